@@ -1,0 +1,29 @@
+/* Monotonic time and deadlines (base/clock.h). */
+#include "base/clock.h"
+
+#include <time.h>
+
+uint64_t tti_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tti_deadline_in(double seconds)
+{
+    if (!(seconds > 0))
+        return tti_now_ns();
+    if (seconds > 1e9)
+        return UINT64_MAX;
+    return tti_now_ns() + (uint64_t)(seconds * 1e9);
+}
+
+int tti_deadline_ms(uint64_t deadline, int most)
+{
+    uint64_t now = tti_now_ns();
+    if (deadline <= now)
+        return 0;
+    uint64_t ms = (deadline - now + 999999u) / 1000000u;
+    return ms > (uint64_t)most ? most : (int)ms;
+}

@@ -1,0 +1,92 @@
+/* Settings from the environment (base/config.h). */
+#include "base/config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *tti_config_text(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+enum tutti_result tti_parse_int(const char *what, const char *text, long least, long most,
+                                long *value)
+{
+    char *end = NULL;
+    errno = 0;
+    long parsed = strtol(text, &end, 10);
+    if (end == text || *end || errno == ERANGE || parsed < least || parsed > most)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected an integer from %ld to %ld",
+                        what, text, least, most);
+    *value = parsed;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_parse_seconds(const char *what, const char *text, double *value)
+{
+    char *end = NULL;
+    double parsed = strtod(text, &end);
+    if (end == text || *end || !isfinite(parsed) || parsed <= 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected seconds, more than 0", what,
+                        text);
+    *value = parsed;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_parse_bytes(const char *what, const char *text, size_t *value)
+{
+    static const char suffixes[] = "KMGT";
+    char *end = NULL;
+    errno = 0;
+    double parsed = strtod(text, &end);
+    int shift = 0;
+    if (end != text && *end) {
+        const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
+        if (suffix) {
+            shift = 10 * (int)(suffix - suffixes + 1);
+            end++;
+            if (*end == 'i' && end[1] == 'B')
+                end += 2;
+            else if (*end == 'B')
+                end++;
+        }
+    }
+    double bytes = ldexp(parsed, shift);
+    if (end == text || *end || !(bytes >= 0) || bytes >= (double)(SIZE_MAX / 2))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected bytes, as in 8, 64K, 4M or 1G",
+                        what, text);
+    *value = (size_t)bytes;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_config_int(const char *name, long least, long most, long fallback,
+                                 long *value)
+{
+    const char *text = tti_config_text(name);
+    if (text)
+        return tti_parse_int(name, text, least, most, value);
+    *value = fallback;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_config_seconds(const char *name, double fallback, double *value)
+{
+    const char *text = tti_config_text(name);
+    if (text)
+        return tti_parse_seconds(name, text, value);
+    *value = fallback;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_config_bytes(const char *name, size_t fallback, size_t *value)
+{
+    const char *text = tti_config_text(name);
+    if (text)
+        return tti_parse_bytes(name, text, value);
+    *value = fallback;
+    return TUTTI_OK;
+}

@@ -1,0 +1,26 @@
+/* Settings from the environment. Each reader gives a default when the variable is unset or empty,
+ * and an error that names the variable, its value and what is allowed when it is wrong. */
+#ifndef TTI_BASE_CONFIG_H
+#define TTI_BASE_CONFIG_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+
+/* The value, or NULL when unset or empty. */
+const char *tti_config_text(const char *name);
+/* An integer from least to most. */
+enum tutti_result tti_config_int(const char *name, long least, long most, long fallback,
+                                 long *value);
+/* Seconds, more than 0. */
+enum tutti_result tti_config_seconds(const char *name, double fallback, double *value);
+/* "8", "64K", "4M", "1G": binary suffixes, as nccl-tests reads them. */
+enum tutti_result tti_config_bytes(const char *name, size_t fallback, size_t *value);
+
+/* The parsers behind them; `what` names the value in the error text ("TUTTI_LANES", "-b"). */
+enum tutti_result tti_parse_int(const char *what, const char *text, long least, long most,
+                                long *value);
+enum tutti_result tti_parse_seconds(const char *what, const char *text, double *value);
+enum tutti_result tti_parse_bytes(const char *what, const char *text, size_t *value);
+
+#endif

@@ -1,0 +1,60 @@
+/* Log lines (base/log.h). One write(2) a line, so that lines of several ranks do not mix. */
+#include "base/log.h"
+
+#include "base/atomic.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_name[] = {"off", "error", "warn", "info", "debug", "trace"};
+static _Atomic int log_level = -1; /* -1: environment not read yet */
+static _Thread_local int log_rank = -1;
+
+static int log_read_level(void)
+{
+    const char *text = getenv("TUTTI_LOG");
+    int level = 0;
+    if (text)
+        for (int i = 0; i <= TTI_LOG_TRACE; i++)
+            if (strcmp(text, level_name[i]) == 0)
+                level = i;
+    atomic_store_explicit(&log_level, level, memory_order_relaxed);
+    return level;
+}
+
+bool tti_log_enabled(enum tti_log_level level)
+{
+    int current = atomic_load_explicit(&log_level, memory_order_relaxed);
+    if (current < 0)
+        current = log_read_level();
+    return (int)level <= current;
+}
+
+void tti_log_rank(int rank)
+{
+    log_rank = rank;
+}
+
+void tti_log_write(enum tti_log_level level, const char *format, ...)
+{
+    char host[64] = "?";
+    char line[1400];
+    gethostname(host, sizeof host - 1);
+    int used = log_rank < 0 ? snprintf(line, sizeof line, "tutti[%s:%d] %s: ", host, (int)getpid(),
+                                       level_name[level])
+                            : snprintf(line, sizeof line, "tutti[%s:%d rank %d] %s: ", host,
+                                       (int)getpid(), log_rank, level_name[level]);
+    va_list args;
+    va_start(args, format);
+    int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);
+    va_end(args);
+    size_t bytes = strnlen(line, sizeof line - 2);
+    if (more < 0)
+        return;
+    line[bytes++] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, bytes);
+    (void)ignored;
+}

@@ -1,0 +1,101 @@
+# The few rules that the rooms, tools and tests are made with.
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_package(Threads REQUIRED)
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(tti_flags INTERFACE)
+target_compile_definitions(tti_flags INTERFACE _GNU_SOURCE)
+target_compile_options(tti_flags INTERFACE
+  -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+  -Wwrite-strings -Wundef -Wvla -fno-strict-aliasing -fno-omit-frame-pointer)
+target_include_directories(tti_flags INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_link_libraries(tti_flags INTERFACE Threads::Threads)
+
+if(TUTTI_SANITIZE STREQUAL "address")
+  set(TTI_SANITIZER_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+elseif(TUTTI_SANITIZE STREQUAL "thread")
+  set(TTI_SANITIZER_FLAGS -fsanitize=thread)
+elseif(NOT TUTTI_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "TUTTI_SANITIZE is \"${TUTTI_SANITIZE}\"; expected address, thread or nothing")
+endif()
+if(TUTTI_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TUTTI_FUZZ needs clang (preset fuzz sets it)")
+  endif()
+  list(APPEND TTI_SANITIZER_FLAGS -fsanitize=fuzzer-no-link,address,undefined)
+endif()
+if(TTI_SANITIZER_FLAGS)
+  target_compile_options(tti_flags INTERFACE ${TTI_SANITIZER_FLAGS})
+  target_link_options(tti_flags INTERFACE ${TTI_SANITIZER_FLAGS})
+endif()
+
+# tti_room(name SOURCES ... LINKS ...): one room, a static library that sees only LINKS.
+function(tti_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(tti_${name} STATIC ${ROOM_SOURCES})
+  target_link_libraries(tti_${name} PUBLIC tti_flags ${ROOM_LINKS})
+endfunction()
+
+# tti_program(name SOURCES ... LINKS ...): a program in build/bin.
+function(tti_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  target_link_libraries(${name} PRIVATE tti_flags ${PROGRAM_LINKS})
+endfunction()
+
+# tti_test(name SOURCES ... LINKS ... [ARGS ...] [TIMEOUT s] [LABELS ...] [SERIAL]): a cmocka
+# program, run by CTest. LINKS: the rooms under test.
+function(tti_test name)
+  cmake_parse_arguments(TEST "SERIAL" "TIMEOUT" "SOURCES;LINKS;ARGS;LABELS" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE tti_flags ${TEST_LINKS} PkgConfig::CMOCKA m)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} ${TEST_ARGS})
+  tti_test_properties(${name} "${TEST_TIMEOUT}" "${TEST_LABELS}" "${TEST_SERIAL}")
+endfunction()
+
+# tti_script_test(name COMMAND ... [TIMEOUT s] [LABELS ...] [SERIAL]): a script run by CTest; exit
+# status 77 means skipped.
+function(tti_script_test name)
+  cmake_parse_arguments(TEST "SERIAL" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  add_test(NAME ${name} COMMAND ${TEST_COMMAND})
+  tti_test_properties(${name} "${TEST_TIMEOUT}" "${TEST_LABELS}" "${TEST_SERIAL}")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77
+    ENVIRONMENT "TUTTI_BIN=${CMAKE_BINARY_DIR}/bin;TUTTI_BUILD=${CMAKE_BINARY_DIR};TUTTI_SOURCE=${CMAKE_SOURCE_DIR}")
+endfunction()
+
+function(tti_test_properties name timeout labels serial)
+  if(timeout STREQUAL "")
+    set(timeout 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
+  if(serial)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()
+
+# tti_fuzzer(name SOURCES ... LINKS ...): LLVMFuzzerTestOneInput over one parser. With TUTTI_FUZZ a
+# libFuzzer program; otherwise a program that replays tests/fuzz/corpus/<name>, run by CTest.
+function(tti_fuzzer name)
+  cmake_parse_arguments(FUZZ "" "" "SOURCES;LINKS" ${ARGN})
+  if(TUTTI_FUZZ)
+    add_executable(${name} ${FUZZ_SOURCES})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${FUZZ_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+    add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+    tti_test_properties(${name} 120 fuzz "")
+  endif()
+  target_link_libraries(${name} PRIVATE tti_flags ${FUZZ_LINKS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

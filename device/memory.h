@@ -1,0 +1,38 @@
+/* Memory that peers on this host can map: library-allocated and registered regions.
+ *
+ * A region is a memfd mapped into this process. Transports look a pointer up, pass the descriptor
+ * to a peer once, and name the region by id afterwards. The table is per process and thread-safe.
+ * Ids are never reused, so a peer's stale mapping is recognised. */
+#ifndef TTI_DEVICE_MEMORY_H
+#define TTI_DEVICE_MEMORY_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tti_region {
+    uint64_t id;  /* > 0, unique in this process for ever */
+    char *base;   /* page-aligned */
+    size_t bytes; /* whole pages */
+    int fd;       /* the memfd; offset 0 is `base`. Owned by the table. */
+};
+
+/* tutti_alloc and tutti_free. */
+enum tutti_result tti_region_alloc(size_t bytes, void **memory);
+enum tutti_result tti_region_free(void *memory);
+/* tutti_register and tutti_deregister. */
+enum tutti_result tti_region_register(void *memory, size_t bytes);
+enum tutti_result tti_region_deregister(void *memory);
+
+/* The region that holds all of [memory, memory + bytes), copied to *region; false if there is none.
+ * Fast: a few compares when the pointer repeats. */
+bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region);
+
+/* Called with the id after a region is gone. For caches keyed by id; at most 64 listeners. */
+typedef void tti_region_listener(void *context, uint64_t id);
+enum tutti_result tti_region_listen(tti_region_listener *listener, void *context);
+void tti_region_unlisten(tti_region_listener *listener, void *context);
+
+#endif

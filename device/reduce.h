@@ -1,0 +1,46 @@
+/* Element kernels on host memory: combine, convert, scale. The best variant for the CPU is chosen
+ * once (baseline, AVX2, AVX-512, NEON; TUTTI_SIMD forces one by name). All variants give the same
+ * bits.
+ *
+ * Every operand has its own type: the element type T, or its accumulator type tti_acc_type(T)
+ * (float32 for 16- and 8-bit floats, T itself for all others). */
+#ifndef TTI_DEVICE_REDUCE_H
+#define TTI_DEVICE_REDUCE_H
+
+#include "base/error.h"
+#include "tutti/tutti.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum tutti_type tti_acc_type(enum tutti_type type);
+
+/* Finishing: applied to a complete reduction before it is rounded to the element type. */
+struct tti_finish {
+    bool average; /* divide by `ranks` (integers: truncating division) */
+    int ranks;
+};
+
+/* dst[i] = finish(a[i] (op) b[i]) for i < count. op: SUM, PROD, MAX or MIN. Types: each of dst, a,
+ * b is T or acc(T) of one T. `finish` NULL: none. dst may be exactly a or b; other overlap is not
+ * allowed. No alignment is required. */
+void tti_reduce(enum tutti_op op, void *dst, enum tutti_type dst_type, const void *a,
+                enum tutti_type a_type, const void *b, enum tutti_type b_type, size_t count,
+                const struct tti_finish *finish);
+
+/* dst[i] = finish(src[i]), converted. dst may be exactly src when the types are equal. */
+void tti_convert(void *dst, enum tutti_type dst_type, const void *src, enum tutti_type src_type,
+                 size_t count, const struct tti_finish *finish);
+
+/* dst[i] = src[i] * *scalar, computed in acc(type), rounded to `type`; scalar is one `type`. */
+void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type type, size_t count);
+
+/* memcpy that stays out of the caches when `bytes` is large. */
+void tti_copy_bytes(void *dst, const void *src, size_t bytes);
+
+/* The variant in use ("avx512", ...), and forcing one: TUTTI_ERR_UNSUPPORTED lists those that this
+ * CPU runs. Forcing is for tests; not thread-safe. */
+const char *tti_simd_name(void);
+enum tutti_result tti_simd_force(const char *name);
+
+#endif

@@ -1,0 +1,150 @@
+/* The transport interface: how bytes get from one rank to another.
+ *
+ * One table of operations, reached by two doors: compiled in (transport/registry.c lists them) or
+ * loaded from a shared object named in TUTTI_PLUGINS, which exports
+ *     const struct tutti_transport_ops *tutti_transport(void);
+ * examples/plugin/ has a complete one of about 100 lines. tests/conformance runs on every
+ * transport, a loaded one too:  build/bin/tutti-conformance --plugin PATH.so.
+ *
+ * What a transport offers: between two ranks, `lanes` ordered, reliable streams of fragments in
+ * each direction. A fragment is what one successful send accepted: a tag and some bytes. The
+ * library knows from its plan how many bytes to expect; fragments of a message need not arrive in
+ * the same pieces as they were sent, but bytes of different tags are never mixed.
+ *
+ * Threads: all calls on one transport object, and on its endpoints, come from one thread at a time.
+ * Objects of different communicators and ranks are used concurrently.
+ * Blocking: no operation blocks except where its comment says so; those take a deadline.
+ * Errors: the comment lists those an operation may give. `fail` of the services (or TTI_FAIL inside
+ * the library) must have been called with a text that names the peer and the object.
+ * Sizes: every number of bytes accepted, peeked or consumed is a multiple of
+ * TUTTI_FRAGMENT_UNIT, or all that is left of the caller's range or of the fragment. */
+#ifndef TUTTI_PLUGIN_H
+#define TUTTI_PLUGIN_H
+
+#include "tutti/tutti.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_TRANSPORT_ABI 1
+#define TUTTI_FRAGMENT_UNIT 64
+#define TUTTI_ADDRESS_BYTES 512 /* the most that `address` may write */
+#define TUTTI_SECRET_BYTES 32
+#define TUTTI_MAX_LANES 16
+
+/* What one rank knows of another. Pointers stay valid while the transport is open. */
+struct tutti_peer {
+    int rank;
+    int local_rank;
+    const char *name;    /* "host:pid", for messages */
+    uint64_t host;       /* equal on ranks that share a kernel and a network namespace */
+    uint64_t process;    /* equal on ranks that are threads of one process */
+    int64_t pid;         /* on its host */
+    const void *address; /* what that rank's `address` wrote for this transport */
+    size_t address_bytes;
+};
+
+/* What the library offers to a transport. Valid for ever. */
+struct tutti_services {
+    size_t size; /* sizeof(struct tutti_services) of the library */
+    /* Record the last-error text of this thread; returns `code`. */
+    enum tutti_result (*fail)(enum tutti_result code, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+    /* A log line; level 1 error .. 5 trace. */
+    void (*log)(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+};
+
+/* What `open` is given. Pointers stay valid while the transport is open. */
+struct tutti_transport_env {
+    size_t size; /* sizeof(struct tutti_transport_env) of the library */
+    const struct tutti_services *services;
+    uint64_t job;          /* number of the communicator, the same on all its ranks */
+    const uint8_t *secret; /* TUTTI_SECRET_BYTES, the same on all ranks; connections prove it */
+    int rank;
+    int nranks;
+    const char *name; /* own "host:pid" */
+    int lanes;        /* the most lanes that any endpoint will use */
+};
+
+struct tutti_transport_ops {
+    uint32_t abi;  /* TUTTI_TRANSPORT_ABI */
+    uint32_t size; /* sizeof(struct tutti_transport_ops) */
+    const char *name;
+    int rank; /* preference: lower is tried first (inproc 10, shm 20, rdma 30, tcp 40) */
+
+    /* ---- control: the calling thread holds the communicator; never in a hot path ---- */
+
+    /* Can this machine use the transport at all? TUTTI_OK, or TUTTI_ERR_UNSUPPORTED with a text
+     * that says what is missing. */
+    enum tutti_result (*probe)(const struct tutti_services *services);
+    /* Open for one rank of one communicator; start to listen. May give ARGUMENT, UNSUPPORTED,
+     * MEMORY, SYSTEM. */
+    enum tutti_result (*open)(const struct tutti_transport_env *env, void **transport);
+    /* Release everything: endpoints, sockets, descriptors, threads, mappings. Bounded: what was
+     * accepted by send and still lies in buffers is flushed for at most a second. */
+    void (*close)(void *transport);
+    /* Write what peers need to reach this rank, *bytes <= TUTTI_ADDRESS_BYTES. */
+    enum tutti_result (*address)(void *transport, void *address, size_t *bytes);
+    /* Can this rank and that one talk over this transport? Both sides must come to the same
+     * answer from the same two addresses and identities. */
+    bool (*reaches)(void *transport, const struct tutti_peer *peer);
+    /* Begin to connect; both sides call it, in any order, far apart in time. */
+    enum tutti_result (*connect)(void *transport, const struct tutti_peer *peer, int lanes,
+                                 void **endpoint);
+    /* TUTTI_OK once connected, IN_PROGRESS before. May give LINK, PEER, PROTOCOL, MEMORY, SYSTEM.
+     * The library calls it again, sleeping on `fd` in between, until its own deadline. */
+    enum tutti_result (*advance)(void *endpoint);
+    /* End one connection, established or not. */
+    void (*disconnect)(void *endpoint);
+
+    /* ---- hot: one endpoint, one lane ---- */
+
+    /* Offer `bytes` (> 0) with `tag`. *accepted of them (maybe 0) are one fragment from here on;
+     * their memory stays the transport's until `released` counts them. Ownership of the rest does
+     * not change. May give LINK, PEER, SYSTEM. */
+    enum tutti_result (*send)(void *endpoint, int lane, uint64_t tag, const void *data,
+                              size_t bytes, size_t *accepted);
+    /* Bytes of this lane, since the connection was made, whose memory is the caller's again.
+     * Equals the sum of all `accepted` (and committed) when nothing is under way. */
+    uint64_t (*released)(void *endpoint, int lane);
+    /* Optional (both or neither may be NULL): build a fragment in the transport's own memory.
+     * `reserve` gives up to `want` bytes of room, 0 when there is none now; `commit` sends the
+     * first `bytes` (0: none) of it. Nothing else happens on the lane in between. */
+    size_t (*reserve)(void *endpoint, int lane, size_t want, void **room);
+    enum tutti_result (*commit)(void *endpoint, int lane, uint64_t tag, size_t bytes);
+    /* Look at what has arrived: *bytes readable at *data, all with *tag; 0 when nothing has. Bytes
+     * stay readable until consumed; peeking again gives the same ones (and maybe more). May give
+     * LINK, PEER, PROTOCOL, SYSTEM. */
+    enum tutti_result (*peek)(void *endpoint, int lane, uint64_t *tag, const void **data,
+                              size_t *bytes);
+    /* Hand back the first `bytes` of what was peeked. */
+    void (*consume)(void *endpoint, int lane, size_t bytes);
+    /* Optional: like peek and consume, but into the caller's memory without a stop on the way.
+     * *taken of at most `bytes` were written to `into`, all with *tag; 0 when nothing has arrived.
+     * Errors as peek. */
+    enum tutti_result (*receive)(void *endpoint, int lane, uint64_t *tag, void *into, size_t bytes,
+                                 size_t *taken);
+
+    /* ---- waiting ---- */
+
+    /* Move what can be moved. Called often while the library spins; memory transports make no
+     * system call in it more often than every millisecond (to see whether peers live). May give
+     * LINK, PEER, PROTOCOL, SYSTEM. */
+    enum tutti_result (*progress)(void *transport);
+    /* A descriptor that polls readable when progress, peek, released, reserve or advance may have
+     * something new. Constant while open. */
+    int (*fd)(void *transport);
+    /* The caller is about to sleep on `fd`: make peers wake it. Returns false when something may
+     * have arrived meanwhile, and the caller must not sleep. */
+    bool (*arm)(void *transport);
+    /* The caller is awake again; takes back `arm` and empties `fd` of wake-ups. */
+    void (*disarm)(void *transport);
+};
+
+typedef const struct tutti_transport_ops *tutti_transport_entry(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

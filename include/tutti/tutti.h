@@ -1,0 +1,359 @@
+/* Tutti: collective communication for processes, threads, hosts and GPUs.
+ *
+ * The header goes from simple to expert: results, a communicator, the operations, memory, groups,
+ * then what few programs need. A complete program is in the README; examples/ has more.
+ *
+ * Rules that hold everywhere:
+ *  - Every function that can fail returns `enum tutti_result`. Outputs come last and are written
+ *    only on TUTTI_OK. tutti_last_error() explains the calling thread's latest failure: what was
+ *    tried, on what, and what to do.
+ *  - A communicator is used by one rank. Ranks are processes or threads. Calls on one communicator
+ *    may come from several threads, but all ranks must issue collectives in the same order.
+ *  - Every wait has a deadline (tutti_options.timeout_s). A peer that dies, stalls or calls
+ *    something else ends in an error that names it, on every rank.
+ *  - The library never exits, aborts or prints uninvited (TUTTI_LOG=info invites it).
+ */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TUTTI_API __attribute__((visibility("default")))
+#else
+#define TUTTI_API
+#endif
+
+/* ---- Results -------------------------------------------------------------------------------- */
+
+/* Grouped by what is damaged. Numbers are stable. */
+enum tutti_result {
+    TUTTI_OK = 0,
+    TUTTI_IN_PROGRESS = 1, /* not an error: not finished yet (tutti_test) */
+    /* The call: nothing was started, the communicator is as before. */
+    TUTTI_ERR_ARGUMENT = 10,    /* an argument is out of range or inconsistent */
+    TUTTI_ERR_UNSUPPORTED = 11, /* legal, but not available in this build or on this machine */
+    TUTTI_ERR_USAGE = 12,       /* right call, wrong moment or wrong environment */
+    /* A local resource. */
+    TUTTI_ERR_MEMORY = 20, /* an allocation failed */
+    TUTTI_ERR_SYSTEM = 21, /* a system call failed; the text has its name, object and errno */
+    /* A link or a peer: the communicator is failed from here on. */
+    TUTTI_ERR_LINK = 30,     /* a connection could not be made or broke */
+    TUTTI_ERR_PEER = 31,     /* a peer process died or left; the text names it */
+    TUTTI_ERR_TIMEOUT = 32,  /* a deadline passed; the text names who was waited for */
+    TUTTI_ERR_MISMATCH = 33, /* ranks called different operations; the text shows both sides */
+    TUTTI_ERR_PROTOCOL = 34, /* a peer sent what no Tutti of this version sends */
+    /* The communicator. */
+    TUTTI_ERR_ABORTED = 40, /* tutti_comm_abort was called, here or on another rank */
+    /* A bug in Tutti. */
+    TUTTI_ERR_INTERNAL = 50,
+};
+
+/* One short English phrase for a code; never NULL. Static storage. */
+TUTTI_API const char *tutti_result_text(enum tutti_result result);
+
+/* What the calling thread's latest failed Tutti call had to say; "" if none failed. The text lives
+ * until this thread's next failing call. */
+TUTTI_API const char *tutti_last_error(void);
+
+/* The version of the library in use, as major * 10000 + minor * 100 + patch. */
+TUTTI_API int tutti_version(void);
+
+/* ---- Types and operators -------------------------------------------------------------------- */
+
+/* Element types. 16- and 8-bit floats accumulate in float32 and are rounded once, at the end. */
+enum tutti_type {
+    TUTTI_INT8 = 0,
+    TUTTI_UINT8 = 1,
+    TUTTI_INT32 = 2,
+    TUTTI_UINT32 = 3,
+    TUTTI_INT64 = 4,
+    TUTTI_UINT64 = 5,
+    TUTTI_FLOAT16 = 6,
+    TUTTI_FLOAT32 = 7,
+    TUTTI_FLOAT64 = 8,
+    TUTTI_BFLOAT16 = 9,
+    TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (finite, one NaN); values beyond 448 saturate */
+    TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2 (has infinities) */
+    TUTTI_TYPE_COUNT = 12,
+};
+
+/* Reduction operators. Integers wrap. MIN and MAX propagate NaN and order -0 before +0, so that the
+ * result does not depend on the order of operands. AVG divides the sum by the number of ranks
+ * (integers truncate toward zero). Values from TUTTI_OP_USER up are made by
+ * tutti_premul_sum_create. */
+enum tutti_op {
+    TUTTI_SUM = 0,
+    TUTTI_PROD = 1,
+    TUTTI_MAX = 2,
+    TUTTI_MIN = 3,
+    TUTTI_AVG = 4,
+    TUTTI_OP_COUNT = 5,
+    TUTTI_OP_USER = 1024,
+};
+
+/* Bytes of one element; 0 for a value that is no type. */
+TUTTI_API size_t tutti_type_size(enum tutti_type type);
+/* "float32", "bfloat16", ...; "unknown type" otherwise. */
+TUTTI_API const char *tutti_type_name(enum tutti_type type);
+/* "sum", "prod", ...; "premulsum" from TUTTI_OP_USER up; "unknown operator" otherwise. */
+TUTTI_API const char *tutti_op_name(enum tutti_op op);
+
+/* ---- Communicator --------------------------------------------------------------------------- */
+
+typedef struct tutti_comm tutti_comm;
+typedef struct tutti_request tutti_request;
+/* Order of device work; a cudaStream_t for GPU memory. Host memory: NULL. */
+typedef void *tutti_stream;
+
+/* Names a rendezvous. Printable text, NUL-terminated: send it to the other ranks any way you like
+ * (a file, an environment variable, MPI_Bcast). It contains a secret of the job. */
+struct tutti_id {
+    char text[256];
+};
+
+/* Settings of one communicator. Start from TUTTI_OPTIONS_INIT; zero or NULL means "as the
+ * environment says, else the default". Strings are copied. */
+struct tutti_options {
+    size_t size;            /* sizeof(struct tutti_options): lets the struct grow */
+    double timeout_s;       /* deadline of each operation, seconds (TUTTI_TIMEOUT; 300) */
+    double init_timeout_s;  /* deadline for all ranks to arrive (TUTTI_INIT_TIMEOUT; 60) */
+    const char *transports; /* comma list tried in this order (TUTTI_TRANSPORT; all, best first) */
+    const char *algorithms; /* "ring" or "all_reduce=ring,broadcast=tree" (TUTTI_ALGO; chosen) */
+    int lanes;              /* parallel lanes per peer, 1..16 (TUTTI_LANES; chosen) */
+    const char *plugins;    /* colon list of transport .so files (TUTTI_PLUGINS; none) */
+};
+#define TUTTI_OPTIONS_INIT                             \
+    {                                                  \
+        sizeof(struct tutti_options), 0, 0, 0, 0, 0, 0 \
+    }
+
+/* Make an id in this process and start listening for the ranks that will use it. `address` is the
+ * interface address or host name that the others can reach, or NULL for the best guess
+ * (TUTTI_IFNAME narrows it; loopback when there is no other). The rank 0 that uses the id must be
+ * in this process. */
+TUTTI_API enum tutti_result tutti_id_create(const char *address, struct tutti_id *id);
+
+/* Create a communicator of `size` ranks; collective over all of them. Returns when all have
+ * arrived, or with TUTTI_ERR_TIMEOUT and the list of missing ranks. `options` may be NULL. */
+TUTTI_API enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int size,
+                                              const struct tutti_options *options,
+                                              tutti_comm **comm);
+
+/* The same with rank, size and address from the launcher's environment: tuttirun, torchrun, Slurm,
+ * Open MPI, MPICH/Hydra or PMIx. Without any launcher: a communicator of one rank. A partial or
+ * contradictory set of variables is refused by name (TUTTI_ERR_USAGE). */
+TUTTI_API enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options,
+                                                       tutti_comm **comm);
+
+/* Split into one communicator per colour, ranked by (key, old rank); collective. A negative colour
+ * takes part and gets *comm = NULL. */
+TUTTI_API enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key,
+                                             tutti_comm **comm);
+
+/* Wait for operations in flight, tell the peers, release everything. NULL is allowed. Requests of
+ * the communicator must have been waited on. Not collective: bounded, whatever the peers do. */
+TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
+
+/* Fail all operations in flight and to come, here and on the other ranks, with TUTTI_ERR_ABORTED
+ * and `reason` (may be NULL). Local and bounded; callable from any thread. The communicator must
+ * still be destroyed. */
+TUTTI_API void tutti_comm_abort(tutti_comm *comm, const char *reason);
+
+/* TUTTI_OK while the communicator works; else the error that it failed with (text in
+ * tutti_last_error). Never blocks. */
+TUTTI_API enum tutti_result tutti_comm_error(tutti_comm *comm);
+
+TUTTI_API int tutti_comm_rank(const tutti_comm *comm);       /* 0 .. size-1 */
+TUTTI_API int tutti_comm_size(const tutti_comm *comm);       /* number of ranks */
+TUTTI_API int tutti_comm_local_rank(const tutti_comm *comm); /* 0 .. local_size-1, on this host */
+TUTTI_API int tutti_comm_local_size(const tutti_comm *comm); /* ranks of comm on this host */
+TUTTI_API int tutti_comm_hosts(const tutti_comm *comm);      /* number of hosts */
+/* "host:pid" of any rank of the communicator, as error messages name it. */
+TUTTI_API const char *tutti_comm_rank_name(const tutti_comm *comm, int rank);
+/* Name of the transport towards `peer` ("shm", "tcp", ...; "self" for the own rank). */
+TUTTI_API const char *tutti_comm_transport(tutti_comm *comm, int peer);
+
+/* ---- Operations ----------------------------------------------------------------------------- *
+ * n = number of ranks, r = own rank, in_r / out_r = buffers of rank r, `count` in elements.
+ *
+ * The plain form blocks until the result is in place (for device memory: queues on the default
+ * stream). The _async form returns at once: with a request to test and wait on, and in the order of
+ * `stream` for device memory (host memory: stream NULL). Buffers belong to the library until then.
+ * `request` may be NULL only with a stream. Operations on one communicator run in the order of the
+ * calls.
+ *
+ * Every operation has the same bits on every rank that gets the result, and from run to run. Count
+ * 0 is legal and does nothing. Unaligned buffers are legal. In place: as said for each. */
+
+/* out_r[i] = in_0[i] op ... op in_{n-1}[i]. In place: in == out. */
+TUTTI_API enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count,
+                                             enum tutti_type type, enum tutti_op op,
+                                             tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count,
+                                                   enum tutti_type type, enum tutti_op op,
+                                                   tutti_comm *comm, tutti_stream stream,
+                                                   tutti_request **request);
+
+/* out_r[i] = in_root[i]. `in` is read at the root only. In place: in == out. */
+TUTTI_API enum tutti_result tutti_broadcast(const void *in, void *out, size_t count,
+                                            enum tutti_type type, int root, tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
+                                                  enum tutti_type type, int root, tutti_comm *comm,
+                                                  tutti_stream stream, tutti_request **request);
+
+/* out_root[i] = in_0[i] op ...; `out` is written at the root only. In place: in == out at root. */
+TUTTI_API enum tutti_result tutti_reduce(const void *in, void *out, size_t count,
+                                         enum tutti_type type, enum tutti_op op, int root,
+                                         tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count,
+                                               enum tutti_type type, enum tutti_op op, int root,
+                                               tutti_comm *comm, tutti_stream stream,
+                                               tutti_request **request);
+
+/* `in` has n blocks of `count`, `out` one: out_r[i] = in_0[r*count+i] op ... In place:
+ * out == in + r*count. */
+TUTTI_API enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
+                                                 enum tutti_type type, enum tutti_op op,
+                                                 tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t count,
+                                                       enum tutti_type type, enum tutti_op op,
+                                                       tutti_comm *comm, tutti_stream stream,
+                                                       tutti_request **request);
+
+/* `in` has one block of `count`, `out` n: out_r[k*count+i] = in_k[i]. In place:
+ * in == out + r*count. */
+TUTTI_API enum tutti_result tutti_all_gather(const void *in, void *out, size_t count,
+                                             enum tutti_type type, tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_all_gather_async(const void *in, void *out, size_t count,
+                                                   enum tutti_type type, tutti_comm *comm,
+                                                   tutti_stream stream, tutti_request **request);
+
+/* n blocks of `count` in and out: out_r[k*count+i] = in_k[r*count+i]. In place: in == out. */
+TUTTI_API enum tutti_result tutti_all_to_all(const void *in, void *out, size_t count,
+                                             enum tutti_type type, tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_all_to_all_async(const void *in, void *out, size_t count,
+                                                   enum tutti_type type, tutti_comm *comm,
+                                                   tutti_stream stream, tutti_request **request);
+
+/* out_root[k*count+i] = in_k[i]; `out` (n blocks) at the root only. In place at the root:
+ * in == out + root*count. */
+TUTTI_API enum tutti_result tutti_gather(const void *in, void *out, size_t count,
+                                         enum tutti_type type, int root, tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_gather_async(const void *in, void *out, size_t count,
+                                               enum tutti_type type, int root, tutti_comm *comm,
+                                               tutti_stream stream, tutti_request **request);
+
+/* out_r[i] = in_root[r*count+i]; `in` (n blocks) at the root only. In place at the root:
+ * out == in + root*count. */
+TUTTI_API enum tutti_result tutti_scatter(const void *in, void *out, size_t count,
+                                          enum tutti_type type, int root, tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_scatter_async(const void *in, void *out, size_t count,
+                                                enum tutti_type type, int root, tutti_comm *comm,
+                                                tutti_stream stream, tutti_request **request);
+
+/* Point to point: counts and types must agree on both sides. A rank that both sends and receives
+ * does so inside a group, else two ranks may wait for each other. */
+TUTTI_API enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
+                                       tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type,
+                                             int peer, tutti_comm *comm, tutti_stream stream,
+                                             tutti_request **request);
+TUTTI_API enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int peer,
+                                       tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type,
+                                             int peer, tutti_comm *comm, tutti_stream stream,
+                                             tutti_request **request);
+
+/* Returns when every rank has called it. */
+TUTTI_API enum tutti_result tutti_barrier(tutti_comm *comm);
+TUTTI_API enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
+                                                tutti_request **request);
+
+/* ---- Requests ------------------------------------------------------------------------------- */
+
+/* TUTTI_IN_PROGRESS, or the operation's result. Does not release the request. */
+TUTTI_API enum tutti_result tutti_test(tutti_request *request);
+/* Block until the operation is over, release the request, return its result. NULL returns OK. */
+TUTTI_API enum tutti_result tutti_wait(tutti_request *request);
+/* Wait for all, release all; returns the first error in the order of the array. */
+TUTTI_API enum tutti_result tutti_wait_all(tutti_request **requests, size_t count);
+
+/* ---- Groups --------------------------------------------------------------------------------- */
+
+/* Calls of this thread between start and end are collected and run together at the end: all sends
+ * and receives of a communicator at once, collectives in the order of the calls. Groups nest; the
+ * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. */
+TUTTI_API enum tutti_result tutti_group_start(void);
+TUTTI_API enum tutti_result tutti_group_end(void);
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/* Memory that peers on this host can read and write directly: the fastest kind for collectives.
+ * Page-aligned, zeroed. Free with tutti_free. bytes = 0 gives a valid, empty allocation. */
+TUTTI_API enum tutti_result tutti_alloc(size_t bytes, void **memory);
+TUTTI_API void tutti_free(void *memory);
+
+/* Make memory of your own as fast. Its whole pages move into a shared object, at the same
+ * addresses and with the same contents; no other thread may touch them during the two calls.
+ * Memory from mmap or malloc qualifies; parts of pages at either end stay as they are. Deregister
+ * before freeing. Child processes made by fork share the pages until then. */
+TUTTI_API enum tutti_result tutti_register(void *memory, size_t bytes);
+TUTTI_API enum tutti_result tutti_deregister(void *memory);
+
+/* ---- Expert --------------------------------------------------------------------------------- */
+
+/* An operator that sums in_k[i] * scalar_k, each rank with its own scalar of type `type` (a host
+ * pointer, copied). Valid on this communicator until destroyed. */
+TUTTI_API enum tutti_result tutti_premul_sum_create(tutti_comm *comm, enum tutti_type type,
+                                                    const void *scalar, enum tutti_op *op);
+TUTTI_API enum tutti_result tutti_op_destroy(tutti_comm *comm, enum tutti_op op);
+
+/* The collectives by number, for queries. */
+enum tutti_collective {
+    TUTTI_ALL_REDUCE = 0,
+    TUTTI_BROADCAST = 1,
+    TUTTI_REDUCE = 2,
+    TUTTI_REDUCE_SCATTER = 3,
+    TUTTI_ALL_GATHER = 4,
+    TUTTI_ALL_TO_ALL = 5,
+    TUTTI_GATHER = 6,
+    TUTTI_SCATTER = 7,
+    TUTTI_BARRIER = 8,
+    TUTTI_SEND_RECV = 9,
+    TUTTI_COLLECTIVE_COUNT = 10,
+};
+/* "all_reduce", "broadcast", ...; "unknown collective" otherwise. */
+TUTTI_API const char *tutti_collective_name(enum tutti_collective collective);
+
+/* What the library would run for an operation of this size. */
+struct tutti_choice {
+    char algorithm[32]; /* as TUTTI_ALGO takes it */
+    int lanes;
+    int slices;
+    double predicted_us; /* by the cost model that made the choice */
+};
+/* Pure query: `count` as in the operation's call. */
+TUTTI_API enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective collective,
+                                              size_t count, enum tutti_type type,
+                                              struct tutti_choice *choice);
+
+/* Name number `index` of the algorithms for a collective, or NULL past the end. */
+TUTTI_API const char *tutti_algorithm_name(enum tutti_collective collective, int index);
+/* Name number `index` of the built-in transports, best first, or NULL past the end. */
+TUTTI_API const char *tutti_transport_name(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

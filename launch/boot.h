@@ -1,0 +1,63 @@
+/* Bootstrap: how the ranks of a communicator find each other, before there is any transport, and
+ * how they learn that one of them died, ever after.
+ *
+ * Rank 0 runs a server thread; every rank (rank 0 too) holds one TCP connection to it for the life
+ * of the communicator. The server gathers blobs and relays notices: a connection that closes
+ * without a goodbye is a death, told to all.
+ *
+ * All calls of one object come from one thread at a time, except tti_boot_notify. */
+#ifndef TTI_LAUNCH_BOOT_H
+#define TTI_LAUNCH_BOOT_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TTI_SECRET_BYTES = 32 };
+
+/* Where the ranks meet: an address, a port range (rank 0 takes the first free one; the others try
+ * each until one answers with the right job) and the secret of the job. */
+struct tti_meeting {
+    char host[160]; /* name or address (IPv6 without brackets) */
+    uint16_t port;
+    uint16_t ports; /* how many consecutive ports, >= 1 */
+    uint8_t secret[TTI_SECRET_BYTES];
+    int listen_fd; /* rank 0: a socket already listening on `port` (taken over), or -1 */
+};
+
+struct tti_boot;
+
+/* Join: rank 0 starts the server, everyone connects and waits until all `size` ranks are there.
+ * Errors: TIMEOUT ("ranks 2, 5 of 8 have not joined within 60 s at host:port"; on every rank),
+ * LINK (nobody listens; what to check), SYSTEM (port taken, by name), MISMATCH (sizes differ, a
+ * rank twice), ARGUMENT. */
+enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
+                                  uint64_t deadline, struct tti_boot **boot);
+
+/* Collective: all[k * bytes .. ] = rank k's `mine`. bytes <= 1 MiB, equal on all ranks. */
+enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
+                                      void *all, uint64_t deadline);
+
+/* A descriptor that polls readable when tti_boot_poll has something to say. */
+int tti_boot_fd(const struct tti_boot *boot);
+
+/* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died or
+ * left; the text says so), or the code and text that *rank gave to tti_boot_notify. The same notice
+ * is given again on later calls. */
+enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank);
+
+/* Tell all other ranks that this one has failed, with its code and text (cut at 900 bytes). Bounded
+ * and callable from any thread; only the first call of a rank has an effect. */
+void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *text);
+
+/* Names for the ranks, used in death notices ("rank 3 (node2:4711)"): `names` has `size` entries
+ * and must outlive the object. */
+void tti_boot_names(struct tti_boot *boot, const char *const *names);
+
+/* Say goodbye and leave. The server (rank 0) stays until all have left or died, at most
+ * `linger_s` seconds. NULL is allowed. */
+void tti_boot_destroy(struct tti_boot *boot, double linger_s);
+
+#endif

@@ -1,0 +1,244 @@
+/* Writing a plan, and what finish works out from it (plan/build.h). */
+#include "plan/build.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tti_plan_begin(struct tti_builder *builder, const struct tti_plan_spec *spec, int lanes,
+                    uint32_t chunks, uint32_t scratch_blocks, uint32_t slots)
+{
+    builder->failed = true;
+    builder->plan = tti_calloc(1, sizeof *builder->plan);
+    if (!builder->plan)
+        return;
+    builder->plan->spec = *spec;
+    builder->plan->spec.layout.host_of = NULL;
+    builder->plan->chunks = chunks;
+    builder->plan->scratch_blocks = scratch_blocks;
+    builder->plan->slots = slots;
+    builder->plan->reduces = tti_reduces(spec->collective);
+    builder->plan->nlanes = lanes;
+    builder->plan->lanes = tti_calloc((size_t)lanes, sizeof *builder->plan->lanes);
+    builder->failed = !builder->plan->lanes;
+}
+
+static void build_append(struct tti_builder *builder, int lane, const struct tti_step *step)
+{
+    if (builder->failed || step->nchunks == 0)
+        return;
+    struct tti_lane *to = &builder->plan->lanes[lane];
+    void *steps = to->steps;
+    if (tti_grow(&steps, &to->capacity, to->count + 1, sizeof *to->steps) != TUTTI_OK) {
+        builder->failed = true;
+        return;
+    }
+    to->steps = steps;
+    to->steps[to->count] = *step;
+    to->steps[to->count].hazard = -1;
+    to->count++;
+}
+
+void tti_copy(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n, struct tti_ref src,
+              struct tti_ref dst, int flags, int to)
+{
+    build_append(builder, lane,
+                 &(struct tti_step){.kind = TTI_COPY,
+                                    .flags = (uint8_t)flags,
+                                    .from = -1,
+                                    .to = to,
+                                    .chunk = chunk,
+                                    .nchunks = n,
+                                    .src = src,
+                                    .dst = dst});
+}
+
+void tti_reduce_step(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n,
+                     struct tti_ref src, struct tti_ref src2, struct tti_ref dst, int flags, int to)
+{
+    build_append(builder, lane,
+                 &(struct tti_step){.kind = TTI_REDUCE,
+                                    .flags = (uint8_t)flags,
+                                    .from = -1,
+                                    .to = to,
+                                    .chunk = chunk,
+                                    .nchunks = n,
+                                    .src = src,
+                                    .src2 = src2,
+                                    .dst = dst});
+}
+
+void tti_send(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n, struct tti_ref src,
+              int to)
+{
+    build_append(
+        builder, lane,
+        &(struct tti_step){
+            .kind = TTI_SEND, .from = -1, .to = to, .chunk = chunk, .nchunks = n, .src = src});
+}
+
+void tti_recv(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n, int from,
+              struct tti_ref dst, int flags, int to)
+{
+    build_append(builder, lane,
+                 &(struct tti_step){.kind = TTI_RECV,
+                                    .flags = (uint8_t)flags,
+                                    .from = from,
+                                    .to = to,
+                                    .chunk = chunk,
+                                    .nchunks = n,
+                                    .dst = dst});
+}
+
+void tti_recv_reduce(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n, int from,
+                     struct tti_ref src, struct tti_ref dst, int flags, int to)
+{
+    build_append(builder, lane,
+                 &(struct tti_step){.kind = TTI_RECV_REDUCE,
+                                    .flags = (uint8_t)flags,
+                                    .from = from,
+                                    .to = to,
+                                    .chunk = chunk,
+                                    .nchunks = n,
+                                    .src = src,
+                                    .dst = dst});
+}
+
+/* ---- finish: hazards ----
+ * One cell per chunk of memory: the last step of the lane that sends from it. IN and OUT chunks
+ * that are the same memory in place share a cell, so that a plan is safe both ways. */
+
+struct build_cells {
+    uint32_t chunks, in_chunks, out_chunks, scratch_chunks;
+    bool aliased;
+    uint32_t in_first, out_first; /* the aliased chunks start here in each buffer */
+    uint32_t shared;              /* how many are aliased */
+    int32_t *last_send;
+    size_t count;
+};
+
+static size_t cell_of(const struct build_cells *cells, uint32_t buffer, uint32_t index)
+{
+    switch ((enum tti_buffer)buffer) {
+    case TTI_IN:
+        return index;
+    case TTI_OUT:
+        if (cells->aliased && index >= cells->out_first && index - cells->out_first < cells->shared)
+            return cells->in_first + (index - cells->out_first);
+        return (size_t)cells->in_chunks + index;
+    case TTI_SCRATCH:
+        return (size_t)cells->in_chunks + cells->out_chunks + index;
+    case TTI_SLOT:
+        break;
+    }
+    return (size_t)cells->in_chunks + cells->out_chunks + cells->scratch_chunks + index;
+}
+
+static enum tutti_result cells_create(const struct tti_plan *plan, struct build_cells *cells)
+{
+    const struct tti_plan_spec *spec = &plan->spec;
+    uint32_t in_blocks = 0, out_blocks = 0, in_block = 0, out_block = 0;
+    tti_shape(spec->collective, spec->nranks, spec->rank, spec->root, &in_blocks, &out_blocks);
+    memset(cells, 0, sizeof *cells);
+    cells->chunks = plan->chunks;
+    cells->in_chunks = in_blocks * plan->chunks;
+    cells->out_chunks = out_blocks * plan->chunks;
+    cells->scratch_chunks = plan->scratch_blocks * plan->chunks;
+    cells->aliased =
+        tti_in_place(spec->collective, spec->nranks, spec->rank, spec->root, &in_block, &out_block);
+    cells->in_first = in_block * plan->chunks;
+    cells->out_first = out_block * plan->chunks;
+    uint32_t in_rest = cells->in_chunks - cells->in_first;
+    uint32_t out_rest = cells->out_chunks - cells->out_first;
+    cells->shared = in_rest < out_rest ? in_rest : out_rest;
+    cells->count =
+        (size_t)cells->in_chunks + cells->out_chunks + cells->scratch_chunks + plan->slots;
+    cells->last_send = tti_calloc(cells->count, sizeof *cells->last_send);
+    return cells->last_send ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* Refs come from algorithms that may be wrong; the verifier reports those, so just stay inside. */
+static bool cell_in_range(const struct build_cells *cells, struct tti_ref ref, uint32_t n)
+{
+    size_t first = cell_of(cells, ref.buffer, ref.index);
+    return first < cells->count && n <= cells->count && (size_t)ref.index + n <= cells->count;
+}
+
+static void lane_hazards(struct tti_lane *lane, struct build_cells *cells)
+{
+    for (size_t i = 0; i < cells->count; i++)
+        cells->last_send[i] = -1;
+    for (size_t s = 0; s < lane->count; s++) {
+        struct tti_step *step = &lane->steps[s];
+        bool writes = step->kind != TTI_SEND;
+        bool sends = step->kind == TTI_SEND || (step->flags & TTI_FORWARD);
+        struct tti_ref sent = step->kind == TTI_SEND ? step->src : step->dst;
+        for (uint32_t k = 0; writes && k < step->nchunks; k++) {
+            size_t cell = cell_of(cells, step->dst.buffer, step->dst.index + k);
+            if (cell_in_range(cells, step->dst, step->nchunks) && cell < cells->count &&
+                cells->last_send[cell] > step->hazard)
+                step->hazard = cells->last_send[cell];
+        }
+        for (uint32_t k = 0; sends && k < step->nchunks; k++) {
+            size_t cell = cell_of(cells, sent.buffer, sent.index + k);
+            if (cell_in_range(cells, sent, step->nchunks) && cell < cells->count)
+                cells->last_send[cell] = (int32_t)s;
+        }
+    }
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static enum tutti_result plan_peers(struct tti_plan *plan)
+{
+    size_t most = 0;
+    for (int lane = 0; lane < plan->nlanes; lane++)
+        most += 2 * plan->lanes[lane].count;
+    plan->peers = tti_calloc(most, sizeof *plan->peers);
+    if (!plan->peers)
+        return TUTTI_ERR_MEMORY;
+    size_t count = 0;
+    for (int lane = 0; lane < plan->nlanes; lane++)
+        for (size_t s = 0; s < plan->lanes[lane].count; s++) {
+            const struct tti_step *step = &plan->lanes[lane].steps[s];
+            if (step->from >= 0)
+                plan->peers[count++] = step->from;
+            if (step->to >= 0)
+                plan->peers[count++] = step->to;
+        }
+    qsort(plan->peers, count, sizeof *plan->peers, compare_ints);
+    plan->npeers = 0;
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || plan->peers[i] != plan->peers[i - 1])
+            plan->peers[plan->npeers++] = plan->peers[i];
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_plan_finish(struct tti_builder *builder, struct tti_plan **plan)
+{
+    struct tti_plan *built = builder->plan;
+    builder->plan = NULL;
+    struct build_cells cells = {0};
+    enum tutti_result result = TUTTI_ERR_MEMORY;
+    if (builder->failed)
+        goto out;
+    result = cells_create(built, &cells);
+    if (result != TUTTI_OK)
+        goto out;
+    for (int lane = 0; lane < built->nlanes; lane++)
+        lane_hazards(&built->lanes[lane], &cells);
+    result = plan_peers(built);
+out:
+    free(cells.last_send);
+    if (result != TUTTI_OK) {
+        tti_plan_destroy(built);
+        return result;
+    }
+    *plan = built;
+    return TUTTI_OK;
+}

@@ -1,0 +1,63 @@
+/* base/config.c: numbers, seconds and sizes from text, and the errors for bad ones. */
+#include "base/config.h"
+#include "tests/tutti_cmocka.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void integers(void **state)
+{
+    (void)state;
+    long value = 0;
+    assert_int_equal(tti_parse_int("N", "42", 0, 100, &value), TUTTI_OK);
+    assert_int_equal(value, 42);
+    static const char *const bad[] = {"", "x", "4x", "101", "-1", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(tti_parse_int("N", bad[i], 0, 100, &value), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(value, 42);
+        assert_non_null(strstr(tutti_last_error(), "N is"));
+    }
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    size_t value = 0;
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } good[] = {{"8", 8},       {"64K", 65536},     {"4M", 4u << 20}, {"1G", 1u << 30},
+                {"1.5k", 1536}, {"2MiB", 2u << 20}, {"0", 0}};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(tti_parse_bytes("-b", good[i].text, &value), TUTTI_OK);
+        assert_int_equal(value, good[i].bytes);
+    }
+    static const char *const bad[] = {"", "K", "8Q", "-8", "8KK", "1e30"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(tti_parse_bytes("-b", bad[i], &value), TUTTI_ERR_ARGUMENT);
+}
+
+static void environment(void **state)
+{
+    (void)state;
+    double seconds = 0;
+    unsetenv("TUTTI_TEST_VALUE");
+    assert_int_equal(tti_config_seconds("TUTTI_TEST_VALUE", 2.5, &seconds), TUTTI_OK);
+    assert_true(seconds == 2.5);
+    setenv("TUTTI_TEST_VALUE", "", 1);
+    assert_null(tti_config_text("TUTTI_TEST_VALUE"));
+    setenv("TUTTI_TEST_VALUE", "0", 1);
+    assert_int_equal(tti_config_seconds("TUTTI_TEST_VALUE", 2.5, &seconds), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "TUTTI_TEST_VALUE"));
+    unsetenv("TUTTI_TEST_VALUE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

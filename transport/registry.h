@@ -1,0 +1,29 @@
+/* The transports by name: those compiled in, and those loaded from shared objects. */
+#ifndef TTI_TRANSPORT_REGISTRY_H
+#define TTI_TRANSPORT_REGISTRY_H
+
+#include "base/error.h"
+#include "tutti/plugin.h"
+
+enum { TTI_MAX_TRANSPORTS = 16 };
+
+/* Transport number `index` of those compiled in, best first; NULL past the end. */
+const struct tutti_transport_ops *tti_transport_at(int index);
+
+/* The services that plugins are given. */
+const struct tutti_services *tti_transport_services(void);
+
+/* Load one plugin and check its table (ABI, size, name, required operations). A plugin stays loaded
+ * until the process ends; loading it again gives the same table. Errors: ARGUMENT with the path and
+ * what is wrong with it. */
+enum tutti_result tti_transport_load(const char *path, const struct tutti_transport_ops **ops);
+
+/* The transports that a communicator may use, in order of preference: `names` (comma list; NULL or
+ * "" means all, best first) out of those compiled in and those of `plugins` (colon list of paths,
+ * may be NULL). Transports whose probe fails are left out when `names` is empty, and are an error
+ * when named. An unknown name is an error that lists the known ones. */
+enum tutti_result tti_transport_select(const char *names, const char *plugins,
+                                       const struct tutti_transport_ops *list[TTI_MAX_TRANSPORTS],
+                                       int *count);
+
+#endif
