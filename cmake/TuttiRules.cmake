@@ -85,7 +85,9 @@ function(tti_test_properties name timeout labels serial)
 endfunction()
 
 # tti_fuzzer(name SOURCES ... LINKS ...): LLVMFuzzerTestOneInput over one parser. With TUTTI_FUZZ a
-# libFuzzer program; otherwise a program that replays tests/fuzz/corpus/<name>, run by CTest.
+# libFuzzer program; otherwise a program that replays tests/fuzz/corpus/<name>, run by CTest. The
+# target `fuzzers` builds them all, in build/fuzzers.
+add_custom_target(fuzzers)
 function(tti_fuzzer name)
   cmake_parse_arguments(FUZZ "" "" "SOURCES;LINKS" ${ARGN})
   if(TUTTI_FUZZ)
@@ -97,5 +99,6 @@ function(tti_fuzzer name)
     tti_test_properties(${name} 120 fuzz "")
   endif()
   target_link_libraries(${name} PRIVATE tti_flags ${FUZZ_LINKS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${name})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
 endfunction()
