@@ -107,7 +107,8 @@ void tti_recv_reduce(struct tti_builder *builder, int lane, uint32_t chunk, uint
 
 /* ---- finish: hazards ----
  * One cell per chunk of memory: the last step of the lane that sends from it. IN and OUT chunks
- * that are the same memory in place share a cell, so that a plan is safe both ways. */
+ * that are the same memory in place share a cell, so that a plan is safe both ways. A lane of few
+ * steps over many chunks (logarithmic algorithms at scale) compares its ranges pairwise instead. */
 
 struct build_cells {
     uint32_t chunks, in_chunks, out_chunks, scratch_chunks;
@@ -135,7 +136,7 @@ static size_t cell_of(const struct build_cells *cells, uint32_t buffer, uint32_t
     return (size_t)cells->in_chunks + cells->out_chunks + cells->scratch_chunks + index;
 }
 
-static enum tutti_result cells_create(const struct tti_plan *plan, struct build_cells *cells)
+static void cells_lay_out(const struct tti_plan *plan, struct build_cells *cells)
 {
     const struct tti_plan_spec *spec = &plan->spec;
     uint32_t in_blocks = 0, out_blocks = 0, in_block = 0, out_block = 0;
@@ -154,8 +155,6 @@ static enum tutti_result cells_create(const struct tti_plan *plan, struct build_
     cells->shared = in_rest < out_rest ? in_rest : out_rest;
     cells->count =
         (size_t)cells->in_chunks + cells->out_chunks + cells->scratch_chunks + plan->slots;
-    cells->last_send = tti_calloc(cells->count, sizeof *cells->last_send);
-    return cells->last_send ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 /* Refs come from algorithms that may be wrong; the verifier reports those, so just stay inside. */
@@ -165,15 +164,25 @@ static bool cell_in_range(const struct build_cells *cells, struct tti_ref ref, u
     return first < cells->count && n <= cells->count && (size_t)ref.index + n <= cells->count;
 }
 
-static void lane_hazards(struct tti_lane *lane, struct build_cells *cells)
+static struct tti_ref sent_ref(const struct tti_step *step)
+{
+    return step->kind == TTI_SEND ? step->src : step->dst;
+}
+
+static bool step_sends(const struct tti_step *step)
+{
+    return step->kind == TTI_SEND || (step->flags & TTI_FORWARD);
+}
+
+static void cell_hazards(struct tti_lane *lane, struct build_cells *cells)
 {
     for (size_t i = 0; i < cells->count; i++)
         cells->last_send[i] = -1;
     for (size_t s = 0; s < lane->count; s++) {
         struct tti_step *step = &lane->steps[s];
         bool writes = step->kind != TTI_SEND;
-        bool sends = step->kind == TTI_SEND || (step->flags & TTI_FORWARD);
-        struct tti_ref sent = step->kind == TTI_SEND ? step->src : step->dst;
+        bool sends = step_sends(step);
+        struct tti_ref sent = sent_ref(step);
         for (uint32_t k = 0; writes && k < step->nchunks; k++) {
             size_t cell = cell_of(cells, step->dst.buffer, step->dst.index + k);
             if (cell_in_range(cells, step->dst, step->nchunks) && cell < cells->count &&
@@ -186,6 +195,67 @@ static void lane_hazards(struct tti_lane *lane, struct build_cells *cells)
                 cells->last_send[cell] = (int32_t)s;
         }
     }
+}
+
+static bool ranges_meet(uint64_t a, uint64_t a_count, uint64_t b, uint64_t b_count)
+{
+    return a < b + b_count && b < a + a_count;
+}
+
+/* Do n chunks from IN index `in` and m chunks from OUT index `out` share memory in place? */
+static bool aliases_meet(const struct build_cells *cells, uint64_t in, uint64_t n, uint64_t out,
+                         uint64_t m)
+{
+    uint64_t first = out > cells->out_first ? out : cells->out_first;
+    uint64_t end = (uint64_t)cells->out_first + cells->shared;
+    end = out + m < end ? out + m : end;
+    return cells->aliased && first < end &&
+           ranges_meet(in, n, first - cells->out_first + cells->in_first, end - first);
+}
+
+static bool refs_meet(const struct build_cells *cells, struct tti_ref a, uint32_t a_count,
+                      struct tti_ref b, uint32_t b_count)
+{
+    if (a.buffer == b.buffer)
+        return ranges_meet(a.index, a_count, b.index, b_count);
+    if (a.buffer == TTI_IN && b.buffer == TTI_OUT)
+        return aliases_meet(cells, a.index, a_count, b.index, b_count);
+    if (a.buffer == TTI_OUT && b.buffer == TTI_IN)
+        return aliases_meet(cells, b.index, b_count, a.index, a_count);
+    return false;
+}
+
+static void pair_hazards(struct tti_lane *lane, const struct build_cells *cells)
+{
+    for (size_t s = 0; s < lane->count; s++) {
+        struct tti_step *step = &lane->steps[s];
+        for (size_t j = s; step->kind != TTI_SEND && j-- > 0 && step->hazard < 0;) {
+            const struct tti_step *sender = &lane->steps[j];
+            if (step_sends(sender) &&
+                refs_meet(cells, step->dst, step->nchunks, sent_ref(sender), sender->nchunks))
+                step->hazard = (int32_t)j;
+        }
+    }
+}
+
+static enum tutti_result plan_hazards(struct tti_plan *plan)
+{
+    struct build_cells cells;
+    cells_lay_out(plan, &cells);
+    for (int lane = 0; lane < plan->nlanes; lane++) {
+        size_t steps = plan->lanes[lane].count;
+        if (steps < 1024 && steps * steps / 2 < cells.count) {
+            pair_hazards(&plan->lanes[lane], &cells);
+            continue;
+        }
+        if (!cells.last_send)
+            cells.last_send = tti_calloc(cells.count, sizeof *cells.last_send);
+        if (!cells.last_send)
+            return TUTTI_ERR_MEMORY;
+        cell_hazards(&plan->lanes[lane], &cells);
+    }
+    free(cells.last_send);
+    return TUTTI_OK;
 }
 
 static int compare_ints(const void *a, const void *b)
@@ -223,18 +293,9 @@ enum tutti_result tti_plan_finish(struct tti_builder *builder, struct tti_plan *
 {
     struct tti_plan *built = builder->plan;
     builder->plan = NULL;
-    struct build_cells cells = {0};
-    enum tutti_result result = TUTTI_ERR_MEMORY;
-    if (builder->failed)
-        goto out;
-    result = cells_create(built, &cells);
-    if (result != TUTTI_OK)
-        goto out;
-    for (int lane = 0; lane < built->nlanes; lane++)
-        lane_hazards(&built->lanes[lane], &cells);
-    result = plan_peers(built);
-out:
-    free(cells.last_send);
+    enum tutti_result result = builder->failed ? TUTTI_ERR_MEMORY : plan_hazards(built);
+    if (result == TUTTI_OK)
+        result = plan_peers(built);
     if (result != TUTTI_OK) {
         tti_plan_destroy(built);
         return result;
