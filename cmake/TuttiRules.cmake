@@ -40,17 +40,24 @@ if(TTI_SANITIZER_FLAGS)
 endif()
 
 # tti_room(name SOURCES ... LINKS ...): one room, a static library that sees only LINKS.
+# cmake/TuttiInstall.cmake makes libtutti of the rooms up to coll.
 function(tti_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;LINKS" ${ARGN})
   add_library(tti_${name} STATIC ${ROOM_SOURCES})
   target_link_libraries(tti_${name} PUBLIC tti_flags ${ROOM_LINKS})
 endfunction()
 
-# tti_program(name SOURCES ... LINKS ...): a program in build/bin.
+# tti_program(name SOURCES ... LINKS ... [PRIVATE]): a program in build/bin, installed unless it is
+# PRIVATE to the build. The target `programs` builds them all.
+add_custom_target(programs)
 function(tti_program name)
-  cmake_parse_arguments(PROGRAM "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(PROGRAM "PRIVATE" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${PROGRAM_SOURCES})
   target_link_libraries(${name} PRIVATE tti_flags ${PROGRAM_LINKS})
+  add_dependencies(programs ${name})
+  if(NOT PROGRAM_PRIVATE)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endfunction()
 
 # tti_test(name SOURCES ... LINKS ... [ARGS ...] [TIMEOUT s] [LABELS ...] [SERIAL]): a cmocka
