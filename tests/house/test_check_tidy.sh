@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# check_tidy finds a planted bug, and again on a second run; a clean file stays clean.
+set -euo pipefail
+# shellcheck source=tests/house/planting.sh
+. "$TUTTI_SOURCE/tests/house/planting.sh"
+
+cp "$TUTTI_SOURCE/.clang-tidy" "$tree"
+tidy="$checks/check_tidy"
+build=$tree/build
+mkdir "$build"
+
+# compile FILE: the only entry of compile_commands.json.
+compile() {
+    cat >"$build/compile_commands.json" <<END
+[{"directory": "$tree", "file": "$tree/$1",
+  "command": "clang -std=c11 -I$tree/include -I$tree -o x.o -c $tree/$1"}]
+END
+}
+compile base/text.c
+passes "$tidy" "$build" "$tree"
+passes "$tidy" "$build" "$tree"
+
+printf '#include <stdlib.h>\nint f(int x);\nint f(int x)\n{\n    int *p = malloc(4);\n    return x;\n}\n' \
+    >"$tree/base/leak.c"
+compile base/leak.c
+finds "clang-analyzer-unix.Malloc" "$tidy" "$build" "$tree"
+finds "clang-analyzer-unix.Malloc" "$tidy" "$build" "$tree"

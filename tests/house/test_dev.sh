@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# ./dev answers from any folder: help lists every command, a wrong word gets one line and status 2.
+set -euo pipefail
+dev=$TUTTI_SOURCE/dev
+cd /
+
+help=$("$dev")
+[ "$help" = "$("$dev" help)" ]
+for command in setup build bench test check tidy asan tsan fuzz format install clean help; do
+    grep -qE "^  (asan, )?$command\b" <<<"$help" || { echo "help does not list $command"; exit 1; }
+done
+
+# refused WHAT ARGUMENTS...: status 2, and one line that shows WHAT.
+refused() {
+    local output status=0
+    output=$("$dev" "${@:2}" 2>&1) || status=$?
+    if [ $status != 2 ] || [ "$(wc -l <<<"$output")" != 1 ] || [[ $output != *"\"$1\""* ]]; then
+        echo "./dev ${*:2}: status $status, says: $output"
+        exit 1
+    fi
+}
+refused biuld biuld
+refused --everything setup --everything
+refused soon fuzz soon
+refused 0 fuzz 0
