@@ -1,0 +1,48 @@
+/* One variant's element kernels: a table of functions compiled for one instruction set.
+ *
+ * kernels.inc is the one source; kernels_<variant>.c compile it with that variant's flags.
+ * select.c chooses the table, ../reduce.c calls through it. Kernels compute in one type: the
+ * accumulator types themselves, or a low-precision type widened to float32 and narrowed again.
+ *
+ * Every kernel takes pointers of any alignment and any count. `dst` is exactly a source or disjoint
+ * from it. A NaN that arithmetic produces is always the positive quiet NaN without payload, so that
+ * no result depends on the order of operands or on the CPU. */
+#ifndef TTI_DEVICE_CPU_KERNELS_H
+#define TTI_DEVICE_CPU_KERNELS_H
+
+#include "tutti/tutti.h"
+
+#include <stddef.h>
+
+enum { TTI_KERNEL_OPS = 4 }; /* SUM, PROD, MAX, MIN */
+
+typedef void tti_combine_kernel(void *dst, const void *a, const void *b, size_t count);
+typedef void tti_convert_kernel(void *dst, const void *src, size_t count);
+typedef void tti_divide_kernel(void *dst, const void *src, size_t count, int divisor);
+typedef void tti_multiply_kernel(void *dst, const void *src, const void *factor, size_t count);
+typedef void tti_copy_kernel(void *dst, const void *src, size_t bytes);
+
+/* NULL where a type has no such kernel: combine, divide and multiply exist for accumulator types,
+ * widen (to float32) and narrow (from float32) for the others. */
+struct tti_kernels {
+    const char *name;
+    tti_combine_kernel *combine[TTI_KERNEL_OPS][TUTTI_TYPE_COUNT];
+    tti_divide_kernel *divide[TUTTI_TYPE_COUNT];
+    tti_multiply_kernel *multiply[TUTTI_TYPE_COUNT];
+    tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
+    tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
+    tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
+};
+
+extern const struct tti_kernels tti_kernels_baseline;
+#if defined(__x86_64__)
+extern const struct tti_kernels tti_kernels_avx2;
+extern const struct tti_kernels tti_kernels_avx512;
+#elif defined(__aarch64__)
+extern const struct tti_kernels tti_kernels_neon;
+#endif
+
+/* The table in use. */
+const struct tti_kernels *tti_kernels_now(void);
+
+#endif
