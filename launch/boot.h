@@ -36,17 +36,24 @@ struct tti_boot;
 enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
                                   uint64_t deadline, struct tti_boot **boot);
 
-/* Collective: all[k * bytes .. ] = rank k's `mine`. bytes <= 1 MiB, equal on all ranks. */
+/* Collective: all[k * bytes .. ] = rank k's `mine`. bytes <= 1 MiB, equal on all ranks. After an
+ * error the contents of `all` are undefined and the object is failed. Errors: TIMEOUT (names the
+ * ranks that did not come), PEER (died, or left before), MISMATCH, what a rank gave to notify. */
 enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
                                       void *all, uint64_t deadline);
 
-/* A descriptor that polls readable when tti_boot_poll has something to say. */
+/* A descriptor that polls readable when tti_boot_poll has something to say; -1 for one rank. Stop
+ * watching it after a failure: it may stay readable. */
 int tti_boot_fd(const struct tti_boot *boot);
 
-/* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died or
- * left; the text says so), or the code and text that *rank gave to tti_boot_notify. The same notice
- * is given again on later calls. */
+/* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died), or
+ * the code and text that *rank gave to tti_boot_notify. The same notice is given again on later
+ * calls. A goodbye is no failure (a rank may be done earlier than others): see has_left. */
 enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank);
+
+/* True when `rank` has said goodbye, as far as tti_boot_poll has heard. Who still waits for it,
+ * waits in vain. Once rank 0 has left, deaths are no longer told. */
+bool tti_boot_has_left(const struct tti_boot *boot, int rank);
 
 /* Tell all other ranks that this one has failed, with its code and text (cut at 900 bytes). Bounded
  * and callable from any thread; only the first call of a rank has an effect. */

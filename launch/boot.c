@@ -1,0 +1,427 @@
+/* The ranks' end of the bootstrap (launch/boot.h): join, gather, notice, leave.
+ *
+ * Frames are received by a state machine that never blocks (boot_receive); waits are polls around
+ * it. The first failure of any kind is kept and given again: after it the object only says goodbye.
+ * A communicator of one rank has neither socket nor thread.
+ *
+ * Read next: boot_join.c (the way in), boot_server.c (the other end). */
+#include "launch/boot.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "launch/boot_join.h"
+#include "launch/boot_server.h"
+#include "launch/boot_socket.h"
+#include "launch/boot_wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long the server's own words are waited for after a deadline that it watches too. */
+static const double VERDICT_S = 1;
+static const double NOTIFY_S = 1;
+
+struct tti_boot {
+    int rank;
+    int size;
+    int fd; /* -1: one rank */
+    struct tti_boot_server *server;
+    const char *const *names;
+    bool *left; /* by rank: said goodbye */
+
+    pthread_mutex_t send_lock; /* whole frames only; guards `broken` */
+    bool broken;               /* a frame went out in part: nothing may follow */
+    atomic_bool notified;
+
+    bool failed;
+    struct tti_error failure;
+    int failure_rank;
+
+    uint8_t header[TTI_BOOT_HEADER_BYTES];
+    size_t header_have;
+    struct tti_boot_frame frame;
+    size_t body_have;
+    char text[TTI_BOOT_TEXT_BYTES];
+    bool started;
+    uint32_t round;
+    char *gather_to; /* where GATHERED of this round goes; NULL when nobody waits for it */
+    size_t gather_bytes;
+};
+
+/* ---- Receiving ------------------------------------------------------------------------------ */
+
+static const char *boot_name(const struct tti_boot *boot, int rank, char *text, size_t room)
+{
+    if (boot->names && rank < boot->size && boot->names[rank])
+        snprintf(text, room, "rank %d (%s)", rank, boot->names[rank]);
+    else
+        snprintf(text, room, "rank %d", rank);
+    return text;
+}
+
+/* Keep the calling thread's error as the failure, unless there is one. */
+static void boot_keep(struct tti_boot *boot, int rank, enum tutti_result code)
+{
+    if (boot->failed)
+        return;
+    boot->failed = true;
+    boot->failure_rank = rank;
+    tti_error_save(&boot->failure, code);
+}
+
+static void boot_on_notice(struct tti_boot *boot)
+{
+    const struct tti_boot_frame *frame = &boot->frame;
+    enum tutti_result code = (enum tutti_result)frame->code;
+    char text[TTI_BOOT_TEXT_BYTES + 1];
+    char name[200];
+    tti_boot_text_copy(text, sizeof text, boot->text, (size_t)frame->bytes);
+    if (*text)
+        boot_keep(boot, frame->rank, TTI_FAIL(code, "%s", text));
+    else
+        boot_keep(boot, frame->rank,
+                  TTI_FAIL(code, "%s died: its connection closed without a goodbye",
+                           boot_name(boot, frame->rank, name, sizeof name)));
+}
+
+static void boot_on_end(struct tti_boot *boot, const char *why)
+{
+    char name[200];
+    if (!boot->left[0])
+        boot_keep(boot, 0,
+                  TTI_FAIL(TUTTI_ERR_PEER, "%s died: its bootstrap connection %s",
+                           boot_name(boot, 0, name, sizeof name), why));
+}
+
+/* A header has arrived: does it make sense now? */
+static bool boot_on_header(struct tti_boot *boot)
+{
+    struct tti_boot_frame *frame = &boot->frame;
+    bool sane = tti_boot_frame_parse(boot->header, TTI_BOOT_TO_CLIENT, frame) == TUTTI_OK &&
+                frame->type != TTI_BOOT_CHALLENGE &&
+                (frame->type != TTI_BOOT_START || !boot->started) && frame->rank < boot->size;
+    if (sane && frame->type == TTI_BOOT_GATHERED && boot->gather_to)
+        sane = frame->code == boot->round && frame->bytes == boot->gather_bytes;
+    boot->body_have = 0;
+    if (!sane)
+        boot_keep(boot, 0,
+                  TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                           "rank 0 sent a bootstrap frame that makes no sense (type %d); are all "
+                           "ranks of the same Tutti version?",
+                           (int)frame->type));
+    return sane;
+}
+
+static void boot_on_frame(struct tti_boot *boot)
+{
+    boot->header_have = 0;
+    switch (boot->frame.type) {
+    case TTI_BOOT_START:
+        boot->started = true;
+        break;
+    case TTI_BOOT_GATHERED:
+        boot->gather_to = NULL;
+        break;
+    case TTI_BOOT_NOTICE:
+        boot_on_notice(boot);
+        break;
+    default: /* BYE */
+        boot->left[boot->frame.rank] = true;
+    }
+}
+
+/* Where the next bytes go, and how many are wanted. */
+static size_t boot_place(struct tti_boot *boot, void *scratch, size_t room, void **to)
+{
+    if (boot->header_have < TTI_BOOT_HEADER_BYTES) {
+        *to = boot->header + boot->header_have;
+        return TTI_BOOT_HEADER_BYTES - boot->header_have;
+    }
+    size_t want = (size_t)boot->frame.bytes - boot->body_have;
+    if (boot->frame.type == TTI_BOOT_NOTICE) {
+        *to = boot->text + boot->body_have;
+        return want;
+    }
+    if (boot->gather_to) {
+        *to = boot->gather_to + boot->body_have;
+        return want;
+    }
+    *to = scratch;
+    return want < room ? want : room;
+}
+
+/* Take in what is there; never blocks. Stops when `gather_to` has been filled. */
+static void boot_receive(struct tti_boot *boot)
+{
+    char scratch[4096];
+    bool gathering = boot->gather_to != NULL;
+    while (!boot->failed && !(gathering && !boot->gather_to)) {
+        void *to = NULL;
+        size_t want = boot_place(boot, scratch, sizeof scratch, &to);
+        ssize_t got = recv(boot->fd, to, want, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0) {
+            boot_on_end(boot, got < 0 ? strerror(errno) : "closed without a goodbye");
+            return;
+        }
+        if (boot->header_have < TTI_BOOT_HEADER_BYTES) {
+            boot->header_have += (size_t)got;
+            if (boot->header_have < TTI_BOOT_HEADER_BYTES)
+                continue;
+            if (!boot_on_header(boot))
+                return;
+        } else {
+            boot->body_have += (size_t)got;
+        }
+        if (boot->body_have == boot->frame.bytes)
+            boot_on_frame(boot);
+    }
+}
+
+/* Receive until *done (or, done NULL, gather_to is filled), a failure, or the deadline. */
+static enum tutti_result boot_wait(struct tti_boot *boot, const bool *done, uint64_t deadline)
+{
+    for (;;) {
+        boot_receive(boot);
+        if (done ? *done : !boot->gather_to)
+            return TUTTI_OK;
+        if (boot->failed)
+            return tti_error_restore(&boot->failure);
+        if (!done)
+            for (int k = 0; k < boot->size; k++) {
+                char name[200];
+                if (!boot->left[k])
+                    continue;
+                return TTI_FAIL(TUTTI_ERR_PEER, "%s has left the communicator",
+                                boot_name(boot, k, name, sizeof name));
+            }
+        if (tti_deadline_passed(deadline))
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
+        struct pollfd wait = {.fd = boot->fd, .events = POLLIN};
+        if (poll(&wait, 1, tti_deadline_ms(deadline, 60000)) < 0 && errno != EINTR)
+            return TTI_FAIL_ERRNO("poll on the bootstrap connection");
+    }
+}
+
+/* ---- Sending -------------------------------------------------------------------------------- */
+
+static uint64_t boot_grace(uint64_t deadline)
+{
+    uint64_t grace = (uint64_t)(VERDICT_S * 1e9);
+    return deadline > UINT64_MAX - grace ? UINT64_MAX : deadline + grace;
+}
+
+static enum tutti_result boot_send(struct tti_boot *boot, const struct tti_boot_frame *frame,
+                                   const void *body, uint64_t deadline)
+{
+    uint8_t header[TTI_BOOT_HEADER_BYTES];
+    tti_boot_frame_encode(frame, header);
+    int wait_ms = tti_deadline_ms(deadline, 1000000);
+    struct timespec by;
+    clock_gettime(CLOCK_REALTIME, &by);
+    by.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+    by.tv_sec += wait_ms / 1000 + by.tv_nsec / 1000000000;
+    by.tv_nsec %= 1000000000;
+    if (pthread_mutex_timedlock(&boot->send_lock, &by) != 0)
+        return TTI_FAIL(TUTTI_ERR_TIMEOUT, "the bootstrap connection is busy");
+    enum tutti_result result = TUTTI_OK;
+    if (boot->broken) {
+        result = TTI_FAIL(TUTTI_ERR_LINK, "the bootstrap connection is broken");
+    } else if (tti_socket_send(boot->fd, header, sizeof header, deadline) != 0 ||
+               tti_socket_send(boot->fd, body, (size_t)frame->bytes, deadline) != 0) {
+        boot->broken = true;
+        result = TTI_FAIL(errno == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_LINK,
+                          "cannot send to rank 0's bootstrap server: %s", strerror(errno));
+    }
+    pthread_mutex_unlock(&boot->send_lock);
+    return result;
+}
+
+/* ---- The object ----------------------------------------------------------------------------- */
+
+static struct tti_boot *boot_alloc(int rank, int size)
+{
+    struct tti_boot *boot = tti_calloc(1, sizeof *boot);
+    bool *left = tti_calloc((size_t)size, sizeof *left);
+    if (!boot || !left) {
+        free(boot);
+        free(left);
+        return NULL;
+    }
+    boot->rank = rank;
+    boot->size = size;
+    boot->fd = -1;
+    boot->left = left;
+    atomic_init(&boot->notified, false);
+    pthread_mutex_init(&boot->send_lock, NULL);
+    return boot;
+}
+
+static enum tutti_result boot_check(const struct tti_meeting *meeting, int rank, int size)
+{
+    if (size < 1 || size > TTI_BOOT_RANKS || rank < 0 || rank >= size)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "rank %d of %d ranks: expected 1 to %d ranks, and a rank below that", rank,
+                        size, TTI_BOOT_RANKS);
+    if (size > 1 && (!meeting->host[0] || meeting->ports < 1))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the meeting has no %s",
+                        meeting->host[0] ? "ports" : "host");
+    if (sodium_init() < 0)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium finds no source of random numbers");
+    return TUTTI_OK;
+}
+
+/* Server first (rank 0), then in, then wait for the others. */
+static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meeting *meeting,
+                                    uint64_t deadline)
+{
+    struct sockaddr_storage own;
+    struct tti_boot_join join = {.meeting = meeting,
+                                 .rank = boot->rank,
+                                 .size = boot->size,
+                                 .begin = tti_now_ns(),
+                                 .deadline = deadline};
+    if (boot->rank == 0) {
+        TTI_TRY(tti_boot_server_create(meeting, boot->size, deadline, &boot->server));
+        tti_boot_server_address(boot->server, &own, &join.own_bytes);
+        join.own = (struct sockaddr *)&own;
+        TTI_LOG(TTI_LOG_INFO, "bootstrap: rank 0 of %d waits at %s", boot->size,
+                tti_boot_server_where(boot->server));
+    }
+    TTI_TRY(tti_boot_join(&join, &boot->fd));
+    return boot_wait(boot, &boot->started, boot_grace(deadline));
+}
+
+enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
+                                  uint64_t deadline, struct tti_boot **boot)
+{
+    TTI_TRY(boot_check(meeting, rank, size));
+    struct tti_boot *made = boot_alloc(rank, size);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    if (size == 1) {
+        if (meeting->listen_fd >= 0)
+            close(meeting->listen_fd);
+    } else {
+        enum tutti_result result = boot_enter(made, meeting, deadline);
+        if (result != TUTTI_OK) {
+            struct tti_error failure;
+            tti_error_save(&failure, result);
+            tti_boot_destroy(made, 2);
+            return tti_error_restore(&failure);
+        }
+    }
+    *boot = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
+                                      void *all, uint64_t deadline)
+{
+    if (bytes > TTI_BOOT_GATHER_BYTES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "a bootstrap gather of %zu bytes; at most %d", bytes,
+                        TTI_BOOT_GATHER_BYTES);
+    if (boot->failed)
+        return tti_error_restore(&boot->failure);
+    if (boot->size == 1) {
+        if (bytes)
+            memmove(all, mine, bytes);
+        return TUTTI_OK;
+    }
+    struct tti_boot_frame frame = {.type = TTI_BOOT_GATHER, .code = boot->round, .bytes = bytes};
+    char none = 0;
+    tti_boot_waits(tti_now_ns(), deadline, &frame);
+    boot->gather_to = bytes ? all : &none;
+    boot->gather_bytes = bytes * (size_t)boot->size;
+    /* A server that is gone shows as the reason why sending fails. */
+    enum tutti_result result = boot_send(boot, &frame, mine, deadline);
+    if (result != TUTTI_OK) {
+        boot_receive(boot);
+        if (boot->failed)
+            result = tti_error_restore(&boot->failure);
+    } else {
+        result = boot_wait(boot, NULL, boot_grace(deadline));
+    }
+    boot->gather_to = NULL;
+    if (result == TUTTI_OK)
+        boot->round++;
+    else
+        boot_keep(boot, boot->rank, result);
+    return result;
+}
+
+int tti_boot_fd(const struct tti_boot *boot)
+{
+    return boot->fd;
+}
+
+enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank)
+{
+    if (boot->fd >= 0 && !boot->failed)
+        boot_receive(boot);
+    if (!boot->failed)
+        return TUTTI_OK;
+    *rank = boot->failure_rank;
+    return tti_error_restore(&boot->failure);
+}
+
+bool tti_boot_has_left(const struct tti_boot *boot, int rank)
+{
+    return boot->left[rank];
+}
+
+void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *text)
+{
+    if (boot->fd < 0 || atomic_exchange(&boot->notified, true))
+        return;
+    struct tti_boot_frame frame = {.type = TTI_BOOT_NOTICE,
+                                   .rank = boot->rank,
+                                   .code = code,
+                                   .bytes = strnlen(text, TTI_BOOT_TEXT_BYTES)};
+    struct tti_error before; /* the caller's last error is what it is telling; keep it */
+    tti_error_save(&before, code);
+    if (boot_send(boot, &frame, text, tti_deadline_in(NOTIFY_S)) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "bootstrap: the others were not told: %s", tti_error_text());
+    (void)tti_error_restore(&before);
+}
+
+void tti_boot_names(struct tti_boot *boot, const char *const *names)
+{
+    boot->names = names;
+}
+
+/* Goodbye, and until the server has read it nothing is closed: unread input would reset the
+ * connection and could take the goodbye with it. */
+static void boot_goodbye(struct tti_boot *boot, double linger_s)
+{
+    struct tti_boot_frame frame = {.type = TTI_BOOT_BYE, .rank = boot->rank};
+    uint64_t deadline = tti_deadline_in(linger_s < VERDICT_S ? linger_s : VERDICT_S);
+    char scratch[4096];
+    if (boot_send(boot, &frame, NULL, deadline) == TUTTI_OK && shutdown(boot->fd, SHUT_WR) == 0)
+        while (tti_socket_receive(boot->fd, scratch, 1, deadline) == 0)
+            (void)recv(boot->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+    close(boot->fd);
+}
+
+void tti_boot_destroy(struct tti_boot *boot, double linger_s)
+{
+    if (!boot)
+        return;
+    if (boot->fd >= 0)
+        boot_goodbye(boot, linger_s);
+    tti_boot_server_destroy(boot->server, linger_s);
+    pthread_mutex_destroy(&boot->send_lock);
+    free(boot->left);
+    free(boot);
+}

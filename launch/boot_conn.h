@@ -1,0 +1,67 @@
+/* One connection as the bootstrap server sees it: frames in, a queue of shared blobs out. Nothing
+ * here blocks; only the server's thread uses it. */
+#ifndef TTI_LAUNCH_BOOT_CONN_H
+#define TTI_LAUNCH_BOOT_CONN_H
+
+#include "launch/boot_wire.h"
+
+/* A whole frame on its way to one or many connections, which share it. */
+struct tti_boot_blob {
+    int refs;
+    size_t bytes;
+    uint8_t data[];
+};
+
+/* A blob with one reference: the header, then the body (zeroes where body is NULL). */
+struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, const void *body);
+void tti_boot_blob_release(struct tti_boot_blob *blob);
+
+enum tti_boot_state {
+    TTI_BOOT_CONN_STRANGER, /* nothing said yet */
+    TTI_BOOT_CONN_CALLED,   /* said hello, was challenged */
+    TTI_BOOT_CONN_JOINED,   /* proved that it belongs here */
+    TTI_BOOT_CONN_REFUSED,  /* to be closed when its queue is empty */
+};
+
+struct tti_boot_conn {
+    int fd; /* -1: closed, to be swept */
+    enum tti_boot_state state;
+    int rank;          /* from CALLED on */
+    uint64_t deadline; /* for the handshake and for the last words */
+    char peer[80];     /* address, for messages */
+    uint32_t total_ms; /* the rank's own wait for the join: all of it, and its end */
+    uint64_t join_by;
+    uint8_t hello[TTI_BOOT_HELLO_BYTES];
+    uint8_t nonce[TTI_BOOT_NONCE_BYTES];
+
+    uint8_t header[TTI_BOOT_HEADER_BYTES];
+    size_t header_have;
+    struct tti_boot_frame frame;
+    uint8_t *body; /* where the body goes: `small`, or set by the owner after ..._HEADER */
+    size_t body_have;
+    bool skip; /* set after ..._HEADER: read the body and forget it */
+    uint8_t small[1024];
+
+    struct tti_boot_blob **queue;
+    size_t queue_capacity;
+    size_t queue_count;
+    size_t sent; /* bytes of queue[0] */
+};
+
+enum tti_boot_input {
+    TTI_BOOT_INPUT_MORE,   /* all read that there is */
+    TTI_BOOT_INPUT_HEADER, /* frame is set; give `body` a place if 1024 bytes are not enough */
+    TTI_BOOT_INPUT_FRAME,  /* frame and body are complete */
+    TTI_BOOT_INPUT_CLOSED, /* end of stream, or an error of the socket */
+    TTI_BOOT_INPUT_WRONG,  /* bytes that are no frame; the text is in the last error */
+};
+
+struct tti_boot_conn *tti_boot_conn_create(int fd, uint64_t deadline);
+void tti_boot_conn_destroy(struct tti_boot_conn *conn);
+/* Read on, at most to the next event. */
+enum tti_boot_input tti_boot_conn_read(struct tti_boot_conn *conn);
+/* Queue (taking a reference) and send what goes at once. MEMORY, or LINK when the socket failed. */
+enum tutti_result tti_boot_conn_send(struct tti_boot_conn *conn, struct tti_boot_blob *blob);
+enum tutti_result tti_boot_conn_flush(struct tti_boot_conn *conn);
+
+#endif

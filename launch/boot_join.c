@@ -1,0 +1,155 @@
+/* Finding and joining the bootstrap server (launch/boot_join.h).
+ *
+ * Until the deadline, round after round with a growing pause: every port of the range at every
+ * address of the host. Who answers must prove that it knows the job's secret before this rank
+ * proves anything. */
+#include "launch/boot_join.h"
+
+#include "base/clock.h"
+#include "launch/boot_socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double ANSWER_S = 5;  /* for one server to answer */
+static const double CONNECT_S = 3; /* for one address to accept */
+
+/* What came of the attempts, for the text of the failure. */
+struct join_log {
+    int attempts;
+    bool foreign; /* somebody answered who is not of this job */
+    char last[160];
+};
+
+void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame)
+{
+    uint64_t waited = (tti_now_ns() - begin) / 1000000u;
+    frame->wait_ms = (uint32_t)tti_deadline_ms(deadline, INT32_MAX);
+    frame->waited_ms = waited > INT32_MAX ? INT32_MAX : (uint32_t)waited;
+}
+
+static uint64_t join_within(const struct tti_boot_join *join, double seconds)
+{
+    uint64_t limit = tti_deadline_in(seconds);
+    return limit < join->deadline ? limit : join->deadline;
+}
+
+/* Both proofs, theirs first. */
+static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd,
+                                        struct join_log *log)
+{
+    struct tti_boot_frame frame = {
+        .type = TTI_BOOT_HELLO, .rank = join->rank, .bytes = TTI_BOOT_HELLO_BYTES};
+    uint8_t hello[TTI_BOOT_HEADER_BYTES + TTI_BOOT_HELLO_BYTES];
+    uint8_t *hello_body = hello + TTI_BOOT_HEADER_BYTES;
+    uint8_t answer[TTI_BOOT_HEADER_BYTES + TTI_BOOT_CHALLENGE_BYTES];
+    uint8_t nonce[TTI_BOOT_NONCE_BYTES];
+    uint8_t proof[TTI_BOOT_HEADER_BYTES + TTI_BOOT_PROOF_BYTES];
+    uint64_t deadline = join_within(join, ANSWER_S);
+
+    tti_boot_waits(join->begin, join->deadline, &frame);
+    tti_boot_frame_encode(&frame, hello);
+    randombytes_buf(nonce, sizeof nonce);
+    tti_boot_hello_encode(nonce, join->size, hello_body);
+    if (tti_socket_send(fd, hello, sizeof hello, deadline) != 0 ||
+        tti_socket_receive(fd, answer, sizeof answer, deadline) != 0)
+        return TTI_FAIL(TUTTI_ERR_LINK, "no answer: %s", strerror(errno));
+    if (tti_boot_frame_parse(answer, TTI_BOOT_TO_CLIENT, &frame) != TUTTI_OK ||
+        frame.type != TTI_BOOT_CHALLENGE) {
+        log->foreign = true;
+        return TTI_FAIL(TUTTI_ERR_LINK, "what listens there is not Tutti");
+    }
+    const uint8_t *theirs = answer + TTI_BOOT_HEADER_BYTES;
+    tti_boot_proof(join->meeting->secret, true, join->rank, hello_body, theirs, proof);
+    if (!tti_boot_proof_equal(proof, theirs + TTI_BOOT_NONCE_BYTES)) {
+        log->foreign = true;
+        return TTI_FAIL(TUTTI_ERR_LINK, "the Tutti job that listens there has another secret");
+    }
+    frame = (struct tti_boot_frame){
+        .type = TTI_BOOT_PROOF, .rank = join->rank, .bytes = TTI_BOOT_PROOF_BYTES};
+    tti_boot_frame_encode(&frame, proof);
+    tti_boot_proof(join->meeting->secret, false, join->rank, hello_body, theirs,
+                   proof + TTI_BOOT_HEADER_BYTES);
+    if (tti_socket_send(fd, proof, sizeof proof, deadline) != 0)
+        return TTI_FAIL(TUTTI_ERR_LINK, "connection lost: %s", strerror(errno));
+    return TUTTI_OK;
+}
+
+/* One address: a connection, or -1 and the reason noted. */
+static int join_try(const struct tti_boot_join *join, const struct sockaddr *address,
+                    socklen_t bytes, struct join_log *log)
+{
+    log->attempts++;
+    int fd = tti_socket_connect(address, bytes, join_within(join, CONNECT_S));
+    if (fd < 0) {
+        snprintf(log->last, sizeof log->last, "%s", strerror(errno));
+        return -1;
+    }
+    if (join_handshake(join, fd, log) == TUTTI_OK)
+        return fd;
+    snprintf(log->last, sizeof log->last, "%s", tti_error_text());
+    close(fd);
+    return -1;
+}
+
+/* Every port at every address, once. */
+static int join_round(const struct tti_boot_join *join, struct join_log *log)
+{
+    if (join->own)
+        return join_try(join, join->own, join->own_bytes, log);
+    const struct tti_meeting *meeting = join->meeting;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    int fd = -1;
+    for (int i = 0; i < meeting->ports && meeting->port + i <= 65535 && fd < 0; i++) {
+        struct addrinfo *found = NULL;
+        char port[16];
+        snprintf(port, sizeof port, "%d", meeting->port + i);
+        int failed = getaddrinfo(meeting->host, port, &hints, &found);
+        if (failed) {
+            log->attempts++;
+            snprintf(log->last, sizeof log->last, "name lookup: %s", gai_strerror(failed));
+            return -1;
+        }
+        for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
+            fd = join_try(join, at->ai_addr, at->ai_addrlen, log);
+        freeaddrinfo(found);
+        if (tti_deadline_passed(join->deadline))
+            break;
+    }
+    return fd;
+}
+
+enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
+{
+    const struct tti_meeting *meeting = join->meeting;
+    struct join_log log = {0};
+    int pause_ms = 10;
+    for (;;) {
+        int made = join_round(join, &log);
+        if (made >= 0) {
+            *fd = made;
+            return TUTTI_OK;
+        }
+        if (tti_deadline_passed(join->deadline))
+            break;
+        (void)poll(NULL, 0, tti_deadline_ms(join->deadline, pause_ms));
+        pause_ms = pause_ms >= 100 ? 200 : pause_ms * 2;
+    }
+    char where[TTI_SOCKET_TEXT_BYTES];
+    struct tti_boot_frame waits = {0};
+    tti_boot_waits(join->begin, join->deadline, &waits);
+    tti_socket_meeting_text(meeting->host, meeting->port, meeting->ports, where, sizeof where);
+    return TTI_FAIL(TUTTI_ERR_LINK,
+                    "rank %d of %d did not reach rank 0 at %s within %.3g s (%d attempts, the last "
+                    "one: %s); %s",
+                    join->rank, join->size, where, (waits.waited_ms + waits.wait_ms) / 1e3,
+                    log.attempts, log.last,
+                    log.foreign ? "see that all ranks have the same secret and that no other job "
+                                  "uses the port"
+                                : "see that rank 0 runs, that the address is its own and that no "
+                                  "firewall is between");
+}

@@ -1,0 +1,27 @@
+/* A rank's way in: find the server of its job on the meeting's addresses and ports, and shake
+ * hands. */
+#ifndef TTI_LAUNCH_BOOT_JOIN_H
+#define TTI_LAUNCH_BOOT_JOIN_H
+
+#include "launch/boot_wire.h"
+
+#include <sys/socket.h>
+
+struct tti_boot_join {
+    const struct tti_meeting *meeting;
+    const struct sockaddr *own; /* rank 0: its own server's address; others NULL */
+    socklen_t own_bytes;
+    int rank;
+    int size;
+    uint64_t begin;
+    uint64_t deadline;
+};
+
+/* A connection on which the proof has been sent; the server's verdict (START or NOTICE) follows.
+ * LINK when nobody answered by the deadline, with what was tried. */
+enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd);
+
+/* Milliseconds from `begin` to now, and from now to `deadline`, for a frame. */
+void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame);
+
+#endif

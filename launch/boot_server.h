@@ -1,0 +1,23 @@
+/* The bootstrap server: a thread in rank 0's process. It lets the ranks in, gathers their blobs
+ * and relays who fails, leaves or dies (boot_wire.h has the frames). */
+#ifndef TTI_LAUNCH_BOOT_SERVER_H
+#define TTI_LAUNCH_BOOT_SERVER_H
+
+#include "launch/boot_wire.h"
+
+#include <sys/socket.h>
+
+struct tti_boot_server;
+
+/* Listen and start the thread. `deadline` is rank 0's for the join. */
+enum tutti_result tti_boot_server_create(const struct tti_meeting *meeting, int size,
+                                         uint64_t deadline, struct tti_boot_server **server);
+/* Where this process reaches it. */
+void tti_boot_server_address(const struct tti_boot_server *server, struct sockaddr_storage *address,
+                             socklen_t *bytes);
+/* "host:port", the port being the one it took. */
+const char *tti_boot_server_where(const struct tti_boot_server *server);
+/* Stay until all ranks have left or died, at most linger_s; then end the thread. */
+void tti_boot_server_destroy(struct tti_boot_server *server, double linger_s);
+
+#endif

@@ -1,0 +1,37 @@
+/* TCP for the bootstrap: listen on the meeting, connect to it, move whole frames by a deadline.
+ * All sockets are non-blocking and close on exec. */
+#ifndef TTI_LAUNCH_BOOT_SOCKET_H
+#define TTI_LAUNCH_BOOT_SOCKET_H
+
+#include "launch/boot.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+enum { TTI_SOCKET_TEXT_BYTES = 200 };
+
+/* "127.0.0.1:80", "[::1]:80". */
+void tti_socket_text(const struct sockaddr *address, socklen_t bytes, char *text, size_t room);
+/* "host:29500", "[::1]:29500" or "host:29500-29515". */
+void tti_socket_meeting_text(const char *host, int port, int ports, char *text, size_t room);
+
+/* Listen on the first free port of the range (port 0: any). A numeric host or "localhost" is bound
+ * to itself; a name is bound to all addresses, because a host's own name may mean something else
+ * to itself than to others. SYSTEM when all are taken. */
+enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, int *fd,
+                                    uint16_t *bound);
+/* The port a listening socket is bound to; SYSTEM unless it is a listening TCP socket. */
+enum tutti_result tti_socket_listening(int fd, uint16_t *port);
+
+/* Connect within the deadline. On failure -1 and errno; ETIMEDOUT at the deadline. */
+int tti_socket_connect(const struct sockaddr *address, socklen_t bytes, uint64_t deadline);
+/* The address under which this process reaches its own listening socket. */
+enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address, socklen_t *bytes);
+/* Non-blocking, no delay, keep-alive that notices a vanished host within half a minute. */
+void tti_socket_prepare(int fd);
+
+/* All bytes by the deadline: 0, or -1 and errno (ECONNRESET at the end of the stream). */
+int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline);
+int tti_socket_receive(int fd, void *data, size_t bytes, uint64_t deadline);
+
+#endif

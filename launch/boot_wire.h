@@ -1,0 +1,76 @@
+/* What goes over a bootstrap connection: frames of a 32-byte header and a body, little-endian.
+ *
+ *   client                                server (rank 0)
+ *   HELLO  rank, size, nonce      ->
+ *                                 <-      CHALLENGE  nonce, proof that the server has the secret
+ *   PROOF  that the client has it ->
+ *                                 <-      START  when all ranks are there
+ *   GATHER  round, blob           ->
+ *                                 <-      GATHERED  round, all blobs
+ *   NOTICE  code, text            ->  ->  NOTICE  to all others (code PEER, no text: a death)
+ *   BYE                           ->  ->  BYE  to all others
+ *
+ * The secret itself never travels. Pure functions over bytes: no sockets here, and a fuzzer on the
+ * parser. Read next: boot_server.c. */
+#ifndef TTI_LAUNCH_BOOT_WIRE_H
+#define TTI_LAUNCH_BOOT_WIRE_H
+
+#include "launch/boot.h"
+
+enum {
+    TTI_BOOT_HEADER_BYTES = 32,
+    TTI_BOOT_NONCE_BYTES = 32,
+    TTI_BOOT_PROOF_BYTES = 32,
+    TTI_BOOT_HELLO_BYTES = TTI_BOOT_NONCE_BYTES + 4,
+    TTI_BOOT_CHALLENGE_BYTES = TTI_BOOT_NONCE_BYTES + TTI_BOOT_PROOF_BYTES,
+    TTI_BOOT_TEXT_BYTES = 900,
+    TTI_BOOT_GATHER_BYTES = 1 << 20,
+    TTI_BOOT_RANKS = 1 << 16,
+};
+
+enum tti_boot_type {
+    TTI_BOOT_HELLO = 1,
+    TTI_BOOT_CHALLENGE = 2,
+    TTI_BOOT_PROOF = 3,
+    TTI_BOOT_START = 4,
+    TTI_BOOT_GATHER = 5,
+    TTI_BOOT_GATHERED = 6,
+    TTI_BOOT_NOTICE = 7,
+    TTI_BOOT_BYE = 8,
+};
+
+struct tti_boot_frame {
+    enum tti_boot_type type;
+    int rank;           /* HELLO, NOTICE, BYE: whom it is about */
+    uint32_t code;      /* GATHER(ED): round; NOTICE: enum tutti_result */
+    uint32_t waited_ms; /* HELLO, GATHER: how long this rank has waited, */
+    uint32_t wait_ms;   /* and how long it will yet */
+    uint64_t bytes;     /* of the body */
+};
+
+enum tti_boot_direction { TTI_BOOT_TO_SERVER, TTI_BOOT_TO_CLIENT };
+
+void tti_boot_frame_encode(const struct tti_boot_frame *frame, uint8_t header[static 32]);
+/* PROTOCOL unless it is a frame that may travel in this direction, with a body in bounds. */
+enum tutti_result tti_boot_frame_parse(const uint8_t header[static 32],
+                                       enum tti_boot_direction direction,
+                                       struct tti_boot_frame *frame);
+
+/* The size that a HELLO body names; PROTOCOL when it makes no sense with `rank`. */
+void tti_boot_hello_encode(const uint8_t nonce[static 32], int size, uint8_t body[static 36]);
+enum tutti_result tti_boot_hello_parse(const uint8_t body[static 36], int rank, int *size);
+
+/* HMAC over role, rank, the HELLO body and the server's nonce. */
+void tti_boot_proof(const uint8_t secret[static 32], bool server, int rank,
+                    const uint8_t hello[static 36], const uint8_t nonce[static 32],
+                    uint8_t proof[static 32]);
+bool tti_boot_proof_equal(const uint8_t a[static 32], const uint8_t b[static 32]);
+
+/* Copy a text of `bytes` bytes into one of `room`, printable and NUL-terminated. */
+void tti_boot_text_copy(char *to, size_t room, const void *from, size_t bytes);
+
+/* "rank 2" or "ranks 2, 5" of those where present[k] is false; the first eight and a count. */
+void tti_boot_missing_text(const bool *present, int size, char *text, size_t room, int *first,
+                           int *count);
+
+#endif

@@ -1,0 +1,234 @@
+/* launch/boot.c where all goes well: ranks as threads join, gather, leave; the smallest and the
+ * largest blobs; one rank; several communicators at one meeting; IPv6; ids. */
+#include "launch/environment.h"
+#include "tests/launch/boot_ranks.h"
+#include "tests/tutti_cmocka.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static atomic_int wrong;
+
+static void gather_bytes(struct boot_rank *self, size_t bytes)
+{
+    uint8_t *mine = malloc(bytes + 1);
+    uint8_t *all = malloc(bytes * (size_t)self->size + 1);
+    memset(mine, self->rank + 1, bytes);
+    enum tutti_result result =
+        tti_boot_all_gather(self->boot, mine, bytes, all, tti_deadline_in(20));
+    if (result != TUTTI_OK) {
+        tti_error_save(&self->error, result);
+        wrong++;
+    }
+    for (int k = 0; result == TUTTI_OK && k < self->size; k++)
+        for (size_t i = 0; i < bytes; i++)
+            wrong += all[(size_t)k * bytes + i] != (uint8_t)(k + 1);
+    free(mine);
+    free(all);
+}
+
+static void gathers(struct boot_rank *self)
+{
+    static const size_t sizes[] = {1, 0, 7, 1024, 100000, 0, 32};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        gather_bytes(self, sizes[i]);
+    int rank = -1;
+    wrong += tti_boot_poll(self->boot, &rank) != TUTTI_OK;
+}
+
+static void run(struct boot_rank *ranks, int size)
+{
+    wrong = 0;
+    boot_ranks_run(ranks, size, NULL);
+    for (int k = 0; k < size; k++) {
+        if (ranks[k].error.code != TUTTI_OK)
+            print_error("rank %d of %d: %s\n", k, size, ranks[k].error.text);
+        assert_int_equal(ranks[k].error.code, TUTTI_OK);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void many_sizes(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 5, 8, 16};
+    struct boot_rank ranks[BOOT_RANKS_MOST];
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        boot_ranks_init(ranks, sizes[i], 20, gathers);
+        run(ranks, sizes[i]);
+    }
+}
+
+static void largest_body(struct boot_rank *self)
+{
+    gather_bytes(self, 1 << 20);
+    char byte = 0;
+    wrong += tti_boot_all_gather(self->boot, &byte, (1 << 20) + 1, &byte, tti_deadline_in(1)) !=
+             TUTTI_ERR_ARGUMENT;
+}
+
+static void largest(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[4];
+    boot_ranks_init(ranks, 4, 20, largest_body);
+    run(ranks, 4);
+}
+
+/* Rank 0 comes last; the others must have kept trying. */
+static void late_body(struct boot_rank *self)
+{
+    gather_bytes(self, 16);
+}
+
+static void *late_rank(void *argument)
+{
+    (void)poll(NULL, 0, 300);
+    return boot_rank_main(argument);
+}
+
+static void rank_0_comes_last(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[3];
+    static const bool start[3] = {false, true, true};
+    pthread_t late;
+    wrong = 0;
+    boot_ranks_init(ranks, 3, 20, late_body);
+    pthread_create(&late, NULL, late_rank, &ranks[0]);
+    boot_ranks_run(ranks, 3, start);
+    pthread_join(late, NULL);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(ranks[k].error.code, TUTTI_OK);
+    assert_int_equal(wrong, 0);
+}
+
+/* A second communicator at the same meeting, while the first one lives. */
+static void again_body(struct boot_rank *self)
+{
+    struct tti_boot *second = NULL;
+    enum tutti_result result =
+        tti_boot_create(&self->meeting, self->rank, self->size, tti_deadline_in(20), &second);
+    tti_error_save(&self->error, result);
+    gather_bytes(self, 64);
+    tti_boot_destroy(second, 5);
+}
+
+static void twice_at_one_meeting(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[4];
+    boot_ranks_init(ranks, 4, 20, again_body);
+    run(ranks, 4);
+}
+
+/* The range: port one is taken, port two is not. */
+static void next_port_of_the_range(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[3];
+    boot_ranks_init(ranks, 3, 20, gathers);
+    struct tti_meeting other = ranks[0].meeting;
+    other.listen_fd = -1;
+    /* Another job waits on the first port, with another secret, until its deadline. */
+    struct boot_rank stranger = {.meeting = other, .rank = 0, .size = 2, .deadline_s = 3};
+    memset(stranger.meeting.secret, 1, sizeof stranger.meeting.secret);
+    pthread_create(&stranger.thread, NULL, boot_rank_main, &stranger);
+    (void)poll(NULL, 0, 200);
+    for (int k = 0; k < 3; k++)
+        ranks[k].meeting.ports = 8;
+    run(ranks, 3);
+    pthread_join(stranger.thread, NULL);
+    assert_int_equal(stranger.error.code, TUTTI_ERR_TIMEOUT);
+}
+
+static void ids(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {NULL, "127.0.0.1", "::1", "localhost"};
+    struct boot_rank ranks[3];
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        struct tutti_id id;
+        if (tti_id_make(hosts[i], &id) != TUTTI_OK) {
+            /* No IPv6 on this machine: said so, and not by crashing. */
+            assert_string_equal(hosts[i], "::1");
+            continue;
+        }
+        assert_memory_equal(id.text, "tutti1:", 7);
+        boot_ranks_init(ranks, 3, 20, gathers);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(tti_meeting_from_id(&id, k, &ranks[k].meeting), TUTTI_OK);
+        assert_true(ranks[0].meeting.listen_fd >= 0);
+        assert_int_equal(ranks[1].meeting.listen_fd, -1);
+        run(ranks, 3);
+    }
+}
+
+static void bad_ids(void **state)
+{
+    (void)state;
+    static const char hex[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    static const char *const formats[] = {"",
+                                          "tutti1:",
+                                          "tutti2:%s:80:h",
+                                          "tutti1:%s",
+                                          "tutti1:%s:",
+                                          "tutti1:%s:80",
+                                          "tutti1:%s:80:",
+                                          "tutti1:%s:0:h",
+                                          "tutti1:%s:x:h",
+                                          "tutti1:%s:70000:h",
+                                          "tutti1:z%s:80:h"};
+    struct tti_meeting meeting;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        struct tutti_id id = {""};
+        const char *at = strstr(formats[i], "%s");
+        if (at)
+            snprintf(id.text, sizeof id.text, "%.*s%s%s", (int)(at - formats[i]), formats[i], hex,
+                     at + 2);
+        else
+            snprintf(id.text, sizeof id.text, "%s", formats[i]);
+        assert_int_equal(tti_meeting_from_id(&id, 1, &meeting), TUTTI_ERR_ARGUMENT);
+        assert_null(strstr(tutti_last_error(), hex)); /* the secret stays out of texts */
+    }
+    struct tutti_id endless;
+    memset(endless.text, 'a', sizeof endless.text);
+    assert_int_equal(tti_meeting_from_id(&endless, 0, &meeting), TUTTI_ERR_ARGUMENT);
+}
+
+/* 64 ranks gather 1 KiB: the order of magnitude, not the stopwatch. */
+static void speed_body(struct boot_rank *self)
+{
+    gather_bytes(self, 1024);
+    uint64_t begin = tti_now_ns();
+    for (int i = 0; i < 10; i++)
+        gather_bytes(self, 1024);
+    if (self->rank == 0)
+        print_message("all_gather of 1 KiB x %d ranks (threads): %.2f ms\n", self->size,
+                      (double)(tti_now_ns() - begin) / 1e7);
+}
+
+static void sixty_four(void **state)
+{
+    (void)state;
+    static struct boot_rank ranks[64];
+    boot_ranks_init(ranks, 64, 30, speed_body);
+    run(ranks, 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_sizes),
+        cmocka_unit_test(largest),
+        cmocka_unit_test(rank_0_comes_last),
+        cmocka_unit_test(twice_at_one_meeting),
+        cmocka_unit_test(next_port_of_the_range),
+        cmocka_unit_test(ids),
+        cmocka_unit_test(bad_ids),
+        cmocka_unit_test(sixty_four),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
