@@ -11,4 +11,93 @@ static inline int tti_mod(int value, int n)
     return rest < 0 ? rest + n : rest;
 }
 
+/* Smallest k with 2^k >= n, for n >= 1. */
+static inline int tti_log2_ceil(int n)
+{
+    int k = 0;
+    while ((1 << k) < n)
+        k++;
+    return k;
+}
+
+/* Largest power of two <= n, for n >= 1. */
+static inline int tti_power_floor(int n)
+{
+    int power = 1;
+    while (power <= n / 2)
+        power *= 2;
+    return power;
+}
+
+static inline int tti_least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Ranks that act together, in the order in which their contributions are combined. */
+struct tti_group {
+    const int *ranks; /* NULL: ranks 0 .. size-1 */
+    int size;
+    int self; /* place of the own rank */
+};
+
+static inline int tti_group_rank(const struct tti_group *group, int place)
+{
+    return group->ranks ? group->ranks[place] : place;
+}
+
+/* dst = c_0 op c_1 op ... op c_{size-1}, always in that order: c_self is `own`, the others come as
+ * one message each of element type. `acc` (SCRATCH or SLOT) holds the sum on the way and may equal
+ * dst; `flags` and `to` go to the step that completes dst. Size 1 copies. */
+void tti_ordered_reduce(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n,
+                        const struct tti_group *group, struct tti_ref own, struct tti_ref acc,
+                        struct tti_ref dst, int flags, int to);
+
+/* One exchange of a whole chunk between two ranks that both complete it: OUT = lower op upper, on
+ * each from IN. The upper rank receives apart from reducing: were both to write OUT in the step
+ * that receives, each would wait in place for the other to take its IN. Uses SLOT `slot`. */
+void tti_pair_all_reduce(struct tti_builder *builder, int lane, uint32_t chunk, bool upper,
+                         int peer, uint32_t slot);
+
+/* Ring all-reduce over the group of chunks [base, base + size), from IN or SCRATCH (`own`) to OUT;
+ * `previous_sums`: the member before starts from SCRATCH. Uses SLOTs slot and slot + 1. Size 1
+ * copies. */
+void tti_ring_steps(struct tti_builder *builder, int lane, uint32_t base,
+                    const struct tti_group *group, enum tti_buffer own, bool previous_sums,
+                    uint32_t slot);
+
+/* Folding n ranks to the power of two below: the first 2 (n - size) ranks pair up, the even one of
+ * a pair takes part for both. Places keep the order of ranks. */
+struct tti_fold {
+    int size;  /* power of two */
+    int place; /* 0 .. size-1; -1: the odd one of a pair, which takes no part */
+    int extra; /* the other rank of the pair; -1: alone */
+};
+
+struct tti_fold tti_fold_of(int nranks, int rank);
+static inline int tti_fold_rank(int nranks, int size, int place)
+{
+    int extras = nranks - size;
+    return place < extras ? 2 * place : place + extras;
+}
+
+/* Binomial tree over places 0 (root) .. n-1: the subtree of `place` is [place, place + size), its
+ * children are place + 2^k for every 2^k < size, its parent is place without its lowest bit. */
+static inline int tti_binomial_size(int n, int place)
+{
+    return place == 0 ? n : tti_least(place & -place, n - place);
+}
+static inline int tti_binomial_parent(int place)
+{
+    return place & (place - 1);
+}
+
+/* How many of `count` blocks from block `first` (mod n) one message can carry: up to the last block
+ * of the buffer; a single one when the lanes split blocks, since a lane's part of a block does not
+ * touch its part of the next. */
+static inline int tti_block_run(int first, int count, int n, int lanes)
+{
+    return lanes > 1 ? 1 : tti_least(count, n - tti_mod(first, n));
+}
+
 #endif

@@ -1,0 +1,42 @@
+/* Broadcast along a chain from the root, in slices.
+ *
+ * Every rank passes each slice on while the next arrives, so with many slices the time is that of
+ * one transfer of the block, whatever n. Best for large blocks. */
+#include "coll/algorithms/parts.h"
+
+static enum tutti_result chain_broadcast_plan(const struct tti_plan_spec *spec,
+                                              struct tti_plan **plan)
+{
+    int n = spec->nranks, place = tti_mod(spec->rank - spec->root, n);
+    int next = place < n - 1 ? (spec->rank + 1) % n : -1;
+    int previous = tti_mod(spec->rank - 1, n);
+    int forward = next >= 0 ? TTI_FORWARD : 0;
+    struct tti_builder b;
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0, 0);
+    for (int lane = 0; lane < spec->lanes; lane++)
+        for (int s = 0; s < spec->slices; s++) {
+            uint32_t chunk = (uint32_t)(lane * spec->slices + s);
+            if (place == 0)
+                tti_copy(&b, lane, chunk, 1, tti_in(chunk), tti_out(chunk), forward, next);
+            else
+                tti_recv(&b, lane, chunk, 1, previous, tti_out(chunk), forward, next);
+        }
+    return tti_plan_finish(&b, plan);
+}
+
+/* n - 1 hops of the first slice, then the others one after another. */
+static double chain_broadcast_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
+                                   double beta)
+{
+    double n = spec->nranks, slices = spec->slices;
+    return n > 1 ? (n - 2 + slices) * (alpha + bytes / slices * beta) : 0;
+}
+
+const struct tti_algorithm tti_chain_broadcast = {
+    .name = "chain",
+    .collective = TUTTI_BROADCAST,
+    .plan = chain_broadcast_plan,
+    .cost = chain_broadcast_cost,
+    .sliced = true,
+    .summary = "pipeline of slices along a chain; every link carries the block once",
+};

@@ -1,0 +1,47 @@
+/* Reduce along a chain that ends at the root, in slices: the broadcast chain run backwards.
+ *
+ * Every rank adds its part to each slice and passes it on while the next arrives. Best for large
+ * blocks. Two slots a lane, so that a slice may still be on its way while the next is combined. */
+#include "coll/algorithms/parts.h"
+
+static enum tutti_result chain_reduce_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+{
+    int n = spec->nranks, place = tti_mod(spec->rank - spec->root, n);
+    int above = (spec->rank + 1) % n, below = tti_mod(spec->rank - 1, n);
+    int acc = place < n - 2 ? TTI_MSG_ACC : 0;
+    struct tti_builder b;
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0,
+                   (uint32_t)(2 * spec->lanes));
+    for (int lane = 0; lane < spec->lanes; lane++)
+        for (int s = 0; s < spec->slices; s++) {
+            uint32_t chunk = (uint32_t)(lane * spec->slices + s);
+            struct tti_ref own = tti_in(chunk), out = tti_out(chunk);
+            struct tti_ref slot = tti_slot((uint32_t)(2 * lane + (s & 1)));
+            if (n == 1)
+                tti_copy(&b, lane, chunk, 1, own, out, TTI_FINAL, -1);
+            else if (place == n - 1)
+                tti_send(&b, lane, chunk, 1, own, below);
+            else if (place > 0)
+                tti_recv_reduce(&b, lane, chunk, 1, above, own, slot, acc | TTI_FORWARD, below);
+            else
+                tti_recv_reduce(&b, lane, chunk, 1, above, own, out, acc | TTI_FINAL, -1);
+        }
+    return tti_plan_finish(&b, plan);
+}
+
+/* n - 1 hops of the first slice, then the others one after another. */
+static double chain_reduce_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
+                                double beta)
+{
+    double n = spec->nranks, slices = spec->slices;
+    return n > 1 ? (n - 2 + slices) * (alpha + bytes / slices * beta) : 0;
+}
+
+const struct tti_algorithm tti_chain_reduce = {
+    .name = "chain",
+    .collective = TUTTI_REDUCE,
+    .plan = chain_reduce_plan,
+    .cost = chain_reduce_cost,
+    .sliced = true,
+    .summary = "pipeline of slices along a chain to the root; every link carries the block once",
+};

@@ -1,0 +1,41 @@
+/* All-gather on a ring: every block travels around it.
+ *
+ * n - 1 steps, each passing on the block that came last: least bytes over neighbour links. Best for
+ * large blocks. */
+#include "coll/algorithms/parts.h"
+
+static enum tutti_result ring_all_gather_plan(const struct tti_plan_spec *spec,
+                                              struct tti_plan **plan)
+{
+    int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
+    int next = (rank + 1) % n, previous = tti_mod(rank - 1, n);
+    struct tti_builder b;
+    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, 0);
+    for (int lane = 0; lane < lanes; lane++)
+        for (int k = 0; k < n; k++) {
+            uint32_t chunk = (uint32_t)lane;
+            struct tti_ref out = tti_out((uint32_t)(tti_mod(rank - k, n) * lanes + lane));
+            bool pass_on = k < n - 1;
+            int forward = pass_on ? TTI_FORWARD : 0, to = pass_on ? next : -1;
+            if (k == 0)
+                tti_copy(&b, lane, chunk, 1, tti_in(chunk), out, forward, to);
+            else
+                tti_recv(&b, lane, chunk, 1, previous, out, forward, to);
+        }
+    return tti_plan_finish(&b, plan);
+}
+
+static double ring_all_gather_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
+                                   double beta)
+{
+    return (spec->nranks - 1) * (alpha + bytes * beta);
+}
+
+const struct tti_algorithm tti_ring_all_gather = {
+    .name = "ring",
+    .collective = TUTTI_ALL_GATHER,
+    .plan = ring_all_gather_plan,
+    .cost = ring_all_gather_cost,
+    .translates = true,
+    .summary = "blocks travel around a ring; least bytes, n-1 steps",
+};

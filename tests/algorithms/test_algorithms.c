@@ -1,0 +1,176 @@
+/* Every algorithm of one collective (named on the command line), verified: every number of ranks
+ * from 1 to 64 and some to 1,024, every root, several lanes, slices and layouts. */
+#include "coll/algorithms/algorithms.h"
+#include "plan/verify.h"
+#include "tests/tutti_cmocka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 1024 };
+
+static enum tutti_collective collective;
+static struct tti_verify_stats total;
+
+static void check(const struct tti_algorithm *algorithm, const struct tti_plan_spec *spec)
+{
+    if (algorithm->applicable && !algorithm->applicable(spec))
+        return;
+    if (tti_verify_algorithm(algorithm, spec, &total) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+}
+
+static bool rooted(void)
+{
+    return collective == TUTTI_BROADCAST || collective == TUTTI_REDUCE ||
+           collective == TUTTI_GATHER || collective == TUTTI_SCATTER;
+}
+
+static struct tti_plan_spec spec_of(int nranks, int root, int lanes, int slices)
+{
+    return (struct tti_plan_spec){.collective = collective,
+                                  .nranks = nranks,
+                                  .root = root,
+                                  .lanes = lanes,
+                                  .slices = slices,
+                                  .layout = {.nhosts = 1}};
+}
+
+/* One lane, one slice, every root. */
+static void every_root(void **state)
+{
+    (void)state;
+    const struct tti_algorithm *algorithm;
+    for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++)
+        for (int n = 1; n <= 64; n++)
+            for (int root = 0; root < (rooted() ? n : 1); root++) {
+                struct tti_plan_spec spec = spec_of(n, root, 1, 1);
+                check(algorithm, &spec);
+            }
+}
+
+/* Lanes and slices; the root moves along with n. */
+static void lanes_and_slices(void **state)
+{
+    (void)state;
+    static const int slices[] = {1, 2, 4, 13};
+    const struct tti_algorithm *algorithm;
+    for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++)
+        for (int n = 1; n <= 64; n++)
+            for (int lanes = 1; lanes <= 3; lanes++)
+                for (int s = 0; s < (algorithm->sliced ? 4 : 1); s++) {
+                    int root = rooted() ? (7 * lanes + 3 * s) % n : 0;
+                    struct tti_plan_spec spec = spec_of(n, root, lanes, slices[s]);
+                    if (lanes > 1 || slices[s] > 1)
+                        check(algorithm, &spec);
+                }
+}
+
+/* More ranks: how far depends on how many messages there are in all. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    static const int sizes[] = {65, 100, 127, 128, 255, 256, 512, 1000, 1024};
+    static const char *const linear[] = {"ring",     "direct",       "one_shot",
+                                         "two_shot", "hierarchical", "scatter_gather"};
+    const struct tti_algorithm *algorithm;
+    for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++) {
+        bool heavy = false;
+        for (size_t k = 0; k < sizeof linear / sizeof linear[0] && !rooted(); k++)
+            heavy = heavy || strcmp(algorithm->name, linear[k]) == 0;
+        heavy = heavy || strcmp(algorithm->name, "scatter_gather") == 0;
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+            if (heavy && sizes[k] > 256)
+                continue;
+            struct tti_plan_spec spec =
+                spec_of(sizes[k], rooted() ? sizes[k] / 3 : 0, 1, algorithm->sliced ? 3 : 1);
+            check(algorithm, &spec);
+        }
+    }
+}
+
+/* Numbers hosts by their lowest rank. */
+static int renumber(int *host_of, int nranks)
+{
+    int number[MOST_RANKS], hosts = 0;
+    for (int h = 0; h < MOST_RANKS; h++)
+        number[h] = -1;
+    for (int r = 0; r < nranks; r++) {
+        int host = host_of[r];
+        if (number[host] < 0)
+            number[host] = hosts++;
+        host_of[r] = number[host];
+    }
+    return hosts;
+}
+
+/* Layout `kind` of nranks ranks: `each` to a host in blocks, dealt out in turn, in blocks with a
+ * smaller last host, one host of all but a few, or scattered. */
+static struct tti_layout layout_of(int kind, int nranks, int each, int *host_of)
+{
+    uint32_t random = (uint32_t)(nranks * 31 + each);
+    int hosts = (nranks + each - 1) / each;
+    for (int r = 0; r < nranks; r++) {
+        random = random * 1664525u + 1013904223u;
+        switch (kind) {
+        case 0:
+            host_of[r] = r / each;
+            break;
+        case 1:
+            host_of[r] = r % hosts;
+            break;
+        case 2:
+            host_of[r] = r < nranks - each ? 0 : r - (nranks - each);
+            break;
+        default:
+            host_of[r] = (int)((random >> 16) % (uint32_t)hosts);
+            break;
+        }
+    }
+    return (struct tti_layout){renumber(host_of, nranks), host_of};
+}
+
+static void layouts(void **state)
+{
+    (void)state;
+    static int host_of[MOST_RANKS];
+    const struct tti_algorithm *algorithm;
+    for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++) {
+        bool uses_layout = strcmp(algorithm->name, "hierarchical") == 0;
+        for (int n = 1; n <= (uses_layout ? 64 : 9); n++)
+            for (int each = 1; each <= n; each = each < 4 ? each + 1 : 2 * each)
+                for (int kind = 0; kind < 4; kind++) {
+                    struct tti_plan_spec spec = spec_of(n, 0, 1 + (n + kind) % 3, 1);
+                    spec.layout = layout_of(kind, n, each, host_of);
+                    check(algorithm, &spec);
+                }
+    }
+}
+
+static enum tutti_collective collective_named(const char *name)
+{
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++)
+        if (strcmp(tutti_collective_name((enum tutti_collective)c), name) == 0)
+            return (enum tutti_collective)c;
+    return TUTTI_COLLECTIVE_COUNT;
+}
+
+int main(int argc, char **argv)
+{
+    collective = argc == 2 ? collective_named(argv[1]) : TUTTI_COLLECTIVE_COUNT;
+    if (collective == TUTTI_COLLECTIVE_COUNT) {
+        fprintf(stderr, "usage: %s <collective>\n", argv[0]);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_root),
+        cmocka_unit_test(lanes_and_slices),
+        cmocka_unit_test(many_ranks),
+        cmocka_unit_test(layouts),
+    };
+    int failed = cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
+    printf("%s: %llu plans, %llu steps, %llu messages\n", argv[1], (unsigned long long)total.plans,
+           (unsigned long long)total.steps, (unsigned long long)total.messages);
+    return failed;
+}
