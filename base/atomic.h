@@ -18,6 +18,20 @@ static inline void tti_store_release(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+/* Orders every earlier store before every later load, which release and acquire do not: between
+ * publishing something and looking whether the other side sleeps. (ThreadSanitizer knows no fences;
+ * it needs none here, as both words are atomic.) */
+static inline void tti_full_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && defined(__x86_64__)
+    __asm__ volatile("mfence" ::: "memory");
+#elif defined(__SANITIZE_THREAD__) && defined(__aarch64__)
+    __asm__ volatile("dmb ish" ::: "memory");
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Tell the core that this is a spin loop. */
 static inline void tti_cpu_relax(void)
 {
