@@ -105,8 +105,9 @@ struct tutti_transport_ops {
      * not change. May give LINK, PEER, SYSTEM. */
     enum tutti_result (*send)(void *endpoint, int lane, uint64_t tag, const void *data,
                               size_t bytes, size_t *accepted);
-    /* Bytes of this lane, since the connection was made, whose memory is the caller's again.
-     * Equals the sum of all `accepted` (and committed) when nothing is under way. */
+    /* How many bytes of this lane, counted in the order of sending since the connection was made,
+     * are the caller's memory again: the first so many, without a gap. Equals the sum of all
+     * `accepted` (and committed) when nothing is under way. */
     uint64_t (*released)(void *endpoint, int lane);
     /* Optional (both or neither may be NULL): build a fragment in the transport's own memory.
      * `reserve` gives up to `want` bytes of room, 0 when there is none now; `commit` sends the
