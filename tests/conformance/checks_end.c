@@ -1,0 +1,175 @@
+/* Checks: how it ends. What was sent before a peer left is still read; then an error names it. */
+#include "tests/conformance/exchange.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { END_MESSAGES = 40, END_BYTES = 5000, END_WITHIN_MS = 2000 };
+
+static void end_send_some(struct conf_rank *me)
+{
+    unsigned char *block = conf_memory(me, (size_t)END_MESSAGES * END_BYTES, false);
+    for (int i = 0; i < END_MESSAGES; i++)
+        conf_send_message(me, 1, i % CONF_LANES, (uint64_t)i, block + i * END_BYTES,
+                          i % 2 ? END_BYTES : 1 + (size_t)i);
+}
+
+static void end_take_some(struct conf_rank *me)
+{
+    for (int i = 0; i < END_MESSAGES; i++)
+        conf_take_message(me, 0, i % CONF_LANES, (uint64_t)i, i % 2 ? END_BYTES : 1 + (size_t)i);
+}
+
+/* Rank 0 has gone: peek and send must say so within two seconds, by name. */
+static void end_expect_error(struct conf_rank *me, bool asleep)
+{
+    uint64_t until = tti_deadline_in(END_WITHIN_MS / 1e3);
+    enum tutti_result result = TUTTI_OK;
+    char text[1100] = "";
+    while (result == TUTTI_OK) {
+        uint64_t tag = 0;
+        const void *data = NULL;
+        size_t bytes = 0;
+        result = me->ops->progress(me->transport);
+        if (result == TUTTI_OK)
+            result = me->ops->peek(me->endpoints[0], 0, &tag, &data, &bytes);
+        CONF_REQUIRE(me, result != TUTTI_OK || bytes == 0, "bytes that nobody has sent");
+        CONF_REQUIRE(me, !tti_deadline_passed(until), "rank 0 is gone for 2 s and nobody says so");
+        if (result == TUTTI_OK && asleep)
+            (void)conf_sleep(me, END_WITHIN_MS);
+    }
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    CONF_REQUIRE(me, result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK,
+                 "the loss of a peer gave %d: %s", (int)result, text);
+    CONF_REQUIRE(me, strstr(text, "rank 0") && strstr(text, me->peer_names[0]),
+                 "the error does not name rank 0 (%s): %s", me->peer_names[0], text);
+    for (int i = 0; i < 1000; i++) { /* and it stays so; send says so too */
+        size_t accepted = 0;
+        result = me->ops->send(me->endpoints[0], 0, 1, text, 1, &accepted);
+        if (result != TUTTI_OK)
+            break;
+        (void)conf_sleep(me, 1);
+    }
+    CONF_REQUIRE(me, result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK,
+                 "sending to a lost peer gave %d", (int)result);
+}
+
+static void end_closed(struct conf_rank *me, bool late)
+{
+    conf_all(me);
+    if (me->rank == 0) {
+        end_send_some(me);
+        uint64_t begin = tti_now_ns();
+        conf_close(me);
+        CONF_REQUIRE(me, tti_now_ns() - begin < 3000000000u, "close took more than 3 s");
+    } else {
+        if (late)
+            usleep(200000);
+        end_take_some(me);
+        end_expect_error(me, !late);
+    }
+    conf_barrier(me);
+    conf_close(me);
+}
+
+static void end_peer_closes(struct conf_rank *me)
+{
+    end_closed(me, false);
+}
+
+static void end_peer_closes_late_reader(struct conf_rank *me)
+{
+    end_closed(me, true);
+}
+
+/* A peer that nobody reads from must not hold up close, and must not be read after it. */
+static void end_nobody_reads(struct conf_rank *me)
+{
+    conf_all(me);
+    if (me->rank == 0) {
+        unsigned char *block = conf_memory(me, 1 << 20, false);
+        size_t accepted = 0;
+        conf_fill(1, 0, block, 1 << 20);
+        CONF_OK(me, me->ops->send(me->endpoints[1], 0, 1, block, 1 << 20, &accepted));
+        uint64_t begin = tti_now_ns();
+        conf_close(me);
+        CONF_REQUIRE(me, tti_now_ns() - begin < 3000000000u, "close took more than 3 s");
+        memset(block, 0, 1 << 20);
+    }
+    conf_barrier(me);
+    size_t taken = 0;
+    while (me->rank == 1) { /* what is still given must be right; then there must be an error */
+        uint64_t tag = 0;
+        const void *data = NULL;
+        size_t bytes = 0;
+        if (me->ops->progress(me->transport) != TUTTI_OK ||
+            me->ops->peek(me->endpoints[0], 0, &tag, &data, &bytes) != TUTTI_OK)
+            break;
+        CONF_REQUIRE(me, bytes == 0 || conf_compare(1, taken, data, bytes) == SIZE_MAX,
+                     "bytes that changed after close");
+        if (bytes)
+            me->ops->consume(me->endpoints[0], 0, bytes);
+        taken += bytes;
+        if (!bytes)
+            (void)conf_sleep(me, 10);
+        conf_watch(me, "waiting for an error");
+    }
+    conf_barrier(me);
+    conf_close(me);
+}
+
+static void end_killed(struct conf_rank *me, bool asleep)
+{
+    conf_all(me);
+    if (me->rank == 0) {
+        unsigned char message[40];
+        for (uint64_t i = 0; i < 5; i++)
+            conf_send_message(me, 1, 0, i, message, sizeof message);
+        conf_barrier(me);
+        usleep(50000);
+        raise(SIGKILL);
+    }
+    conf_barrier(me);
+    for (uint64_t i = 0; i < 5; i++)
+        conf_take_message(me, 0, 0, i, 40);
+    end_expect_error(me, asleep);
+    conf_close(me);
+}
+
+static void end_peer_killed(struct conf_rank *me)
+{
+    end_killed(me, false);
+}
+
+static void end_peer_killed_asleep(struct conf_rank *me)
+{
+    end_killed(me, true);
+}
+
+/* Three ranks, one dies: the two others still reach each other. */
+static void end_others_go_on(struct conf_rank *me)
+{
+    unsigned char message[3000];
+    conf_all(me);
+    conf_barrier(me);
+    if (me->rank == 0)
+        raise(SIGKILL);
+    end_expect_error(me, true);
+    int other = 3 - me->rank;
+    conf_send_message(me, other, 0, 5, message, sizeof message);
+    conf_take_message(me, other, 0, 5, sizeof message);
+    conf_barrier(me);
+    conf_close(me);
+}
+
+const struct conf_check conf_checks_end[] = {
+    {"peer_closes", 2, 0, end_peer_closes},
+    {"peer_closes_late_reader", 2, 0, end_peer_closes_late_reader},
+    {"peer_closes_unread", 2, 0, end_nobody_reads},
+    {"peer_killed", 2, CONF_PROCESSES | CONF_RANK_0_DIES, end_peer_killed},
+    {"peer_killed_asleep", 2, CONF_PROCESSES | CONF_RANK_0_DIES, end_peer_killed_asleep},
+    {"peer_killed_others_go_on", 3, CONF_PROCESSES | CONF_RANK_0_DIES, end_others_go_on},
+    {NULL, 0, 0, NULL},
+};

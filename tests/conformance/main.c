@@ -1,0 +1,120 @@
+/* tutti-conformance: does a transport do what include/tutti/plugin.h asks? Runs the checks of
+ * checks_*.c on a built-in transport or on a plugin, with the ranks as threads or as processes. */
+#include "tests/conformance/conformance.h"
+
+#include "base/config.h"
+#include "transport/registry.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct conf_check *const lists[] = {conf_checks_connect, conf_checks_traffic,
+                                                 conf_checks_wait, conf_checks_end};
+
+static const char usage[] =
+    "usage: tutti-conformance (--transport NAME | --plugin PATH) [--processes | --threads]\n"
+    "                         [--only CHECK] [--timeout SECONDS] [--list]\n"
+    "\n"
+    "  --transport NAME  a transport of the library\n"
+    "  --plugin PATH     a transport in a shared object\n"
+    "  --processes       ranks are processes (default)\n"
+    "  --threads         ranks are threads of one process\n"
+    "  --only CHECK      only the checks whose name contains CHECK\n"
+    "  --timeout SECONDS for each check (60)\n"
+    "  --list            print the checks and end\n"
+    "\n"
+    "Exit status: 0 all passed, 1 some failed, 2 wrong usage.\n";
+
+struct main_options {
+    const char *transport, *plugin, *only;
+    bool threads, list;
+    double timeout_s;
+};
+
+static int main_parse(int argc, char **argv, struct main_options *options)
+{
+    static const struct option known[] = {
+        {"transport", required_argument, NULL, 't'},
+        {"plugin", required_argument, NULL, 'p'},
+        {"processes", no_argument, NULL, 'P'},
+        {"threads", no_argument, NULL, 'T'},
+        {"only", required_argument, NULL, 'o'},
+        {"timeout", required_argument, NULL, 's'},
+        {"list", no_argument, NULL, 'l'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
+        if (c == 't')
+            options->transport = optarg;
+        else if (c == 'p')
+            options->plugin = optarg;
+        else if (c == 'P' || c == 'T')
+            options->threads = c == 'T';
+        else if (c == 'o')
+            options->only = optarg;
+        else if (c == 'l')
+            options->list = true;
+        else if (c == 's' && tti_parse_seconds("--timeout", optarg, &options->timeout_s))
+            return fprintf(stderr, "tutti-conformance: %s\n", tutti_last_error()), 2;
+        else if (c == 'h')
+            return fputs(usage, stdout), -1;
+        else if (c == '?')
+            return fputs(usage, stderr), 2;
+    }
+    if (optind < argc || (!options->list && !options->transport == !options->plugin))
+        return fputs(usage, stderr), 2;
+    return 0;
+}
+
+static bool main_wanted(const struct conf_check *check, const struct main_options *options)
+{
+    return !options->only || strstr(check->name, options->only);
+}
+
+int main(int argc, char **argv)
+{
+    struct main_options options = {.timeout_s = 60};
+    int usage_error = main_parse(argc, argv, &options);
+    if (usage_error)
+        return usage_error < 0 ? 0 : usage_error;
+    const struct tutti_transport_ops *found[TTI_MAX_TRANSPORTS], *ops = NULL;
+    int count = 0, ran = 0, skipped = 0, failed = 0;
+    enum tutti_result result = TUTTI_OK;
+    if (options.plugin)
+        result = tti_transport_load(options.plugin, &ops);
+    else if (options.transport) {
+        result = tti_transport_select(options.transport, NULL, found, &count);
+        ops = result == TUTTI_OK ? found[0] : NULL;
+    }
+    if (result != TUTTI_OK) {
+        fprintf(stderr, "tutti-conformance: %s\n", tutti_last_error());
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        for (const struct conf_check *check = lists[i]; check->name; check++) {
+            if (!main_wanted(check, &options))
+                continue;
+            if (options.list) {
+                printf("%s\n", check->name);
+            } else if (options.threads && (check->flags & CONF_PROCESSES)) {
+                printf("skip %s: needs processes\n", check->name);
+                skipped++;
+            } else {
+                uint64_t begin = tti_now_ns();
+                int bad = conf_run(check, ops, options.threads, options.timeout_s);
+                printf("%s %s (%.2f s)\n", bad ? "FAIL" : "ok  ", check->name,
+                       (double)(tti_now_ns() - begin) / 1e9);
+                ran++;
+                failed += bad;
+            }
+            fflush(stdout);
+        }
+    if (options.list)
+        return 0;
+    printf("%s with %s: %d checks, %d failed, %d skipped\n", ops->name,
+           options.threads ? "threads" : "processes", ran, failed, skipped);
+    return failed || ran == 0;
+}
