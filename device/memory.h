@@ -2,7 +2,10 @@
  *
  * A region is a memfd mapped into this process. Transports look a pointer up, pass the descriptor
  * to a peer once, and name the region by id afterwards. The table is per process and thread-safe.
- * Ids are never reused, so a peer's stale mapping is recognised. */
+ * Ids are never reused, so a peer's stale mapping is recognised.
+ *
+ * A child made by fork shares the pages with its parent. Before exec it must call nothing here: a
+ * lock may have been held at the fork, and what it released would not be the parent's. */
 #ifndef TTI_DEVICE_MEMORY_H
 #define TTI_DEVICE_MEMORY_H
 
@@ -30,7 +33,10 @@ enum tutti_result tti_region_deregister(void *memory);
  * Fast: a few compares when the pointer repeats. */
 bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region);
 
-/* Called with the id after a region is gone. For caches keyed by id; at most 64 listeners. */
+/* Called with the id after a region is gone, on the thread that released it. For caches keyed by
+ * id; at most 64 listeners. After tti_region_unlisten has returned, the listener is not running and
+ * never runs again; so it must not listen or unlisten itself, nor take a lock that is held around
+ * those. */
 typedef void tti_region_listener(void *context, uint64_t id);
 enum tutti_result tti_region_listen(tti_region_listener *listener, void *context);
 void tti_region_unlisten(tti_region_listener *listener, void *context);

@@ -3,7 +3,8 @@
  * bits.
  *
  * Every operand has its own type: the element type T, or its accumulator type tti_acc_type(T)
- * (float32 for 16- and 8-bit floats, T itself for all others). */
+ * (float32 for 16- and 8-bit floats, T itself for all others). A NaN that arithmetic produces is
+ * the positive quiet NaN without payload, so that no bit depends on the order of operands. */
 #ifndef TTI_DEVICE_REDUCE_H
 #define TTI_DEVICE_REDUCE_H
 
@@ -22,8 +23,8 @@ struct tti_finish {
 };
 
 /* dst[i] = finish(a[i] (op) b[i]) for i < count. op: SUM, PROD, MAX or MIN. Types: each of dst, a,
- * b is T or acc(T) of one T. `finish` NULL: none. dst may be exactly a or b; other overlap is not
- * allowed. No alignment is required. */
+ * b is T or acc(T) of one T. `finish` NULL: none. dst may be exactly an operand of its own type;
+ * other overlap is not allowed. No alignment is required. */
 void tti_reduce(enum tutti_op op, void *dst, enum tutti_type dst_type, const void *a,
                 enum tutti_type a_type, const void *b, enum tutti_type b_type, size_t count,
                 const struct tti_finish *finish);
