@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check_tidy finds a planted bug, and again on a second run; a clean file stays clean.
+# check_tidy finds a planted bug, and again on a second run; a clean file stays clean, and what
+# is a warning only is shown each time.
 set -euo pipefail
 # shellcheck source=tests/house/planting.sh
 . "$TUTTI_SOURCE/tests/house/planting.sh"
@@ -25,3 +26,8 @@ printf '#include <stdlib.h>\nint f(int x);\nint f(int x)\n{\n    int *p = malloc
 compile base/leak.c
 finds "clang-analyzer-unix.Malloc" "$tidy" "$build" "$tree"
 finds "clang-analyzer-unix.Malloc" "$tidy" "$build" "$tree"
+
+printf 'int g(int x);\nint g(int x)\n{\n    int *p = 0;\n    return x ? *p : 0;\n}\n' >"$tree/base/null.c"
+compile base/null.c
+passes "$tidy" "$build" "$tree"
+"$tidy" "$build" "$tree" | grep -q "warning: .*clang-analyzer-core.NullDereference"
