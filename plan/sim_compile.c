@@ -144,13 +144,12 @@ static enum tutti_result compile_step(struct sim *sim, const struct tti_plan *pl
 static enum tutti_result compile_reserve(struct sim *sim, size_t more)
 {
     size_t need = sim->nsteps + more;
-    if (need > SIM_STEPS_MAX)
+    if (need > sim->steps_max)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "cannot simulate %s %s on %d ranks: its plans have more than %d steps in "
-                        "all and it cannot be reduced to one host; use fewer ranks, lanes or "
-                        "slices",
+                        "cannot simulate %s %s on %d ranks: its plans have more than %zu steps; "
+                        "use fewer ranks, lanes or slices",
                         tutti_collective_name(sim->spec.collective), sim->algorithm->name,
-                        sim->spec.nranks, SIM_STEPS_MAX);
+                        sim->spec.nranks, sim->steps_max);
     void *steps = sim->steps, *details = sim->details;
     TTI_TRY(tti_grow(&steps, &sim->steps_capacity, need, sizeof *sim->steps));
     sim->steps = steps;
@@ -184,44 +183,11 @@ static enum tutti_result compile_plan(struct sim *sim, const struct tti_plan *pl
     return TUTTI_OK;
 }
 
-static enum tutti_result compile_build(const struct sim *sim, int rank, struct tti_plan **plan)
-{
-    struct tti_plan_spec spec = sim->spec;
-    spec.rank = rank;
-    enum tutti_result result = sim->algorithm->plan(&spec, plan);
-    if (result != TUTTI_OK)
-        return TTI_CONTEXT(result, "building the plan of rank %d for %s %s", rank,
-                           tutti_collective_name(spec.collective), sim->algorithm->name);
-    return TUTTI_OK;
-}
-
-/* Look at a few ranks spread over the network, and refuse at once what would end in refusal after
- * gigabytes. The root is passed over: it may have many steps alone. */
-static enum tutti_result compile_estimate(struct sim *sim)
-{
-    enum { SAMPLES = 9 };
-    if (sim->period < 4 * SAMPLES)
-        return TUTTI_OK;
-    double total = 0;
-    for (int i = 0; i < SAMPLES; i++) {
-        int rank = (int)((int64_t)sim->period * (2 * i + 1) / (2 * SAMPLES));
-        struct tti_plan *plan = NULL;
-        TTI_TRY(compile_build(sim, rank == sim->spec.root ? rank + 1 : rank, &plan));
-        for (int lane = 0; lane < plan->nlanes; lane++)
-            total += (double)plan->lanes[lane].count;
-        tti_plan_destroy(plan);
-    }
-    double steps = total / SAMPLES * sim->period;
-    return steps < SIM_STEPS_MAX ? compile_reserve(sim, (size_t)steps)
-                                 : compile_reserve(sim, (size_t)SIM_STEPS_MAX + 1);
-}
-
 enum tutti_result sim_compile(struct sim *sim)
 {
-    TTI_TRY(compile_estimate(sim));
     for (int rank = 0; rank < sim->period; rank++) {
         struct tti_plan *plan = NULL;
-        TTI_TRY(compile_build(sim, rank, &plan));
+        TTI_TRY(sim_plan_of(sim, rank, &plan));
         enum tutti_result result = compile_plan(sim, plan);
         tti_plan_destroy(plan);
         TTI_TRY(result);

@@ -6,6 +6,7 @@
  * The quotient. An algorithm that translates looks the same from every rank. On a network that is
  * the same from every host, the ranks of one host then stand for all: rank r of the period sends to
  * (r + d) mod period what it would send to r + d, and shares its ports with the same neighbours.
+ * The same holds for one that looks the same from every host only (sim_period.c).
  * A channel is therefore named by its receiver, the lane and the distance d, not by two ranks. */
 #ifndef TTI_PLAN_SIM_MODEL_H
 #define TTI_PLAN_SIM_MODEL_H
@@ -66,8 +67,9 @@ struct sim {
     size_t elements;
     size_t type_size;
     size_t acc_size;
-    int period; /* ranks simulated; < nranks in the quotient */
-    int nlanes; /* of every rank */
+    size_t steps_max; /* refuse more */
+    int period;       /* ranks simulated; < nranks in the quotient */
+    int nlanes;       /* of every rank */
 
     struct sim_step *steps;
     size_t nsteps, steps_capacity;
@@ -82,6 +84,16 @@ struct sim {
     double bytes_inter, bytes_intra; /* of the simulated ranks */
     uint64_t messages;
 };
+
+/* tti_simulate, refusing more than `steps_max` compiled steps. */
+enum tutti_result sim_predict(const struct tti_algorithm *algorithm,
+                              const struct tti_plan_spec *spec, const struct tti_network *network,
+                              size_t count, enum tutti_type type, struct tti_timeline *timeline,
+                              size_t steps_max, struct tti_prediction *prediction);
+
+enum tutti_result sim_plan_of(const struct sim *sim, int rank, struct tti_plan **plan);
+/* Fill in `period`; refuse what is too much to simulate. */
+enum tutti_result sim_choose_period(struct sim *sim);
 
 /* Elements of chunks [chunk, chunk + n) of the block-cut buffers, which may span blocks. */
 double sim_elements(const struct sim *sim, uint32_t chunks, uint32_t chunk, uint32_t n);

@@ -45,24 +45,6 @@ static enum tutti_result simulate_check(const struct tti_algorithm *algorithm,
     return TUTTI_OK;
 }
 
-static bool is_rooted(enum tutti_collective collective)
-{
-    return collective == TUTTI_BROADCAST || collective == TUTTI_REDUCE ||
-           collective == TUTTI_GATHER || collective == TUTTI_SCATTER ||
-           collective == TUTTI_SEND_RECV;
-}
-
-/* How many ranks stand for all. */
-static int simulate_period(const struct tti_algorithm *algorithm, const struct tti_plan_spec *spec,
-                           const struct tti_network *network)
-{
-    if (!algorithm->translates || is_rooted(spec->collective))
-        return spec->nranks;
-    if (network->ranks_per_host >= spec->nranks)
-        return 1; /* one host, every rank with ports of its own: all ranks are alike */
-    return spec->nranks % network->ranks_per_host == 0 ? network->ranks_per_host : spec->nranks;
-}
-
 static size_t accumulator_size(enum tutti_type type)
 {
     switch (type) {
@@ -86,10 +68,10 @@ static void sim_release(struct sim *sim)
     free(sim->map);
 }
 
-enum tutti_result tti_simulate(const struct tti_algorithm *algorithm,
-                               const struct tti_plan_spec *spec, const struct tti_network *network,
-                               size_t count, enum tutti_type type, struct tti_timeline *timeline,
-                               struct tti_prediction *prediction)
+enum tutti_result sim_predict(const struct tti_algorithm *algorithm,
+                              const struct tti_plan_spec *spec, const struct tti_network *network,
+                              size_t count, enum tutti_type type, struct tti_timeline *timeline,
+                              size_t steps_max, struct tti_prediction *prediction)
 {
     TTI_TRY(simulate_check(algorithm, spec, network, type));
     struct sim sim = {.network = network,
@@ -100,15 +82,18 @@ enum tutti_result tti_simulate(const struct tti_algorithm *algorithm,
                       .elements = count,
                       .type_size = tutti_type_size(type),
                       .acc_size = accumulator_size(type),
-                      .period = simulate_period(algorithm, spec, network)};
-    struct tti_prediction answer = {.simulated_ranks = sim.period};
-    enum tutti_result result = sim_compile(&sim);
+                      .steps_max = steps_max};
+    struct tti_prediction answer;
+    enum tutti_result result = sim_choose_period(&sim);
+    if (result == TUTTI_OK)
+        result = sim_compile(&sim);
     if (result == TUTTI_OK && timeline)
         result = tti_timeline_begin(timeline, sim.period, sim.nlanes, sim.nsteps, sim.messages);
     if (result == TUTTI_OK)
         result = sim_run(&sim, &answer);
     if (result == TUTTI_OK) {
         double copies = (double)spec->nranks / sim.period;
+        answer.simulated_ranks = sim.period;
         answer.messages = sim.messages * (uint64_t)(spec->nranks / sim.period);
         answer.bytes_inter = (uint64_t)(sim.bytes_inter * copies + 0.5);
         answer.bytes_intra = (uint64_t)(sim.bytes_intra * copies + 0.5);
@@ -116,4 +101,12 @@ enum tutti_result tti_simulate(const struct tti_algorithm *algorithm,
     }
     sim_release(&sim);
     return result;
+}
+
+enum tutti_result tti_simulate(const struct tti_algorithm *algorithm,
+                               const struct tti_plan_spec *spec, const struct tti_network *network,
+                               size_t count, enum tutti_type type, struct tti_timeline *timeline,
+                               struct tti_prediction *prediction)
+{
+    return sim_predict(algorithm, spec, network, count, type, timeline, SIM_STEPS_MAX, prediction);
 }

@@ -32,14 +32,15 @@ struct tti_timeline; /* optional recording, for a trace viewer */
 struct tti_prediction {
     double seconds;       /* when the last rank finished */
     double first;         /* when the first rank finished */
-    uint64_t messages;    /* of all ranks (a translated run counts the whole network) */
+    uint64_t messages;    /* of all ranks, also when fewer were run */
     uint64_t bytes_inter; /* bytes that crossed hosts, all ranks */
     uint64_t bytes_intra;
-    int simulated_ranks; /* nranks, or one period when the plan translates */
+    int simulated_ranks; /* nranks, or fewer that stand for all */
 };
 
 /* Predict `algorithm` for blocks of `count` elements of `type`. `timeline` may be NULL. Errors:
- * TUTTI_ERR_ARGUMENT (bad network), TUTTI_ERR_UNSUPPORTED (not applicable), TUTTI_ERR_MEMORY,
+ * TUTTI_ERR_ARGUMENT (bad network), TUTTI_ERR_UNSUPPORTED (not applicable, too large, or too much
+ * for a timeline), TUTTI_ERR_MEMORY,
  * TUTTI_ERR_INTERNAL (the plan deadlocks). */
 enum tutti_result tti_simulate(const struct tti_algorithm *algorithm,
                                const struct tti_plan_spec *spec, const struct tti_network *network,

@@ -40,23 +40,42 @@ static enum tutti_result one_shot_plan(const struct tti_plan_spec *spec, struct 
     return tti_plan_finish(&b, plan);
 }
 
-static enum tutti_result all_to_all_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+static uint32_t partner(const struct tti_plan_spec *spec, uint32_t d, bool pairwise, bool sends)
+{
+    uint32_t n = (uint32_t)spec->nranks, rank = (uint32_t)spec->rank;
+    return pairwise ? rank ^ d : (sends ? rank + d : rank + n - d) % n;
+}
+
+static enum tutti_result exchange_plan(const struct tti_plan_spec *spec, bool pairwise,
+                                       struct tti_plan **plan)
 {
     struct tti_builder b;
     uint32_t n = (uint32_t)spec->nranks, rank = (uint32_t)spec->rank;
     tti_plan_begin(&b, spec, 1, 1, n, 0);
     tti_copy(&b, 0, 0, 1, tti_in(rank), tti_out(rank), 0, -1);
-    for (uint32_t d = 1; d < n; d++)
-        tti_send(&b, 0, 0, 1, tti_in((rank + d) % n), (int)((rank + d) % n));
     for (uint32_t d = 1; d < n; d++) {
-        uint32_t from = (rank + n - d) % n;
+        uint32_t to = partner(spec, d, pairwise, true);
+        tti_send(&b, 0, 0, 1, tti_in(to), (int)to);
+    }
+    for (uint32_t d = 1; d < n; d++) {
+        uint32_t from = partner(spec, d, pairwise, false);
         tti_recv(&b, 0, 0, 1, (int)from, tti_scratch(from), 0, -1);
     }
     for (uint32_t d = 1; d < n; d++) {
-        uint32_t from = (rank + n - d) % n;
+        uint32_t from = partner(spec, d, pairwise, false);
         tti_copy(&b, 0, 0, 1, tti_scratch(from), tti_out(from), 0, -1);
     }
     return tti_plan_finish(&b, plan);
+}
+
+static enum tutti_result all_to_all_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+{
+    return exchange_plan(spec, false, plan);
+}
+
+static enum tutti_result pairwise_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+{
+    return exchange_plan(spec, true, plan);
 }
 
 static enum tutti_result chain_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
@@ -124,6 +143,8 @@ const struct tti_algorithm simple_one_shot = {
     .name = "one_shot", .collective = TUTTI_ALL_REDUCE, .plan = one_shot_plan, .translates = true};
 const struct tti_algorithm simple_all_to_all = {
     .name = "direct", .collective = TUTTI_ALL_TO_ALL, .plan = all_to_all_plan, .translates = true};
+const struct tti_algorithm simple_pairwise = {
+    .name = "pairwise", .collective = TUTTI_ALL_TO_ALL, .plan = pairwise_plan};
 const struct tti_algorithm simple_chain = {
     .name = "chain", .collective = TUTTI_BROADCAST, .plan = chain_plan, .sliced = true};
 const struct tti_algorithm simple_one_slot = {

@@ -11,6 +11,8 @@ extern const struct tti_algorithm simple_doubling;
 extern const struct tti_algorithm simple_one_shot;
 /* All-to-all, in order of distance; translates. */
 extern const struct tti_algorithm simple_all_to_all;
+/* All-to-all, n a power of two, in order of rank ^ distance: no two hosts look alike. */
+extern const struct tti_algorithm simple_pairwise;
 /* Broadcast from root along a chain, in `slices` chunks. */
 extern const struct tti_algorithm simple_chain;
 /* Broadcast from rank 0 to rank 1 through one slot, twice: the second copy into the slot must wait

@@ -1,6 +1,7 @@
 /* The simulator against times that can be worked out by hand. */
 #include "base/clock.h"
 #include "coll/algorithms/algorithms.h"
+#include "plan/sim_model.h"
 #include "tests/simulate/simple_algorithms.h"
 #include "tests/tutti_cmocka.h"
 
@@ -148,6 +149,33 @@ static void one_period_stands_for_all(void **state)
             assert_quotient(&simple_all_to_all, n, per_host, nics, lanes, count);
         }
     }
+}
+
+/* An algorithm that does not claim to translate, but looks the same from every host: run whole, and
+ * run as one host because the whole is said to be too much. */
+static void hosts_that_are_alike_are_run_once(void **state)
+{
+    (void)state;
+    struct tti_algorithm silent = *ring();
+    silent.translates = false;
+    struct tti_plan_spec spec = spec_of(&silent, 24, 1);
+    struct tti_network network = two_level(24, 8, 3);
+    size_t count = 24 * 64, all_steps = 24 * 47;
+    struct tti_prediction all = predict(&silent, &spec, &network, count, TUTTI_FLOAT32), host;
+    memset(&host, 0, sizeof host);
+    assert_int_equal(
+        sim_predict(&silent, &spec, &network, count, TUTTI_FLOAT32, NULL, all_steps - 1, &host),
+        TUTTI_OK);
+    assert_int_equal(all.simulated_ranks, 24);
+    assert_int_equal(host.simulated_ranks, 8);
+    assert_close(host.seconds, all.seconds, 1e-9);
+    assert_int_equal(host.messages, all.messages);
+    assert_int_equal(host.bytes_inter, all.bytes_inter);
+    spec = spec_of(&simple_pairwise, 16, 1);
+    network = two_level(16, 4, 4);
+    assert_int_equal(sim_predict(&simple_pairwise, &spec, &network, count, TUTTI_FLOAT32, NULL,
+                                 16 * 46 - 1, &host),
+                     TUTTI_ERR_UNSUPPORTED);
 }
 
 /* Every translating algorithm of the table, on a few shapes. */
@@ -309,9 +337,9 @@ static void large_networks_answer_quickly(void **state)
     struct tti_prediction p = predict(ring(), &spec, &network, count, TUTTI_FLOAT32);
     assert_int_equal(p.simulated_ranks, 1);
     assert_close(p.seconds, 2 * 65535 * (alpha + 64 * beta), 1e-6);
-    struct tti_algorithm whole = *ring();
-    whole.translates = false;
-    expect_error(&whole, &spec, &network, TUTTI_ERR_UNSUPPORTED, "on 65536 ranks");
+    spec = spec_of(&simple_pairwise, 65536, 1);
+    expect_error(&simple_pairwise, &spec, &network, TUTTI_ERR_UNSUPPORTED,
+                 "all_to_all pairwise on 65536 ranks: that is about 1.3e+10 steps");
     spec = spec_of(&simple_doubling, 65536, 1);
     p = predict(&simple_doubling, &spec, &network, count, TUTTI_FLOAT32);
     assert_close(p.seconds, 16 * (alpha + (double)count * 4 * beta), 1e-9);
@@ -324,6 +352,7 @@ int main(void)
         cmocka_unit_test(ring_takes_the_formulas_time),
         cmocka_unit_test(textbook_algorithms_take_their_time),
         cmocka_unit_test(one_period_stands_for_all),
+        cmocka_unit_test(hosts_that_are_alike_are_run_once),
         cmocka_unit_test(translating_algorithms_agree),
         cmocka_unit_test(unequal_chunks_take_the_largest_ones_time),
         cmocka_unit_test(accumulators_are_larger),
