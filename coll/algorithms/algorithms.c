@@ -24,6 +24,7 @@
     ENTRY(tti_direct_all_gather)             \
     ENTRY(tti_bruck_all_gather)              \
     ENTRY(tti_direct_all_to_all)             \
+    ENTRY(tti_bruck_all_to_all)              \
     ENTRY(tti_direct_gather)                 \
     ENTRY(tti_tree_gather)                   \
     ENTRY(tti_direct_scatter)                \

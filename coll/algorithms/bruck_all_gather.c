@@ -3,46 +3,34 @@
  * After the steps before 2^k a rank holds the min(2^k, n) blocks from its own on; it sends as many
  * of them as are wanted to the rank 2^k below, and gets those that follow its own from the rank 2^k
  * above. Least bytes, fewest steps: best for small blocks. Blocks go straight to their place in
- * OUT, so a step's blocks are one message, or two where they wrap from block n-1 to 0 (one each
- * with several lanes). Pieces are sent and received in turn: one message per channel is enough.
+ * OUT, so a step's blocks are one message, or two where they wrap from block n-1 to 0. Whoever
+ * sends two sends to one who sends one, so sending both before receiving cannot block.
  *
  * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, Efficient algorithms for all-to-all communications
  * in multiport message-passing systems, TPDS 1997. */
 #include "coll/algorithms/parts.h"
 
-static void bruck_gather_step(struct tti_builder *b, int lane, const struct tti_plan_spec *spec,
-                              int step, int count)
-{
-    int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
-    int to = tti_mod(rank - step, n), from = (rank + step) % n;
-    uint32_t chunk = (uint32_t)lane;
-    for (int sent = 0, got = 0; sent < count || got < count;) {
-        if (sent < count) {
-            int block = (rank + sent) % n, run = tti_block_run(block, count - sent, n, lanes);
-            tti_send(b, lane, chunk, (uint32_t)run, tti_out((uint32_t)(block * lanes + lane)), to);
-            sent += run;
-        }
-        if (got < count) {
-            int block = (from + got) % n, run = tti_block_run(block, count - got, n, lanes);
-            tti_recv(b, lane, chunk, (uint32_t)run, from, tti_out((uint32_t)(block * lanes + lane)),
-                     0, -1);
-            got += run;
-        }
-    }
-}
-
 static enum tutti_result bruck_all_gather_plan(const struct tti_plan_spec *spec,
                                                struct tti_plan **plan)
 {
-    int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
+    int n = spec->nranks, rank = spec->rank;
     struct tti_builder b;
-    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, 0);
-    for (int lane = 0; lane < lanes; lane++) {
-        uint32_t chunk = (uint32_t)lane;
-        tti_copy(&b, lane, chunk, 1, tti_in(chunk), tti_out((uint32_t)(rank * lanes + lane)), 0,
-                 -1);
-        for (int step = 1; step < n; step *= 2)
-            bruck_gather_step(&b, lane, spec, step, tti_least(step, n - step));
+    tti_plan_begin(&b, spec, 1, 1, 0, 0);
+    tti_copy(&b, 0, 0, 1, tti_in(0), tti_out((uint32_t)rank), n > 1 ? TTI_FORWARD : 0,
+             n > 1 ? tti_mod(rank - 1, n) : -1);
+    for (int step = 1; step < n; step *= 2) {
+        int count = tti_least(step, n - step);
+        int to = tti_mod(rank - step, n), from = (rank + step) % n;
+        for (int j = 0, run; step > 1 && j < count; j += run) {
+            int block = (rank + j) % n;
+            run = tti_block_run(block, count - j, n);
+            tti_send(&b, 0, 0, (uint32_t)run, tti_out((uint32_t)block), to);
+        }
+        for (int j = 0, run; j < count; j += run) {
+            int block = (from + j) % n;
+            run = tti_block_run(block, count - j, n);
+            tti_recv(&b, 0, 0, (uint32_t)run, from, tti_out((uint32_t)block), 0, -1);
+        }
     }
     return tti_plan_finish(&b, plan);
 }

@@ -92,12 +92,12 @@ static inline int tti_binomial_parent(int place)
     return place & (place - 1);
 }
 
-/* How many of `count` blocks from block `first` (mod n) one message can carry: up to the last block
- * of the buffer; a single one when the lanes split blocks, since a lane's part of a block does not
- * touch its part of the next. */
-static inline int tti_block_run(int first, int count, int n, int lanes)
+/* How many of `count` blocks from block `first` (mod n) are in a row, before block n-1 wraps to 0.
+ * Algorithms that put several blocks into a message use one lane, whose part of a block is all of
+ * it: parts of neighbouring blocks would not be in a row. */
+static inline int tti_block_run(int first, int count, int n)
 {
-    return lanes > 1 ? 1 : tti_least(count, n - tti_mod(first, n));
+    return tti_least(count, n - tti_mod(first, n));
 }
 
 #endif

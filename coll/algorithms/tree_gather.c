@@ -2,51 +2,45 @@
  *
  * The root takes lg n messages instead of n - 1: best for small blocks and many ranks. Places are
  * counted from the root, so a subtree's blocks are in a row in SCRATCH; in the root's OUT they may
- * wrap from block n-1 to 0, and go in two messages then (one a block with several lanes). */
+ * wrap from block n-1 to 0, and go in two messages then. */
 #include "coll/algorithms/parts.h"
 
-/* Move the blocks of places [first, first + count) between `place` and its parent. At the root they
- * lie in OUT, elsewhere in SCRATCH, `offset` blocks from its start. */
-static void gather_move(struct tti_builder *b, int lane, const struct tti_plan_spec *spec,
-                        int first, int count, int offset, int peer, bool receive)
+/* Cut the blocks of places [first, first + count) into messages for, or at, the root. */
+static int gather_run(const struct tti_plan_spec *spec, bool root_takes, int first, int count)
 {
-    int n = spec->nranks, lanes = spec->lanes, root = spec->root;
-    bool at_root = spec->rank == root, to_root = at_root || (!receive && peer == root);
-    for (int done = 0, run; done < count; done += run) {
-        int block = tti_mod(root + first + done, n);
-        run = to_root ? tti_block_run(block, count - done, n, lanes)
-                      : tti_block_run(0, count - done, n, lanes);
-        uint32_t stored = (uint32_t)((offset + done) * lanes + lane);
-        if (!receive)
-            tti_send(b, lane, (uint32_t)lane, (uint32_t)run, tti_scratch(stored), peer);
-        else
-            tti_recv(b, lane, (uint32_t)lane, (uint32_t)run, peer,
-                     at_root ? tti_out((uint32_t)(block * lanes + lane)) : tti_scratch(stored), 0,
-                     -1);
+    return root_takes ? tti_block_run(spec->root + first, count, spec->nranks) : count;
+}
+
+static void gather_child(struct tti_builder *b, const struct tti_plan_spec *spec, int place, int k)
+{
+    int n = spec->nranks, root = spec->root, child = place + k;
+    int count = tti_binomial_size(n, child);
+    for (int j = 0, run; j < count; j += run) {
+        run = gather_run(spec, place == 0, child + j, count - j);
+        struct tti_ref dst = place == 0 ? tti_out((uint32_t)((root + child + j) % n))
+                                        : tti_scratch((uint32_t)(k + j));
+        tti_recv(b, 0, 0, (uint32_t)run, (child + root) % n, dst, 0, -1);
     }
 }
 
 static enum tutti_result tree_gather_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
-    int n = spec->nranks, lanes = spec->lanes, place = tti_mod(spec->rank - spec->root, n);
-    int size = tti_binomial_size(n, place), parent = (tti_binomial_parent(place) + spec->root) % n;
+    int n = spec->nranks, root = spec->root, place = tti_mod(spec->rank - root, n);
+    int size = tti_binomial_size(n, place), parent = tti_binomial_parent(place);
     bool inside = place > 0 && size > 1;
     struct tti_builder b;
-    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, inside ? (uint32_t)size : 0, 0);
-    for (int lane = 0; lane < lanes; lane++) {
-        uint32_t chunk = (uint32_t)lane;
-        if (place > 0 && size == 1) {
-            tti_send(&b, lane, chunk, 1, tti_in(chunk), parent);
-            continue;
-        }
-        tti_copy(&b, lane, chunk, 1, tti_in(chunk),
-                 inside ? tti_scratch(chunk) : tti_out((uint32_t)(spec->root * lanes + lane)), 0,
-                 -1);
-        for (int k = 1; k < size; k *= 2)
-            gather_move(&b, lane, spec, place + k, tti_binomial_size(n, place + k), k,
-                        (place + k + spec->root) % n, true);
-        if (inside)
-            gather_move(&b, lane, spec, place, size, 0, parent, false);
+    tti_plan_begin(&b, spec, 1, 1, inside ? (uint32_t)size : 0, 0);
+    if (place == 0)
+        tti_copy(&b, 0, 0, 1, tti_in(0), tti_out((uint32_t)root), 0, -1);
+    else if (inside)
+        tti_copy(&b, 0, 0, 1, tti_in(0), tti_scratch(0), 0, -1);
+    else
+        tti_send(&b, 0, 0, 1, tti_in(0), (parent + root) % n);
+    for (int k = 1; k < size; k *= 2)
+        gather_child(&b, spec, place, k);
+    for (int j = 0, run; inside && j < size; j += run) {
+        run = gather_run(spec, parent == 0, place + j, size - j);
+        tti_send(&b, 0, 0, (uint32_t)run, tti_scratch((uint32_t)j), (parent + root) % n);
     }
     return tti_plan_finish(&b, plan);
 }

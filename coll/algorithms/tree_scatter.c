@@ -4,56 +4,43 @@
  * tree_gather.c, a subtree's blocks are in a row in SCRATCH, and may wrap in the root's IN. */
 #include "coll/algorithms/parts.h"
 
-/* Send the blocks of the subtree at place + k. */
-static void scatter_child(struct tti_builder *b, int lane, const struct tti_plan_spec *spec,
-                          int place, int k)
+/* Cut the blocks of places [first, first + count) into messages from the root, or below it. */
+static int scatter_run(const struct tti_plan_spec *spec, bool root_gives, int first, int count)
 {
-    int n = spec->nranks, lanes = spec->lanes, root = spec->root;
-    int count = tti_binomial_size(n, place + k), peer = (place + k + root) % n;
-    for (int done = 0, run; done < count; done += run) {
-        int block = place == 0 ? tti_mod(root + k + done, n) : k + done;
-        run = tti_block_run(block, count - done, n, lanes);
-        uint32_t at = (uint32_t)(block * lanes + lane);
-        tti_send(b, lane, (uint32_t)lane, (uint32_t)run, place == 0 ? tti_in(at) : tti_scratch(at),
-                 peer);
-    }
+    return root_gives ? tti_block_run(spec->root + first, count, spec->nranks) : count;
 }
 
-/* Receive the own subtree's blocks: a leaf's straight to OUT. */
-static void scatter_own(struct tti_builder *b, int lane, const struct tti_plan_spec *spec,
-                        int place, int size)
+static void scatter_child(struct tti_builder *b, const struct tti_plan_spec *spec, int place, int k)
 {
-    int n = spec->nranks, lanes = spec->lanes, root = spec->root;
-    int parent = tti_binomial_parent(place);
-    for (int done = 0, run; done < size; done += run) {
-        int block = parent == 0 ? tti_mod(root + place + done, n) : 0;
-        run = tti_block_run(block, size - done, n, lanes);
-        uint32_t at = (uint32_t)(done * lanes + lane);
-        tti_recv(b, lane, (uint32_t)lane, (uint32_t)run, (parent + root) % n,
-                 size == 1 ? tti_out(at) : tti_scratch(at), 0, -1);
+    int n = spec->nranks, root = spec->root, child = place + k;
+    int count = tti_binomial_size(n, child);
+    for (int j = 0, run; j < count; j += run) {
+        run = scatter_run(spec, place == 0, child + j, count - j);
+        struct tti_ref src = place == 0 ? tti_in((uint32_t)((root + child + j) % n))
+                                        : tti_scratch((uint32_t)(k + j));
+        tti_send(b, 0, 0, (uint32_t)run, src, (child + root) % n);
     }
 }
 
 static enum tutti_result tree_scatter_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
-    int n = spec->nranks, lanes = spec->lanes, place = tti_mod(spec->rank - spec->root, n);
-    int size = tti_binomial_size(n, place);
-    bool inside = place > 0 && size > 1;
+    int n = spec->nranks, root = spec->root, place = tti_mod(spec->rank - root, n);
+    int size = tti_binomial_size(n, place), parent = tti_binomial_parent(place);
+    bool leaf = size == 1;
     struct tti_builder b;
-    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, inside ? (uint32_t)size : 0, 0);
-    for (int lane = 0; lane < lanes; lane++) {
-        uint32_t chunk = (uint32_t)lane;
-        if (place > 0)
-            scatter_own(&b, lane, spec, place, size);
-        for (int k = tti_power_floor(n); k >= 1; k /= 2)
-            if (k < size)
-                scatter_child(&b, lane, spec, place, k);
-        if (place == 0)
-            tti_copy(&b, lane, chunk, 1, tti_in((uint32_t)(spec->root * lanes + lane)),
-                     tti_out(chunk), 0, -1);
-        else if (inside)
-            tti_copy(&b, lane, chunk, 1, tti_scratch(chunk), tti_out(chunk), 0, -1);
+    tti_plan_begin(&b, spec, 1, 1, place > 0 && !leaf ? (uint32_t)size : 0, 0);
+    for (int j = 0, run; place > 0 && j < size; j += run) {
+        run = scatter_run(spec, parent == 0, place + j, size - j);
+        tti_recv(&b, 0, 0, (uint32_t)run, (parent + root) % n,
+                 leaf ? tti_out(0) : tti_scratch((uint32_t)j), 0, -1);
     }
+    for (int k = tti_power_floor(n); k >= 1; k /= 2)
+        if (k < size)
+            scatter_child(&b, spec, place, k);
+    if (place == 0)
+        tti_copy(&b, 0, 0, 1, tti_in((uint32_t)root), tti_out(0), 0, -1);
+    else if (!leaf)
+        tti_copy(&b, 0, 0, 1, tti_scratch(0), tti_out(0), 0, -1);
     return tti_plan_finish(&b, plan);
 }
 
