@@ -92,7 +92,8 @@ struct tutti_transport_ops {
     /* Begin to connect; both sides call it, in any order, far apart in time. */
     enum tutti_result (*connect)(void *transport, const struct tutti_peer *peer, int lanes,
                                  void **endpoint);
-    /* TUTTI_OK once connected, IN_PROGRESS before. May give LINK, PEER, PROTOCOL, MEMORY, SYSTEM.
+    /* TUTTI_OK once connected (also when the peer has sent something and closed again meanwhile),
+     * IN_PROGRESS before. May give LINK, PEER, PROTOCOL, MEMORY, SYSTEM.
      * The library calls it again, sleeping on `fd` in between, until its own deadline. */
     enum tutti_result (*advance)(void *endpoint);
     /* End one connection, established or not. */
@@ -130,8 +131,10 @@ struct tutti_transport_ops {
     /* ---- waiting ---- */
 
     /* Move what can be moved. Called often while the library spins; memory transports make no
-     * system call in it more often than every millisecond (to see whether peers live). May give
-     * LINK, PEER, PROTOCOL, SYSTEM. */
+     * system call in it more often than every millisecond (to see whether peers live). A peer that
+     * left is not reported here, since nothing may be wanted from it any more, but by peek (once
+     * everything that it sent is consumed), receive and send on its endpoint. May give PROTOCOL,
+     * SYSTEM. */
     enum tutti_result (*progress)(void *transport);
     /* A descriptor that polls readable when progress, peek, released, reserve or advance may have
      * something new. Constant while open. */

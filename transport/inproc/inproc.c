@@ -155,9 +155,10 @@ static enum tutti_result inproc_fail_left(const struct inproc_endpoint *self)
 static enum tutti_result inproc_advance(void *endpoint)
 {
     struct inproc_endpoint *self = endpoint;
-    if (inproc_peer_left(self) != INPROC_THERE)
-        return inproc_fail_left(self);
-    return tti_load_acquire(&self->connection->joined[!self->side]) ? TUTTI_OK : TUTTI_IN_PROGRESS;
+    /* A peer that joined and has left again may have sent something first. */
+    if (tti_load_acquire(&self->connection->joined[!self->side]))
+        return TUTTI_OK;
+    return inproc_peer_left(self) == INPROC_THERE ? TUTTI_IN_PROGRESS : inproc_fail_left(self);
 }
 
 /* ---- hot ------------------------------------------------------------------------------------ */
