@@ -1,0 +1,404 @@
+/* The public operations: make an operation of the arguments, check it, run or queue it. */
+#include "base/memory.h"
+#include "coll/algorithms/algorithms.h"
+#include "coll/comm.h"
+#include "coll/group.h"
+#include "device/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A blocking call (`async` false), or one that gives *request. */
+static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *operation,
+                                  bool async, tutti_stream stream, tutti_request **request)
+{
+    const char *name = tutti_collective_name(operation->collective);
+    if (!comm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", name);
+    if (stream)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "%s: a stream was given, but this build serves host memory only; pass NULL "
+                        "and take a request",
+                        name);
+    if (async && !request)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: request is NULL; without a stream it is needed to "
+                        "know when the buffers are free again",
+                        name);
+    TTI_TRY(tti_operation_check(operation, comm));
+    if (tti_group_open())
+        return tti_group_add(comm, operation, async ? request : NULL);
+    if (!async)
+        return tti_work_run(comm, operation);
+    struct tutti_request *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = tti_work_post(comm, operation, 1, true, &made->work);
+    if (result != TUTTI_OK) {
+        free(made);
+        return result;
+    }
+    *request = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count, enum tutti_type type,
+                                   enum tutti_op op, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_ALL_REDUCE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count,
+                                         enum tutti_type type, enum tutti_op op, tutti_comm *comm,
+                                         tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_ALL_REDUCE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_broadcast(const void *in, void *out, size_t count, enum tutti_type type,
+                                  int root, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_BROADCAST,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
+                                        enum tutti_type type, int root, tutti_comm *comm,
+                                        tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_BROADCAST,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_reduce(const void *in, void *out, size_t count, enum tutti_type type,
+                               enum tutti_op op, int root, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_REDUCE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op,
+                                      .root = root};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count, enum tutti_type type,
+                                     enum tutti_op op, int root, tutti_comm *comm,
+                                     tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_REDUCE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op,
+                                      .root = root};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
+                                       enum tutti_type type, enum tutti_op op, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_REDUCE_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t count,
+                                             enum tutti_type type, enum tutti_op op,
+                                             tutti_comm *comm, tutti_stream stream,
+                                             tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_REDUCE_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .op = op};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_all_gather(const void *in, void *out, size_t count, enum tutti_type type,
+                                   tutti_comm *comm)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_ALL_GATHER, .in = in, .out = out, .count = count, .type = type};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_all_gather_async(const void *in, void *out, size_t count,
+                                         enum tutti_type type, tutti_comm *comm,
+                                         tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_ALL_GATHER, .in = in, .out = out, .count = count, .type = type};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_all_to_all(const void *in, void *out, size_t count, enum tutti_type type,
+                                   tutti_comm *comm)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_ALL_TO_ALL, .in = in, .out = out, .count = count, .type = type};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_all_to_all_async(const void *in, void *out, size_t count,
+                                         enum tutti_type type, tutti_comm *comm,
+                                         tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_ALL_TO_ALL, .in = in, .out = out, .count = count, .type = type};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_gather(const void *in, void *out, size_t count, enum tutti_type type,
+                               int root, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_GATHER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_gather_async(const void *in, void *out, size_t count, enum tutti_type type,
+                                     int root, tutti_comm *comm, tutti_stream stream,
+                                     tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_GATHER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_scatter(const void *in, void *out, size_t count, enum tutti_type type,
+                                int root, tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_scatter_async(const void *in, void *out, size_t count, enum tutti_type type,
+                                      int root, tutti_comm *comm, tutti_stream stream,
+                                      tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = root};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
+                             tutti_comm *comm)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_SEND_RECV, .in = in, .count = count, .type = type, .root = peer};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type, int peer,
+                                   tutti_comm *comm, tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {
+        .collective = TUTTI_SEND_RECV, .in = in, .count = count, .type = type, .root = peer};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int peer,
+                             tutti_comm *comm)
+{
+    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = peer,
+                                      .receives = true};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type, int peer,
+                                   tutti_comm *comm, tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
+                                      .out = out,
+                                      .count = count,
+                                      .type = type,
+                                      .root = peer,
+                                      .receives = true};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+enum tutti_result tutti_barrier(tutti_comm *comm)
+{
+    /* Every rank of the process may write 0 here; the value is never used. */
+    static uint8_t token;
+    struct tti_operation operation = {.collective = TUTTI_BARRIER,
+                                      .in = &token,
+                                      .out = &token,
+                                      .count = 1,
+                                      .type = TUTTI_UINT8,
+                                      .op = TUTTI_MAX};
+    return api_call(comm, &operation, false, NULL, NULL);
+}
+
+enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
+                                      tutti_request **request)
+{
+    /* Every rank of the process may write 0 here; the value is never used. */
+    static uint8_t token;
+    struct tti_operation operation = {.collective = TUTTI_BARRIER,
+                                      .in = &token,
+                                      .out = &token,
+                                      .count = 1,
+                                      .type = TUTTI_UINT8,
+                                      .op = TUTTI_MAX};
+    return api_call(comm, &operation, true, stream, request);
+}
+
+/* ---- requests ---- */
+
+enum tutti_result tutti_test(tutti_request *request)
+{
+    if (!request)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_test: request is NULL");
+    return tti_work_test(request->work);
+}
+
+enum tutti_result tutti_wait(tutti_request *request)
+{
+    if (!request)
+        return TUTTI_OK;
+    enum tutti_result result = tti_work_wait(request->work);
+    free(request);
+    return result;
+}
+
+enum tutti_result tutti_wait_all(tutti_request **requests, size_t count)
+{
+    struct tti_error first = {.code = TUTTI_OK};
+    for (size_t i = 0; i < count; i++) {
+        enum tutti_result result = tutti_wait(requests[i]);
+        if (result != TUTTI_OK && first.code == TUTTI_OK)
+            tti_error_save(&first, result);
+    }
+    return first.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&first);
+}
+
+/* ---- memory ---- */
+
+enum tutti_result tutti_alloc(size_t bytes, void **memory)
+{
+    if (!memory)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_alloc: memory is NULL");
+    return tti_region_alloc(bytes, memory);
+}
+
+void tutti_free(void *memory)
+{
+    if (memory)
+        (void)tti_region_free(memory);
+}
+
+enum tutti_result tutti_register(void *memory, size_t bytes)
+{
+    if (!memory)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_register: memory is NULL");
+    return tti_region_register(memory, bytes);
+}
+
+enum tutti_result tutti_deregister(void *memory)
+{
+    return tti_region_deregister(memory);
+}
+
+/* ---- operators ---- */
+
+enum tutti_result tutti_premul_sum_create(tutti_comm *comm, enum tutti_type type,
+                                          const void *scalar, enum tutti_op *op)
+{
+    size_t size = tutti_type_size(type);
+    if (!comm || !scalar || !op || !size)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_premul_sum_create: comm, scalar or op is NULL, or %d is no type",
+                        (int)type);
+    for (int i = 0; i < TTI_MAX_USER_OPS; i++) {
+        struct tti_user_op *user = &comm->user_ops[i];
+        if (user->used)
+            continue;
+        user->used = true;
+        user->type = type;
+        memcpy(user->scalar, scalar, size);
+        *op = (enum tutti_op)(TUTTI_OP_USER + i);
+        return TUTTI_OK;
+    }
+    return TTI_FAIL(TUTTI_ERR_USAGE,
+                    "tutti_premul_sum_create: all %d operators of this communicator are in use; "
+                    "destroy some with tutti_op_destroy",
+                    TTI_MAX_USER_OPS);
+}
+
+enum tutti_result tutti_op_destroy(tutti_comm *comm, enum tutti_op op)
+{
+    unsigned index = (unsigned)op - TUTTI_OP_USER;
+    if (!comm || (unsigned)op < TUTTI_OP_USER || index >= TTI_MAX_USER_OPS ||
+        !comm->user_ops[index].used)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_op_destroy: %d is no operator of this communicator", (int)op);
+    comm->user_ops[index].used = false;
+    return TUTTI_OK;
+}
+
+/* ---- names ---- */
+
+const char *tutti_algorithm_name(enum tutti_collective collective, int index)
+{
+    const struct tti_algorithm *algorithm = index < 0 ? NULL : tti_algorithm_at(collective, index);
+    return algorithm ? algorithm->name : NULL;
+}
+
+const char *tutti_transport_name(int index)
+{
+    const struct tutti_transport_ops *ops = index < 0 ? NULL : tti_transport_at(index);
+    return ops ? ops->name : NULL;
+}

@@ -1,0 +1,302 @@
+/* Making, failing and ending a communicator (coll/comm.h). */
+#include "coll/comm.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "coll/executor.h"
+#include "coll/select.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { DEFAULT_LANES = 2 };
+static const double LINGER_SECONDS = 5; /* how long rank 0's server waits for goodbyes */
+
+/* ---- settings ---- */
+
+static enum tutti_result settings_text(const char *option, const char *variable, char **value)
+{
+    const char *text = option && *option ? option : tti_config_text(variable);
+    if (!text)
+        return TUTTI_OK;
+    *value = tti_strdup(text);
+    return *value ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static enum tutti_result settings_read(const struct tutti_options *options,
+                                       struct tti_settings *settings)
+{
+    static const struct tutti_options none = TUTTI_OPTIONS_INIT;
+    const struct tutti_options *o = options ? options : &none;
+    long lanes = 0;
+    if (o->size != sizeof *o)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_options.size is %zu, this library expects %zu; start from "
+                        "TUTTI_OPTIONS_INIT and compile against the header of this version",
+                        o->size, sizeof *o);
+    if (o->timeout_s < 0 || o->init_timeout_s < 0 || o->lanes < 0 || o->lanes > TUTTI_MAX_LANES)
+        return TTI_FAIL(
+            TUTTI_ERR_ARGUMENT,
+            "tutti_options: timeout_s %g, init_timeout_s %g and lanes %d must be 0 (for "
+            "the default) or more, lanes at most %d",
+            o->timeout_s, o->init_timeout_s, o->lanes, TUTTI_MAX_LANES);
+    TTI_TRY(tti_config_seconds("TUTTI_TIMEOUT", 300, &settings->timeout_s));
+    TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
+    TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));
+    if (o->timeout_s > 0)
+        settings->timeout_s = o->timeout_s;
+    if (o->init_timeout_s > 0)
+        settings->init_timeout_s = o->init_timeout_s;
+    if (o->lanes > 0)
+        lanes = o->lanes;
+    settings->lanes_forced = lanes > 0;
+    settings->lanes = lanes > 0 ? (int)lanes : DEFAULT_LANES;
+    TTI_TRY(settings_text(o->transports, "TUTTI_TRANSPORT", &settings->transports));
+    TTI_TRY(settings_text(o->algorithms, "TUTTI_ALGO", &settings->algorithms));
+    TTI_TRY(settings_text(o->plugins, "TUTTI_PLUGINS", &settings->plugins));
+    return tti_select_check(settings->algorithms);
+}
+
+/* ---- failing ---- */
+
+enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
+{
+    pthread_mutex_lock(&comm->error_lock);
+    bool first = comm->error.code == TUTTI_OK;
+    if (first) {
+        tti_error_save(&comm->error, code);
+        atomic_store_explicit(&comm->failed, (int)code, memory_order_release);
+    }
+    pthread_mutex_unlock(&comm->error_lock);
+    if (first && comm->boot)
+        tti_boot_notify(comm->boot, code, tti_error_text());
+    return code;
+}
+
+enum tutti_result tti_comm_check(struct tutti_comm *comm)
+{
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
+        return TUTTI_OK;
+    pthread_mutex_lock(&comm->error_lock);
+    enum tutti_result code = tti_error_restore(&comm->error);
+    pthread_mutex_unlock(&comm->error_lock);
+    return code;
+}
+
+enum tutti_result tti_comm_listen(struct tutti_comm *comm)
+{
+    int rank = -1;
+    TTI_TRY(tti_comm_check(comm));
+    enum tutti_result code = comm->boot ? tti_boot_poll(comm->boot, &rank) : TUTTI_OK;
+    return code == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, code);
+}
+
+enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code)
+{
+    enum { PATIENCE_MS = 500 };
+    struct tti_error own;
+    tti_error_save(&own, code);
+    if (comm->boot && (code == TUTTI_ERR_PEER || code == TUTTI_ERR_LINK)) {
+        uint64_t deadline = tti_deadline_in(PATIENCE_MS / 1000.0);
+        while (!tti_deadline_passed(deadline)) {
+            enum tutti_result told = tti_comm_listen(comm);
+            if (told != TUTTI_OK)
+                return told;
+            struct pollfd fd = {.fd = tti_boot_fd(comm->boot), .events = POLLIN};
+            poll(&fd, 1, tti_deadline_ms(deadline, PATIENCE_MS));
+        }
+    }
+    return tti_comm_fail(comm, tti_error_restore(&own));
+}
+
+/* ---- create ---- */
+
+static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_options *options)
+{
+    TTI_TRY(settings_read(options, &comm->settings));
+    comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (comm->wake_fd < 0)
+        return TTI_FAIL_ERRNO("cannot create an eventfd (see ulimit -n)");
+    uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
+    TTI_TRY(tti_work_queue_create(&comm->queue));
+    TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.lanes));
+    TTI_TRY(tti_boot_create(&comm->meeting, comm->rank, comm->size, deadline, &comm->boot));
+    TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
+                             comm->settings.transports, comm->settings.plugins,
+                             comm->settings.lanes, deadline, &comm->peers, &comm->job));
+    return tti_executor_create(comm, &comm->executor);
+}
+
+static void comm_release(struct tutti_comm *comm, double linger_s)
+{
+    tti_work_queue_destroy(&comm->queue);
+    tti_executor_destroy(comm->executor);
+    tti_links_destroy(&comm->links);
+    tti_peers_close(&comm->peers); /* flushes; before rank 0 lingers for the others' goodbyes */
+    tti_boot_destroy(comm->boot, linger_s);
+    tti_peers_destroy(&comm->peers);
+    tti_plan_cache_destroy(&comm->plans);
+    if (comm->wake_fd >= 0)
+        close(comm->wake_fd);
+    free(comm->settings.transports);
+    free(comm->settings.algorithms);
+    free(comm->settings.plugins);
+    pthread_mutex_destroy(&comm->error_lock);
+    free(comm);
+}
+
+enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
+                                const struct tutti_options *options, struct tutti_comm **comm)
+{
+    if (size < 1 || rank < 0 || rank >= size)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks; expected 0 <= rank < size", rank,
+                        size);
+    struct tutti_comm *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    uint64_t begin = tti_now_ns();
+    made->rank = rank;
+    made->size = size;
+    made->meeting = *meeting;
+    made->wake_fd = -1;
+    pthread_mutex_init(&made->error_lock, NULL);
+    tti_log_rank(rank);
+    enum tutti_result result = comm_build(made, options);
+    if (result != TUTTI_OK) {
+        if (made->boot)
+            tti_boot_notify(made->boot, result, tti_error_text());
+        struct tti_error error;
+        tti_error_save(&error, result);
+        comm_release(made, 1);
+        return tti_error_restore(&error);
+    }
+    TTI_LOG(TTI_LOG_INFO, "communicator of %d ranks on %d hosts ready in %.1f ms", size,
+            made->peers.nhosts, (double)(tti_now_ns() - begin) / 1e6);
+    *comm = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_id_create(const char *address, struct tutti_id *id)
+{
+    if (!id)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_id_create: id is NULL");
+    return tti_id_make(address, id);
+}
+
+enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int size,
+                                    const struct tutti_options *options, tutti_comm **comm)
+{
+    struct tti_meeting meeting;
+    if (!id || !comm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_create: %s is NULL", id ? "comm" : "id");
+    TTI_TRY(tti_meeting_from_id(id, rank, &meeting));
+    return tti_comm_open(&meeting, rank, size, options, comm);
+}
+
+enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options, tutti_comm **comm)
+{
+    struct tti_place place;
+    struct tti_settings settings = {0};
+    if (!comm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_create_from_env: comm is NULL");
+    enum tutti_result result = settings_read(options, &settings);
+    free(settings.transports);
+    free(settings.algorithms);
+    free(settings.plugins);
+    TTI_TRY(result);
+    TTI_TRY(tti_place_find(tti_deadline_in(settings.init_timeout_s), &place));
+    TTI_LOG(TTI_LOG_INFO, "launcher %s: rank %d of %d", place.launcher, place.rank, place.size);
+    return tti_comm_open(&place.meeting, place.rank, place.size, options, comm);
+}
+
+/* ---- end ---- */
+
+void tutti_comm_destroy(tutti_comm *comm)
+{
+    if (comm)
+        comm_release(comm, LINGER_SECONDS);
+}
+
+void tutti_comm_abort(tutti_comm *comm, const char *reason)
+{
+    if (!comm)
+        return;
+    enum tutti_result code =
+        TTI_FAIL(TUTTI_ERR_ABORTED, "rank %d (%s) aborted the communicator%s%s", comm->rank,
+                 comm->peers.all[comm->rank].name, reason ? ": " : "", reason ? reason : "");
+    atomic_store_explicit(&comm->aborted, 1, memory_order_release);
+    tti_comm_fail(comm, code);
+    uint64_t one = 1;
+    ssize_t ignored = write(comm->wake_fd, &one, sizeof one); /* full means awake already */
+    (void)ignored;
+}
+
+/* ---- queries ---- */
+
+enum tutti_result tutti_comm_error(tutti_comm *comm)
+{
+    if (!comm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_error: comm is NULL");
+    return tti_comm_check(comm);
+}
+
+int tutti_comm_rank(const tutti_comm *comm)
+{
+    return comm->rank;
+}
+
+int tutti_comm_size(const tutti_comm *comm)
+{
+    return comm->size;
+}
+
+int tutti_comm_local_rank(const tutti_comm *comm)
+{
+    return comm->peers.local_rank;
+}
+
+int tutti_comm_local_size(const tutti_comm *comm)
+{
+    return comm->peers.local_size;
+}
+
+int tutti_comm_hosts(const tutti_comm *comm)
+{
+    return comm->peers.nhosts;
+}
+
+const char *tutti_comm_rank_name(const tutti_comm *comm, int rank)
+{
+    return rank >= 0 && rank < comm->size ? comm->peers.all[rank].name : "no such rank";
+}
+
+const char *tutti_comm_transport(tutti_comm *comm, int peer)
+{
+    if (peer < 0 || peer >= comm->size)
+        return "no such rank";
+    return peer == comm->rank ? "self"
+                              : comm->peers.carriers[comm->peers.all[peer].carrier].ops->name;
+}
+
+enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective collective,
+                                    size_t count, enum tutti_type type, struct tutti_choice *choice)
+{
+    struct tti_selection selection;
+    if (!comm || !choice || !tutti_type_size(type) || (unsigned)collective >= TUTTI_SEND_RECV)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_comm_choice: comm or choice is NULL, or type %d or collective %d "
+                        "does not exist",
+                        (int)type, (int)collective);
+    TTI_TRY(tti_select(comm, collective, count, type, 0, &selection));
+    struct tutti_choice made = {.lanes = selection.spec.lanes,
+                                .slices = selection.spec.slices,
+                                .predicted_us = selection.predicted_s * 1e6};
+    strncpy(made.algorithm, selection.algorithm->name, sizeof made.algorithm - 1);
+    *choice = made;
+    return TUTTI_OK;
+}

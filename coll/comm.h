@@ -1,0 +1,80 @@
+/* Inside a communicator. Owned by coll; nothing outside includes this.
+ *
+ * Read in this order: operation.h (what a call is), select.h (which algorithm), plan_cache.h,
+ * executor.h (running a plan), links.h (connections), work.h (queue and progress thread). */
+#ifndef TTI_COLL_COMM_H
+#define TTI_COLL_COMM_H
+
+#include "base/atomic.h"
+#include "coll/links.h"
+#include "coll/peers.h"
+#include "coll/plan_cache.h"
+#include "coll/selection.h"
+#include "coll/work.h"
+#include "launch/boot.h"
+#include "launch/environment.h"
+
+#include <pthread.h>
+
+struct tti_executor;
+
+/* Settings after options and environment are merged. */
+struct tti_settings {
+    double timeout_s;
+    double init_timeout_s;
+    char *transports; /* NULL: all */
+    char *algorithms; /* NULL: chosen */
+    char *plugins;    /* NULL: none */
+    int lanes;        /* the most lanes an operation may use */
+    bool lanes_forced;
+};
+
+enum { TTI_MAX_USER_OPS = 64 };
+
+/* An operator made by tutti_premul_sum_create. */
+struct tti_user_op {
+    bool used;
+    enum tutti_type type;
+    uint8_t scalar[8];
+};
+
+struct tutti_comm {
+    int rank;
+    int size;
+    uint64_t job; /* the same on all ranks, different for every communicator */
+    struct tti_settings settings;
+    struct tti_meeting meeting; /* its secret is the job's; split hands it on */
+    struct tti_boot *boot;
+    struct tti_peers peers;
+    struct tti_links links;
+    struct tti_plan_cache plans;
+    struct tti_executor *executor;
+    struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT];
+    struct tti_work_queue queue;
+    struct tti_user_op user_ops[TTI_MAX_USER_OPS];
+    uint64_t sequence; /* collectives begun so far: the "#41" of messages */
+
+    /* The first failure; `failed` is set after `error` is complete. */
+    pthread_mutex_t error_lock;
+    struct tti_error error;
+    _Atomic int failed;  /* enum tutti_result */
+    _Atomic int aborted; /* tutti_comm_abort was called here */
+    int wake_fd;         /* eventfd: interrupts a sleeping operation */
+};
+
+/* Make the communicator failed with the calling thread's error text (the first call counts), tell
+ * the other ranks, return `code`. */
+enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code);
+/* TUTTI_OK, or the recorded failure restored as this thread's error. */
+enum tutti_result tti_comm_check(struct tutti_comm *comm);
+/* Look for notices from other ranks and for an abort. On TUTTI_OK nothing is new; else the
+ * communicator is failed with what was found. */
+enum tutti_result tti_comm_listen(struct tutti_comm *comm);
+/* A link said that its peer is gone (text in the thread's error). A moment later the bootstrap may
+ * know who really died first; prefer its word. Fails the communicator. */
+enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code);
+
+enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
+                                const struct tutti_options *options, struct tutti_comm **comm);
+
+#endif

@@ -1,0 +1,125 @@
+/* Inside the CPU executor: what executor.c, exec_step.c and exec_send.c share. */
+#ifndef TTI_COLL_EXEC_INTERNAL_H
+#define TTI_COLL_EXEC_INTERNAL_H
+
+#include "coll/comm.h"
+#include "coll/executor.h"
+
+/* A range of elements of one step, placed in memory. Element `e` of the range lies at window
+ * position first + e; windows wrap into the next block every `window` elements. */
+struct tti_range {
+    size_t first; /* window position of the range's first element */
+    size_t total; /* elements */
+};
+
+/* One send under way: made when its step begins, gone when the receiver has everything. */
+struct tti_send_record {
+    struct tti_send_record *next_in_queue; /* sends on the same link and lane */
+    struct tti_send_record *next_in_lane;  /* sends of the same plan lane, or the free list */
+    struct tti_send_queue *queue;
+    uint64_t serial; /* global step number: pass * steps + step */
+    const struct tti_step *step;
+    struct tti_ref ref; /* where the data come from */
+    struct tti_range range;
+    size_t pass;
+    size_t ready; /* elements that may be sent */
+    size_t sent;  /* elements that the transport took */
+    bool handed;  /* all were taken; complete when `end` bytes of the queue are released */
+    uint64_t end;
+};
+
+struct tti_exec_lane {
+    const struct tti_step *steps;
+    const uint8_t *transient;
+    size_t count;
+    int wire_lane;
+    size_t step; /* next or current */
+    size_t pass;
+    bool begun; /* the current step has its range and record */
+    struct tti_range range;
+    size_t done;                               /* elements of the current step */
+    struct tti_send_record *forward;           /* the current step's send, or NULL */
+    struct tti_send_record *oldest, *youngest; /* sends not known to be consumed */
+};
+
+/* One message of a batch of sends and receives: chunk i of a table instead of blocks. */
+struct tti_exec_message {
+    char *data;
+    size_t bytes;
+    uint64_t tag;
+};
+
+struct tti_exec_buffers {
+    char *base[4];  /* by enum tti_buffer */
+    size_t size[4]; /* bytes of an element there */
+    enum tutti_type type[4];
+};
+
+struct tti_executor {
+    struct tutti_comm *comm;
+    struct tti_send_record *free_records;
+    struct tti_send_record **slabs;
+    size_t slab_count, slab_capacity;
+    struct tti_exec_lane *lanes;
+    size_t lane_capacity, lane_count;
+    struct tti_send_queue *active; /* queues with unsent records */
+    char *scratch;
+    size_t scratch_bytes;
+
+    /* The operation under way. */
+    const struct tti_plan *plan;
+    const struct tti_exec_message *messages; /* exchange; else NULL */
+    enum tutti_op op;
+    struct tti_finish finish;
+    uint64_t tag;
+    size_t count;  /* elements of a block */
+    size_t window; /* elements of a block that one pass covers */
+    size_t passes;
+    size_t type_size;
+    size_t slot_elements;
+    struct tti_exec_buffers buffers;
+    const struct tti_label *label;
+};
+
+/* ---- placing (executor.c) ---- */
+
+/* Elements of block window number `pass`. */
+size_t tti_exec_window(const struct tti_executor *x, size_t pass);
+/* The range of `step` in `pass`. */
+struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_step *step,
+                                size_t pass);
+/* Address of element `e` of a range seen through `ref`, and how many elements lie there in one
+ * piece. */
+char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tti_range range,
+                     size_t pass, size_t e, size_t *contiguous);
+
+/* ---- sends (exec_send.c) ---- */
+
+/* Queue a send of the lane's current step; `ready` elements may go at once. */
+enum tutti_result tti_exec_send_begin(struct tti_executor *x, struct tti_exec_lane *lane,
+                                      const struct tti_step *step, struct tti_ref ref, size_t ready,
+                                      struct tti_send_record **record);
+/* Hand what is ready to the transport, in order. Sets *moved when anything went. */
+enum tutti_result tti_exec_queue_pump(struct tti_executor *x, struct tti_send_queue *queue,
+                                      bool *moved);
+enum tutti_result tti_exec_pump(struct tti_executor *x, bool *moved);
+/* Are all sends of the lane with serial <= `serial` consumed? */
+bool tti_exec_sends_done(struct tti_executor *x, struct tti_exec_lane *lane, uint64_t serial);
+/* Forget all sends, after a failure. */
+void tti_exec_sends_drop(struct tti_executor *x);
+void tti_exec_records_free(struct tti_executor *x);
+uint64_t tti_exec_tag(const struct tti_executor *x, const struct tti_step *step,
+                      struct tti_ref ref);
+
+/* ---- steps (exec_step.c) ---- */
+
+/* Do what can be done for the lane now; *moved is set when anything was. */
+enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lane *lane,
+                                     bool *moved);
+static inline bool tti_exec_lane_over(const struct tti_executor *x,
+                                      const struct tti_exec_lane *lane)
+{
+    return lane->pass == x->passes;
+}
+
+#endif

@@ -1,0 +1,299 @@
+/* Steps of the CPU executor: one lane's turn. */
+#include "coll/exec_internal.h"
+
+#include <string.h>
+
+/* Pieces that reductions and conversions work in, so that cut-through starts early. */
+enum { PIECE_BYTES = 256 * 1024 };
+
+static bool step_receives(const struct tti_step *step)
+{
+    return step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE;
+}
+
+/* May the step write now? Sends of ranges that it overwrites must be consumed, and so must all
+ * earlier passes' sends before scratch memory is used again. */
+static bool step_may_write(struct tti_executor *x, struct tti_exec_lane *lane,
+                           const struct tti_step *step)
+{
+    uint64_t before = (uint64_t)lane->pass * lane->count; /* serials of earlier passes are below */
+    if (step->kind == TTI_SEND || !lane->oldest)
+        return true;
+    if (step->hazard >= 0)
+        return tti_exec_sends_done(x, lane, before + (uint64_t)step->hazard);
+    if (lane->pass > 0 && step->dst.buffer >= TTI_SCRATCH)
+        return tti_exec_sends_done(x, lane, before - 1);
+    return true;
+}
+
+static const struct tti_finish *step_finish(const struct tti_executor *x,
+                                            const struct tti_step *step)
+{
+    return (step->flags & TTI_FINAL) && x->finish.average ? &x->finish : NULL;
+}
+
+/* Type of the incoming message. */
+static enum tutti_type message_type(const struct tti_executor *x, const struct tti_step *step)
+{
+    return x->buffers.type[(step->flags & TTI_MSG_ACC) ? TTI_SLOT : TTI_IN];
+}
+
+/* Combine `n` elements of the message with the local operand into `dst`. */
+static void combine(const struct tti_executor *x, const struct tti_step *step, void *dst,
+                    const void *local, const void *message, size_t n)
+{
+    enum tutti_type dst_type = x->buffers.type[step->dst.buffer];
+    enum tutti_type local_type = x->buffers.type[step->src.buffer];
+    enum tutti_type type = message_type(x, step);
+    if (step->flags & TTI_MSG_LEFT)
+        tti_reduce(x->op, dst, dst_type, message, type, local, local_type, n, step_finish(x, step));
+    else
+        tti_reduce(x->op, dst, dst_type, local, local_type, message, type, n, step_finish(x, step));
+}
+
+static enum tutti_result mismatch(struct tti_executor *x, const struct tti_step *step,
+                                  uint64_t expected, uint64_t found)
+{
+    char theirs[200], ours[200], what[TTI_LABEL_BYTES];
+    return tti_comm_fail(
+        x->comm,
+        TTI_FAIL(TUTTI_ERR_MISMATCH,
+                 "%s: rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must make the "
+                 "same calls in the same order",
+                 tti_label_text(x->label, what, sizeof what), step->from,
+                 x->comm->peers.all[step->from].name, tti_tag_text(found, theirs, sizeof theirs),
+                 x->comm->rank, x->comm->peers.all[x->comm->rank].name,
+                 tti_tag_text(expected, ours, sizeof ours)));
+}
+
+static void lane_advance(struct tti_executor *x, struct tti_exec_lane *lane)
+{
+    (void)x;
+    lane->begun = false;
+    lane->forward = NULL;
+    lane->done = 0;
+    if (++lane->step == lane->count) {
+        lane->step = 0;
+        lane->pass++;
+    }
+}
+
+/* Range, send record. Returns false when the step must wait for its hazards. */
+static enum tutti_result step_begin(struct tti_executor *x, struct tti_exec_lane *lane,
+                                    const struct tti_step *step, bool *begun)
+{
+    *begun = false;
+    lane->range = tti_exec_range(x, step, lane->pass);
+    if (lane->range.total > 0) {
+        if (!step_may_write(x, lane, step))
+            return TUTTI_OK;
+        if (step->kind == TTI_SEND)
+            TTI_TRY(
+                tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
+        else if (step->flags & TTI_FORWARD)
+            TTI_TRY(tti_exec_send_begin(x, lane, step, step->dst, 0, &lane->forward));
+    }
+    lane->done = 0;
+    lane->begun = true;
+    *begun = true;
+    return TUTTI_OK;
+}
+
+/* `n` more elements of the step's result are in place: let the forward have them. */
+static enum tutti_result step_produced(struct tti_executor *x, struct tti_exec_lane *lane, size_t n,
+                                       bool *moved)
+{
+    lane->done += n;
+    *moved = true;
+    if (!lane->forward)
+        return TUTTI_OK;
+    lane->forward->ready = lane->done;
+    return lane->forward->queue->head == lane->forward
+               ? tti_exec_queue_pump(x, lane->forward->queue, moved)
+               : TUTTI_OK;
+}
+
+/* ---- local steps ---- */
+
+static void local_piece(const struct tti_executor *x, const struct tti_step *step,
+                        struct tti_range range, size_t pass, size_t done, size_t *n)
+{
+    size_t run = 0;
+    char *dst = tti_exec_place(x, step->dst, range, pass, done, &run);
+    size_t most = range.total - done;
+    *n = run < most ? run : most;
+    char *src = tti_exec_place(x, step->src, range, pass, done, &run);
+    *n = run < *n ? run : *n;
+    if (step->kind == TTI_REDUCE) {
+        char *src2 = tti_exec_place(x, step->src2, range, pass, done, &run);
+        *n = run < *n ? run : *n;
+        tti_reduce(x->op, dst, x->buffers.type[step->dst.buffer], src,
+                   x->buffers.type[step->src.buffer], src2, x->buffers.type[step->src2.buffer], *n,
+                   step_finish(x, step));
+    } else if (dst != src || step_finish(x, step)) {
+        tti_convert(dst, x->buffers.type[step->dst.buffer], src, x->buffers.type[step->src.buffer],
+                    *n, step_finish(x, step));
+    }
+}
+
+static enum tutti_result local_turn(struct tti_executor *x, struct tti_exec_lane *lane,
+                                    const struct tti_step *step, bool *moved)
+{
+    while (lane->done < lane->range.total) {
+        size_t n = 0;
+        local_piece(x, step, lane->range, lane->pass, lane->done, &n);
+        TTI_TRY(step_produced(x, lane, n, moved));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- receiving steps ---- */
+
+/* Put a piece of the message where the step wants it. */
+static void receive_piece(const struct tti_executor *x, const struct tti_exec_lane *lane,
+                          const struct tti_step *step, const char *message, size_t *n)
+{
+    size_t run = 0;
+    char *dst = tti_exec_place(x, step->dst, lane->range, lane->pass, lane->done, &run);
+    *n = run < *n ? run : *n;
+    if (step->kind == TTI_RECV) {
+        tti_convert(dst, x->buffers.type[step->dst.buffer], message, message_type(x, step), *n,
+                    NULL);
+        return;
+    }
+    char *local = tti_exec_place(x, step->src, lane->range, lane->pass, lane->done, &run);
+    *n = run < *n ? run : *n;
+    combine(x, step, dst, local, message, *n);
+}
+
+/* A result that is only passed on is built right in the next transport's memory, if that has room
+ * and nothing older waits. *n shrinks to what was done; 0 if this way is closed. */
+static enum tutti_result receive_through(struct tti_executor *x, struct tti_exec_lane *lane,
+                                         const struct tti_step *step, const char *message,
+                                         size_t *n)
+{
+    struct tti_send_record *forward = lane->forward;
+    struct tti_send_queue *queue = forward->queue;
+    const struct tutti_transport_ops *ops = queue->link->ops;
+    size_t size = x->buffers.size[step->dst.buffer], run = 0;
+    void *room = NULL;
+    if (!ops->reserve || queue->head != forward || forward->sent != lane->done) {
+        *n = 0;
+        return TUTTI_OK;
+    }
+    char *local = tti_exec_place(x, step->src, lane->range, lane->pass, lane->done, &run);
+    size_t want = (run < *n ? run : *n) * size;
+    size_t bytes = ops->reserve(queue->link->endpoint, queue->lane, want, &room);
+    *n = bytes < want ? bytes / TUTTI_FRAGMENT_UNIT * TUTTI_FRAGMENT_UNIT / size : want / size;
+    if (*n > 0)
+        combine(x, step, room, local, message, *n);
+    enum tutti_result result =
+        bytes > 0 ? ops->commit(queue->link->endpoint, queue->lane, x->tag, *n * size) : TUTTI_OK;
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(x->comm, result);
+    queue->accepted += *n * size;
+    forward->sent += *n;
+    return TUTTI_OK;
+}
+
+/* Straight into place, where nothing is to be combined or converted. */
+static enum tutti_result receive_direct(struct tti_executor *x, struct tti_exec_lane *lane,
+                                        const struct tti_step *step, uint64_t expected,
+                                        size_t *taken)
+{
+    struct tti_link *link = &x->comm->links.all[step->from];
+    size_t run = 0, bytes = 0, size = x->buffers.size[step->dst.buffer];
+    char *dst = tti_exec_place(x, step->dst, lane->range, lane->pass, lane->done, &run);
+    size_t most = lane->range.total - lane->done;
+    uint64_t tag = expected;
+    *taken = 0;
+    enum tutti_result result = link->ops->receive(link->endpoint, lane->wire_lane, &tag, dst,
+                                                  (run < most ? run : most) * size, &bytes);
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(x->comm, result);
+    if (bytes > 0 && tag != expected)
+        return mismatch(x, step, expected, tag);
+    *taken = bytes / size;
+    return TUTTI_OK;
+}
+
+static enum tutti_result receive_peeked(struct tti_executor *x, struct tti_exec_lane *lane,
+                                        const struct tti_step *step, uint64_t expected,
+                                        size_t *taken)
+{
+    struct tti_link *link = &x->comm->links.all[step->from];
+    const void *message = NULL;
+    size_t bytes = 0;
+    uint64_t tag = 0;
+    *taken = 0;
+    enum tutti_result result =
+        link->ops->peek(link->endpoint, lane->wire_lane, &tag, &message, &bytes);
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(x->comm, result);
+    if (bytes == 0)
+        return TUTTI_OK;
+    if (tag != expected)
+        return mismatch(x, step, expected, tag);
+    size_t size = tutti_type_size(message_type(x, step));
+    size_t n = bytes / size, left = lane->range.total - lane->done;
+    n = n < PIECE_BYTES / size ? n : PIECE_BYTES / size;
+    n = n < left ? n : left;
+    size_t through = n;
+    bool may_pass = lane->forward && lane->transient && lane->transient[lane->step];
+    if (may_pass)
+        TTI_TRY(receive_through(x, lane, step, message, &through));
+    if (!may_pass || through == 0) {
+        receive_piece(x, lane, step, message, &n);
+    } else {
+        n = through;
+        lane->forward->ready = lane->done + n;
+    }
+    link->ops->consume(link->endpoint, lane->wire_lane, n * size);
+    *taken = n;
+    return TUTTI_OK;
+}
+
+static enum tutti_result receive_turn(struct tti_executor *x, struct tti_exec_lane *lane,
+                                      const struct tti_step *step, bool *moved)
+{
+    const struct tti_link *link = &x->comm->links.all[step->from];
+    uint64_t expected = tti_exec_tag(x, step, step->dst);
+    bool direct = step->kind == TTI_RECV && link->ops->receive &&
+                  message_type(x, step) == x->buffers.type[step->dst.buffer];
+    while (lane->done < lane->range.total) {
+        size_t taken = 0;
+        TTI_TRY(direct ? receive_direct(x, lane, step, expected, &taken)
+                       : receive_peeked(x, lane, step, expected, &taken));
+        if (taken == 0)
+            return TUTTI_OK;
+        TTI_TRY(step_produced(x, lane, taken, moved));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lane *lane,
+                                     bool *moved)
+{
+    while (!tti_exec_lane_over(x, lane)) {
+        const struct tti_step *step = &lane->steps[lane->step];
+        if (!lane->begun) {
+            bool begun = false;
+            TTI_TRY(step_begin(x, lane, step, &begun));
+            if (!begun)
+                return TUTTI_OK;
+        }
+        if (step->kind == TTI_SEND) {
+            if (lane->forward && lane->forward->queue->head == lane->forward)
+                TTI_TRY(tti_exec_queue_pump(x, lane->forward->queue, moved));
+        } else if (step_receives(step)) {
+            TTI_TRY(receive_turn(x, lane, step, moved));
+            if (lane->done < lane->range.total)
+                return TUTTI_OK;
+        } else {
+            TTI_TRY(local_turn(x, lane, step, moved));
+        }
+        lane_advance(x, lane);
+        *moved = true;
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,404 @@
+/* The CPU executor's frame: placing chunks in memory, passes, and the loop that turns the lanes
+ * (coll/executor.h). Steps are in exec_step.c, sends in exec_send.c. */
+#include "coll/exec_internal.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "device/memory.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One pass covers this much of all blocks together: bounds scratch memory, keeps it in cache. A
+ * constant of the wire protocol: all ranks must cut alike. */
+static const size_t WINDOW_BYTES = (size_t)8 << 20;
+static const size_t WINDOW_LEAST = (size_t)64 << 10;
+
+enum {
+    SPINS = 2000,       /* turns without progress before the thread yields ... */
+    SPINS_CROWDED = 20, /* ... when ranks outnumber cores */
+    YIELDS = 400,       /* yields before it sleeps */
+    LISTEN_EVERY = 256, /* turns between looks at the clock */
+    SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
+};
+
+/* ---- placing ---- */
+
+size_t tti_exec_window(const struct tti_executor *x, size_t pass)
+{
+    size_t begin = pass * x->window;
+    return x->count - begin < x->window ? x->count - begin : x->window;
+}
+
+static size_t window_position(const struct tti_executor *x, size_t window, uint32_t chunk)
+{
+    uint32_t chunks = x->plan->chunks;
+    return (size_t)(chunk / chunks) * window +
+           tti_chunk_begin(window, x->type_size, chunks, chunk % chunks);
+}
+
+struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_step *step,
+                                size_t pass)
+{
+    if (x->messages) {
+        struct tti_ref ref =
+            step->kind == TTI_SEND || step->kind == TTI_COPY ? step->src : step->dst;
+        return (struct tti_range){0, x->messages[ref.index].bytes};
+    }
+    size_t window = tti_exec_window(x, pass);
+    size_t first = window_position(x, window, step->chunk);
+    return (struct tti_range){first,
+                              window_position(x, window, step->chunk + step->nchunks) - first};
+}
+
+char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tti_range range,
+                     size_t pass, size_t e, size_t *contiguous)
+{
+    size_t size = x->buffers.size[ref.buffer];
+    *contiguous = range.total - e;
+    if (x->messages)
+        return x->messages[ref.index].data + e;
+    if (ref.buffer == TTI_SLOT)
+        return x->buffers.base[TTI_SLOT] + (ref.index * x->slot_elements + e) * size;
+    size_t window = tti_exec_window(x, pass);
+    size_t block = ref.index / x->plan->chunks, position = range.first + e;
+    size_t stride = x->count, begin = pass * x->window;
+    if (ref.buffer == TTI_SCRATCH) {
+        stride = window;
+        begin = 0;
+    }
+    if (stride != window) {
+        /* The range wraps into the next block's window. */
+        block += position / window;
+        position %= window;
+        if (window - position < *contiguous)
+            *contiguous = window - position;
+    }
+    return x->buffers.base[ref.buffer] + (block * stride + begin + position) * size;
+}
+
+/* ---- setting up ---- */
+
+enum tutti_result tti_executor_create(struct tutti_comm *comm, struct tti_executor **executor)
+{
+    struct tti_executor *x = tti_calloc(1, sizeof *x);
+    if (!x)
+        return TUTTI_ERR_MEMORY;
+    x->comm = comm;
+    *executor = x;
+    return TUTTI_OK;
+}
+
+static void scratch_free(struct tti_executor *x)
+{
+    if (x->scratch)
+        (void)tti_region_free(x->scratch);
+    x->scratch = NULL;
+    x->scratch_bytes = 0;
+}
+
+void tti_executor_destroy(struct tti_executor *x)
+{
+    if (!x)
+        return;
+    scratch_free(x);
+    tti_exec_records_free(x);
+    free(x->lanes);
+    free(x);
+}
+
+static enum tutti_result exec_scratch(struct tti_executor *x, size_t bytes)
+{
+    void *memory = NULL;
+    if (bytes <= x->scratch_bytes)
+        return TUTTI_OK;
+    scratch_free(x);
+    TTI_TRY(tti_region_alloc(bytes, &memory));
+    x->scratch = memory;
+    x->scratch_bytes = bytes;
+    return TUTTI_OK;
+}
+
+static enum tutti_result exec_lanes(struct tti_executor *x, size_t count)
+{
+    void *lanes = x->lanes;
+    TTI_TRY(tti_grow(&lanes, &x->lane_capacity, count, sizeof *x->lanes));
+    x->lanes = lanes;
+    x->lane_count = count;
+    memset(x->lanes, 0, count * sizeof *x->lanes);
+    return TUTTI_OK;
+}
+
+/* Elements of a block that one pass covers: a function of what all ranks know alike. */
+static size_t exec_window_elements(const struct tti_operation *o, int nranks)
+{
+    uint32_t in_blocks = 0, out_blocks = 0;
+    tti_shape(o->collective, nranks, o->root, o->root, &in_blocks, &out_blocks);
+    size_t blocks = in_blocks > out_blocks ? in_blocks : out_blocks;
+    size_t bytes = WINDOW_BYTES / blocks;
+    bytes = bytes > WINDOW_LEAST ? bytes / 64 * 64 : WINDOW_LEAST;
+    return bytes / tutti_type_size(o->type);
+}
+
+static enum tutti_result exec_bind(struct tti_executor *x, const struct tti_operation *o,
+                                   const struct tti_plan *plan)
+{
+    enum tutti_type acc = plan->reduces ? tti_acc_type(o->type) : o->type;
+    size_t type_size = tutti_type_size(o->type), acc_size = tutti_type_size(acc);
+    size_t most = exec_window_elements(o, x->comm->size);
+    bool premul = (unsigned)o->op >= TUTTI_OP_USER;
+    x->plan = plan;
+    x->messages = NULL;
+    x->op = premul || o->op == TUTTI_AVG ? TUTTI_SUM : o->op;
+    x->finish = (struct tti_finish){o->op == TUTTI_AVG, x->comm->size};
+    x->count = o->count;
+    x->window = o->count < most ? o->count : most;
+    x->passes = (o->count + x->window - 1) / x->window;
+    x->type_size = type_size;
+    x->slot_elements = tti_chunk_largest(x->window, type_size, plan->chunks);
+    size_t scratch_elements = plan->scratch_blocks * x->window;
+    TTI_TRY(exec_scratch(x, (scratch_elements + plan->slots * x->slot_elements) * acc_size));
+    /* IN is only read; the cast drops const for the table's sake. */
+    x->buffers = (struct tti_exec_buffers){
+        .base = {(char *)(uintptr_t)o->in, o->out, x->scratch,
+                 x->scratch ? x->scratch + scratch_elements * acc_size : NULL},
+        .size = {type_size, type_size, acc_size, acc_size},
+        .type = {o->type, o->type, acc, acc},
+    };
+    return TUTTI_OK;
+}
+
+/* ---- the loop ---- */
+
+static bool exec_over(struct tti_executor *x)
+{
+    for (size_t i = 0; i < x->lane_count; i++)
+        if (!tti_exec_lane_over(x, &x->lanes[i]))
+            return false;
+    for (size_t i = 0; i < x->lane_count; i++)
+        if (!tti_exec_sends_done(x, &x->lanes[i], UINT64_MAX))
+            return false;
+    return true;
+}
+
+/* "rank 3 (b:77): waiting to receive, lane 0 step 2 of 6" for the first few stuck lanes. */
+static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
+{
+    size_t used = 0, listed = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {
+        struct tti_exec_lane *lane = &x->lanes[i];
+        int peer = -1;
+        const char *doing = "sending to";
+        if (!tti_exec_lane_over(x, lane) && lane->steps[lane->step].from >= 0) {
+            peer = lane->steps[lane->step].from;
+            doing = "receiving from";
+        } else if (lane->oldest) {
+            peer = lane->oldest->queue->link->peer;
+        }
+        if (peer < 0)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s rank %d (%s)",
+                                 listed++ ? ", " : "", doing, peer, x->comm->peers.all[peer].name);
+    }
+}
+
+static enum tutti_result exec_timeout(struct tti_executor *x)
+{
+    char waits[400], what[TTI_LABEL_BYTES];
+    exec_waits(x, waits, sizeof waits);
+    return tti_comm_fail(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                                           "%s on rank %d did not finish within %g s; stuck %s",
+                                           tti_label_text(x->label, what, sizeof what),
+                                           x->comm->rank, x->comm->settings.timeout_s, waits));
+}
+
+/* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
+static enum tutti_result exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
+{
+    static _Atomic long cores;
+    long online = atomic_load_explicit(&cores, memory_order_relaxed);
+    if (online == 0) {
+        online = sysconf(_SC_NPROCESSORS_ONLN);
+        atomic_store_explicit(&cores, online, memory_order_relaxed);
+    }
+    unsigned spins = x->comm->peers.local_size > online ? SPINS_CROWDED : SPINS;
+    TTI_TRY(tti_links_progress(x->comm));
+    if (idle < spins)
+        tti_cpu_relax();
+    else if (idle < spins + YIELDS)
+        sched_yield();
+    bool sleepy = idle >= spins + YIELDS;
+    if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
+        TTI_TRY(tti_comm_listen(x->comm));
+        if (tti_deadline_passed(deadline))
+            return exec_timeout(x);
+    }
+    if (sleepy)
+        tti_links_sleep(x->comm, tti_deadline_ms(deadline, SLEEP_MS));
+    return TUTTI_OK;
+}
+
+static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
+{
+    unsigned idle = 0;
+    for (;;) {
+        bool moved = false;
+        for (size_t i = 0; i < x->lane_count; i++)
+            TTI_TRY(tti_exec_lane_turn(x, &x->lanes[i], &moved));
+        if (x->active)
+            TTI_TRY(tti_exec_pump(x, &moved));
+        if (exec_over(x))
+            return TUTTI_OK;
+        if (moved) {
+            idle = 0;
+            continue;
+        }
+        TTI_TRY(exec_idle(x, idle++, deadline));
+    }
+}
+
+enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_operation *op,
+                                   const struct tti_plan_entry *entry, uint64_t tag,
+                                   uint64_t deadline, const struct tti_label *label)
+{
+    const struct tti_plan *plan = entry->plan;
+    TTI_TRY(exec_bind(x, op, plan));
+    TTI_TRY(exec_lanes(x, (size_t)plan->nlanes));
+    x->tag = tag;
+    x->label = label;
+    for (int lane = 0; lane < plan->nlanes; lane++) {
+        x->lanes[lane].steps = plan->lanes[lane].steps;
+        x->lanes[lane].count = plan->lanes[lane].count;
+        x->lanes[lane].transient = entry->transient[lane];
+        x->lanes[lane].wire_lane = lane % x->comm->links.lanes;
+        if (plan->lanes[lane].count == 0)
+            x->lanes[lane].pass = x->passes;
+    }
+    enum tutti_result result = exec_loop(x, deadline);
+    tti_exec_sends_drop(x);
+    return result;
+}
+
+/* ---- sends and receives ---- */
+
+struct exchange {
+    struct tti_exec_message *messages;
+    struct tti_step *steps;
+    size_t *lane_of; /* per operation */
+    size_t lanes;
+};
+
+/* Operations with the same peer and direction share a lane, in the order of the list. Messages to
+ * the own rank: the k-th send meets the k-th receive, as a copy on the lane of all copies. */
+static size_t exchange_lane(const struct tti_operation *ops, size_t i, const size_t *lane_of,
+                            size_t *lanes)
+{
+    for (size_t j = 0; j < i; j++)
+        if (ops[j].root == ops[i].root && ops[j].receives == ops[i].receives)
+            return lane_of[j];
+    return (*lanes)++;
+}
+
+static enum tutti_result exchange_self(struct tutti_comm *comm, const struct tti_operation *ops,
+                                       size_t count)
+{
+    size_t r = 0;
+    for (size_t s = 0; s < count; s++) {
+        if (ops[s].receives || ops[s].root != comm->rank)
+            continue;
+        while (r < count && !(ops[r].receives && ops[r].root == comm->rank))
+            r++;
+        if (r == count || ops[r].count != ops[s].count || ops[r].type != ops[s].type)
+            return TTI_FAIL(
+                TUTTI_ERR_USAGE,
+                "send of %zu %s from rank %d to itself has no receive of the same count "
+                "and type in its group",
+                ops[s].count, tutti_type_name(ops[s].type), comm->rank);
+        memmove(ops[r].out, ops[s].in, ops[s].count * tutti_type_size(ops[s].type));
+        r++;
+    }
+    for (; r < count; r++)
+        if (ops[r].receives && ops[r].root == comm->rank)
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "receive of rank %d from itself has no send in its group", comm->rank);
+    return TUTTI_OK;
+}
+
+static void exchange_fill(struct tti_executor *x, const struct tti_operation *ops, size_t count,
+                          struct exchange *e)
+{
+    size_t next = 0;
+    for (size_t lane = 0; lane < e->lanes; lane++) {
+        struct tti_exec_lane *to = &x->lanes[lane];
+        to->steps = e->steps + next;
+        for (size_t i = 0; i < count; i++) {
+            if (e->lane_of[i] != lane || ops[i].root == x->comm->rank)
+                continue;
+            struct tti_ref ref = {ops[i].receives ? TTI_OUT : TTI_IN, (uint32_t)i & 0x3fffffffu};
+            e->steps[next++] = (struct tti_step){
+                .kind = ops[i].receives ? TTI_RECV : TTI_SEND,
+                .from = ops[i].receives ? ops[i].root : -1,
+                .to = ops[i].receives ? -1 : ops[i].root,
+                .nchunks = 1,
+                .src = ref,
+                .dst = ref,
+                .hazard = -1,
+            };
+            to->count++;
+        }
+        if (to->count == 0)
+            to->pass = 1;
+    }
+}
+
+static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_operation *ops,
+                                      size_t count, struct exchange *e, uint64_t deadline)
+{
+    for (size_t i = 0; i < count; i++) {
+        e->lane_of[i] = exchange_lane(ops, i, e->lane_of, &e->lanes);
+        e->messages[i] = (struct tti_exec_message){
+            .data = ops[i].receives ? ops[i].out : (char *)(uintptr_t)ops[i].in,
+            .bytes = ops[i].count * tutti_type_size(ops[i].type),
+            .tag = tti_tag(&ops[i], 0),
+        };
+    }
+    TTI_TRY(exchange_self(x->comm, ops, count));
+    TTI_TRY(exec_lanes(x, e->lanes));
+    exchange_fill(x, ops, count, e);
+    x->plan = NULL;
+    x->messages = e->messages;
+    x->passes = 1;
+    x->finish = (struct tti_finish){false, 1};
+    for (int b = 0; b < 4; b++) {
+        x->buffers.base[b] = NULL;
+        x->buffers.size[b] = 1;
+        x->buffers.type[b] = TUTTI_UINT8;
+    }
+    enum tutti_result result = exec_loop(x, deadline);
+    tti_exec_sends_drop(x);
+    x->messages = NULL;
+    return result;
+}
+
+enum tutti_result tti_executor_exchange(struct tti_executor *x, const struct tti_operation *ops,
+                                        size_t count, uint64_t deadline,
+                                        const struct tti_label *label)
+{
+    struct exchange e = {
+        .messages = tti_calloc(count, sizeof *e.messages),
+        .steps = tti_calloc(count, sizeof *e.steps),
+        .lane_of = tti_calloc(count, sizeof *e.lane_of),
+    };
+    x->label = label;
+    enum tutti_result result = TUTTI_ERR_MEMORY;
+    if (e.messages && e.steps && e.lane_of)
+        result = exchange_run(x, ops, count, &e, deadline);
+    free(e.messages);
+    free(e.steps);
+    free(e.lane_of);
+    return result;
+}

@@ -1,0 +1,162 @@
+/* Groups (coll/group.h). At the end the calls of each communicator become work: a run of sends and
+ * receives one batch, every collective one entry, in the order of the calls. */
+#include "coll/group.h"
+
+#include "base/memory.h"
+#include "coll/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct group_call {
+    struct tutti_comm *comm;
+    struct tti_operation operation;
+    struct tutti_request **request;
+    struct tti_work *work; /* the first call of a batch holds the reference */
+    bool posted;
+};
+
+struct group {
+    int depth;
+    struct group_call *calls;
+    size_t count, capacity;
+    enum tutti_result failed; /* an error while collecting */
+    struct tti_error error;
+};
+
+static _Thread_local struct group group;
+
+bool tti_group_open(void)
+{
+    return group.depth > 0;
+}
+
+enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
+                                struct tutti_request **request)
+{
+    void *calls = group.calls;
+    enum tutti_result result =
+        tti_grow(&calls, &group.capacity, group.count + 1, sizeof *group.calls);
+    if (result != TUTTI_OK) {
+        group.failed = result;
+        tti_error_save(&group.error, result);
+        return result;
+    }
+    group.calls = calls;
+    group.calls[group.count++] =
+        (struct group_call){.comm = comm, .operation = *operation, .request = request};
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_group_start(void)
+{
+    if (group.depth++ == 0) {
+        group.count = 0;
+        group.failed = TUTTI_OK;
+    }
+    return TUTTI_OK;
+}
+
+static bool group_several_comms(void)
+{
+    for (size_t i = 1; i < group.count; i++)
+        if (group.calls[i].comm != group.calls[0].comm)
+            return true;
+    return false;
+}
+
+static bool group_joins(const struct group_call *first, const struct group_call *call)
+{
+    return call->comm == first->comm && first->operation.collective == TUTTI_SEND_RECV &&
+           call->operation.collective == TUTTI_SEND_RECV;
+}
+
+/* Post call `first` and, when it is a send or receive, all others of its communicator up to that
+ * communicator's next collective. */
+static enum tutti_result group_post(size_t first, bool thread)
+{
+    struct group_call *head = &group.calls[first];
+    struct tti_operation *ops = tti_calloc(group.count - first, sizeof *ops);
+    struct tti_work *work = NULL;
+    size_t count = 0;
+    if (!ops)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = first; i < group.count; i++) {
+        struct group_call *call = &group.calls[i];
+        if (i > first && call->comm == head->comm && !group_joins(head, call))
+            break;
+        if (i == first || (group_joins(head, call) && !call->posted))
+            ops[count++] = call->operation;
+    }
+    enum tutti_result result = tti_work_post(head->comm, ops, count, thread, &work);
+    free(ops);
+    TTI_TRY(result);
+    head->work = work;
+    for (size_t i = first, seen = 0; seen < count; i++) {
+        struct group_call *call = &group.calls[i];
+        if (i != first && !group_joins(head, call))
+            continue;
+        call->posted = true;
+        seen++;
+        if (!call->request)
+            continue;
+        struct tutti_request *request = tti_calloc(1, sizeof *request);
+        if (!request)
+            return TUTTI_ERR_MEMORY; /* the work itself is waited for by the group */
+        request->work = work;
+        tti_work_keep(work);
+        *call->request = request;
+    }
+    return TUTTI_OK;
+}
+
+/* Blocking calls are waited for here; asynchronous ones have their requests. */
+static enum tutti_result group_collect(enum tutti_result result)
+{
+    bool waits[2] = {false, false};
+    for (size_t i = 0; i < group.count; i++)
+        waits[group.calls[i].request != NULL] = true;
+    for (size_t i = 0; i < group.count; i++) {
+        struct tti_work *work = group.calls[i].work;
+        if (!work)
+            continue;
+        if (!waits[0] && result == TUTTI_OK) {
+            tti_work_release(work);
+            continue;
+        }
+        struct tti_error before;
+        tti_error_save(&before, result);
+        enum tutti_result one = tti_work_wait(work);
+        if (result == TUTTI_OK)
+            result = one;
+        else
+            (void)tti_error_restore(&before);
+    }
+    return result;
+}
+
+static enum tutti_result group_run(void)
+{
+    bool async = false;
+    for (size_t i = 0; i < group.count; i++)
+        async |= group.calls[i].request != NULL;
+    bool thread = async || group_several_comms();
+    enum tutti_result result = TUTTI_OK;
+    for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)
+        if (!group.calls[i].posted)
+            result = group_post(i, thread);
+    return group_collect(result);
+}
+
+enum tutti_result tutti_group_end(void)
+{
+    if (group.depth == 0)
+        return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_group_end without tutti_group_start");
+    if (--group.depth > 0)
+        return TUTTI_OK;
+    enum tutti_result result =
+        group.failed != TUTTI_OK ? tti_error_restore(&group.error) : group_run();
+    free(group.calls);
+    memset(&group, 0, sizeof group);
+    return result;
+}

@@ -1,0 +1,52 @@
+/* Connections to peers, made when a plan first needs them, and the queues of sends on them. */
+#ifndef TTI_COLL_LINKS_H
+#define TTI_COLL_LINKS_H
+
+#include "coll/operation.h"
+#include "coll/peers.h"
+
+struct tti_send_record;
+
+/* Sends on one lane of one link, oldest first; a plan's sends are handed to the transport in this
+ * order. */
+struct tti_send_queue {
+    struct tti_send_record *head, *tail;
+    uint64_t accepted; /* bytes that the transport took since the connection was made */
+    struct tti_send_queue *next_active; /* list of queues with work, kept by the executor */
+    struct tti_link *link;
+    int lane;
+    bool active;
+};
+
+struct tti_link {
+    int peer;
+    const struct tutti_transport_ops *ops;
+    void *endpoint; /* NULL: not begun */
+    bool connected;
+    struct tti_send_queue queues[TUTTI_MAX_LANES];
+};
+
+struct tti_links {
+    struct tti_link *all; /* by peer */
+    int size;
+    int lanes;
+};
+
+struct tutti_comm;
+
+enum tutti_result tti_links_create(struct tti_links *links, int size, int lanes);
+void tti_links_destroy(struct tti_links *links);
+
+/* Connect to every one of `peers` (the own rank is skipped) that is not connected yet, by
+ * `deadline`. Each of them does the same at its side. `label` names the operation in errors. */
+enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, int count,
+                                    uint64_t deadline, const struct tti_label *label);
+
+/* Let all transports of the communicator move. */
+enum tutti_result tti_links_progress(struct tutti_comm *comm);
+
+/* Sleep until something may have happened on any transport, the bootstrap or the communicator's
+ * wake_fd, at most `most_ms`. */
+void tti_links_sleep(struct tutti_comm *comm, int most_ms);
+
+#endif

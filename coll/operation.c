@@ -1,0 +1,154 @@
+/* Checking and naming operations (coll/operation.h). */
+#include "coll/operation.h"
+
+#include "coll/algorithms/algorithms.h"
+#include "coll/comm.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+static enum tutti_result check_op(const struct tti_operation *o, struct tutti_comm *comm)
+{
+    if ((unsigned)o->op < TUTTI_OP_COUNT)
+        return TUTTI_OK;
+    unsigned user = (unsigned)o->op - TUTTI_OP_USER;
+    if ((unsigned)o->op < TUTTI_OP_USER || user >= TTI_MAX_USER_OPS || !comm->user_ops[user].used)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: %d is no operator of this communicator; use TUTTI_SUM, PROD, MAX, "
+                        "MIN, AVG or one made by tutti_premul_sum_create",
+                        tutti_collective_name(o->collective), (int)o->op);
+    if (comm->user_ops[user].type != o->type)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: the premulsum operator was made for %s, the data are %s",
+                        tutti_collective_name(o->collective),
+                        tutti_type_name(comm->user_ops[user].type), tutti_type_name(o->type));
+    return TUTTI_OK;
+}
+
+/* Blocks of IN and OUT as the public call has them (a broadcast's `in` only at the root). */
+static enum tutti_result check_buffers(const struct tti_operation *o, struct tutti_comm *comm)
+{
+    const char *name = tutti_collective_name(o->collective);
+    size_t bytes = 0;
+    uint32_t in_blocks = 0, out_blocks = 0, in_block = 0, out_block = 0;
+    tti_shape(o->collective, comm->size, comm->rank, o->root, &in_blocks, &out_blocks);
+    uint32_t most = in_blocks > out_blocks ? in_blocks : out_blocks;
+    if (__builtin_mul_overflow(o->count, tutti_type_size(o->type), &bytes) ||
+        bytes > (size_t)PTRDIFF_MAX / (most ? most : 1))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu of %s is more than memory can hold",
+                        name, o->count, tutti_type_name(o->type));
+    if ((in_blocks && !o->in) || (out_blocks && !o->out))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the %s buffer is NULL, count is %zu", name,
+                        in_blocks && !o->in ? "in" : "out", o->count);
+    if (!tti_in_place(o->collective, comm->size, comm->rank, o->root, &in_block, &out_block))
+        return TUTTI_OK;
+    const char *in = o->in;
+    const char *out = o->out;
+    if (in + in_block * bytes == out + out_block * bytes)
+        return TUTTI_OK; /* in place */
+    if (in < out + out_blocks * bytes && out < in + in_blocks * bytes)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: the buffers overlap, but not as in place demands (see tutti.h); in is "
+                        "%p, out is %p, a block is %zu bytes",
+                        name, o->in, o->out, bytes);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutti_comm *comm)
+{
+    const char *name = tutti_collective_name(o->collective);
+    if (!tutti_type_size(o->type))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %d is no element type (see enum tutti_type)", name,
+                        (int)o->type);
+    if (o->root < 0 || o->root >= comm->size)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %s is %d; expected a rank from 0 to %d", name,
+                        o->collective == TUTTI_SEND_RECV ? "peer" : "root", o->root,
+                        comm->size - 1);
+    if (tti_reduces(o->collective) && o->collective != TUTTI_BARRIER)
+        TTI_TRY(check_op(o, comm));
+    if (o->count == 0)
+        return TUTTI_OK;
+    if (o->collective == TUTTI_SEND_RECV) {
+        if (o->receives ? !o->out : !o->in)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the buffer is NULL, count is %zu",
+                            o->receives ? "recv" : "send", o->count);
+        if (o->count > (size_t)PTRDIFF_MAX / tutti_type_size(o->type))
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu is more than memory can hold", name,
+                            o->count);
+        return TUTTI_OK;
+    }
+    return check_buffers(o, comm);
+}
+
+const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes)
+{
+    const struct tti_operation *o = label->operation;
+    const char *name = tutti_collective_name(o->collective);
+    unsigned long long sequence = label->sequence;
+    if (o->collective == TUTTI_SEND_RECV)
+        snprintf(text, bytes, "%s%s (count %zu, %s, %s rank %d)",
+                 label->count > 1 ? "group of sends and receives, first: " : "",
+                 o->receives ? "recv" : "send", o->count, tutti_type_name(o->type),
+                 o->receives ? "from" : "to", o->root);
+    else if (o->collective == TUTTI_BARRIER)
+        snprintf(text, bytes, "barrier #%llu", sequence);
+    else if (tti_reduces(o->collective))
+        snprintf(text, bytes, "%s #%llu (count %zu, %s, %s)", name, sequence, o->count,
+                 tutti_type_name(o->type), tutti_op_name(o->op));
+    else
+        snprintf(text, bytes, "%s #%llu (count %zu, %s)", name, sequence, o->count,
+                 tutti_type_name(o->type));
+    return text;
+}
+
+/* ---- tags: collective, type, operator, algorithm, root, count from the top down ---- */
+
+enum { TAG_COUNT_BITS = 33, TAG_ROOT_BITS = 15, TAG_ALGORITHM_BITS = 5, TAG_OP_BITS = 3 };
+#define TAG_MASK(bits) ((UINT64_C(1) << (bits)) - 1)
+enum { TAG_PREMUL = 7 };
+
+uint64_t tti_tag(const struct tti_operation *o, int algorithm)
+{
+    bool p2p = o->collective == TUTTI_SEND_RECV;
+    uint64_t op = (unsigned)o->op >= TUTTI_OP_USER ? TAG_PREMUL : (uint64_t)o->op;
+    if (!tti_reduces(o->collective))
+        op = 0;
+    uint64_t tag = (uint64_t)o->collective;
+    tag = tag << 4 | (uint64_t)o->type;
+    tag = tag << TAG_OP_BITS | op;
+    tag = tag << TAG_ALGORITHM_BITS | ((uint64_t)algorithm & TAG_MASK(TAG_ALGORITHM_BITS));
+    tag = tag << TAG_ROOT_BITS | (p2p ? 0 : (uint64_t)o->root & TAG_MASK(TAG_ROOT_BITS));
+    return tag << TAG_COUNT_BITS | (o->count & TAG_MASK(TAG_COUNT_BITS));
+}
+
+const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
+{
+    unsigned long long count = tag & TAG_MASK(TAG_COUNT_BITS);
+    tag >>= TAG_COUNT_BITS;
+    int root = (int)(tag & TAG_MASK(TAG_ROOT_BITS));
+    tag >>= TAG_ROOT_BITS;
+    int algorithm = (int)(tag & TAG_MASK(TAG_ALGORITHM_BITS));
+    tag >>= TAG_ALGORITHM_BITS;
+    int op = (int)(tag & TAG_MASK(TAG_OP_BITS));
+    tag >>= TAG_OP_BITS;
+    enum tutti_type type = (enum tutti_type)(tag & 15);
+    enum tutti_collective collective = (enum tutti_collective)(tag >> 4);
+    const char *name = tutti_collective_name(collective);
+    if (collective == TUTTI_SEND_RECV) {
+        snprintf(text, bytes, "send (count %llu, %s)", count, tutti_type_name(type));
+        return text;
+    }
+    const struct tti_algorithm *found =
+        collective < TUTTI_COLLECTIVE_COUNT ? tti_algorithm_at(collective, algorithm) : NULL;
+    const char *by = found ? found->name : "unknown";
+    if (collective == TUTTI_BARRIER)
+        snprintf(text, bytes, "barrier (algorithm %s)", by);
+    else if (tti_reduces(collective))
+        snprintf(text, bytes, "%s (count %llu, %s, %s, root %d, algorithm %s)", name, count,
+                 tutti_type_name(type),
+                 op == TAG_PREMUL ? "premulsum" : tutti_op_name((enum tutti_op)op), root, by);
+    else
+        snprintf(text, bytes, "%s (count %llu, %s, root %d, algorithm %s)", name, count,
+                 tutti_type_name(type), root, by);
+    return text;
+}

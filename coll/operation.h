@@ -1,0 +1,43 @@
+/* What a caller asked for: one operation, checked, and its name in messages and on the wire. */
+#ifndef TTI_COLL_OPERATION_H
+#define TTI_COLL_OPERATION_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tti_operation {
+    enum tutti_collective collective; /* SEND_RECV: one message, see `receives` */
+    const void *in;
+    void *out;
+    size_t count;
+    enum tutti_type type;
+    enum tutti_op op;
+    int root; /* or the peer of a send or receive */
+    bool receives;
+};
+
+/* Are the arguments legal for this rank? Null and overlapping buffers, ranges, types, operators. */
+enum tutti_result tti_operation_check(const struct tti_operation *operation,
+                                      struct tutti_comm *comm);
+
+/* An operation under way, to be named if something goes wrong. */
+struct tti_label {
+    const struct tti_operation *operation; /* of a batch: the first */
+    uint64_t sequence;
+    size_t count; /* operations of the batch */
+};
+/* "all_reduce #41 (count 10, float32, sum)". Returns `text`. */
+const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes);
+enum { TTI_LABEL_BYTES = 160 };
+
+/* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
+ * the sender is doing instead. Collective 4 bits, type 4, operator 3, algorithm 5, low 15 bits of
+ * the root, low 33 of count. Sends and receives: collective SEND_RECV, type and count. */
+uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
+/* "broadcast (count 10, float32, root 1, algorithm chain)". Returns `text`. */
+const char *tti_tag_text(uint64_t tag, char *text, size_t bytes);
+
+#endif

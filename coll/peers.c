@@ -1,0 +1,286 @@
+/* Identities, hosts and transports of the ranks (coll/peers.h).
+ *
+ * Each rank contributes one fixed-size blob: who it is, and the address of each transport that it
+ * opened. Everything that depends on all ranks (host numbers, local ranks) is then worked out from
+ * the same bytes on every rank, so they agree. */
+#include "coll/peers.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOB_TRANSPORTS = 6, BLOB_NAME = 80, BLOB_TRANSPORT_NAME = 24 };
+
+struct blob_transport {
+    char name[BLOB_TRANSPORT_NAME];
+    uint32_t bytes;
+    uint8_t address[TUTTI_ADDRESS_BYTES];
+};
+
+/* All ranks run the same build (the bootstrap's version check), so the layout is shared. */
+struct identity_blob {
+    char name[BLOB_NAME];
+    uint64_t host, process;
+    int64_t pid;
+    uint32_t transports;
+    struct blob_transport transport[BLOB_TRANSPORTS];
+};
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const uint8_t *byte = data; /* FNV-1a */
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t hash_file(uint64_t hash, const char *path)
+{
+    char text[512];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = fd >= 0 ? read(fd, text, sizeof text) : -1;
+    if (fd >= 0)
+        close(fd);
+    return bytes > 0 ? hash_bytes(hash, text, (size_t)bytes) : hash;
+}
+
+/* Ranks that share a kernel and a network namespace; TUTTI_HOST_ID splits them further, to try
+ * several "hosts" on one machine. */
+static uint64_t identity_host(void)
+{
+    char netns[64];
+    uint64_t hash = hash_file(UINT64_C(0xcbf29ce484222325), "/proc/sys/kernel/random/boot_id");
+    ssize_t bytes = readlink("/proc/self/ns/net", netns, sizeof netns);
+    if (bytes > 0)
+        hash = hash_bytes(hash, netns, (size_t)bytes);
+    const char *id = tti_config_text("TUTTI_HOST_ID");
+    return id ? hash_bytes(hash, id, strlen(id)) : hash;
+}
+
+static void identity_fill(struct identity_blob *blob)
+{
+    char host[64] = "localhost", stat[64];
+    gethostname(host, sizeof host - 1);
+    snprintf(blob->name, sizeof blob->name, "%s:%d", host, (int)getpid());
+    blob->pid = getpid();
+    blob->host = identity_host();
+    /* The address of a variable tells processes apart that have equal pids in two pid namespaces,
+     * together with the time in /proc/self/stat. */
+    snprintf(stat, sizeof stat, "%d", (int)getpid());
+    blob->process = hash_bytes(blob->host, stat, strlen(stat));
+    static const char marker;
+    uintptr_t address = (uintptr_t)&marker;
+    blob->process = hash_bytes(blob->process, &address, sizeof address);
+    char pidns[64];
+    ssize_t bytes = readlink("/proc/self/ns/pid", pidns, sizeof pidns);
+    if (bytes > 0)
+        blob->process = hash_bytes(blob->process, pidns, (size_t)bytes);
+}
+
+/* ---- opening ---- */
+
+static enum tutti_result carriers_open(struct tti_peers *peers, const char *transports,
+                                       const char *plugins, struct identity_blob *blob)
+{
+    const struct tutti_transport_ops *list[TTI_MAX_TRANSPORTS];
+    int count = 0;
+    TTI_TRY(tti_transport_select(transports, plugins, list, &count));
+    for (int i = 0; i < count && blob->transports < BLOB_TRANSPORTS; i++) {
+        struct tti_carrier *carrier = &peers->carriers[peers->ncarriers];
+        struct blob_transport *entry = &blob->transport[blob->transports];
+        size_t bytes = 0;
+        enum tutti_result result = list[i]->open(&peers->env, &carrier->object);
+        if (result != TUTTI_OK)
+            return TTI_CONTEXT(result, "while opening transport %s", list[i]->name);
+        carrier->ops = list[i];
+        carrier->fd = list[i]->fd(carrier->object);
+        peers->ncarriers++;
+        result = list[i]->address(carrier->object, entry->address, &bytes);
+        if (result != TUTTI_OK)
+            return TTI_CONTEXT(result, "while asking transport %s for its address", list[i]->name);
+        snprintf(entry->name, sizeof entry->name, "%s", list[i]->name);
+        entry->bytes = (uint32_t)bytes;
+        blob->transports++;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- reading the others' blobs ---- */
+
+static const struct identity_blob *peers_blob(const struct tti_peers *peers, int rank)
+{
+    return (const struct identity_blob *)(const void *)(peers->blobs +
+                                                        (size_t)rank * peers->blob_bytes);
+}
+
+static enum tutti_result peers_identify(struct tti_peers *peers)
+{
+    for (int r = 0; r < peers->size; r++) {
+        const struct identity_blob *blob = peers_blob(peers, r);
+        struct tti_peer *peer = &peers->all[r];
+        if (blob->transports > BLOB_TRANSPORTS || !memchr(blob->name, 0, sizeof blob->name))
+            return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d sent an identity that makes no sense", r);
+        snprintf(peer->name, sizeof peer->name, "%s", blob->name);
+        peers->names[r] = peer->name;
+        peer->public.rank = r;
+        peer->public.name = peer->name;
+        peer->public.host = blob->host;
+        peer->public.process = blob->process;
+        peer->public.pid = blob->pid;
+        peer->carrier = -1;
+        peer->host = -1;
+    }
+    return TUTTI_OK;
+}
+
+static void peers_number_hosts(struct tti_peers *peers)
+{
+    uint64_t mine = peers->all[peers->rank].public.host;
+    peers->same_process = true;
+    for (int r = 0; r < peers->size; r++) {
+        struct tti_peer *peer = &peers->all[r];
+        int local = 0;
+        for (int before = 0; before < r; before++)
+            if (peers->all[before].public.host == peer->public.host) {
+                peer->host = peers->all[before].host;
+                local++;
+            }
+        if (peer->host < 0)
+            peer->host = peers->nhosts++;
+        peer->public.local_rank = local;
+        peers->host_of[r] = peer->host;
+        peers->local_size += peer->public.host == mine;
+        peers->same_process &= peer->public.process == peers->all[0].public.process;
+    }
+    peers->local_rank = peers->all[peers->rank].public.local_rank;
+}
+
+/* The first of this rank's transports that the peer has too and that both can use. */
+static enum tutti_result peer_choose(struct tti_peers *peers, int rank)
+{
+    struct tti_peer *peer = &peers->all[rank];
+    const struct identity_blob *blob = peers_blob(peers, rank);
+    char tried[200] = "";
+    size_t used = 0;
+    for (int c = 0; c < peers->ncarriers; c++) {
+        const struct tti_carrier *carrier = &peers->carriers[c];
+        used += (size_t)snprintf(tried + used, used < sizeof tried ? sizeof tried - used : 0,
+                                 "%s%s", c ? ", " : "", carrier->ops->name);
+        used = used < sizeof tried ? used : sizeof tried - 1;
+        for (uint32_t t = 0; t < blob->transports; t++) {
+            const struct blob_transport *entry = &blob->transport[t];
+            if (strncmp(entry->name, carrier->ops->name, sizeof entry->name) != 0 ||
+                entry->bytes > TUTTI_ADDRESS_BYTES)
+                continue;
+            struct tutti_peer view = peer->public;
+            view.address = entry->address;
+            view.address_bytes = entry->bytes;
+            if (!carrier->ops->reaches(carrier->object, &view))
+                continue;
+            peer->public = view;
+            peer->carrier = c;
+            TTI_LOG(TTI_LOG_DEBUG, "rank %d (%s): transport %s", rank, peer->name,
+                    carrier->ops->name);
+            return TUTTI_OK;
+        }
+    }
+    return TTI_FAIL(
+        TUTTI_ERR_UNSUPPORTED,
+        "no transport reaches rank %d (%s) from rank %d (%s); tried %s. TUTTI_TRANSPORT "
+        "or --transport may exclude the one that would (tcp reaches other hosts)",
+        rank, peer->name, peers->rank, peers->all[peers->rank].name, tried);
+}
+
+static enum tutti_result peers_allocate(struct tti_peers *peers, int rank, int size)
+{
+    size_t n = (size_t)size;
+    peers->rank = rank;
+    peers->size = size;
+    peers->blob_bytes = sizeof(struct identity_blob);
+    peers->all = tti_calloc(n, sizeof *peers->all);
+    peers->names = tti_calloc(n, sizeof *peers->names);
+    peers->host_of = tti_calloc(n, sizeof *peers->host_of);
+    peers->blobs = tti_calloc(n, peers->blob_bytes);
+    return peers->all && peers->names && peers->host_of && peers->blobs ? TUTTI_OK
+                                                                        : TUTTI_ERR_MEMORY;
+}
+
+static enum tutti_result peers_exchange(struct tti_boot *boot, const char *transports,
+                                        const char *plugins, uint64_t deadline,
+                                        struct tti_peers *peers)
+{
+    struct identity_blob *mine = tti_calloc(1, sizeof *mine);
+    if (!mine)
+        return TUTTI_ERR_MEMORY;
+    identity_fill(mine);
+    snprintf(peers->all[peers->rank].name, BLOB_NAME, "%s", mine->name);
+    peers->env.name = peers->all[peers->rank].name;
+    enum tutti_result result = carriers_open(peers, transports, plugins, mine);
+    if (result == TUTTI_OK)
+        result = tti_boot_all_gather(boot, mine, sizeof *mine, peers->blobs, deadline);
+    free(mine);
+    TTI_TRY(result);
+    TTI_TRY(peers_identify(peers));
+    peers_number_hosts(peers);
+    tti_boot_names(boot, peers->names);
+    for (int r = 0; r < peers->size; r++)
+        if (r != peers->rank)
+            TTI_TRY(peer_choose(peers, r));
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeting *meeting,
+                                   int rank, int size, const char *transports, const char *plugins,
+                                   int lanes, uint64_t deadline, struct tti_peers *peers,
+                                   uint64_t *job)
+{
+    TTI_TRY(peers_allocate(peers, rank, size));
+    if (sodium_init() < 0)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium could not start (no source of randomness?)");
+    uint64_t number = 0;
+    uint64_t *numbers = tti_calloc((size_t)size, sizeof *numbers);
+    if (!numbers)
+        return TUTTI_ERR_MEMORY;
+    randombytes_buf(&number, sizeof number);
+    enum tutti_result result = tti_boot_all_gather(boot, &number, sizeof number, numbers, deadline);
+    number = numbers[0];
+    free(numbers);
+    TTI_TRY(result);
+    peers->env = (struct tutti_transport_env){
+        .size = sizeof(struct tutti_transport_env),
+        .services = tti_transport_services(),
+        .job = number,
+        .secret = meeting->secret,
+        .rank = rank,
+        .nranks = size,
+        .lanes = lanes,
+    };
+    TTI_TRY(peers_exchange(boot, transports, plugins, deadline, peers));
+    *job = number;
+    return TUTTI_OK;
+}
+
+void tti_peers_close(struct tti_peers *peers)
+{
+    while (peers->ncarriers > 0) {
+        struct tti_carrier *carrier = &peers->carriers[--peers->ncarriers];
+        carrier->ops->close(carrier->object);
+    }
+}
+
+void tti_peers_destroy(struct tti_peers *peers)
+{
+    tti_peers_close(peers);
+    free(peers->all);
+    free(peers->names);
+    free(peers->host_of);
+    free(peers->blobs);
+    memset(peers, 0, sizeof *peers);
+}

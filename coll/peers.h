@@ -1,0 +1,53 @@
+/* Who the ranks are: identities, hosts, and the transport towards each. Exchanged once, over the
+ * bootstrap, when a communicator is made. */
+#ifndef TTI_COLL_PEERS_H
+#define TTI_COLL_PEERS_H
+
+#include "launch/boot.h"
+#include "plan/plan.h"
+#include "transport/registry.h"
+
+struct tti_carrier { /* one transport opened for this communicator */
+    const struct tutti_transport_ops *ops;
+    void *object;
+    int fd;
+    bool in_use; /* some endpoint exists or is being connected */
+};
+
+struct tti_peer {
+    struct tutti_peer public; /* what transports see; address is that of `carrier` */
+    char name[96];
+    int carrier; /* index into carriers; -1 for the own rank */
+    int host;    /* 0 .. nhosts-1 by lowest rank */
+};
+
+struct tti_peers {
+    int rank, size;
+    struct tti_peer *all;
+    const char **names;
+    uint8_t *blobs; /* the gathered identities; addresses point into them */
+    size_t blob_bytes;
+    int *host_of; /* by rank */
+    int nhosts;
+    int local_rank, local_size;
+    bool same_process; /* all ranks are threads of this process */
+    struct tti_carrier carriers[TTI_MAX_TRANSPORTS];
+    int ncarriers;
+    struct tutti_transport_env env;
+};
+
+/* Open the transports, exchange identities and addresses, choose a transport for each peer. */
+enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeting *meeting,
+                                   int rank, int size, const char *transports, const char *plugins,
+                                   int lanes, uint64_t deadline, struct tti_peers *peers,
+                                   uint64_t *job);
+/* Close the transports; names stay valid. */
+void tti_peers_close(struct tti_peers *peers);
+void tti_peers_destroy(struct tti_peers *peers);
+
+static inline struct tti_layout tti_peers_layout(const struct tti_peers *peers)
+{
+    return (struct tti_layout){peers->nhosts, peers->nhosts > 1 ? peers->host_of : NULL};
+}
+
+#endif

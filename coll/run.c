@@ -1,0 +1,97 @@
+/* From an operation to its execution: selection, plan, links, executor; and what surrounds a few
+ * collectives (pre-multiplied sums, all-to-all in place). */
+#include "coll/comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "coll/executor.h"
+#include "coll/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The input in a form that the plan can take: scaled for a pre-multiplied sum, moved aside for an
+ * all-to-all in place. *copy is NULL when the caller's own will do. */
+static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_operation *o,
+                                     void **copy)
+{
+    bool premul = (unsigned)o->op >= TUTTI_OP_USER && tti_reduces(o->collective);
+    bool aside = o->collective == TUTTI_ALL_TO_ALL && o->in == o->out;
+    uint32_t in_blocks = 0, out_blocks = 0;
+    *copy = NULL;
+    if (!premul && !aside)
+        return TUTTI_OK;
+    tti_shape(o->collective, comm->size, comm->rank, o->root, &in_blocks, &out_blocks);
+    size_t elements = in_blocks * o->count;
+    void *made = tti_calloc(elements, tutti_type_size(o->type));
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    if (premul)
+        tti_scale(made, o->in, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar, o->type,
+                  elements);
+    else
+        memcpy(made, o->in, elements * tutti_type_size(o->type));
+    *copy = made;
+    return TUTTI_OK;
+}
+
+static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
+                                  uint64_t deadline, const struct tti_label *label)
+{
+    struct tti_selection selection;
+    const struct tti_plan_entry *entry = NULL;
+    TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
+    TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
+            tutti_collective_name(o->collective), (unsigned long long)label->sequence,
+            selection.algorithm->name, selection.spec.lanes, selection.spec.slices);
+    TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
+    return tti_executor_run(comm->executor, o, entry, tti_tag(o, selection.index), deadline, label);
+}
+
+static enum tutti_result run_collective(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    void *copy = NULL;
+    comm->sequence++;
+    if (o->count == 0)
+        return TUTTI_OK;
+    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    struct tti_label label = {o, comm->sequence, 1};
+    TTI_TRY(run_prepare(comm, o, &copy));
+    struct tti_operation effective = *o;
+    if (copy)
+        effective.in = copy;
+    enum tutti_result result = run_plan(comm, &effective, deadline, &label);
+    free(copy);
+    return result;
+}
+
+static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_operation *ops,
+                                      size_t count)
+{
+    struct tti_label label = {&ops[0], 0, count};
+    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    int *peers = tti_calloc(count, sizeof *peers);
+    if (!peers)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        peers[i] = ops[i].root;
+    enum tutti_result result = tti_links_connect(comm, peers, (int)count, deadline, &label);
+    free(peers);
+    TTI_TRY(result);
+    return tti_executor_exchange(comm->executor, ops, count, deadline, &label);
+}
+
+enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count)
+{
+    tti_log_rank(comm->rank);
+    TTI_TRY(tti_comm_check(comm));
+    enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
+                                                                    : run_collective(comm, ops);
+    /* Whatever went wrong half-way, the ranks are out of step now. */
+    if (result != TUTTI_OK)
+        tti_comm_fail(comm, result);
+    return result;
+}

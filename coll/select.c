@@ -1,0 +1,174 @@
+/* Selection by cost model (coll/select.h).
+ *
+ * Every algorithm states its closed formula in latency and bandwidth; the model supplies those two
+ * numbers for the slowest kind of link that the communicator has, and the cheapest algorithm of the
+ * formulas wins. Measured corrections belong here too, once there is a tuner. */
+#include "coll/select.h"
+
+#include "coll/algorithms/algorithms.h"
+#include "device/reduce.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct select_link {
+    double alpha, beta;
+};
+
+/* Latency and seconds per byte of one message between two ranks; in-memory transports by default,
+ * sockets when ranks are on several hosts or memory transports were excluded. */
+static struct select_link select_link(const struct tutti_comm *comm)
+{
+    bool memory = comm->peers.nhosts == 1;
+    const char *names = comm->settings.transports;
+    if (names && !strstr(names, "shm") && !strstr(names, "inproc"))
+        memory = false;
+    return memory ? (struct select_link){0.4e-6, 1.0 / 8e9}
+                  : (struct select_link){12e-6, 1.0 / 2e9};
+}
+
+/* The algorithm that the settings name for a collective: "ring" names it for every collective that
+ * has one of that name, "all_reduce=ring" for one. False if none is named. */
+static bool select_forced(const char *text, enum tutti_collective collective, char *name,
+                          size_t bytes)
+{
+    bool found = false;
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        const char *equals = memchr(text, '=', length);
+        const char *want = tutti_collective_name(collective);
+        const char *value = equals ? equals + 1 : text;
+        size_t value_length = length - (size_t)(value - text);
+        bool mine = equals ? (size_t)(equals - text) == strlen(want) &&
+                                 strncmp(text, want, strlen(want)) == 0
+                           : true;
+        if (mine && value_length < bytes) {
+            char candidate[64];
+            snprintf(candidate, sizeof candidate, "%.*s", (int)value_length, value);
+            if (equals || tti_algorithm_find(collective, candidate)) {
+                snprintf(name, bytes, "%s", candidate);
+                found = true;
+            }
+        }
+        text += length + (text[length] == ',');
+    }
+    return found;
+}
+
+static void select_names(enum tutti_collective collective, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; tti_algorithm_at(collective, i) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
+                                 tti_algorithm_at(collective, i)->name);
+}
+
+static enum tutti_result select_check_one(const char *entry, size_t length)
+{
+    const char *equals = memchr(entry, '=', length);
+    char name[64], known[400];
+    const char *value = equals ? equals + 1 : entry;
+    snprintf(name, sizeof name, "%.*s", (int)(length - (size_t)(value - entry)), value);
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
+        const char *collective = tutti_collective_name((enum tutti_collective)c);
+        bool named = equals && (size_t)(equals - entry) == strlen(collective) &&
+                     strncmp(entry, collective, strlen(collective)) == 0;
+        if ((named || !equals) && tti_algorithm_find((enum tutti_collective)c, name))
+            return TUTTI_OK;
+        if (named) {
+            select_names((enum tutti_collective)c, known, sizeof known);
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "\"%s\" is no algorithm for %s; there are: %s",
+                            name, collective, known);
+        }
+    }
+    select_names(TUTTI_ALL_REDUCE, known, sizeof known);
+    if (equals)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "\"%.*s\" is no collective (algorithms are given as \"ring\" or "
+                        "\"all_reduce=ring,broadcast=tree\")",
+                        (int)(equals - entry), entry);
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "\"%s\" is no algorithm of any collective; for all_reduce there are: %s", name,
+                    known);
+}
+
+enum tutti_result tti_select_check(const char *algorithms)
+{
+    while (algorithms && *algorithms) {
+        size_t length = strcspn(algorithms, ",");
+        TTI_TRY(select_check_one(algorithms, length));
+        algorithms += length + (algorithms[length] == ',');
+    }
+    return TUTTI_OK;
+}
+
+static int select_most_lanes(const struct tutti_comm *comm, double bytes)
+{
+    /* A lane is worth its messages from about 256 KiB up; forcing overrides. */
+    if (comm->settings.lanes_forced)
+        return comm->settings.lanes;
+    return bytes >= 256.0 * 1024 * comm->size ? comm->settings.lanes : 1;
+}
+
+static int select_slices(const struct tti_algorithm *algorithm, double bytes)
+{
+    if (!algorithm->sliced)
+        return 1;
+    int slices = 1;
+    while (slices < 32 && bytes / slices > 64.0 * 1024)
+        slices *= 2;
+    return slices;
+}
+
+static bool select_applicable(const struct tti_algorithm *algorithm,
+                              const struct tti_plan_spec *spec)
+{
+    return !algorithm->applicable || algorithm->applicable(spec);
+}
+
+enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective collective,
+                             size_t count, enum tutti_type type, int root,
+                             struct tti_selection *selection)
+{
+    struct tti_selection *last = &comm->last_selection[collective];
+    if (last->algorithm && last->count == count && last->type == type) {
+        *selection = *last;
+        selection->spec.root = root;
+        return TUTTI_OK;
+    }
+    double bytes = (double)count * (double)tutti_type_size(type);
+    struct select_link link = select_link(comm);
+    char forced[64];
+    bool is_forced = select_forced(comm->settings.algorithms, collective, forced, sizeof forced);
+    struct tti_selection best = {.predicted_s = INFINITY};
+    for (int i = 0; tti_algorithm_at(collective, i); i++) {
+        const struct tti_algorithm *algorithm = tti_algorithm_at(collective, i);
+        if (is_forced && strcmp(algorithm->name, forced) != 0)
+            continue;
+        struct tti_plan_spec spec = {
+            .collective = collective,
+            .nranks = comm->size,
+            .rank = comm->rank,
+            .root = root,
+            .lanes = select_most_lanes(comm, bytes),
+            .slices = select_slices(algorithm, bytes),
+            .layout = tti_peers_layout(&comm->peers),
+        };
+        if (!select_applicable(algorithm, &spec))
+            continue;
+        double seconds = algorithm->cost(&spec, bytes, link.alpha, link.beta);
+        if (!best.algorithm || seconds < best.predicted_s)
+            best = (struct tti_selection){algorithm, i, spec, seconds, count, type};
+    }
+    if (!best.algorithm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: algorithm \"%s\" cannot serve %d ranks on %d hosts; leave the choice "
+                        "to the library or name another",
+                        tutti_collective_name(collective), is_forced ? forced : "any", comm->size,
+                        comm->peers.nhosts);
+    *last = best;
+    *selection = best;
+    return TUTTI_OK;
+}

@@ -1,0 +1,62 @@
+/* Work of a communicator: operations in the order of the calls, run one after another by whoever is
+ * at hand: the caller that waits, or the progress thread once something is asynchronous. */
+#ifndef TTI_COLL_WORK_H
+#define TTI_COLL_WORK_H
+
+#include "coll/operation.h"
+
+#include <pthread.h>
+
+struct tutti_comm;
+
+/* One entry of the queue: a collective, or a batch of sends and receives. Shared by the queue and
+ * the requests that wait for it. */
+struct tti_work {
+    struct tti_work *next;
+    struct tutti_comm *comm;
+    struct tti_operation *ops; /* count of them; a collective has one */
+    size_t count;
+    struct tti_operation single; /* where `ops` points for one */
+    int references;
+    bool done;
+    struct tti_error error; /* valid when done; code TUTTI_OK on success */
+};
+
+struct tti_work_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something queued, something done, or stopping */
+    struct tti_work *head, *tail;
+    bool busy;    /* somebody is running the head */
+    int waiters;  /* threads in a wait on `changed` */
+    bool started; /* the progress thread exists */
+    bool stop;
+    bool usable; /* created and not destroyed */
+    pthread_t thread;
+};
+
+struct tutti_request {
+    struct tti_work *work;
+};
+
+enum tutti_result tti_work_queue_create(struct tti_work_queue *queue);
+/* Finish what is queued, end the thread, release. */
+void tti_work_queue_destroy(struct tti_work_queue *queue);
+
+/* Run one operation now, in the order of the queue, in the calling thread if it can. */
+enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op);
+
+/* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
+ * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */
+enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,
+                                size_t count, bool thread, struct tti_work **work);
+/* Wait until done (running what is queued meanwhile), drop the reference, return the result. */
+enum tutti_result tti_work_wait(struct tti_work *work);
+enum tutti_result tti_work_test(struct tti_work *work);
+void tti_work_keep(struct tti_work *work);
+void tti_work_release(struct tti_work *work);
+
+/* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
+enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count);
+
+#endif
