@@ -1,0 +1,98 @@
+/* Ranks as threads or processes (tests/integration/ranks.h). */
+#include "tests/integration/ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct rank_task {
+    const struct tti_ranks *how;
+    tti_rank_function *function;
+    void *argument;
+    struct tutti_id id;
+    int rank;
+    int status;
+};
+
+static int rank_run(struct rank_task *task)
+{
+    tutti_comm *comm = NULL;
+    enum tutti_result result =
+        tutti_comm_create(&task->id, task->rank, task->how->ranks, &task->how->options, &comm);
+    if (result != TUTTI_OK) {
+        fprintf(stderr, "rank %d: create: %s\n", task->rank, tutti_last_error());
+        return 1;
+    }
+    int status = task->function(comm, task->argument);
+    if (status != 0)
+        fprintf(stderr, "rank %d failed; last error: %s\n", task->rank, tutti_last_error());
+    tutti_comm_destroy(comm);
+    return status;
+}
+
+static void *rank_thread(void *argument)
+{
+    struct rank_task *task = argument;
+    task->status = rank_run(task);
+    return NULL;
+}
+
+static int ranks_as_threads(struct rank_task *tasks, int ranks)
+{
+    pthread_t *threads = calloc((size_t)ranks, sizeof *threads);
+    int failed = 0;
+    for (int r = 0; r < ranks; r++)
+        if (pthread_create(&threads[r], NULL, rank_thread, &tasks[r]) != 0)
+            abort();
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(threads[r], NULL);
+        failed += tasks[r].status != 0;
+    }
+    free(threads);
+    return failed;
+}
+
+static int ranks_as_processes(struct rank_task *tasks, int ranks)
+{
+    pid_t *pids = calloc((size_t)ranks, sizeof *pids);
+    int failed = 0;
+    fflush(NULL);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        if (pids[r] < 0)
+            abort();
+        if (pids[r] == 0) {
+            int status = rank_run(&tasks[r]);
+            fflush(NULL);
+            _exit(status ? 1 : 0);
+        }
+    }
+    for (int r = 0; r < ranks; r++) {
+        int status = 0;
+        waitpid(pids[r], &status, 0);
+        if (WIFSIGNALED(status))
+            fprintf(stderr, "rank %d: signal %d\n", r, WTERMSIG(status));
+        failed += status != 0;
+    }
+    free(pids);
+    return failed;
+}
+
+int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument)
+{
+    struct tutti_id id;
+    if (tutti_id_create("127.0.0.1", &id) != TUTTI_OK) {
+        fprintf(stderr, "id: %s\n", tutti_last_error());
+        return how->ranks;
+    }
+    struct rank_task *tasks = calloc((size_t)how->ranks, sizeof *tasks);
+    for (int r = 0; r < how->ranks; r++)
+        tasks[r] = (struct rank_task){
+            .how = how, .function = function, .argument = argument, .id = id, .rank = r};
+    int failed = how->processes ? ranks_as_processes(tasks, how->ranks)
+                                : ranks_as_threads(tasks, how->ranks);
+    free(tasks);
+    return failed;
+}

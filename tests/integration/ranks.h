@@ -1,0 +1,19 @@
+/* Running a function as several ranks: threads of this process, or forked processes. */
+#ifndef TTI_TESTS_RANKS_H
+#define TTI_TESTS_RANKS_H
+
+#include "tutti/tutti.h"
+
+typedef int tti_rank_function(tutti_comm *comm, void *argument);
+
+struct tti_ranks {
+    int ranks;
+    bool processes;
+    struct tutti_options options;
+};
+
+/* Create a communicator of `ranks` ranks, call `function` on each, destroy. Returns the number of
+ * ranks that failed (printed with their errors): 0 when all returned 0. */
+int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument);
+
+#endif

@@ -1,0 +1,327 @@
+/* Every operation, type and operator over odd counts, both placements and unaligned buffers, on
+ * real transports; results are compared bit for bit with sums that are exact in the accumulator.
+ *
+ * Usage: test_operations --ranks N [--processes] [--transport LIST] [--algo LIST] [--lanes L]
+ *                        [--malloc | --register] [--big]
+ * Contributions are small integers, so that every partial sum is exact in float32: the expected
+ * result is the exact one, rounded once to the element type. */
+#include "device/reduce.h"
+#include "plan/plan.h"
+#include "tests/integration/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 64, GUARD_BYTE = 0xa5 };
+
+enum memory { MEMORY_LIBRARY, MEMORY_MALLOC, MEMORY_REGISTERED };
+
+struct settings {
+    enum memory memory;
+    bool big;
+};
+
+struct buffer {
+    char *base; /* as allocated */
+    char *data; /* `shift` bytes past a guard */
+    size_t bytes;
+};
+
+static int buffer_make(struct buffer *b, const struct settings *s, size_t bytes, size_t shift)
+{
+    size_t all = bytes + 2 * GUARD + 16;
+    void *memory = NULL;
+    if (s->memory == MEMORY_LIBRARY) {
+        if (tutti_alloc(all, &memory) != TUTTI_OK)
+            return 1;
+    } else {
+        memory = malloc(all);
+        if (s->memory == MEMORY_REGISTERED && tutti_register(memory, all) != TUTTI_OK)
+            return 1;
+    }
+    memset(memory, GUARD_BYTE, all);
+    b->base = memory;
+    b->data = b->base + GUARD + shift;
+    b->bytes = bytes;
+    return 0;
+}
+
+static int buffer_drop(struct buffer *b, const struct settings *s, const char *what)
+{
+    int bad = 0;
+    for (char *at = b->base; at < b->data; at++)
+        bad |= (unsigned char)*at != GUARD_BYTE;
+    for (char *at = b->data + b->bytes; at < b->data + b->bytes + GUARD; at++)
+        bad |= (unsigned char)*at != GUARD_BYTE;
+    if (bad)
+        fprintf(stderr, "%s: bytes outside the buffer were written\n", what);
+    if (s->memory == MEMORY_LIBRARY) {
+        tutti_free(b->base);
+        return bad;
+    }
+    if (s->memory == MEMORY_REGISTERED && tutti_deregister(b->base) != TUTTI_OK)
+        bad = 1;
+    free(b->base);
+    return bad;
+}
+
+/* The contribution of `rank` at element `i`: small enough for exact sums and products. */
+static int contribution(int rank, size_t i, enum tutti_op op)
+{
+    if (op == TUTTI_PROD)
+        return 1 + (int)((i + (size_t)rank) % 7 == 0);
+    return (int)((i * 3 + (size_t)rank * 7 + i / 11) % 9);
+}
+
+static void store(void *to, enum tutti_type type, double value)
+{
+    float f = (float)value;
+    int64_t integer = (int64_t)value;
+    switch (type) {
+    case TUTTI_INT8:
+    case TUTTI_UINT8:
+        memcpy(to, &integer, 1);
+        return;
+    case TUTTI_INT32:
+    case TUTTI_UINT32:
+        memcpy(to, &integer, 4);
+        return;
+    case TUTTI_INT64:
+    case TUTTI_UINT64:
+        memcpy(to, &integer, 8);
+        return;
+    case TUTTI_FLOAT64:
+        memcpy(to, &value, 8);
+        return;
+    default:
+        tti_convert(to, type, &f, TUTTI_FLOAT32, 1, NULL);
+    }
+}
+
+static double combine(double a, double b, enum tutti_op op)
+{
+    switch (op) {
+    case TUTTI_PROD:
+        return a * b;
+    case TUTTI_MAX:
+        return a > b ? a : b;
+    case TUTTI_MIN:
+        return a < b ? a : b;
+    default:
+        return a + b;
+    }
+}
+
+static double reduced(int size, size_t i, enum tutti_op op, enum tutti_type type)
+{
+    double sum = contribution(0, i, op);
+    for (int r = 1; r < size; r++)
+        sum = combine(sum, contribution(r, i, op), op);
+    if (op != TUTTI_AVG)
+        return sum;
+    if (type == TUTTI_FLOAT64)
+        return sum / size;
+    if (type == TUTTI_FLOAT16 || type == TUTTI_FLOAT32 || type == TUTTI_BFLOAT16 ||
+        type >= TUTTI_FLOAT8_E4M3)
+        return (double)((float)sum / (float)size);
+    return (double)((int64_t)sum / size);
+}
+
+struct test_case {
+    enum tutti_collective collective;
+    enum tutti_type type;
+    enum tutti_op op;
+    size_t count;
+    int root;
+    bool in_place;
+    size_t shift;
+};
+
+/* What OUT holds at global element `i` (block * count + offset) of rank `rank`. */
+static double expected(const struct test_case *c, int size, int rank, size_t i)
+{
+    size_t block = i / c->count, offset = i % c->count;
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+    case TUTTI_REDUCE:
+        return reduced(size, i, c->op, c->type);
+    case TUTTI_REDUCE_SCATTER:
+        return reduced(size, (size_t)rank * c->count + i, c->op, c->type);
+    case TUTTI_BROADCAST:
+        return contribution(c->root, i, c->op);
+    case TUTTI_ALL_GATHER:
+    case TUTTI_GATHER:
+        return contribution((int)block, offset, c->op);
+    case TUTTI_ALL_TO_ALL:
+        return contribution((int)block, (size_t)rank * c->count + offset, c->op);
+    case TUTTI_SCATTER:
+        return contribution(c->root, (size_t)rank * c->count + i, c->op);
+    default:
+        return 0;
+    }
+}
+
+static enum tutti_result call(const struct test_case *c, const void *in, void *out,
+                              tutti_comm *comm)
+{
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(in, out, c->count, c->type, c->op, comm);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(in, out, c->count, c->type, c->root, comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(in, out, c->count, c->type, c->op, c->root, comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(in, out, c->count, c->type, c->op, comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(in, out, c->count, c->type, comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all(in, out, c->count, c->type, comm);
+    case TUTTI_GATHER:
+        return tutti_gather(in, out, c->count, c->type, c->root, comm);
+    case TUTTI_SCATTER:
+        return tutti_scatter(in, out, c->count, c->type, c->root, comm);
+    default:
+        return TUTTI_ERR_INTERNAL;
+    }
+}
+
+static int compare(const struct test_case *c, const char *out, size_t elements, int size, int rank)
+{
+    size_t width = tutti_type_size(c->type);
+    for (size_t i = 0; i < elements; i++) {
+        char want[8];
+        store(want, c->type, expected(c, size, rank, i));
+        if (memcmp(want, out + i * width, width) == 0)
+            continue;
+        fprintf(stderr, "rank %d of %d: %s %s %s count %zu root %d%s: element %zu is wrong\n", rank,
+                size, tutti_collective_name(c->collective), tutti_type_name(c->type),
+                tutti_op_name(c->op), c->count, c->root, c->in_place ? " in place" : "", i);
+        return 1;
+    }
+    return 0;
+}
+
+static int run_case(const struct test_case *c, const struct settings *s, tutti_comm *comm)
+{
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    size_t width = tutti_type_size(c->type), block = c->count * width;
+    uint32_t in_blocks = 0, out_blocks = 0, in_at = 0, out_at = 0;
+    tti_shape(c->collective, size, rank, c->root, &in_blocks, &out_blocks);
+    bool aliased = c->in_place && tti_in_place(c->collective, size, rank, c->root, &in_at, &out_at);
+    struct buffer in = {0}, out = {0};
+    uint32_t most = in_blocks > out_blocks ? in_blocks : out_blocks;
+    if (buffer_make(&out, s, (aliased ? most : out_blocks) * block, c->shift))
+        return 1;
+    if (!aliased && buffer_make(&in, s, in_blocks * block, c->shift))
+        return 1;
+    /* In place, the longer buffer is the whole and the other begins inside it. */
+    char *in_data = aliased ? out.data + (size_t)out_at * block : in.data;
+    char *out_data = aliased ? out.data + (size_t)in_at * block : out.data;
+    for (size_t i = 0; i < in_blocks * c->count; i++)
+        store(in_data + i * width, c->type, contribution(rank, i, c->op));
+    enum tutti_result result = call(c, in_data, out_data, comm);
+    int bad = result != TUTTI_OK;
+    if (bad)
+        fprintf(stderr, "rank %d: %s: %s\n", rank, tutti_collective_name(c->collective),
+                tutti_last_error());
+    else
+        bad = compare(c, out_data, out_blocks * c->count, size, rank);
+    bad |= buffer_drop(&out, s, tutti_collective_name(c->collective));
+    if (!aliased)
+        bad |= buffer_drop(&in, s, tutti_collective_name(c->collective));
+    return bad;
+}
+
+/* Is every value of the case exact in the accumulator, and in the type where that is not rounded?
+ * Integers of 8 bits wrap, which double does not. */
+static bool case_is_exact(const struct test_case *c, int size)
+{
+    if (c->type == TUTTI_INT8 && c->op != TUTTI_PROD)
+        return size * 8 < 128;
+    if ((c->type == TUTTI_INT8 || c->type == TUTTI_UINT8) && c->op == TUTTI_PROD)
+        return size < 8;
+    return true;
+}
+
+static int sweep_counts(struct test_case c, const struct settings *s, const size_t *counts,
+                        size_t ncounts, tutti_comm *comm)
+{
+    int bad = 0;
+    for (size_t i = 0; i < ncounts && !bad; i++) {
+        c.count = counts[i];
+        c.root = (int)(i % (size_t)tutti_comm_size(comm));
+        c.shift = i % 3;
+        c.in_place = false;
+        bad |= run_case(&c, s, comm);
+        c.in_place = true;
+        bad |= run_case(&c, s, comm);
+    }
+    return bad;
+}
+
+static int all_cases(tutti_comm *comm, void *argument)
+{
+    static const size_t few[] = {1, 5, 64, 1000};
+    static const size_t many[] = {1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 100, 1023, 4099, 70001};
+    static const size_t big[] = {3000017};
+    const struct settings *s = argument;
+    int bad = 0;
+    for (int k = 0; k < TUTTI_BARRIER && !bad; k++) {
+        struct test_case c = {
+            .collective = (enum tutti_collective)k, .op = TUTTI_SUM, .type = TUTTI_FLOAT32};
+        if (s->big)
+            bad |= sweep_counts(c, s, big, 1, comm);
+        else
+            bad |= sweep_counts(c, s, many, sizeof many / sizeof many[0], comm);
+        for (int t = 0; t < TUTTI_TYPE_COUNT && !bad && !s->big; t++) {
+            int ops = tti_reduces(c.collective) ? TUTTI_OP_COUNT : 1;
+            for (int o = 0; o < ops && !bad; o++) {
+                c.type = (enum tutti_type)t;
+                c.op = (enum tutti_op)o;
+                if (case_is_exact(&c, tutti_comm_size(comm)))
+                    bad |= sweep_counts(c, s, few, sizeof few / sizeof few[0], comm);
+            }
+        }
+        if (!bad && tutti_barrier(comm) != TUTTI_OK)
+            bad = 1;
+    }
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
+    struct settings s = {.memory = MEMORY_LIBRARY};
+    how.options.timeout_s = 60;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--processes") == 0)
+            how.processes = true;
+        else if (strcmp(argv[i], "--malloc") == 0)
+            s.memory = MEMORY_MALLOC;
+        else if (strcmp(argv[i], "--register") == 0)
+            s.memory = MEMORY_REGISTERED;
+        else if (strcmp(argv[i], "--big") == 0)
+            s.big = true;
+        else if (strcmp(argv[i], "--ranks") == 0)
+            how.ranks = atoi(value), i++;
+        else if (strcmp(argv[i], "--transport") == 0)
+            how.options.transports = value, i++;
+        else if (strcmp(argv[i], "--plugin") == 0)
+            how.options.plugins = value, i++;
+        else if (strcmp(argv[i], "--algo") == 0)
+            how.options.algorithms = value, i++;
+        else if (strcmp(argv[i], "--lanes") == 0)
+            how.options.lanes = atoi(value), i++;
+        else {
+            fprintf(stderr, "unknown argument %s\n", argv[i]);
+            return 2;
+        }
+    }
+    int failed = tti_ranks_run(&how, all_cases, &s);
+    printf("%d ranks as %s: %s\n", how.ranks, how.processes ? "processes" : "threads",
+           failed ? "FAILED" : "all operations exact");
+    return failed ? 1 : 0;
+}

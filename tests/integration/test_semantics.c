@@ -1,0 +1,286 @@
+/* What is not a plain collective: sends and receives, groups, asynchronous calls, split, user
+ * operators, empty and wrong calls, mismatches, abort, deadlines. Ranks are threads (or processes
+ * with --processes); run on the transports named by --transport. */
+#include "tests/integration/ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                 \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            fprintf(stderr, "%s:%d: %s is false (last error: %s)\n", __FILE__, __LINE__, \
+                    #condition, tutti_last_error());                                     \
+            return 1;                                                                    \
+        }                                                                                \
+    } while (0)
+#define CHECK_OK(call) CHECK((call) == TUTTI_OK)
+
+/* Every rank sends its number to the next one and receives from the one before, in a group. */
+static int ring_exchange(tutti_comm *comm, void *argument)
+{
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    size_t count = *(size_t *)argument;
+    int *in = malloc(count * sizeof *in), *out = calloc(count, sizeof *out);
+    for (size_t i = 0; i < count; i++)
+        in[i] = rank * 1000 + (int)i % 997;
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_send(in, count, TUTTI_INT32, (rank + 1) % size, comm));
+    CHECK_OK(tutti_recv(out, count, TUTTI_INT32, (rank + size - 1) % size, comm));
+    CHECK_OK(tutti_group_end());
+    for (size_t i = 0; i < count; i++)
+        CHECK(out[i] == (rank + size - 1) % size * 1000 + (int)i % 997);
+    free(in);
+    free(out);
+    return 0;
+}
+
+/* Two messages to each rank, self included, of different sizes, in one group: order is kept. */
+static int many_messages(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { MOST = 16 };
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    int out[MOST][3], in[MOST][3];
+    CHECK(size <= MOST);
+    CHECK_OK(tutti_group_start());
+    for (int p = 0; p < size; p++) {
+        for (int k = 0; k < 3; k++)
+            in[p][k] = rank * 100 + p * 10 + k;
+        CHECK_OK(tutti_send(&in[p][0], 1, TUTTI_INT32, p, comm));
+        CHECK_OK(tutti_send(&in[p][1], 2, TUTTI_INT32, p, comm));
+    }
+    for (int p = 0; p < size; p++) {
+        CHECK_OK(tutti_recv(&out[p][0], 1, TUTTI_INT32, p, comm));
+        CHECK_OK(tutti_recv(&out[p][1], 2, TUTTI_INT32, p, comm));
+    }
+    CHECK_OK(tutti_group_end());
+    for (int p = 0; p < size; p++)
+        for (int k = 0; k < 3; k++)
+            CHECK(out[p][k] == p * 100 + rank * 10 + k);
+    return 0;
+}
+
+static int asynchronous(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { REQUESTS = 8, COUNT = 5000 };
+    int size = tutti_comm_size(comm);
+    static _Thread_local double values[REQUESTS][COUNT];
+    tutti_request *requests[REQUESTS];
+    for (int k = 0; k < REQUESTS; k++) {
+        for (int i = 0; i < COUNT; i++)
+            values[k][i] = k + i;
+        CHECK_OK(tutti_all_reduce_async(values[k], values[k], COUNT, TUTTI_FLOAT64, TUTTI_SUM, comm,
+                                        NULL, &requests[k]));
+    }
+    while (tutti_test(requests[0]) == TUTTI_IN_PROGRESS)
+        usleep(100);
+    CHECK_OK(tutti_test(requests[0]));
+    CHECK_OK(tutti_barrier(comm)); /* a blocking call behind asynchronous ones keeps the order */
+    CHECK_OK(tutti_wait_all(requests, REQUESTS));
+    for (int k = 0; k < REQUESTS; k++)
+        for (int i = 0; i < COUNT; i++)
+            CHECK(values[k][i] == (double)size * (k + i));
+    return 0;
+}
+
+static int grouped_collectives(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    int32_t a = rank, b = 0, c = rank == 0 ? 7 : 0, d = 0;
+    tutti_request *request = NULL;
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_all_reduce(&a, &b, 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(tutti_broadcast_async(&c, &d, 1, TUTTI_INT32, 0, comm, NULL, &request));
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(tutti_wait(request));
+    CHECK(b == size * (size - 1) / 2);
+    CHECK(d == 7);
+    CHECK(tutti_group_end() == TUTTI_ERR_USAGE);
+    return 0;
+}
+
+static int splitting(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    tutti_comm *half = NULL, *none = (tutti_comm *)comm;
+    CHECK_OK(tutti_comm_split(comm, rank % 2, -rank, &half)); /* reversed order */
+    int expected_size = (size + 1 - rank % 2) / 2;
+    CHECK(tutti_comm_size(half) == expected_size);
+    CHECK(tutti_comm_rank(half) == expected_size - 1 - rank / 2);
+    int32_t sum = rank, expected = 0;
+    for (int r = rank % 2; r < size; r += 2)
+        expected += r;
+    CHECK_OK(tutti_all_reduce(&sum, &sum, 1, TUTTI_INT32, TUTTI_SUM, half));
+    CHECK(sum == expected);
+    tutti_comm_destroy(half);
+    CHECK_OK(tutti_comm_split(comm, rank == 0 ? 3 : -1, 0, &none));
+    CHECK((none != NULL) == (rank == 0));
+    tutti_comm_destroy(none);
+    return 0;
+}
+
+static int user_operator(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    float scalar = (float)(rank + 1), values[100], result[100];
+    enum tutti_op op;
+    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_FLOAT32, &scalar, &op));
+    for (int i = 0; i < 100; i++)
+        values[i] = (float)i;
+    CHECK_OK(tutti_all_reduce(values, result, 100, TUTTI_FLOAT32, op, comm));
+    for (int i = 0; i < 100; i++)
+        CHECK(result[i] == (float)i * (float)(size * (size + 1) / 2));
+    CHECK_OK(tutti_all_reduce(values, values, 100, TUTTI_FLOAT32, op, comm));
+    CHECK(memcmp(values, result, sizeof result) == 0);
+    CHECK(tutti_all_reduce(values, values, 100, TUTTI_FLOAT64, op, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_op_destroy(comm, op));
+    CHECK(tutti_all_reduce(values, values, 100, TUTTI_FLOAT32, op, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_op_destroy(comm, op) == TUTTI_ERR_ARGUMENT);
+    return 0;
+}
+
+/* Low-precision sums round once: 256 + 1 + 1 + ... is not 256 in bfloat16, whatever the order. */
+static int rounds_once(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { COUNT = 777 };
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    uint16_t values[COUNT], expected = 0x4380; /* 256 */
+    for (int i = 0; i < COUNT; i++)
+        values[i] = rank == 0 ? 0x4380 : 0x3f80; /* 256 or 1 */
+    /* bfloat16 steps by 2 above 256: ties go to even. */
+    int ones = size - 1, steps = ones / 2;
+    if (ones % 2 && steps % 2)
+        steps++;
+    expected = (uint16_t)(expected + steps);
+    CHECK_OK(tutti_all_reduce(values, values, COUNT, TUTTI_BFLOAT16, TUTTI_SUM, comm));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(values[i] == expected);
+    return 0;
+}
+
+static int wrong_calls(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int32_t x[8] = {0};
+    CHECK(tutti_all_reduce(NULL, x, 1, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "in buffer is NULL"));
+    CHECK(tutti_all_reduce(x, x, 1, (enum tutti_type)99, TUTTI_SUM, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce(x, x, 1, TUTTI_INT32, (enum tutti_op)77, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_broadcast(x, x, 1, TUTTI_INT32, -1, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_broadcast(x, x, 1, TUTTI_INT32, tutti_comm_size(comm), comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce(x, x + 1, 4, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "overlap"));
+    CHECK(tutti_all_reduce(x, x, SIZE_MAX / 2, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce(x, x, 1, TUTTI_INT32, TUTTI_SUM, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_reduce_async(x, x, 1, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_all_reduce(NULL, NULL, 0, TUTTI_INT32, TUTTI_SUM, comm)); /* empty is legal */
+    CHECK_OK(tutti_barrier(comm)); /* and the communicator is as before */
+    return 0;
+}
+
+static int counts_differ(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    float x[64] = {0};
+    enum tutti_result result = tutti_all_reduce(x, x, tutti_comm_rank(comm) == 1 ? 10 : 12,
+                                                TUTTI_FLOAT32, TUTTI_SUM, comm);
+    CHECK(result == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "count 10") && strstr(tutti_last_error(), "count 12"));
+    CHECK(tutti_comm_error(comm) == TUTTI_ERR_MISMATCH);
+    CHECK(tutti_barrier(comm) == TUTTI_ERR_MISMATCH);
+    return 0;
+}
+
+static int aborted(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    float x = 1;
+    CHECK_OK(tutti_barrier(comm));
+    if (tutti_comm_rank(comm) == 0) {
+        usleep(50000);
+        tutti_comm_abort(comm, "the test says so");
+        CHECK(tutti_comm_error(comm) == TUTTI_ERR_ABORTED);
+        return 0;
+    }
+    CHECK(tutti_all_reduce(&x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, comm) == TUTTI_ERR_ABORTED);
+    CHECK(strstr(tutti_last_error(), "the test says so"));
+    CHECK(strstr(tutti_last_error(), "rank 0"));
+    return 0;
+}
+
+/* A rank that never calls: the others end at their deadline and name it. */
+static int absent(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    float x = 1;
+    CHECK_OK(tutti_barrier(comm));
+    if (tutti_comm_rank(comm) == 1) {
+        usleep(1500000);
+        return 0;
+    }
+    enum tutti_result result = tutti_all_reduce(&x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, comm);
+    CHECK(result == TUTTI_ERR_TIMEOUT);
+    CHECK(strstr(tutti_last_error(), "rank 1") || tutti_comm_size(comm) > 2);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    tti_rank_function *function;
+    double timeout_s;
+    int least_ranks;
+    size_t argument;
+} tests[] = {
+    {"ring of sends and receives, small", ring_exchange, 30, 1, 10},
+    {"ring of sends and receives, 4 MB", ring_exchange, 30, 1, 1000003},
+    {"many messages in a group", many_messages, 30, 1, 0},
+    {"asynchronous all-reduces", asynchronous, 30, 1, 0},
+    {"collectives in a group", grouped_collectives, 30, 1, 0},
+    {"split", splitting, 30, 1, 0},
+    {"pre-multiplied sum", user_operator, 30, 1, 0},
+    {"bfloat16 sums round once", rounds_once, 30, 1, 0},
+    {"wrong calls", wrong_calls, 30, 1, 0},
+    {"counts differ", counts_differ, 30, 2, 0},
+    {"abort", aborted, 30, 2, 0},
+    {"absent rank", absent, 1, 2, 0},
+};
+
+int main(int argc, char **argv)
+{
+    struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
+    int failed = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--processes") == 0)
+            how.processes = true;
+        else if (strcmp(argv[i], "--ranks") == 0)
+            how.ranks = atoi(value), i++;
+        else if (strcmp(argv[i], "--transport") == 0)
+            how.options.transports = value, i++;
+        else
+            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
+    }
+    for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {
+        size_t argument = tests[t].argument;
+        if (how.ranks < tests[t].least_ranks)
+            continue;
+        how.options.timeout_s = tests[t].timeout_s;
+        int bad = tti_ranks_run(&how, tests[t].function, &argument);
+        printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
+        fflush(stdout);
+        failed += bad != 0;
+    }
+    return failed ? 1 : 0;
+}
