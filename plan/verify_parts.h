@@ -1,6 +1,6 @@
 /* The verifier's parts, private to plan/verify*.c.
  *
- * verify_check.c reads one plan by itself; verify_run.c runs the plans of all ranks on symbolic
+ * verify_check.c reads one plan by itself; verify_wire.c and verify_run.c run all ranks on symbolic
  * values (verify_values.c); verify.c says what must come out. Nothing here is shared with build.c:
  * two readings of plan.h that agree are worth more than one. */
 #ifndef TTI_PLAN_VERIFY_PARTS_H

@@ -5,229 +5,13 @@
  * runs when: one order, that of a work list, stands for all. With TTI_CHANNEL_ONE a step that sends
  * waits for room, after it has taken its own message if it is a fused one. With TTI_CHANNEL_NONE a
  * send only leaves a note; the receiver reads the sender's memory, as it is then. */
+#include "plan/verify_run.h"
+
 #include "base/memory.h"
 #include "plan/print.h"
-#include "plan/verify_parts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { RUN_NONE = -1 };
-
-struct run_lane {
-    int rank, lane;
-    const struct tti_step *steps;
-    uint32_t count;
-    size_t base;         /* of this lane's steps in the flat arrays of struct tti_run */
-    uint32_t done;       /* steps completed */
-    uint32_t unconsumed; /* all sends in steps before this one are consumed */
-    bool computed;       /* step `done` has done all but its send */
-    bool queued;
-};
-
-struct run_channel {
-    int32_t sender, receiver; /* numbers of lanes; RUN_NONE when the plan has no such lane */
-    int32_t first, last;      /* the sender's steps that send here */
-    int32_t head;             /* the next one to be consumed; a message is there once it is done */
-    uint32_t *copy;           /* TTI_CHANNEL_ONE: the values of the one message */
-    size_t copy_capacity;
-};
-
-struct tti_run {
-    struct tti_plan *const *plans;
-    int nranks;
-    struct tti_values *values;
-    enum tti_channel_model model;
-    struct tti_memory *memory; /* of each rank */
-    size_t *cell_base;         /* of each rank, nranks + 1 of them */
-    uint32_t *cells;           /* value ids */
-    int32_t *lane_base;        /* of each rank, nranks + 1 of them */
-    struct run_lane *lanes;
-    int32_t nlanes;
-    struct run_channel *channels;
-    size_t nchannels, channel_capacity;
-    /* One entry for each step of each lane. */
-    int32_t *in, *out;   /* channels */
-    int32_t *next;       /* the lane's next step that sends on the same channel */
-    uint8_t *unconsumed; /* sent, not taken yet */
-    size_t nsteps;
-    int32_t *queue; /* work list, a ring of nlanes */
-    int32_t queue_head, queue_count;
-};
-
-/* ---- construction ---- */
-
-static int32_t run_lane_number(const struct tti_run *run, int rank, int lane)
-{
-    return lane < run->plans[rank]->nlanes ? run->lane_base[rank] + lane : RUN_NONE;
-}
-
-/* Channels already made, by key, open addressing; only used while the run is made. */
-struct run_index {
-    uint64_t *keys; /* + 1; 0 is free */
-    int32_t *channels;
-    size_t places; /* power of two */
-};
-
-static enum tutti_result run_channel_of(struct tti_run *run, struct run_index *index, int from,
-                                        int to, int lane, int32_t *channel)
-{
-    uint64_t key = ((uint64_t)from * (uint64_t)run->nranks + (uint64_t)to) * 4096 + (uint64_t)lane;
-    size_t at = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (index->places - 1);
-    while (index->keys[at] && index->keys[at] != key + 1)
-        at = (at + 1) & (index->places - 1);
-    if (!index->keys[at]) {
-        void *channels = run->channels;
-        TTI_TRY(
-            tti_grow(&channels, &run->channel_capacity, run->nchannels + 1, sizeof *run->channels));
-        run->channels = channels;
-        run->channels[run->nchannels] =
-            (struct run_channel){.sender = run_lane_number(run, from, lane),
-                                 .receiver = run_lane_number(run, to, lane),
-                                 .first = RUN_NONE,
-                                 .last = RUN_NONE};
-        index->keys[at] = key + 1;
-        index->channels[at] = (int32_t)run->nchannels++;
-    }
-    *channel = index->channels[at];
-    return TUTTI_OK;
-}
-
-static enum tutti_result run_connect_step(struct tti_run *run, struct run_index *index,
-                                          const struct run_lane *lane, uint32_t s)
-{
-    const struct tti_step *step = &lane->steps[s];
-    size_t at = lane->base + s;
-    run->in[at] = run->out[at] = run->next[at] = RUN_NONE;
-    if (tti_step_receives(step))
-        TTI_TRY(run_channel_of(run, index, step->from, lane->rank, lane->lane, &run->in[at]));
-    if (!tti_step_sends(step))
-        return TUTTI_OK;
-    TTI_TRY(run_channel_of(run, index, lane->rank, step->to, lane->lane, &run->out[at]));
-    struct run_channel *channel = &run->channels[run->out[at]];
-    if (channel->last == RUN_NONE)
-        channel->first = (int32_t)s;
-    else
-        run->next[lane->base + (size_t)channel->last] = (int32_t)s;
-    channel->last = (int32_t)s;
-    return TUTTI_OK;
-}
-
-static enum tutti_result run_connect(struct tti_run *run)
-{
-    struct run_index index = {.places = 64};
-    while (index.places < 4 * run->nsteps + 4) /* at most two channels a step */
-        index.places *= 2;
-    enum tutti_result result = TUTTI_ERR_MEMORY;
-    index.keys = tti_calloc(index.places, sizeof *index.keys);
-    index.channels = tti_calloc(index.places, sizeof *index.channels);
-    if (index.keys && index.channels)
-        result = TUTTI_OK;
-    for (int32_t l = 0; result == TUTTI_OK && l < run->nlanes; l++)
-        for (uint32_t s = 0; result == TUTTI_OK && s < run->lanes[l].count; s++)
-            result = run_connect_step(run, &index, &run->lanes[l], s);
-    free(index.keys);
-    free(index.channels);
-    return result;
-}
-
-/* Number ranks' cells and lanes; they must fit 31 bits. */
-static enum tutti_result run_count(struct tti_run *run)
-{
-    int64_t lanes = 0;
-    for (int rank = 0; rank < run->nranks; rank++) {
-        const struct tti_plan *plan = run->plans[rank];
-        tti_memory_of(plan, false, &run->memory[rank]);
-        run->cell_base[rank + 1] = run->cell_base[rank] + run->memory[rank].cells;
-        run->lane_base[rank] = (int32_t)lanes;
-        lanes += plan->nlanes;
-        if (plan->nlanes > 4096 || lanes > INT32_MAX / 2)
-            return TTI_FAIL(TUTTI_ERR_INTERNAL, "rank %d: %d lanes are beyond the verifier", rank,
-                            plan->nlanes);
-        for (int lane = 0; lane < plan->nlanes; lane++)
-            run->nsteps += plan->lanes[lane].count;
-    }
-    run->nlanes = (int32_t)lanes;
-    run->lane_base[run->nranks] = run->nlanes;
-    return TUTTI_OK;
-}
-
-static void run_fill_lanes(struct tti_run *run)
-{
-    size_t base = 0;
-    for (int rank = 0; rank < run->nranks; rank++)
-        for (int lane = 0; lane < run->plans[rank]->nlanes; lane++) {
-            const struct tti_lane *steps = &run->plans[rank]->lanes[lane];
-            run->lanes[run->lane_base[rank] + lane] =
-                (struct run_lane){.rank = rank,
-                                  .lane = lane,
-                                  .steps = steps->steps,
-                                  .count = (uint32_t)steps->count,
-                                  .base = base};
-            base += steps->count;
-        }
-}
-
-static enum tutti_result run_allocate(struct tti_run *run)
-{
-    run->memory = tti_calloc((size_t)run->nranks, sizeof *run->memory);
-    run->cell_base = tti_calloc((size_t)run->nranks + 1, sizeof *run->cell_base);
-    run->lane_base = tti_calloc((size_t)run->nranks + 1, sizeof *run->lane_base);
-    if (!run->memory || !run->cell_base || !run->lane_base)
-        return TUTTI_ERR_MEMORY;
-    TTI_TRY(run_count(run));
-    run->cells = tti_calloc(run->cell_base[run->nranks], sizeof *run->cells);
-    run->lanes = tti_calloc((size_t)run->nlanes, sizeof *run->lanes);
-    run->queue = tti_calloc((size_t)run->nlanes, sizeof *run->queue);
-    run->in = tti_calloc(run->nsteps, sizeof *run->in);
-    run->out = tti_calloc(run->nsteps, sizeof *run->out);
-    run->next = tti_calloc(run->nsteps, sizeof *run->next);
-    run->unconsumed = tti_calloc(run->nsteps, sizeof *run->unconsumed);
-    if (!run->cells || !run->lanes || !run->queue || !run->in || !run->out || !run->next ||
-        !run->unconsumed)
-        return TUTTI_ERR_MEMORY;
-    run_fill_lanes(run);
-    return run_connect(run);
-}
-
-enum tutti_result tti_run_create(struct tti_plan *const *plans, int nranks,
-                                 struct tti_values *values, struct tti_run **run)
-{
-    struct tti_run *made = tti_calloc(1, sizeof *made);
-    if (!made)
-        return TUTTI_ERR_MEMORY;
-    made->plans = plans;
-    made->nranks = nranks;
-    made->values = values;
-    enum tutti_result result = run_allocate(made);
-    if (result != TUTTI_OK) {
-        tti_run_destroy(made);
-        return result;
-    }
-    *run = made;
-    return TUTTI_OK;
-}
-
-void tti_run_destroy(struct tti_run *run)
-{
-    if (!run)
-        return;
-    for (size_t c = 0; c < run->nchannels; c++)
-        free(run->channels[c].copy);
-    free(run->memory);
-    free(run->cell_base);
-    free(run->cells);
-    free(run->lane_base);
-    free(run->lanes);
-    free(run->channels);
-    free(run->in);
-    free(run->out);
-    free(run->next);
-    free(run->unconsumed);
-    free(run->queue);
-    free(run);
-}
 
 /* ---- memory and messages ---- */
 
@@ -244,25 +28,25 @@ uint32_t tti_run_out(const struct tti_run *run, int rank, uint32_t index)
 
 static void run_wake(struct tti_run *run, int32_t number)
 {
-    if (number == RUN_NONE || run->lanes[number].queued)
+    if (number == TTI_RUN_NONE || run->lanes[number].queued)
         return;
     run->lanes[number].queued = true;
     run->queue[(run->queue_head + run->queue_count++) % run->nlanes] = number;
 }
 
-static bool channel_has_message(const struct tti_run *run, const struct run_channel *channel)
+static bool channel_has_message(const struct tti_run *run, const struct tti_run_channel *channel)
 {
-    return channel->sender != RUN_NONE && channel->head != RUN_NONE &&
+    return channel->sender != TTI_RUN_NONE && channel->head != TTI_RUN_NONE &&
            run->lanes[channel->sender].done > (uint32_t)channel->head;
 }
 
 /* The step completes; its message, if it sends one, is now in the channel. */
-static enum tutti_result run_post(struct tti_run *run, struct run_lane *lane,
+static enum tutti_result run_post(struct tti_run *run, struct tti_run_lane *lane,
                                   const struct tti_step *step)
 {
     size_t at = lane->base + lane->done;
-    if (run->out[at] != RUN_NONE) {
-        struct run_channel *channel = &run->channels[run->out[at]];
+    if (run->out[at] != TTI_RUN_NONE) {
+        struct tti_run_channel *channel = &run->channels[run->out[at]];
         run->unconsumed[at] = 1;
         if (run->model == TTI_CHANNEL_ONE) {
             void *copy = channel->copy;
@@ -279,9 +63,9 @@ static enum tutti_result run_post(struct tti_run *run, struct run_lane *lane,
     return TUTTI_OK;
 }
 
-static void run_consume(struct tti_run *run, struct run_channel *channel)
+static void run_consume(struct tti_run *run, struct tti_run_channel *channel)
 {
-    struct run_lane *sender = &run->lanes[channel->sender];
+    struct tti_run_lane *sender = &run->lanes[channel->sender];
     size_t at = sender->base + (size_t)channel->head;
     run->unconsumed[at] = 0;
     channel->head = run->next[at];
@@ -291,11 +75,11 @@ static void run_consume(struct tti_run *run, struct run_channel *channel)
 }
 
 /* Does the message fit the step that takes it? */
-static enum tutti_result run_match(const struct tti_run *run, const struct run_lane *lane,
-                                   const struct run_channel *channel)
+static enum tutti_result run_match(const struct tti_run *run, const struct tti_run_lane *lane,
+                                   const struct tti_run_channel *channel)
 {
     const struct tti_step *step = &lane->steps[lane->done];
-    const struct run_lane *sender = &run->lanes[channel->sender];
+    const struct tti_run_lane *sender = &run->lanes[channel->sender];
     const struct tti_step *sent = &sender->steps[channel->head];
     const struct tti_plan *plan = run->plans[lane->rank], *from = run->plans[sender->rank];
     if (sent->chunk != step->chunk || sent->nchunks != step->nchunks)
@@ -314,18 +98,18 @@ static enum tutti_result run_match(const struct tti_run *run, const struct run_l
     return TUTTI_OK;
 }
 
-static uint32_t run_message(const struct tti_run *run, const struct run_channel *channel,
+static uint32_t run_message(const struct tti_run *run, const struct tti_run_channel *channel,
                             uint32_t k)
 {
     if (run->model == TTI_CHANNEL_ONE)
         return channel->copy[k];
-    const struct run_lane *sender = &run->lanes[channel->sender];
+    const struct tti_run_lane *sender = &run->lanes[channel->sender];
     return *run_cell(run, sender->rank, tti_step_sent(&sender->steps[channel->head]), k);
 }
 
 /* ---- computing ---- */
 
-static enum tutti_result run_read(const struct tti_run *run, const struct run_lane *lane,
+static enum tutti_result run_read(const struct tti_run *run, const struct tti_run_lane *lane,
                                   struct tti_ref ref, uint32_t k, uint32_t *value)
 {
     *value = *run_cell(run, lane->rank, ref, k);
@@ -336,8 +120,8 @@ static enum tutti_result run_read(const struct tti_run *run, const struct run_la
     return TUTTI_OK;
 }
 
-static enum tutti_result run_reduce(struct tti_run *run, const struct run_lane *lane, uint32_t left,
-                                    uint32_t right, uint32_t *value)
+static enum tutti_result run_reduce(struct tti_run *run, const struct tti_run_lane *lane,
+                                    uint32_t left, uint32_t right, uint32_t *value)
 {
     const struct tti_plan *plan = run->plans[lane->rank];
     const struct tti_value *a = tti_value_at(run->values, left);
@@ -358,7 +142,7 @@ static enum tutti_result run_reduce(struct tti_run *run, const struct run_lane *
 }
 
 /* TTI_FINAL stands exactly where a result first becomes complete. */
-static enum tutti_result run_finish(struct tti_run *run, const struct run_lane *lane,
+static enum tutti_result run_finish(struct tti_run *run, const struct tti_run_lane *lane,
                                     uint32_t *value)
 {
     const struct tti_step *step = &lane->steps[lane->done];
@@ -386,11 +170,11 @@ static enum tutti_result run_finish(struct tti_run *run, const struct run_lane *
 }
 
 /* All of the step but its send. */
-static enum tutti_result run_compute(struct tti_run *run, const struct run_lane *lane)
+static enum tutti_result run_compute(struct tti_run *run, const struct tti_run_lane *lane)
 {
     const struct tti_step *step = &lane->steps[lane->done];
     int32_t in = run->in[lane->base + lane->done];
-    const struct run_channel *channel = in == RUN_NONE ? NULL : &run->channels[in];
+    const struct tti_run_channel *channel = in == TTI_RUN_NONE ? NULL : &run->channels[in];
     if (channel)
         TTI_TRY(run_match(run, lane, channel));
     for (uint32_t k = 0; k < step->nchunks; k++) {
@@ -419,26 +203,26 @@ static enum tutti_result run_compute(struct tti_run *run, const struct run_lane 
 /* What the lane's next step waits for. */
 enum run_wait { RUN_READY, RUN_WAIT_MESSAGE, RUN_WAIT_HAZARD, RUN_WAIT_ROOM };
 
-static enum run_wait run_waits(const struct tti_run *run, const struct run_lane *lane)
+static enum run_wait run_waits(const struct tti_run *run, const struct tti_run_lane *lane)
 {
     const struct tti_step *step = &lane->steps[lane->done];
     size_t at = lane->base + lane->done;
     if (!lane->computed) {
-        if (run->in[at] != RUN_NONE && !channel_has_message(run, &run->channels[run->in[at]]))
+        if (run->in[at] != TTI_RUN_NONE && !channel_has_message(run, &run->channels[run->in[at]]))
             return RUN_WAIT_MESSAGE;
         if (run->model == TTI_CHANNEL_NONE && (int64_t)lane->unconsumed <= step->hazard)
             return RUN_WAIT_HAZARD;
-        if (run->in[at] != RUN_NONE)
+        if (run->in[at] != TTI_RUN_NONE)
             return RUN_READY; /* a fused step takes its message before it waits for room */
     }
-    if (run->model == TTI_CHANNEL_ONE && run->out[at] != RUN_NONE &&
+    if (run->model == TTI_CHANNEL_ONE && run->out[at] != TTI_RUN_NONE &&
         channel_has_message(run, &run->channels[run->out[at]]))
         return RUN_WAIT_ROOM;
     return RUN_READY;
 }
 
 /* Run a lane until it waits or ends. */
-static enum tutti_result run_advance(struct tti_run *run, struct run_lane *lane,
+static enum tutti_result run_advance(struct tti_run *run, struct tti_run_lane *lane,
                                      struct tti_verify_stats *stats)
 {
     while (lane->done < lane->count && run_waits(run, lane) == RUN_READY) {
@@ -446,7 +230,7 @@ static enum tutti_result run_advance(struct tti_run *run, struct run_lane *lane,
         if (!lane->computed) {
             TTI_TRY(run_compute(run, lane));
             lane->computed = true;
-            if (in != RUN_NONE) {
+            if (in != TTI_RUN_NONE) {
                 run_consume(run, &run->channels[in]);
                 stats->messages++;
                 continue;
@@ -465,7 +249,7 @@ static enum tutti_result run_deadlock(const struct tti_run *run)
     size_t used = 0;
     int stuck = 0;
     for (int32_t l = 0; l < run->nlanes; l++) {
-        const struct run_lane *lane = &run->lanes[l];
+        const struct tti_run_lane *lane = &run->lanes[l];
         if (lane->done == lane->count || ++stuck > 4)
             continue;
         const struct tti_step *step = &lane->steps[lane->done];
@@ -494,10 +278,10 @@ static enum tutti_result run_ended(const struct tti_run *run)
         if (run->lanes[l].done < run->lanes[l].count)
             return run_deadlock(run);
     for (size_t c = 0; c < run->nchannels; c++) {
-        const struct run_channel *channel = &run->channels[c];
+        const struct tti_run_channel *channel = &run->channels[c];
         if (!channel_has_message(run, channel))
             continue;
-        const struct run_lane *lane = &run->lanes[channel->sender];
+        const struct tti_run_lane *lane = &run->lanes[channel->sender];
         return tti_verify_fail(run->plans[lane->rank], lane->lane, (size_t)channel->head,
                                "rank %d never receives this message",
                                lane->steps[channel->head].to);
@@ -519,7 +303,7 @@ static enum tutti_result run_reset(struct tti_run *run, bool in_place)
         run->channels[c].head = run->channels[c].first;
     run->queue_head = run->queue_count = 0;
     for (int32_t l = 0; l < run->nlanes; l++) {
-        struct run_lane *lane = &run->lanes[l];
+        struct tti_run_lane *lane = &run->lanes[l];
         lane->done = lane->unconsumed = 0;
         lane->computed = lane->queued = false;
         run_wake(run, l);
@@ -533,7 +317,7 @@ enum tutti_result tti_run_all(struct tti_run *run, enum tti_channel_model model,
     run->model = model;
     TTI_TRY(run_reset(run, in_place));
     while (run->queue_count > 0) {
-        struct run_lane *lane = &run->lanes[run->queue[run->queue_head]];
+        struct tti_run_lane *lane = &run->lanes[run->queue[run->queue_head]];
         run->queue_head = (run->queue_head + 1) % run->nlanes;
         run->queue_count--;
         lane->queued = false;

@@ -1,0 +1,17 @@
+/* All-reduce plans run on numbers, by a scheduler that picks lanes at random: the judge of what the
+ * verifier lets pass. */
+#ifndef TTI_TESTS_CONCRETE_H
+#define TTI_TESTS_CONCRETE_H
+
+#include "plan/plan.h"
+
+/* Next number of a small generator (xorshift). */
+uint64_t concrete_random(uint64_t *state);
+
+/* Run well-formed all-reduce plans (n <= 8, lanes <= 4) to the end. `lazy`: messages are read from
+ * the sender's memory when they are taken; otherwise a channel holds one. NULL when every rank ends
+ * with the right numbers, else what went wrong. */
+const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
+                                uint64_t *random);
+
+#endif
