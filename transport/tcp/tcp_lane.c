@@ -1,0 +1,75 @@
+/* Beginning, end and errors of a lane (tcp_lane.h). */
+#include "transport/tcp/tcp_lane.h"
+
+#include "base/memory.h"
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_socket.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote)
+{
+    lane->stage = tti_calloc(1, TTI_TCP_STAGE_BYTES);
+    lane->ring = tti_calloc(1, TTI_TCP_RING_BYTES);
+    enum tutti_result result = TUTTI_ERR_MEMORY;
+    if (lane->stage && lane->ring)
+        result = tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch);
+    if (result != TUTTI_OK) {
+        free(lane->stage);
+        free(lane->ring);
+        lane->stage = lane->ring = NULL;
+        return result;
+    }
+    snprintf(lane->remote, sizeof lane->remote, "%s", remote);
+    lane->socket = socket;
+    lane->readable = true; /* bytes may have come before the watch */
+    return TUTTI_OK;
+}
+
+void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
+{
+    if (lane->socket >= 0)
+        close(lane->socket);
+    if (lane->blocked)
+        lane->endpoint->transport->blocked--;
+    free(lane->stage);
+    free(lane->ring);
+    lane->socket = -1;
+    lane->blocked = false;
+    lane->stage = lane->ring = NULL;
+    lane->pieces = 0;
+}
+
+/* `error` 0: the peer ended the stream in order. */
+static enum tutti_result lane_fail(const struct tti_tcp_lane *lane, int error)
+{
+    const struct tutti_peer *peer = lane->endpoint->peer;
+    if (error == 0)
+        return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed the connection (lane %d, %s)",
+                        peer->rank, peer->name, lane->number, lane->remote);
+    char reason[128];
+    const char *text = strerror_r(error, reason, sizeof reason);
+    if (tti_tcp_errno_is_peer(error))
+        return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed the connection (lane %d, %s: %s)",
+                        peer->rank, peer->name, lane->number, lane->remote, text);
+    return TTI_FAIL(TUTTI_ERR_LINK, "the connection to rank %d (%s) broke (lane %d, %s): %s",
+                    peer->rank, peer->name, lane->number, lane->remote, text);
+}
+
+enum tutti_result tti_tcp_lane_fail_sending(const struct tti_tcp_lane *lane)
+{
+    return lane_fail(lane, lane->send_error);
+}
+
+enum tutti_result tti_tcp_lane_fail_receiving(const struct tti_tcp_lane *lane)
+{
+    const struct tutti_peer *peer = lane->endpoint->peer;
+    if (lane->garbled)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) sent %s (lane %d, %s)", peer->rank,
+                        peer->name, lane->garbled, lane->number, lane->remote);
+    return lane_fail(lane, lane->receive_error);
+}

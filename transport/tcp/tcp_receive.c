@@ -1,0 +1,253 @@
+/* The receiving half of a lane (tcp_lane.h).
+ *
+ * Invariants: the stage's unread bytes [head, tail) continue the stream; `left` bytes of them (or
+ * of those to come) belong to the fragment whose header was read last. Bytes shown by peek do not
+ * move until they are consumed. */
+#include "transport/tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+    RECEIVE_BEHIND =
+        16 * 1024,             /* read with the caller's bytes: the next headers, small fragments */
+    RECEIVE_DIRECT = 4 * 1024, /* smaller ranges go through the stage, with all that came */
+};
+
+static size_t receive_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- the socket ----------------------------------------------------------------------------- */
+
+/* One read that never blocks; 0 when there is nothing now, or when the stream ended (which is
+ * recorded in the lane). */
+static size_t receive_vector(struct tti_tcp_lane *lane, struct iovec *vector, int count)
+{
+    size_t asked = 0;
+    struct msghdr message = {.msg_iov = vector, .msg_iovlen = (size_t)count};
+    for (int i = 0; i < count; i++)
+        asked += vector[i].iov_len;
+    for (;;) {
+        ssize_t got = recvmsg(lane->socket, &message, MSG_DONTWAIT);
+        if (got > 0) {
+            /* A short read emptied the socket; an end that was announced is still to be read. */
+            lane->readable = (size_t)got == asked || lane->hung_up;
+            return (size_t)got;
+        }
+        if (got < 0 && errno == EINTR)
+            continue;
+        lane->readable = false;
+        if (got == 0)
+            lane->closed = true;
+        else if (errno != EAGAIN && errno != EWOULDBLOCK)
+            lane->receive_error = errno;
+        return 0;
+    }
+}
+
+static bool receive_ended(const struct tti_tcp_lane *lane)
+{
+    return lane->closed || lane->receive_error || lane->garbled;
+}
+
+/* Make room at the end of the stage by moving what is unread to its start. */
+static void receive_compact(struct tti_tcp_lane *lane)
+{
+    if (lane->shown > 0 || lane->head == 0)
+        return;
+    size_t unread = lane->tail - lane->head;
+    if (unread > 1024 && lane->tail < TTI_TCP_STAGE_BYTES)
+        return;
+    memmove(lane->stage, lane->stage + lane->head, unread);
+    lane->head = 0;
+    lane->tail = unread;
+}
+
+/* Append to the stage what the socket has; true when it had something. */
+static bool receive_fill(struct tti_tcp_lane *lane)
+{
+    receive_compact(lane);
+    if (lane->tail == TTI_TCP_STAGE_BYTES || receive_ended(lane))
+        return false;
+    struct iovec vector = {lane->stage + lane->tail, TTI_TCP_STAGE_BYTES - lane->tail};
+    size_t got = receive_vector(lane, &vector, 1);
+    lane->tail += got;
+    return got > 0;
+}
+
+bool tti_tcp_lane_refill(struct tti_tcp_lane *lane)
+{
+    if (!lane->readable || receive_ended(lane))
+        return false;
+    return receive_fill(lane) || receive_ended(lane);
+}
+
+/* ---- fragments ------------------------------------------------------------------------------ */
+
+/* Read the next header if it is next and complete. */
+static void receive_parse(struct tti_tcp_lane *lane)
+{
+    uint32_t length = 0;
+    if (lane->left > 0 || lane->garbled || lane->tail - lane->head < TTI_TCP_HEADER_BYTES)
+        return;
+    lane->garbled = tti_tcp_get_header(lane->stage + lane->head, &lane->tag, &length);
+    if (lane->garbled)
+        return;
+    lane->left = length;
+    lane->head += TTI_TCP_HEADER_BYTES;
+}
+
+/* How many of `have` bytes may be handed out, by the rule of TUTTI_FRAGMENT_UNIT: all of what is
+ * `wanted`, or whole units. */
+static size_t receive_whole(size_t have, size_t wanted)
+{
+    return have >= wanted ? wanted : have - have % TUTTI_FRAGMENT_UNIT;
+}
+
+static size_t receive_staged(struct tti_tcp_lane *lane)
+{
+    receive_parse(lane);
+    if (lane->garbled)
+        return 0;
+    return receive_whole(lane->tail - lane->head, lane->left);
+}
+
+enum tutti_result tti_tcp_lane_peek(struct tti_tcp_lane *lane, bool may_read, uint64_t *tag,
+                                    const void **data, size_t *bytes)
+{
+    size_t ready = receive_staged(lane);
+    /* Peeking again at the same bytes asks for more of them. */
+    bool wants_more = ready == 0 || (ready == lane->shown && ready < lane->left);
+    if (wants_more && (may_read || lane->readable) && receive_fill(lane))
+        ready = receive_staged(lane);
+    if (ready == 0) {
+        if (receive_ended(lane))
+            return tti_tcp_lane_fail_receiving(lane);
+        *bytes = 0;
+        return TUTTI_OK;
+    }
+    lane->shown = ready;
+    *tag = lane->tag;
+    *data = lane->stage + lane->head;
+    *bytes = ready;
+    return TUTTI_OK;
+}
+
+void tti_tcp_lane_consume(struct tti_tcp_lane *lane, size_t bytes)
+{
+    lane->head += bytes;
+    lane->left -= bytes;
+    lane->shown = 0;
+    if (lane->head == lane->tail)
+        lane->head = lane->tail = 0;
+}
+
+/* ---- into the caller's memory --------------------------------------------------------------- */
+
+/* The stage holds less than a unit of the current fragment, and nothing behind it. Read the rest of
+ * what is wanted behind those bytes, and what follows into the stage. Returns bytes taken. */
+static size_t receive_known(struct tti_tcp_lane *lane, uint8_t *into, size_t bytes)
+{
+    size_t begun = lane->tail - lane->head;
+    size_t wanted = receive_least(bytes, lane->left);
+    if (begun > 0)
+        memcpy(into, lane->stage + lane->head, begun);
+    /* The staged bytes are kept at the front of the stage until something came. */
+    struct iovec vector[2] = {{into + begun, wanted - begun},
+                              {lane->stage + TUTTI_FRAGMENT_UNIT, RECEIVE_BEHIND}};
+    memmove(lane->stage, lane->stage + lane->head, begun);
+    lane->head = 0;
+    lane->tail = begun;
+    size_t got = receive_vector(lane, vector, 2);
+    if (got == 0)
+        return 0;
+    size_t have = receive_least(begun + got, wanted);
+    size_t taken = receive_whole(have, wanted);
+    size_t behind = begun + got - have;
+    lane->left -= taken;
+    lane->head = lane->tail = TUTTI_FRAGMENT_UNIT;
+    if (have > taken) { /* a begun unit; nothing is behind it */
+        lane->head -= have - taken;
+        memcpy(lane->stage + lane->head, into + taken, have - taken);
+    }
+    lane->tail += behind;
+    if (lane->head == lane->tail)
+        lane->head = lane->tail = 0;
+    return taken;
+}
+
+/* A header is next, and the stage holds less than one. Read it and, in the hope that the fragment
+ * is as long as what is wanted, the bytes behind it straight into `into`. What turns out not to
+ * belong there goes back to the stage, which has room for all of it. Returns bytes taken. */
+static size_t receive_hoped(struct tti_tcp_lane *lane, uint8_t *into, size_t bytes)
+{
+    size_t begun = lane->tail - lane->head;
+    size_t hoped = receive_least(bytes, TTI_TCP_STAGE_BYTES / 2);
+    memmove(lane->stage, lane->stage + lane->head, begun);
+    lane->head = 0;
+    lane->tail = begun;
+    struct iovec vector[3] = {{lane->stage + begun, TTI_TCP_HEADER_BYTES - begun},
+                              {into, hoped},
+                              {lane->stage + TTI_TCP_HEADER_BYTES, RECEIVE_BEHIND}};
+    size_t got = receive_vector(lane, vector, 3);
+    if (begun + got < TTI_TCP_HEADER_BYTES) {
+        lane->tail += got;
+        return 0;
+    }
+    size_t payload = begun + got - TTI_TCP_HEADER_BYTES;
+    size_t direct = receive_least(payload, hoped);
+    size_t behind = payload - direct;
+    lane->tail = TTI_TCP_HEADER_BYTES;
+    receive_parse(lane);
+    size_t taken = 0;
+    if (!lane->garbled)
+        taken = receive_whole(direct, receive_least(bytes, lane->left));
+    size_t back = direct - taken;
+    memmove(lane->stage + TTI_TCP_HEADER_BYTES + back, lane->stage + TTI_TCP_HEADER_BYTES, behind);
+    memcpy(lane->stage + TTI_TCP_HEADER_BYTES, into + taken, back);
+    lane->tail += back + behind;
+    lane->left -= taken;
+    if (lane->head == lane->tail)
+        lane->head = lane->tail = 0;
+    return taken;
+}
+
+/* From the stage; 0 when it holds no whole unit. */
+static size_t receive_copy(struct tti_tcp_lane *lane, uint8_t *into, size_t bytes)
+{
+    receive_parse(lane);
+    if (lane->garbled)
+        return 0;
+    size_t taken = receive_whole(lane->tail - lane->head, receive_least(bytes, lane->left));
+    if (taken > 0) {
+        memcpy(into, lane->stage + lane->head, taken);
+        tti_tcp_lane_consume(lane, taken);
+    }
+    return taken;
+}
+
+enum tutti_result tti_tcp_lane_receive(struct tti_tcp_lane *lane, bool may_read, uint64_t *tag,
+                                       uint8_t *into, size_t bytes, size_t *taken)
+{
+    lane->shown = 0;
+    size_t got = receive_copy(lane, into, bytes);
+    if (got == 0 && !receive_ended(lane) && (may_read || lane->readable)) {
+        if (bytes < RECEIVE_DIRECT) {
+            if (receive_fill(lane))
+                got = receive_copy(lane, into, bytes);
+        } else if (lane->left > 0) {
+            got = receive_known(lane, into, bytes);
+        } else {
+            got = receive_hoped(lane, into, bytes);
+        }
+    }
+    if (got == 0 && receive_ended(lane))
+        return tti_tcp_lane_fail_receiving(lane);
+    if (got > 0)
+        *tag = lane->tag;
+    *taken = got;
+    return TUTTI_OK;
+}

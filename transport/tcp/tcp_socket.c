@@ -1,0 +1,172 @@
+/* Sockets and the listener (tcp_socket.h). */
+#include "transport/tcp/tcp_socket.h"
+
+#include "base/config.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SOCKET_FLAGS = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+    SOCKET_BACKLOG = 4096,
+    KEEPALIVE_IDLE_S = 15,
+    KEEPALIVE_INTERVAL_S = 5,
+    KEEPALIVE_PROBES = 6,
+};
+
+enum tutti_result tti_tcp_parse_ports(const char *text, uint16_t *first, uint16_t *last)
+{
+    unsigned from = 0, to = 0;
+    char rest = 0;
+    if (!text || !*text) {
+        *first = *last = 0;
+        return TUTTI_OK;
+    }
+    int got = sscanf(text, "%5u-%5u%c", &from, &to, &rest);
+    if (got == 1 && strspn(text, "0123456789") == strlen(text))
+        to = from;
+    else if (got != 2)
+        from = 0;
+    if (from < 1 || from > 65535 || to < from || to > 65535)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_TCP_PORTS is \"%s\"; expected first-last, with ports from 1 to "
+                        "65535, as in 20000-20999",
+                        text);
+    *first = (uint16_t)from;
+    *last = (uint16_t)to;
+    return TUTTI_OK;
+}
+
+/* ---- the listener --------------------------------------------------------------------------- */
+
+/* An unbound socket that takes both families, or IPv4 alone where the kernel has no IPv6. */
+static int socket_for_listening(int *family)
+{
+    int off = 0, on = 1;
+    *family = AF_INET6;
+    int listener = socket(AF_INET6, SOCKET_FLAGS, 0);
+    if (listener >= 0 && setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) {
+        close(listener);
+        listener = -1;
+    }
+    if (listener < 0) {
+        *family = AF_INET;
+        listener = socket(AF_INET, SOCKET_FLAGS, 0);
+    }
+    if (listener >= 0) /* ports in TIME_WAIT of an earlier run are free for us */
+        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return listener;
+}
+
+/* 0, or the errno that says why this port cannot be had. */
+static int socket_bind(int listener, int family, uint16_t port)
+{
+    struct tti_tcp_address any = {.family = family == AF_INET6 ? 6 : 4};
+    struct sockaddr_storage address;
+    socklen_t bytes = tti_tcp_sockaddr(&any, port, &address);
+    if (bind(listener, (struct sockaddr *)&address, bytes) != 0 ||
+        listen(listener, SOCKET_BACKLOG) != 0)
+        return errno;
+    return 0;
+}
+
+static enum tutti_result socket_port(int listener, uint16_t *port)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    if (getsockname(listener, (struct sockaddr *)&address, &bytes) != 0)
+        return TTI_FAIL_ERRNO("getsockname: asking for the port of the listening socket");
+    *port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                                : ((struct sockaddr_in *)&address)->sin_port);
+    return TUTTI_OK;
+}
+
+/* One port; *listener is -1 when it is taken. */
+static enum tutti_result socket_try_port(uint16_t port, int *listener, uint16_t *got)
+{
+    int family = 0, made = socket_for_listening(&family);
+    if (made < 0)
+        return TTI_FAIL_ERRNO("socket: making a TCP socket to listen on");
+    int error = socket_bind(made, family, port);
+    *listener = -1;
+    if (error) {
+        close(made);
+        errno = error;
+        return error == EADDRINUSE && port ? TUTTI_OK
+                                           : TTI_FAIL_ERRNO("bind and listen on TCP port %u", port);
+    }
+    enum tutti_result result = socket_port(made, got);
+    if (result != TUTTI_OK) {
+        close(made);
+        return result;
+    }
+    *listener = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_tcp_listen(uint16_t first, uint16_t last, int *listener, uint16_t *port)
+{
+    int made = -1;
+    uint16_t got = 0;
+    for (unsigned try = first; try <= last && made < 0; try++)
+        TTI_TRY(socket_try_port((uint16_t)try, &made, &got));
+    if (made < 0)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                        "no port to listen on: all %u of TUTTI_TCP_PORTS=%u-%u are taken; widen "
+                        "the range (one port for each rank of each communicator) or end the "
+                        "program that holds them",
+                        last - first + 1u, first, last);
+    *listener = made;
+    *port = got;
+    return TUTTI_OK;
+}
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+/* Buffer sizes are left to the kernel: setting them turns off its tuning, which grows them to what
+ * the path needs. A silent cut is noticed by keepalive when nothing is under way. There is no
+ * TCP_USER_TIMEOUT: Linux also counts the time in which a living peer does not read, and a rank may
+ * compute for minutes with a full receive buffer; the deadline of the operation covers that case.
+ */
+void tti_tcp_socket_tune(int socket)
+{
+    int on = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
+                           uint16_t port)
+{
+    struct sockaddr_storage address;
+    int made = socket(to->family == 4 ? AF_INET : AF_INET6, SOCKET_FLAGS, 0);
+    if (made < 0)
+        return -1;
+    tti_tcp_socket_tune(made);
+    if (source) {
+        socklen_t bytes = tti_tcp_sockaddr(source, 0, &address);
+        if (bind(made, (struct sockaddr *)&address, bytes) != 0)
+            goto fail;
+    }
+    socklen_t bytes = tti_tcp_sockaddr(to, port, &address);
+    if (connect(made, (struct sockaddr *)&address, bytes) == 0 || errno == EINPROGRESS ||
+        errno == EINTR)
+        return made;
+fail:;
+    int saved = errno;
+    close(made);
+    errno = saved;
+    return -1;
+}
+
+bool tti_tcp_errno_is_peer(int error)
+{
+    return error == EPIPE || error == ECONNRESET || error == ECONNABORTED;
+}

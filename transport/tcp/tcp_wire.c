@@ -1,0 +1,218 @@
+/* The bytes of tcp_wire.h. Every message opens with a magic number of its own, so that one that
+ * strays into another's place is noticed. */
+#include "transport/tcp/tcp_wire.h"
+
+#include <string.h>
+
+enum {
+    WIRE_ADVERT = 0x41435454,    /* "TTCA" */
+    WIRE_CHALLENGE = 0x43435454, /* "TTCC" */
+    WIRE_HELLO = 0x48435454,     /* "TTCH" */
+    WIRE_ANSWER = 0x57435454,    /* "TTCW" */
+    WIRE_GO = 0x47435454,        /* "TTCG" */
+    WIRE_READY = 0x52435454,     /* "TTCR" */
+    WIRE_FRAGMENT = 0x46435454,  /* "TTCF" */
+};
+
+static void wire_put(uint8_t *bytes, int width, uint64_t value)
+{
+    for (int i = 0; i < width; i++)
+        bytes[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t wire_get(const uint8_t *bytes, int width)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < width; i++)
+        value |= (uint64_t)bytes[i] << (8 * i);
+    return value;
+}
+
+/* The six bytes that the messages with a version open with. */
+static void wire_put_opening(uint8_t *bytes, uint32_t magic)
+{
+    wire_put(bytes, 4, magic);
+    wire_put(bytes + 4, 2, TTI_TCP_VERSION);
+}
+
+static const char *wire_check_opening(const uint8_t *bytes, uint32_t magic)
+{
+    if (wire_get(bytes, 4) != magic)
+        return "not a Tutti TCP message";
+    if (wire_get(bytes + 4, 2) != TTI_TCP_VERSION)
+        return "another version of Tutti's TCP protocol";
+    return NULL;
+}
+
+/* ---- the address ---------------------------------------------------------------------------- */
+
+size_t tti_tcp_put_advert(const struct tti_tcp_advert *advert, uint8_t *bytes)
+{
+    memset(bytes, 0, TTI_TCP_ADVERT_HEAD_BYTES);
+    wire_put_opening(bytes, WIRE_ADVERT);
+    wire_put(bytes + 6, 2, advert->port);
+    wire_put(bytes + 8, 8, advert->host);
+    wire_put(bytes + 16, 1, (uint64_t)advert->count);
+    uint8_t *entry = bytes + TTI_TCP_ADVERT_HEAD_BYTES;
+    for (int i = 0; i < advert->count; i++, entry += TTI_TCP_ADVERT_ENTRY_BYTES) {
+        const struct tti_tcp_address *address = &advert->address[i];
+        entry[0] = address->family;
+        entry[1] = address->prefix;
+        entry[2] = address->loopback;
+        entry[3] = 0;
+        wire_put(entry + 4, 4, address->speed);
+        memcpy(entry + 8, address->bytes, sizeof address->bytes);
+    }
+    return (size_t)(entry - bytes);
+}
+
+static const char *wire_get_address(const uint8_t *entry, struct tti_tcp_address *address)
+{
+    if (entry[0] != 4 && entry[0] != 6)
+        return "an address of an unknown family";
+    if (entry[1] > (entry[0] == 4 ? 32 : 128) || entry[2] > 1)
+        return "a malformed address";
+    address->family = entry[0];
+    address->prefix = entry[1];
+    address->loopback = entry[2] != 0;
+    address->speed = (uint32_t)wire_get(entry + 4, 4);
+    memcpy(address->bytes, entry + 8, sizeof address->bytes);
+    return NULL;
+}
+
+const char *tti_tcp_get_advert(const uint8_t *bytes, size_t size, struct tti_tcp_advert *advert)
+{
+    if (size < TTI_TCP_ADVERT_HEAD_BYTES)
+        return "an address that is too short";
+    const char *wrong = wire_check_opening(bytes, WIRE_ADVERT);
+    if (wrong)
+        return wrong;
+    struct tti_tcp_advert read = {.host = wire_get(bytes + 8, 8),
+                                  .port = (uint16_t)wire_get(bytes + 6, 2),
+                                  .count = bytes[16]};
+    if (read.count > TTI_TCP_MAX_ADDRESSES || read.port == 0 ||
+        size != TTI_TCP_ADVERT_HEAD_BYTES + (size_t)read.count * TTI_TCP_ADVERT_ENTRY_BYTES)
+        return "an address whose size does not fit its contents";
+    for (int i = 0; i < read.count && !wrong; i++)
+        wrong = wire_get_address(bytes + TTI_TCP_ADVERT_HEAD_BYTES +
+                                     (size_t)i * TTI_TCP_ADVERT_ENTRY_BYTES,
+                                 &read.address[i]);
+    if (!wrong)
+        *advert = read;
+    return wrong;
+}
+
+/* ---- the handshake -------------------------------------------------------------------------- */
+
+void tti_tcp_put_challenge(const uint8_t nonce[TTI_TCP_NONCE_BYTES], uint8_t *bytes)
+{
+    memset(bytes, 0, 8);
+    wire_put_opening(bytes, WIRE_CHALLENGE);
+    memcpy(bytes + 8, nonce, TTI_TCP_NONCE_BYTES);
+}
+
+const char *tti_tcp_get_challenge(const uint8_t *bytes)
+{
+    return wire_check_opening(bytes, WIRE_CHALLENGE);
+}
+
+void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes)
+{
+    wire_put_opening(bytes, WIRE_HELLO);
+    bytes[6] = hello->lane;
+    bytes[7] = hello->lanes;
+    wire_put(bytes + 8, 8, hello->job);
+    wire_put(bytes + 16, 4, hello->from);
+    wire_put(bytes + 20, 4, hello->to);
+    wire_put(bytes + 24, 8, hello->id);
+    memcpy(bytes + 32, hello->nonce, TTI_TCP_NONCE_BYTES);
+}
+
+const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello)
+{
+    const char *wrong = wire_check_opening(bytes, WIRE_HELLO);
+    if (wrong)
+        return wrong;
+    struct tti_tcp_hello read = {.lane = bytes[6],
+                                 .lanes = bytes[7],
+                                 .job = wire_get(bytes + 8, 8),
+                                 .from = (uint32_t)wire_get(bytes + 16, 4),
+                                 .to = (uint32_t)wire_get(bytes + 20, 4),
+                                 .id = wire_get(bytes + 24, 8)};
+    memcpy(read.nonce, bytes + 32, TTI_TCP_NONCE_BYTES);
+    if (read.lanes < 1 || read.lane >= read.lanes || read.id == 0)
+        return "a hello with an impossible lane";
+    *hello = read;
+    return NULL;
+}
+
+void tti_tcp_put_answer(enum tti_tcp_status status, uint8_t *bytes)
+{
+    wire_put_opening(bytes, WIRE_ANSWER);
+    wire_put(bytes + 6, 2, (uint64_t)status);
+}
+
+const char *tti_tcp_get_answer(const uint8_t *bytes, enum tti_tcp_status *status)
+{
+    const char *wrong = wire_check_opening(bytes, WIRE_ANSWER);
+    if (wrong)
+        return wrong;
+    uint64_t value = wire_get(bytes + 6, 2);
+    if (value >= TTI_TCP_STATUS_COUNT)
+        return "an answer with an unknown status";
+    *status = (enum tti_tcp_status)value;
+    return NULL;
+}
+
+static void wire_put_short(uint8_t *bytes, uint32_t magic)
+{
+    wire_put(bytes, 4, magic);
+    wire_put(bytes + 4, 4, 0);
+}
+
+static const char *wire_get_short(const uint8_t *bytes, uint32_t magic)
+{
+    bool right = wire_get(bytes, 4) == magic && wire_get(bytes + 4, 4) == 0;
+    return right ? NULL : "not a Tutti TCP message";
+}
+
+void tti_tcp_put_go(uint8_t *bytes)
+{
+    wire_put_short(bytes, WIRE_GO);
+}
+
+const char *tti_tcp_get_go(const uint8_t *bytes)
+{
+    return wire_get_short(bytes, WIRE_GO);
+}
+
+void tti_tcp_put_ready(uint8_t *bytes)
+{
+    wire_put_short(bytes, WIRE_READY);
+}
+
+const char *tti_tcp_get_ready(const uint8_t *bytes)
+{
+    return wire_get_short(bytes, WIRE_READY);
+}
+
+/* ---- fragments ------------------------------------------------------------------------------ */
+
+void tti_tcp_put_header(uint64_t tag, uint32_t length, uint8_t *bytes)
+{
+    wire_put(bytes, 4, WIRE_FRAGMENT);
+    wire_put(bytes + 4, 4, length);
+    wire_put(bytes + 8, 8, tag);
+}
+
+const char *tti_tcp_get_header(const uint8_t *bytes, uint64_t *tag, uint32_t *length)
+{
+    uint64_t read = wire_get(bytes + 4, 4);
+    if (wire_get(bytes, 4) != WIRE_FRAGMENT)
+        return "bytes that are no fragment's header";
+    if (read == 0 || read > TTI_TCP_MAX_FRAGMENT)
+        return "a fragment of an impossible length";
+    *tag = wire_get(bytes + 8, 8);
+    *length = (uint32_t)read;
+    return NULL;
+}

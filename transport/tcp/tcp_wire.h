@@ -1,0 +1,90 @@
+/* What crosses the wire, byte by byte: the address that ranks hand to each other, the five messages
+ * of the handshake, and the header in front of each fragment. Pure functions over byte arrays (no
+ * sockets, no keys): everything a stranger can make us parse is here, and tests/tcp/fuzz_tcp_wire.c
+ * drives it. Numbers are little-endian. Next: tcp_talk.h (the handshake), tcp_lane.h (fragments).
+ */
+#ifndef TTI_TRANSPORT_TCP_WIRE_H
+#define TTI_TRANSPORT_TCP_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TTI_TCP_VERSION = 1,
+    TTI_TCP_MAX_ADDRESSES = 20, /* what fits in TUTTI_ADDRESS_BYTES */
+    TTI_TCP_ADVERT_HEAD_BYTES = 24,
+    TTI_TCP_ADVERT_ENTRY_BYTES = 24,
+    TTI_TCP_NONCE_BYTES = 32,
+    TTI_TCP_MAC_BYTES = 32,
+    TTI_TCP_CHALLENGE_BYTES = 8 + TTI_TCP_NONCE_BYTES,
+    TTI_TCP_HELLO_CLAIM_BYTES = 32 + TTI_TCP_NONCE_BYTES, /* what the hello's MAC covers of it */
+    TTI_TCP_HELLO_BYTES = TTI_TCP_HELLO_CLAIM_BYTES + TTI_TCP_MAC_BYTES,
+    TTI_TCP_ANSWER_CLAIM_BYTES = 8,
+    TTI_TCP_ANSWER_BYTES = TTI_TCP_ANSWER_CLAIM_BYTES + TTI_TCP_MAC_BYTES,
+    TTI_TCP_GO_BYTES = 8,
+    TTI_TCP_READY_BYTES = 8,
+    TTI_TCP_HEADER_BYTES = 16,
+    TTI_TCP_MAX_FRAGMENT = 1 << 30,
+};
+
+/* One address of an interface. */
+struct tti_tcp_address {
+    uint8_t family; /* 4 or 6 */
+    uint8_t prefix; /* bits that are the network's */
+    bool loopback;
+    uint32_t speed;    /* Mbit/s, 0: not known */
+    uint8_t bytes[16]; /* in network order; IPv4 uses 4 and leaves the others 0 */
+};
+
+/* What a rank tells the others: how to reach its listener. */
+struct tti_tcp_advert {
+    uint64_t host; /* equal on ranks that share a kernel and a network namespace */
+    uint16_t port;
+    int count;
+    struct tti_tcp_address address[TTI_TCP_MAX_ADDRESSES]; /* best first */
+};
+
+/* Connector to acceptor, second message of the handshake. */
+struct tti_tcp_hello {
+    uint8_t lane;
+    uint8_t lanes;
+    uint64_t job;
+    uint32_t from;
+    uint32_t to;
+    uint64_t id; /* the same on all lanes of one endpoint */
+    uint8_t nonce[TTI_TCP_NONCE_BYTES];
+};
+
+enum tti_tcp_status {
+    TTI_TCP_WELCOME = 0,
+    TTI_TCP_OTHER_JOB = 1,
+    TTI_TCP_OTHER_RANK = 2,
+    TTI_TCP_STATUS_COUNT = 3,
+};
+
+/* Writers fill exactly the bytes named above (the advert: what they return). Readers give NULL when
+ * the bytes are well formed, else what is wrong with them; outputs are written only then. */
+size_t tti_tcp_put_advert(const struct tti_tcp_advert *advert, uint8_t *bytes);
+const char *tti_tcp_get_advert(const uint8_t *bytes, size_t size, struct tti_tcp_advert *advert);
+
+void tti_tcp_put_challenge(const uint8_t nonce[TTI_TCP_NONCE_BYTES], uint8_t *bytes);
+const char *tti_tcp_get_challenge(const uint8_t *bytes);
+
+void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes); /* without the MAC */
+const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello);
+
+void tti_tcp_put_answer(enum tti_tcp_status status, uint8_t *bytes); /* without the MAC */
+const char *tti_tcp_get_answer(const uint8_t *bytes, enum tti_tcp_status *status);
+
+void tti_tcp_put_go(uint8_t *bytes);
+const char *tti_tcp_get_go(const uint8_t *bytes);
+
+void tti_tcp_put_ready(uint8_t *bytes);
+const char *tti_tcp_get_ready(const uint8_t *bytes);
+
+/* `length` payload bytes follow, 1 .. TTI_TCP_MAX_FRAGMENT. */
+void tti_tcp_put_header(uint64_t tag, uint32_t length, uint8_t *bytes);
+const char *tti_tcp_get_header(const uint8_t *bytes, uint64_t *tag, uint32_t *length);
+
+#endif
