@@ -54,6 +54,13 @@ passes() {
     [ $status = 0 ] || { echo "must pass: $*"; echo "$output"; exit 1; }
 }
 
+# mentions TEXT COMMAND...: the check must be clean, and say TEXT all the same.
+mentions() {
+    local output
+    output=$("${@:2}" 2>&1) || { echo "must pass: ${*:2}"; echo "$output"; exit 1; }
+    grep -qF -- "$1" <<<"$output" || { echo "must say \"$1\": ${*:2}"; echo "$output"; exit 1; }
+}
+
 # finds TEXT COMMAND...: the check must fail with status 1 and a line that has TEXT.
 finds() {
     local text=$1 output status=0
