@@ -135,7 +135,7 @@ enum tutti_result tti_plan_print(const struct tti_plan *plan, FILE *file)
             fprintf(file, "%s\n", line);
         }
     }
-    if (ferror(file))
+    if (fflush(file) != 0 || ferror(file))
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "writing a plan as text: the output failed");
     return TUTTI_OK;
 }
