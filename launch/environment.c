@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "launch/boot_socket.h"
+#include "launch/launchers.h"
 #include "launch/variables.h"
 
 #include <fcntl.h>
@@ -89,12 +90,25 @@ static enum tutti_result environment_none(uint64_t deadline, struct tti_place *p
     return TUTTI_OK;
 }
 
+enum tutti_result tti_place_make_id(struct tti_place *place, struct tutti_id *id)
+{
+    bool one_host = place->local_size == place->size;
+    TTI_TRY(tti_id_make(one_host ? "127.0.0.1" : NULL, id));
+    return tti_meeting_from_id(id, 0, &place->meeting);
+}
+
+enum tutti_result tti_place_take_id(struct tti_place *place, const char *text)
+{
+    struct tutti_id id;
+    snprintf(id.text, sizeof id.text, "%s", text);
+    return tti_meeting_from_id(&id, place->rank, &place->meeting);
+}
+
 struct launcher {
     const char *name;
-    const char *rank_name; /* compared with RANK and WORLD_SIZE, where those are set too */
-    const char *size_name;
     bool (*present)(void);
     enum tutti_result (*find)(uint64_t deadline, struct tti_place *place);
+    const char *same[4][2]; /* variables that must agree where both are set */
 };
 
 static bool environment_by_hand(void)
@@ -102,16 +116,43 @@ static bool environment_by_hand(void)
     return tti_config_text("RANK") || tti_config_text("WORLD_SIZE");
 }
 
+/* RANK and the rest given whole: they say where to meet, whatever started the process. */
+static bool environment_complete(void)
+{
+    return tti_config_text("RANK") && tti_config_text("WORLD_SIZE") &&
+           tti_config_text("MASTER_ADDR") && tti_config_text("MASTER_PORT");
+}
+
 static bool environment_always(void)
 {
     return true;
 }
 
+#define BY_HAND(rank, size) \
+    {"RANK", rank},         \
+    {                       \
+        "WORLD_SIZE", size  \
+    }
+
 /* In the order in which they win. */
 static const struct launcher launchers[] = {
-    {"tuttirun", NULL, NULL, environment_marked, environment_torchrun},
-    {"tuttirun", NULL, NULL, environment_by_hand, environment_torchrun},
-    {"none", NULL, NULL, environment_always, environment_none},
+    {"tuttirun", environment_marked, environment_torchrun, {{0}}},
+    {"openmpi",
+     tti_openmpi_present,
+     tti_openmpi_find,
+     {BY_HAND("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+      {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"},
+      {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}}},
+    {"mpich", tti_hydra_present, tti_hydra_find, {BY_HAND("PMI_RANK", "PMI_SIZE")}},
+    {"slurm",
+     tti_slurm_present,
+     tti_slurm_find,
+     {BY_HAND("SLURM_PROCID", "SLURM_NTASKS"),
+      {"SLURM_PROCID", "PMI_RANK"},
+      {"SLURM_PROCID", "PMIX_RANK"}}},
+    {"pmix", tti_pmix_present, tti_pmix_find, {{"RANK", "PMIX_RANK"}}},
+    {"tuttirun", environment_by_hand, environment_torchrun, {{0}}},
+    {"none", environment_always, environment_none, {{0}}},
 };
 
 static const struct launcher *environment_launcher(void)
@@ -134,11 +175,12 @@ enum tutti_result tti_place_find(uint64_t deadline, struct tti_place *place)
     found.meeting.ports = 1;
     found.meeting.listen_fd = -1;
     snprintf(found.launcher, sizeof found.launcher, "%s", launcher->name);
-    if (launcher->rank_name) {
-        TTI_TRY(tti_variable_agree("RANK", launcher->rank_name));
-        TTI_TRY(tti_variable_agree("WORLD_SIZE", launcher->size_name));
-    }
-    TTI_TRY(launcher->find(deadline, &found));
+    for (int i = 0; i < 4 && launcher->same[i][0]; i++)
+        TTI_TRY(tti_variable_agree(launcher->same[i][0], launcher->same[i][1]));
+    if (environment_complete())
+        TTI_TRY(environment_torchrun(deadline, &found));
+    else
+        TTI_TRY(launcher->find(deadline, &found));
     TTI_LOG(TTI_LOG_INFO, "started by %s: rank %d of %d", found.launcher, found.rank, found.size);
     *place = found;
     return TUTTI_OK;
