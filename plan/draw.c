@@ -314,26 +314,33 @@ static void draw_message(const struct draw *draw, int rank, int lane, const stru
             x1, y1, x1, y1 + bend, x2, y2 - 4 - bend, x2, y2 - 5, colour, x2, y2, colour);
 }
 
-static int draw_ref(char *text, size_t bytes, struct tti_ref ref, uint32_t n)
+/* "SLOT 1"; just "OUT" where the index says no more than the chunks above it do. */
+static void draw_ref(const struct tti_step *step, struct tti_ref ref, char *text, size_t bytes)
 {
     const char *name = tti_buffer_name(ref.buffer);
-    return n == 1 ? snprintf(text, bytes, "%s %u", name, ref.index)
-                  : snprintf(text, bytes, "%s %u-%u", name, ref.index, ref.index + n - 1);
+    if (ref.buffer != TTI_SLOT && ref.index == step->chunk)
+        snprintf(text, bytes, "%s", name);
+    else if (step->nchunks == 1)
+        snprintf(text, bytes, "%s %u", name, ref.index);
+    else
+        snprintf(text, bytes, "%s %u-%u", name, ref.index, ref.index + step->nchunks - 1);
 }
 
-/* "SLOT 1 = IN 3 + msg" */
+/* "SLOT 1 = IN + msg" */
 static void draw_work(const struct tti_step *step, char *text, size_t bytes)
 {
     char src[48], src2[48] = "msg", dst[48];
-    draw_ref(src, sizeof src, step->src, step->nchunks);
-    draw_ref(dst, sizeof dst, step->dst, step->nchunks);
+    draw_ref(step, step->src, src, sizeof src);
+    draw_ref(step, step->dst, dst, sizeof dst);
     if (step->kind == TTI_REDUCE)
-        draw_ref(src2, sizeof src2, step->src2, step->nchunks);
+        draw_ref(step, step->src2, src2, sizeof src2);
     bool left = step->flags & TTI_MSG_LEFT;
     if (step->kind == TTI_SEND)
         snprintf(text, bytes, "%s", src);
     else if (step->kind == TTI_COPY || step->kind == TTI_RECV)
         snprintf(text, bytes, "%s = %s", dst, step->kind == TTI_COPY ? src : "msg");
+    else if (!left && strcmp(src, dst) == 0)
+        snprintf(text, bytes, "%s += %s", dst, src2);
     else
         snprintf(text, bytes, "%s = %s + %s", dst, left ? src2 : src, left ? src : src2);
 }
