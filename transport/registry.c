@@ -10,11 +10,13 @@
 #include <string.h>
 
 extern const struct tutti_transport_ops tti_inproc_ops;
+extern const struct tutti_transport_ops tti_shm_ops;
 extern const struct tutti_transport_ops tti_tcp_ops;
 
 /* Best first. */
 static const struct tutti_transport_ops *const built_in[] = {
     &tti_inproc_ops,
+    &tti_shm_ops,
     &tti_tcp_ops,
 };
 

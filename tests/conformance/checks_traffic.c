@@ -63,14 +63,24 @@ static void traffic_order(struct conf_rank *me)
                                           .size = traffic_small});
 }
 
-static void traffic_all_sizes(struct conf_rank *me)
+static void traffic_sizes_from(struct conf_rank *me, unsigned how)
 {
     traffic_run(me, (struct conf_traffic){.messages = TRAFFIC_SIZES,
                                           .lanes = 1,
                                           .buffers = 2,
                                           .largest = 16777216,
-                                          .how = CONF_ONE_WAY,
+                                          .how = CONF_ONE_WAY | how,
                                           .size = traffic_listed});
+}
+
+static void traffic_all_sizes(struct conf_rank *me)
+{
+    traffic_sizes_from(me, 0);
+}
+
+static void traffic_all_sizes_region(struct conf_rank *me)
+{
+    traffic_sizes_from(me, CONF_REGION);
 }
 
 /* Both ways, odd addresses, every way of sending and taking. */
@@ -96,6 +106,26 @@ static void traffic_ways(struct conf_rank *me, unsigned how)
 static void traffic_send(struct conf_rank *me)
 {
     traffic_ways(me, 0);
+}
+
+static void traffic_send_region(struct conf_rank *me)
+{
+    traffic_ways(me, CONF_REGION);
+}
+
+/* Regions come and go, and new ones may lie where old ones were. */
+static void traffic_regions_go(struct conf_rank *me)
+{
+    enum { REGION_ROUNDS = 20, REGION_BYTES = 300000 };
+    conf_all(me);
+    for (uint64_t i = 0; i < REGION_ROUNDS; i++) {
+        void *block = conf_memory(me, REGION_BYTES, true);
+        conf_send_message(me, !me->rank, (int)(i % CONF_LANES), i, block, REGION_BYTES);
+        conf_take_message(me, !me->rank, (int)(i % CONF_LANES), i, REGION_BYTES);
+        conf_barrier(me);
+        conf_free(me, block);
+    }
+    conf_close(me);
 }
 
 static void traffic_reserve(struct conf_rank *me)
@@ -224,7 +254,10 @@ static void traffic_flood(struct conf_rank *me)
 const struct conf_check conf_checks_traffic[] = {
     {"order_and_tags", 2, 0, traffic_order},
     {"all_sizes", 2, 0, traffic_all_sizes},
+    {"all_sizes_from_region", 2, 0, traffic_all_sizes_region},
     {"send_peek_receive", 2, 0, traffic_send},
+    {"send_peek_receive_from_region", 2, 0, traffic_send_region},
+    {"regions_come_and_go", 2, 0, traffic_regions_go},
     {"reserve_commit", 2, 0, traffic_reserve},
     {"slow_consumer", 2, 0, traffic_slow},
     {"flood_and_lanes_apart", 2, 0, traffic_flood},

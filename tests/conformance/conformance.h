@@ -26,7 +26,6 @@ enum {
 enum conf_flag {
     CONF_PROCESSES = 1,   /* only as processes */
     CONF_RANK_0_DIES = 2, /* rank 0 kills itself and reports nothing */
-    CONF_REGIONS = 4,     /* also with library-allocated memory */
 };
 
 /* One rank of a running check. */
@@ -116,6 +115,8 @@ bool conf_sleep(struct conf_rank *me, int ms);
 
 /* Memory until the end of the check: plain, or a region that peers can map. */
 void *conf_memory(struct conf_rank *me, size_t bytes, bool region);
+/* ... or until now. */
+void conf_free(struct conf_rank *me, void *memory);
 uint64_t conf_random(struct conf_rank *me);
 
 #endif

@@ -2,6 +2,7 @@
 #include "tests/conformance/conformance.h"
 
 #include "base/error.h"
+#include "device/memory.h"
 #include "tests/conformance/harness.h"
 #include "transport/registry.h"
 
@@ -151,7 +152,10 @@ void conf_release(struct conf_rank *me)
 {
     conf_close(me);
     for (int i = 0; i < CONF_MAX_BLOCKS; i++)
-        free(me->blocks[i]);
+        if (me->blocks[i] && me->block_is_region[i])
+            (void)tti_region_free(me->blocks[i]);
+        else
+            free(me->blocks[i]);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -187,14 +191,31 @@ void *conf_memory(struct conf_rank *me, size_t bytes, bool region)
         at++;
     CONF_REQUIRE(me, at < CONF_MAX_BLOCKS, "the check wants more than %d blocks", CONF_MAX_BLOCKS);
     void *memory = NULL;
-    (void)region;
-    memory = malloc(bytes);
+    if (region)
+        CONF_OK(me, tti_region_alloc(bytes, &memory));
+    else
+        memory = malloc(bytes);
     CONF_REQUIRE(me, memory, "no memory");
     me->blocks[at] = memory;
+    me->block_is_region[at] = region;
     return memory;
 }
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
+void conf_free(struct conf_rank *me, void *memory)
+{
+    for (int i = 0; i < CONF_MAX_BLOCKS; i++)
+        if (me->blocks[i] == memory) {
+            if (me->block_is_region[i])
+                CONF_OK(me, tti_region_free(memory));
+            else
+                free(memory);
+            me->blocks[i] = NULL;
+            return;
+        }
+    conf_fail(me, __FILE__, __LINE__, "freeing what conf_memory has not given");
+}
+
 uint64_t conf_random(struct conf_rank *me)
 {
     uint64_t z = me->random += 0x9e3779b97f4a7c15u;

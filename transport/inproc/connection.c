@@ -15,7 +15,7 @@ static struct inproc_connection *table; /* those that one side has joined, and n
 
 /* ---- bells ---------------------------------------------------------------------------------- */
 
-enum tutti_result inproc_bell_create(struct inproc_bell **bell)
+enum tutti_result tti_inproc_bell_create(struct inproc_bell **bell)
 {
     struct inproc_bell *made = tti_calloc(1, sizeof *made);
     if (!made)
@@ -30,7 +30,7 @@ enum tutti_result inproc_bell_create(struct inproc_bell **bell)
     return TUTTI_OK;
 }
 
-void inproc_bell_drop(struct inproc_bell *bell)
+void tti_inproc_bell_drop(struct inproc_bell *bell)
 {
     if (!bell || atomic_fetch_sub(&bell->holders, 1) > 1)
         return;
@@ -38,7 +38,7 @@ void inproc_bell_drop(struct inproc_bell *bell)
     free(bell);
 }
 
-void inproc_bell_ring(struct inproc_bell *bell)
+void tti_inproc_bell_ring(struct inproc_bell *bell)
 {
     tti_full_fence(); /* pairs with the one in inproc_arm: it sees our news, or we see it asleep */
     if (!atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
@@ -63,8 +63,8 @@ static bool connection_same_secret(const uint8_t *a, const uint8_t *b)
 
 static void connection_free(struct inproc_connection *connection)
 {
-    inproc_bell_drop(connection->bell[0]);
-    inproc_bell_drop(connection->bell[1]);
+    tti_inproc_bell_drop(connection->bell[0]);
+    tti_inproc_bell_drop(connection->bell[1]);
     free(connection->rings);
     free(connection);
 }
@@ -129,14 +129,14 @@ static enum tutti_result connection_join_locked(const struct tutti_transport_env
     found->bell[side] = bell;
     tti_store_release(&found->joined[side], 1);
     if (tti_load_acquire(&found->joined[!side]))
-        inproc_bell_ring(found->bell[!side]);
+        tti_inproc_bell_ring(found->bell[!side]);
     *connection = found;
     return TUTTI_OK;
 }
 
-enum tutti_result inproc_connection_join(const struct tutti_transport_env *env, int peer, int lanes,
-                                         struct inproc_bell *bell,
-                                         struct inproc_connection **connection)
+enum tutti_result tti_inproc_connection_join(const struct tutti_transport_env *env, int peer,
+                                             int lanes, struct inproc_bell *bell,
+                                             struct inproc_connection **connection)
 {
     int side = env->rank > peer;
     int ranks[2] = {side ? peer : env->rank, side ? env->rank : peer};
@@ -146,7 +146,8 @@ enum tutti_result inproc_connection_join(const struct tutti_transport_env *env, 
     return result;
 }
 
-void inproc_connection_leave(struct inproc_connection *connection, int side, enum inproc_left how)
+void tti_inproc_connection_leave(struct inproc_connection *connection, int side,
+                                 enum inproc_left how)
 {
     pthread_mutex_lock(&table_lock);
     for (struct inproc_connection **at = &table; *at; at = &(*at)->next)
@@ -156,7 +157,7 @@ void inproc_connection_leave(struct inproc_connection *connection, int side, enu
         }
     tti_store_release(&connection->left[side], how);
     if (tti_load_acquire(&connection->joined[!side]))
-        inproc_bell_ring(connection->bell[!side]);
+        tti_inproc_bell_ring(connection->bell[!side]);
     bool last = --connection->holders == 0;
     pthread_mutex_unlock(&table_lock);
     if (last)

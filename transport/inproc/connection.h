@@ -56,17 +56,18 @@ struct inproc_connection {
     struct inproc_ring *rings;
 };
 
-enum tutti_result inproc_bell_create(struct inproc_bell **bell);
-void inproc_bell_drop(struct inproc_bell *bell);
+enum tutti_result tti_inproc_bell_create(struct inproc_bell **bell);
+void tti_inproc_bell_drop(struct inproc_bell *bell);
 /* After publishing something: wake the bell's owner if it sleeps. */
-void inproc_bell_ring(struct inproc_bell *bell);
+void tti_inproc_bell_ring(struct inproc_bell *bell);
 
 /* Find or make the connection of `env` with `peer` and join it as the side that the ranks give.
  * Errors: MEMORY, PROTOCOL (the other side has another secret or another number of lanes). */
-enum tutti_result inproc_connection_join(const struct tutti_transport_env *env, int peer, int lanes,
-                                         struct inproc_bell *bell,
-                                         struct inproc_connection **connection);
+enum tutti_result tti_inproc_connection_join(const struct tutti_transport_env *env, int peer,
+                                             int lanes, struct inproc_bell *bell,
+                                             struct inproc_connection **connection);
 /* Say how `side` leaves, wake the other side, and let go. */
-void inproc_connection_leave(struct inproc_connection *connection, int side, enum inproc_left how);
+void tti_inproc_connection_leave(struct inproc_connection *connection, int side,
+                                 enum inproc_left how);
 
 #endif

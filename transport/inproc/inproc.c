@@ -66,7 +66,7 @@ static enum tutti_result inproc_open(const struct tutti_transport_env *env, void
     if (!made)
         return TUTTI_ERR_MEMORY;
     made->env = env;
-    enum tutti_result result = inproc_bell_create(&made->bell);
+    enum tutti_result result = tti_inproc_bell_create(&made->bell);
     if (result != TUTTI_OK) {
         free(made);
         return result;
@@ -122,7 +122,7 @@ static enum tutti_result inproc_connect(void *transport, const struct tutti_peer
     if (!made)
         return TUTTI_ERR_MEMORY;
     enum tutti_result result =
-        inproc_connection_join(self->env, peer->rank, lanes, self->bell, &made->connection);
+        tti_inproc_connection_join(self->env, peer->rank, lanes, self->bell, &made->connection);
     if (result != TUTTI_OK) {
         free(made);
         return result;
@@ -197,7 +197,7 @@ static enum tutti_result inproc_send(void *endpoint, int number, uint64_t tag, c
         slot->data = slot->copy;
     }
     tti_store_release(&lane->out->sent, ++lane->sent);
-    inproc_bell_ring(self->connection->bell[!self->side]);
+    tti_inproc_bell_ring(self->connection->bell[!self->side]);
     *accepted = bytes;
     return TUTTI_OK;
 }
@@ -256,7 +256,7 @@ static void inproc_consume(void *endpoint, int number, size_t bytes)
         return;
     lane->offset = 0;
     tti_store_release(&lane->in->consumed, ++lane->consumed);
-    inproc_bell_ring(self->connection->bell[!self->side]);
+    tti_inproc_bell_ring(self->connection->bell[!self->side]);
 }
 
 static enum tutti_result inproc_receive(void *endpoint, int number, uint64_t *tag, void *into,
@@ -321,7 +321,7 @@ static bool inproc_arm(void *transport)
     struct inproc_transport *self = transport;
     bool news = false;
     atomic_store_explicit(&self->bell->sleeping, 1, memory_order_relaxed);
-    tti_full_fence(); /* pairs with the one in inproc_bell_ring */
+    tti_full_fence(); /* pairs with the one in tti_inproc_bell_ring */
     for (struct inproc_endpoint *e = self->endpoints; e; e = e->next)
         news = inproc_news(e) || news;
     if (news)
@@ -362,7 +362,7 @@ static void inproc_leave(struct inproc_endpoint *self, uint64_t deadline)
     while (*at != self)
         at = &(*at)->next;
     *at = self->next;
-    inproc_connection_leave(self->connection, self->side, owed ? INPROC_CUT : INPROC_LEFT);
+    tti_inproc_connection_leave(self->connection, self->side, owed ? INPROC_CUT : INPROC_LEFT);
     free(self);
 }
 
@@ -377,7 +377,7 @@ static void inproc_close(void *transport)
     uint64_t deadline = tti_deadline_in(inproc_flush_s);
     while (self->endpoints)
         inproc_leave(self->endpoints, deadline);
-    inproc_bell_drop(self->bell);
+    tti_inproc_bell_drop(self->bell);
     free(self);
 }
 

@@ -1,0 +1,562 @@
+/* How two processes of a host come to share a segment.
+ *
+ * Each transport listens on a local socket with an abstract name: nothing in the file system,
+ * nothing left after SIGKILL. The higher rank connects to the lower one and says hello with a
+ * segment of its making and its eventfd; the lower one, once its own user has asked for the
+ * connection, answers with its eventfd. Both prove the secret of the job, after the kernel has said
+ * that the other process is the same user's. Who says hello early waits as a guest; who says
+ * nothing or the wrong thing is dropped, and nobody is disturbed.
+ *
+ * Whether process_vm_readv works is tried out by each side on a random number of the other. */
+#include "transport/shm/shm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { CONNECT_SPARE_GUESTS = 32 };
+static const double connect_hello_s = 5.0;
+
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+/* Local sockets reach within one kernel and network namespace, and we serve one user. */
+struct connect_address {
+    char boot[40];
+    uint64_t net_device, net_inode;
+    uint64_t user;
+    char name[64];
+};
+
+static void connect_place(struct connect_address *address)
+{
+    struct stat net;
+    memset(address, 0, sizeof *address);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t bytes = read(fd, address->boot, sizeof address->boot - 1);
+        if (bytes < 0)
+            address->boot[0] = '\0';
+        close(fd);
+    }
+    if (stat("/proc/self/ns/net", &net) == 0) {
+        address->net_device = net.st_dev;
+        address->net_inode = net.st_ino;
+    }
+    address->user = geteuid();
+}
+
+enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes)
+{
+    struct shm_transport *self = transport;
+    struct connect_address own;
+    connect_place(&own);
+    memcpy(own.name, self->listen_name, sizeof own.name);
+    memcpy(address, &own, sizeof own);
+    *bytes = sizeof own;
+    return TUTTI_OK;
+}
+
+bool tti_shm_reaches(void *transport, const struct tutti_peer *peer)
+{
+    struct connect_address own, other;
+    (void)transport;
+    if (peer->address_bytes != sizeof other)
+        return false;
+    memcpy(&other, peer->address, sizeof other);
+    connect_place(&own);
+    return memcmp(&own, &other, offsetof(struct connect_address, name)) == 0 &&
+           strncmp(other.name, "tutti-", 6) == 0 && memchr(other.name, 0, sizeof other.name);
+}
+
+static socklen_t connect_socket_name(const char *name, struct sockaddr_un *address)
+{
+    size_t length = strlen(name);
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path + 1, name, length); /* leading zero byte: not in the file system */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+enum tutti_result tti_shm_listen(struct shm_transport *self)
+{
+    const struct tutti_transport_env *env = self->env;
+    struct sockaddr_un address;
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        return TTI_FAIL_ERRNO("getrandom for the name of a local socket");
+    snprintf(self->listen_name, sizeof self->listen_name, "tutti-%016llx-%d-%016llx",
+             (unsigned long long)env->job, env->rank, (unsigned long long)number);
+    self->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (self->listener < 0)
+        return TTI_FAIL_ERRNO("socket for local ranks (too many open files: raise `ulimit -n`)");
+    socklen_t bytes = connect_socket_name(self->listen_name, &address);
+    if (bind(self->listener, (struct sockaddr *)&address, bytes) != 0 ||
+        listen(self->listener, env->nranks + CONNECT_SPARE_GUESTS) != 0)
+        return TTI_FAIL_ERRNO("listening for local ranks on @%s", self->listen_name);
+    self->listener_source.kind = SHM_SOURCE_LISTENER;
+    if (!tti_shm_watch(self, self->listener, &self->listener_source))
+        return TTI_FAIL_ERRNO("epoll_ctl for the listener @%s", self->listen_name);
+    return TUTTI_OK;
+}
+
+/* ---- the segment ---------------------------------------------------------------------------- */
+
+static enum tutti_result connect_make_segment(struct shm_endpoint *self, int *fd)
+{
+    size_t bytes = shm_segment_bytes(self->lanes, self->piece_ring);
+    int made = memfd_create("tutti-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made < 0)
+        return TTI_FAIL_ERRNO("memfd_create for a segment with rank %d (too many open files: raise "
+                              "`ulimit -n`)",
+                              self->peer->rank);
+    if (ftruncate(made, (off_t)bytes) != 0 ||
+        fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = errno;
+        close(made);
+        errno = error;
+        return TTI_FAIL_ERRNO("making a segment of %zu bytes with rank %d (less: "
+                              "TUTTI_SHM_SLOTS, TUTTI_SHM_SLOT_BYTES, TUTTI_LANES)",
+                              bytes, self->peer->rank);
+    }
+    *fd = made;
+    return TUTTI_OK;
+}
+
+static void connect_lay_out(struct shm_endpoint *self)
+{
+    unsigned char *base = self->segment;
+    struct shm_header *header = self->segment;
+    int me = self->side, peer = !me, lanes = self->lanes;
+    self->ours = &header->side[me];
+    self->theirs = &header->side[peer];
+    for (int i = 0; i < lanes; i++) {
+        struct shm_out *out = &self->lane[i].out;
+        struct shm_in *in = &self->lane[i].in;
+        out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
+        out->pieces = base + shm_pieces_offset(lanes, self->piece_ring, me, i);
+        out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
+        in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
+        in->pieces = base + shm_pieces_offset(lanes, self->piece_ring, peer, i);
+        in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
+    }
+}
+
+static enum tutti_result connect_map_segment(struct shm_endpoint *self, int fd)
+{
+    size_t bytes = shm_segment_bytes(self->lanes, self->piece_ring);
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) != 0 ||
+        (uint64_t)status.st_size != bytes)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                        "rank %d (%s) passed a segment that is not sealed or not of %zu bytes",
+                        self->peer->rank, self->peer->name, bytes);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (segment == MAP_FAILED)
+        return TTI_FAIL_ERRNO("mapping a segment of %zu bytes with rank %d", bytes,
+                              self->peer->rank);
+    self->segment = segment;
+    self->segment_bytes = bytes;
+    connect_lay_out(self);
+    return TUTTI_OK;
+}
+
+/* Can we read the peer's memory? Says so in the segment. */
+static void connect_try_memory(struct shm_endpoint *self, const struct shm_message *message)
+{
+    uint8_t nonce[SHM_NONCE_BYTES];
+    struct iovec here = {.iov_base = nonce, .iov_len = sizeof nonce};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)message->nonce_address,
+                          .iov_len = sizeof nonce};
+    bool works = self->transport->settings.memory &&
+                 process_vm_readv(self->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof nonce &&
+                 memcmp(nonce, message->nonce, sizeof nonce) == 0;
+    tti_store_release(&self->ours->reads_memory, works ? 1 : 0);
+    TTI_LOG(TTI_LOG_DEBUG, "shm: rank %d %s read the memory of rank %d with process_vm_readv",
+            self->transport->env->rank, works ? "can" : "cannot", self->peer->rank);
+}
+
+/* ---- hello and welcome ---------------------------------------------------------------------- */
+
+static struct shm_message connect_message(const struct shm_endpoint *self,
+                                          enum shm_message_kind kind)
+{
+    const struct tutti_transport_env *env = self->transport->env;
+    struct shm_message message = {.kind = kind,
+                                  .lanes = (uint32_t)self->lanes,
+                                  .job = env->job,
+                                  .from = env->rank,
+                                  .to = self->peer->rank,
+                                  .piece_ring = self->piece_ring,
+                                  .nonce_address = (uint64_t)(uintptr_t)self->nonce};
+    memcpy(message.nonce, self->nonce, sizeof message.nonce);
+    memcpy(message.secret, env->secret, sizeof message.secret);
+    return message;
+}
+
+/* From a rank of this job to this rank? Takes the same time wherever the secrets differ. */
+static bool connect_proven(const struct shm_transport *self, const struct shm_message *message)
+{
+    unsigned difference = 0;
+    for (int i = 0; i < TUTTI_SECRET_BYTES; i++)
+        difference |= (unsigned)(message->secret[i] ^ self->env->secret[i]);
+    return difference == 0 && message->job == self->env->job && message->to == self->env->rank &&
+           message->from >= 0 && message->from < self->env->nranks;
+}
+
+static void connect_ready(struct shm_endpoint *self, const struct shm_message *message)
+{
+    connect_try_memory(self, message);
+    self->state = SHM_READY;
+    TTI_LOG(TTI_LOG_DEBUG, "shm: rank %d is connected to rank %d (%s), segment of %zu bytes",
+            self->transport->env->rank, self->peer->rank, self->peer->name, self->segment_bytes);
+}
+
+static enum tutti_result connect_say_hello(struct shm_endpoint *self)
+{
+    int fds[SHM_MESSAGE_FDS] = {-1, self->transport->wake};
+    TTI_TRY(connect_make_segment(self, &fds[0]));
+    enum tutti_result result = connect_map_segment(self, fds[0]);
+    struct shm_message hello = connect_message(self, SHM_HELLO);
+    if (result == TUTTI_OK && tti_shm_message_send(self->socket, &hello, fds, 2) != SHM_IO_DONE)
+        result = TTI_FAIL(TUTTI_ERR_LINK, "saying hello to rank %d (%s) on a local socket: %s",
+                          self->peer->rank, self->peer->name, strerror(errno));
+    close(fds[0]);
+    return result;
+}
+
+/* The higher rank's part: connect, and say hello with the segment. */
+static enum tutti_result connect_knock(struct shm_endpoint *self)
+{
+    struct connect_address to;
+    struct sockaddr_un address;
+    memcpy(&to, self->peer->address, sizeof to);
+    socklen_t bytes = connect_socket_name(to.name, &address);
+    if (connect(self->socket, (struct sockaddr *)&address, bytes) != 0) {
+        if (errno == EAGAIN || errno == EINTR)
+            return TUTTI_OK; /* its queue is full; advance tries again */
+        return TTI_FAIL(TUTTI_ERR_LINK,
+                        "connecting to rank %d (%s) on the local socket @%s: %s; it has left",
+                        self->peer->rank, self->peer->name, to.name, strerror(errno));
+    }
+    if (!tti_shm_peer_credentials(self->socket, &self->pid))
+        return TTI_FAIL(TUTTI_ERR_LINK, "the local socket @%s of rank %d (%s) is another user's",
+                        to.name, self->peer->rank, self->peer->name);
+    TTI_TRY(connect_say_hello(self));
+    if (!tti_shm_watch(self->transport, self->socket, &self->source))
+        return TTI_FAIL_ERRNO("epoll_ctl for the connection to rank %d", self->peer->rank);
+    self->state = SHM_WAITING;
+    return TUTTI_OK;
+}
+
+static enum tutti_result connect_welcomed(struct shm_endpoint *self,
+                                          const struct shm_message *welcome, const int *fds,
+                                          int count)
+{
+    if (welcome->kind != SHM_WELCOME || count != 1 || welcome->from != self->peer->rank ||
+        !connect_proven(self->transport, welcome)) {
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "the answer of rank %d (%s) is not a welcome",
+                        self->peer->rank, self->peer->name);
+    }
+    self->bell = fds[0];
+    connect_ready(self, welcome);
+    return TUTTI_OK;
+}
+
+/* The lower rank's part: take over a guest that is the peer. Its descriptors become ours. */
+static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_guest *guest)
+{
+    int segment = guest->fds[0];
+    struct shm_message hello = guest->hello;
+    self->socket = guest->socket;
+    self->bell = guest->fds[1];
+    self->pid = guest->pid;
+    guest->socket = guest->fds[0] = guest->fds[1] = -1;
+    tti_shm_guest_drop(self->transport, guest);
+    enum tutti_result result = TUTTI_OK;
+    if ((int)hello.lanes != self->lanes || hello.piece_ring != self->piece_ring)
+        result = TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                          "rank %d (%s) has %u lanes of %llu bytes, we have %d of %zu; set "
+                          "TUTTI_LANES and TUTTI_SHM_* alike on all ranks",
+                          self->peer->rank, self->peer->name, hello.lanes,
+                          (unsigned long long)hello.piece_ring, self->lanes, self->piece_ring);
+    if (result == TUTTI_OK)
+        result = connect_map_segment(self, segment);
+    close(segment);
+    TTI_TRY(result);
+    struct shm_message welcome = connect_message(self, SHM_WELCOME);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &self->source};
+    if (tti_shm_message_send(self->socket, &welcome, &self->transport->wake, 1) != SHM_IO_DONE)
+        return TTI_FAIL(TUTTI_ERR_LINK, "welcoming rank %d (%s) on a local socket: %s",
+                        self->peer->rank, self->peer->name, strerror(errno));
+    if (epoll_ctl(self->transport->epoll, EPOLL_CTL_MOD, self->socket, &event) != 0)
+        return TTI_FAIL_ERRNO("epoll_ctl for the connection to rank %d", self->peer->rank);
+    connect_ready(self, &hello);
+    return TUTTI_OK;
+}
+
+static void connect_find_guest(struct shm_endpoint *self)
+{
+    struct shm_guest *guest = self->transport->guests;
+    while (guest && !(guest->has_hello && guest->hello.from == self->peer->rank))
+        guest = guest->next;
+    if (!guest)
+        return;
+    char byte = 0;
+    if (recv(guest->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        tti_shm_guest_drop(self->transport, guest); /* it has given up meanwhile */
+        return;
+    }
+    enum tutti_result result = connect_adopt(self, guest);
+    if (result != TUTTI_OK)
+        (void)tti_shm_break(self, result);
+}
+
+/* ---- guests --------------------------------------------------------------------------------- */
+
+void tti_shm_guest_drop(struct shm_transport *self, struct shm_guest *guest)
+{
+    struct shm_guest **at = &self->guests;
+    while (*at != guest)
+        at = &(*at)->next;
+    *at = guest->next;
+    self->guest_count--;
+    if (guest->socket >= 0)
+        close(guest->socket);
+    for (int i = 0; i < SHM_MESSAGE_FDS; i++)
+        if (guest->fds[i] >= 0)
+            close(guest->fds[i]);
+    free(guest);
+}
+
+static void guest_make_room(struct shm_transport *self)
+{
+    struct shm_guest *next = NULL;
+    for (struct shm_guest *g = self->guests; g; g = next) {
+        next = g->next;
+        if (!g->has_hello && tti_deadline_passed(g->deadline))
+            tti_shm_guest_drop(self, g);
+    }
+    if (self->guest_count < self->env->nranks + CONNECT_SPARE_GUESTS)
+        return;
+    struct shm_guest *oldest = NULL; /* the list has the newest first */
+    for (struct shm_guest *g = self->guests; g; g = g->next)
+        if (!g->has_hello || !oldest)
+            oldest = g;
+    tti_shm_guest_drop(self, oldest);
+}
+
+void tti_shm_accept_all(struct shm_transport *self)
+{
+    for (;;) {
+        int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0)
+            return;
+        guest_make_room(self);
+        struct shm_guest *guest = tti_calloc(1, sizeof *guest);
+        pid_t pid = 0;
+        if (!guest || !tti_shm_peer_credentials(socket, &pid)) {
+            TTI_LOG(TTI_LOG_WARN, "shm: dropped a connection that is not this user's");
+            free(guest);
+            close(socket);
+            continue;
+        }
+        *guest = (struct shm_guest){.source = {SHM_SOURCE_GUEST},
+                                    .next = self->guests,
+                                    .socket = socket,
+                                    .pid = pid,
+                                    .deadline = tti_deadline_in(connect_hello_s),
+                                    .fds = {-1, -1}};
+        self->guests = guest;
+        self->guest_count++;
+        if (!tti_shm_watch(self, socket, &guest->source))
+            tti_shm_guest_drop(self, guest);
+    }
+}
+
+/* A guest says hello, or hangs up. A second word from it is one too many. */
+void tti_shm_guest_ready(struct shm_transport *self, struct shm_guest *guest)
+{
+    int fds[SHM_MESSAGE_FDS] = {-1, -1}, count = 0;
+    struct shm_message hello;
+    enum shm_io io = tti_shm_message_take(guest->socket, &hello, fds, &count);
+    if (io == SHM_IO_LATER)
+        return;
+    bool good = io == SHM_IO_DONE && !guest->has_hello && hello.kind == SHM_HELLO && count == 2 &&
+                hello.from > self->env->rank && connect_proven(self, &hello);
+    if (io == SHM_IO_DONE && !good) {
+        TTI_LOG(TTI_LOG_WARN, "shm: dropped a connection of process %d that is not of this job",
+                (int)guest->pid);
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+    }
+    if (!good) {
+        tti_shm_guest_drop(self, guest);
+        return;
+    }
+    guest->hello = hello;
+    guest->has_hello = true;
+    memcpy(guest->fds, fds, sizeof fds);
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        if (e->state == SHM_WAITING && e->side == 0 && e->peer->rank == hello.from) {
+            connect_find_guest(e);
+            return;
+        }
+}
+
+/* ---- endpoints ------------------------------------------------------------------------------ */
+
+static struct shm_endpoint *connect_allocate(struct shm_transport *self,
+                                             const struct tutti_peer *peer, int lanes)
+{
+    struct shm_endpoint *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return NULL;
+    made->lane = tti_calloc((size_t)lanes, sizeof *made->lane);
+    if (!made->lane) {
+        free(made);
+        return NULL;
+    }
+    made->source.kind = SHM_SOURCE_ENDPOINT;
+    made->transport = self;
+    made->peer = peer;
+    made->side = self->env->rank > peer->rank;
+    made->lanes = lanes;
+    made->piece_ring = self->settings.piece_ring;
+    made->socket = made->bell = -1;
+    return made;
+}
+
+enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer, int lanes,
+                                  void **endpoint)
+{
+    struct shm_transport *self = transport;
+    if (lanes < 1 || lanes > TUTTI_MAX_LANES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%d lanes; 1 to %d are possible", lanes,
+                        TUTTI_MAX_LANES);
+    if (!tti_shm_reaches(self, peer))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d (%s) is not on this host", peer->rank,
+                        peer->name);
+    struct shm_endpoint *made = connect_allocate(self, peer, lanes);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = TUTTI_OK;
+    if (getrandom(made->nonce, sizeof made->nonce, 0) != (ssize_t)sizeof made->nonce)
+        result = TTI_FAIL_ERRNO("getrandom");
+    made->state = made->side == 1 ? SHM_KNOCKING : SHM_WAITING;
+    if (result == TUTTI_OK && made->side == 1) {
+        made->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        result = made->socket < 0 ? TTI_FAIL_ERRNO("socket for rank %d (too many open files: raise "
+                                                   "`ulimit -n`)",
+                                                   peer->rank)
+                                  : connect_knock(made);
+    }
+    if (result != TUTTI_OK) {
+        tti_shm_endpoint_free(made);
+        return result;
+    }
+    made->next = self->endpoints;
+    self->endpoints = made;
+    if (made->side == 0)
+        connect_find_guest(made);
+    *endpoint = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_shm_advance(void *endpoint)
+{
+    struct shm_endpoint *self = endpoint;
+    if (self->state == SHM_KNOCKING) {
+        enum tutti_result result = connect_knock(self);
+        if (result != TUTTI_OK)
+            (void)tti_shm_break(self, result);
+    }
+    if (self->state == SHM_WAITING)
+        tti_shm_look(self->transport);
+    if (self->state == SHM_FAILED)
+        return tti_error_restore(&self->error);
+    return self->state == SHM_READY ? TUTTI_OK : TUTTI_IN_PROGRESS;
+}
+
+/* The socket has ended: data that is in the segment stays readable, nothing new will come. */
+static void endpoint_ended(struct shm_endpoint *self)
+{
+    self->ended = true;
+    close(self->socket); /* and out of epoll, which would report the end for ever */
+    self->socket = -1;
+    if (self->state == SHM_WAITING)
+        (void)tti_shm_break(self,
+                            TTI_FAIL(TUTTI_ERR_PEER,
+                                     "rank %d (%s) ended the connection before it was made: it "
+                                     "has left, or has another job secret",
+                                     self->peer->rank, self->peer->name));
+}
+
+static enum tutti_result endpoint_heard(struct shm_endpoint *self,
+                                        const struct shm_message *message, const int *fds,
+                                        int count)
+{
+    if (self->state == SHM_WAITING)
+        return connect_welcomed(self, message, fds, count);
+    if (message->kind == SHM_REGION && count == 1)
+        return tti_shm_region_map(self, message, fds[0]);
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    if (message->kind != SHM_GONE || count != 0)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) sent an unknown message",
+                        self->peer->rank, self->peer->name);
+    tti_shm_region_unmap(self, message->id);
+    return TUTTI_OK;
+}
+
+void tti_shm_endpoint_ready(struct shm_endpoint *self)
+{
+    while (self->socket >= 0 && self->state != SHM_FAILED) {
+        int fds[SHM_MESSAGE_FDS] = {-1, -1}, count = 0;
+        struct shm_message message;
+        enum shm_io io = tti_shm_message_take(self->socket, &message, fds, &count);
+        if (io == SHM_IO_LATER)
+            return;
+        if (io == SHM_IO_END) {
+            endpoint_ended(self);
+            return;
+        }
+        enum tutti_result result = TUTTI_ERR_PROTOCOL;
+        if (io == SHM_IO_DONE)
+            result = endpoint_heard(self, &message, fds, count);
+        if (result != TUTTI_OK)
+            (void)tti_shm_break(self, TTI_CONTEXT(result, "connection with rank %d (%s)",
+                                                  self->peer->rank, self->peer->name));
+    }
+}
+
+void tti_shm_endpoint_free(struct shm_endpoint *self)
+{
+    tti_shm_regions_free(self);
+    for (int i = 0; i < self->lanes; i++)
+        free(self->lane[i].in.stage);
+    if (self->segment)
+        munmap(self->segment, self->segment_bytes);
+    if (self->socket >= 0)
+        close(self->socket);
+    if (self->bell >= 0)
+        close(self->bell);
+    free(self->lane);
+    free(self);
+}

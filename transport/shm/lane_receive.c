@@ -1,0 +1,232 @@
+/* shm, the receiving half of a lane (layout.h has the memory).
+ *
+ * The oldest line is copied and checked once, when it is first seen (struct shm_in); nothing that
+ * the peer may change later is looked at twice. Where its bytes are: in the line or the piece ring
+ * (shared), in a region of the sender that is mapped here, or in the sender's process, from where
+ * they are read into a small stage for peek, or straight to their place for receive. */
+#include "transport/shm/shm.h"
+
+#include "base/memory.h"
+#include "device/reduce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+static enum tutti_result receive_refuse(struct shm_endpoint *self, const char *what)
+{
+    return tti_shm_break(self, TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) sent %s",
+                                        self->peer->rank, self->peer->name, what));
+}
+
+/* ---- the oldest line ------------------------------------------------------------------------ */
+
+static enum tutti_result receive_find_region(struct shm_endpoint *self, uint64_t id,
+                                             struct shm_mapping **mapping)
+{
+    *mapping = tti_shm_region_mapped(self, id);
+    if (!*mapping) { /* its descriptor was put into the socket before the line was published */
+        tti_shm_endpoint_ready(self);
+        *mapping = tti_shm_region_mapped(self, id);
+    }
+    if (self->state == SHM_FAILED)
+        return tti_error_restore(&self->error);
+    if (!*mapping)
+        return receive_refuse(self, "a reference to a memory region that it has not passed");
+    return TUTTI_OK;
+}
+
+static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_in *in,
+                                          const struct shm_line *line, enum shm_kind kind)
+{
+    uint64_t where = line->far.where, bytes = line->far.bytes, id = line->far.id;
+    size_t ring = self->piece_ring;
+    struct shm_mapping *mapping = NULL;
+    if (bytes == 0 || bytes > (kind == SHM_KIND_PIECE ? ring : SHM_REFERENCE_MOST))
+        return receive_refuse(self, "a fragment of an impossible size");
+    if (kind != SHM_KIND_PIECE && tti_load_acquire(&self->theirs->left) == SHM_CUT)
+        return tti_shm_fail_gone(self);
+    if (kind == SHM_KIND_PIECE) {
+        if (where > ring || bytes > ring - where)
+            return receive_refuse(self, "a piece beyond the end of its ring");
+        in->data = in->pieces + where;
+    } else if (kind == SHM_KIND_REGION) {
+        TTI_TRY(receive_find_region(self, id, &mapping));
+        if (where > mapping->bytes || bytes > mapping->bytes - where)
+            return receive_refuse(self, "a reference beyond the end of its memory region");
+        mapping->uses++;
+        in->data = mapping->base + where;
+    } else if (kind == SHM_KIND_MEMORY && self->transport->settings.memory &&
+               tti_load_acquire(&self->ours->reads_memory)) {
+        in->data = NULL;
+        in->address = where;
+        in->stage_from = in->stage_to = 0;
+    } else {
+        return receive_refuse(self, "a fragment of an unknown kind");
+    }
+    in->bytes = bytes;
+    in->mapping = mapping;
+    return TUTTI_OK;
+}
+
+/* Make the oldest line the open fragment; in->open stays false when there is none. */
+static enum tutti_result receive_open(struct shm_endpoint *self, struct shm_in *in)
+{
+    const struct shm_line *line = &in->lines[in->consumed % SHM_LINES];
+    if (self->state == SHM_FAILED)
+        return tti_error_restore(&self->error);
+    uint64_t flag = tti_load_acquire(&line->flag);
+    if (!shm_flag_is(flag, in->consumed)) {
+        if (!self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE)
+            return TUTTI_OK;
+        /* It may have sent before it left: look again after having seen it leave. */
+        flag = tti_load_acquire(&line->flag);
+        if (!shm_flag_is(flag, in->consumed))
+            return tti_shm_fail_gone(self);
+    }
+    enum shm_kind kind = (enum shm_kind)(flag >> 8 & 0xff);
+    in->tag = line->tag;
+    if (kind == SHM_KIND_INLINE) {
+        size_t bytes = flag & 0xff;
+        if (bytes == 0 || bytes > SHM_INLINE)
+            return receive_refuse(self, "a fragment of an impossible size");
+        in->data = line->bytes;
+        in->bytes = bytes;
+    } else {
+        TTI_TRY(receive_open_far(self, in, line, kind));
+    }
+    in->kind = kind;
+    in->offset = 0;
+    in->open = true;
+    if (in->known == in->consumed)
+        in->known++;
+    return TUTTI_OK;
+}
+
+uint64_t tti_shm_arrived(const struct shm_in *in)
+{
+    uint64_t number = in->known;
+    while (number - in->consumed < SHM_LINES &&
+           shm_flag_is(tti_load_acquire(&in->lines[number % SHM_LINES].flag), number))
+        number++;
+    return number;
+}
+
+/* ---- the sender's own memory ---------------------------------------------------------------- */
+
+/* Read [offset, offset + bytes) of the open fragment; *got > 0 of them, a multiple of the unit
+ * unless all. */
+static enum tutti_result receive_read(struct shm_endpoint *self, const struct shm_in *in,
+                                      void *into, size_t bytes, size_t *got)
+{
+    struct iovec here = {.iov_base = into, .iov_len = bytes};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)(in->address + in->offset),
+                          .iov_len = bytes};
+    ssize_t done = process_vm_readv(self->pid, &here, 1, &there, 1, 0);
+    if (done < 0 && errno == ESRCH)
+        return tti_shm_fail_gone(self);
+    if (done > 0 && (size_t)done < bytes)
+        done -= done % TUTTI_FRAGMENT_UNIT;
+    if (done <= 0)
+        return tti_shm_break(self,
+                             TTI_FAIL_ERRNO("reading %zu bytes of the memory of rank %d (%s) with "
+                                            "process_vm_readv (TUTTI_SHM_CMA=0 does without)",
+                                            bytes, self->peer->rank, self->peer->name));
+    if (tti_load_acquire(&self->theirs->left) == SHM_CUT)
+        return tti_shm_fail_gone(self);
+    *got = (size_t)done;
+    return TUTTI_OK;
+}
+
+/* Fill the stage from the current offset on. */
+static enum tutti_result receive_stage(struct shm_endpoint *self, struct shm_in *in)
+{
+    if (!in->stage) {
+        in->stage = tti_calloc_aligned(SHM_PAGE, 1, SHM_STAGE_BYTES);
+        if (!in->stage)
+            return TUTTI_ERR_MEMORY;
+    }
+    size_t left = in->bytes - in->offset, got = 0;
+    size_t want = left < SHM_STAGE_BYTES ? left : SHM_STAGE_BYTES;
+    TTI_TRY(receive_read(self, in, in->stage, want, &got));
+    in->stage_from = in->offset;
+    in->stage_to = in->offset + got;
+    return TUTTI_OK;
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const void **data,
+                               size_t *bytes)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_in *in = &self->lane[number].in;
+    if (!in->open) {
+        TTI_TRY(receive_open(self, in));
+        if (!in->open) {
+            *bytes = 0;
+            return TUTTI_OK;
+        }
+    }
+    if (in->kind == SHM_KIND_MEMORY) {
+        if (in->offset >= in->stage_to)
+            TTI_TRY(receive_stage(self, in));
+        *data = in->stage + (in->offset - in->stage_from);
+        *bytes = in->stage_to - in->offset;
+    } else {
+        *data = in->data + in->offset;
+        *bytes = in->bytes - in->offset;
+    }
+    *tag = in->tag;
+    return TUTTI_OK;
+}
+
+void tti_shm_consume(void *endpoint, int number, size_t bytes)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_in *in = &self->lane[number].in;
+    in->offset += bytes;
+    if (in->offset < in->bytes)
+        return;
+    if (in->mapping)
+        tti_shm_region_done(self, in->mapping);
+    in->mapping = NULL;
+    in->open = false;
+    in->consumed++;
+    tti_store_release(in->ack, in->consumed);
+    /* The sender of an inline fragment can only wait for a free line: wake it now and then. */
+    if (in->kind != SHM_KIND_INLINE || in->consumed % SHM_ACK_EVERY == 0)
+        tti_shm_ring(self);
+}
+
+enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, void *into,
+                                  size_t bytes, size_t *taken)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_in *in = &self->lane[number].in;
+    if (!in->open) {
+        TTI_TRY(receive_open(self, in));
+        if (!in->open) {
+            *taken = 0;
+            return TUTTI_OK;
+        }
+    }
+    size_t ready = in->bytes - in->offset;
+    if (in->kind == SHM_KIND_MEMORY && in->offset < in->stage_to)
+        ready = in->stage_to - in->offset; /* what peek has fetched already */
+    if (ready > bytes)
+        ready = bytes;
+    if (in->kind == SHM_KIND_INLINE)
+        memcpy(into, in->data + in->offset, ready);
+    else if (in->kind != SHM_KIND_MEMORY)
+        tti_copy_bytes(into, in->data + in->offset, ready);
+    else if (in->offset < in->stage_to)
+        memcpy(into, in->stage + (in->offset - in->stage_from), ready);
+    else
+        TTI_TRY(receive_read(self, in, into, ready, &ready));
+    *tag = in->tag;
+    tti_shm_consume(self, number, ready);
+    *taken = ready;
+    return TUTTI_OK;
+}

@@ -1,0 +1,207 @@
+/* shm, the sending half of a lane (layout.h has the memory).
+ *
+ * A fragment goes the cheapest way that its size and place allow: inside its line; as a reference
+ * to a region that the peer maps; as an address that the peer reads with process_vm_readv; or as a
+ * copy in the piece ring. Only references keep the caller's memory busy. */
+#include "transport/shm/shm.h"
+
+#include "device/reduce.h"
+
+#include <string.h>
+
+bool tti_shm_collect(struct shm_out *out)
+{
+    if (out->freed < out->sent) {
+        uint64_t consumed = tti_load_acquire(out->acked);
+        if (consumed < out->freed || consumed > out->sent)
+            return false;
+        if (consumed > out->freed) {
+            out->piece_tail = out->log[(consumed - 1) % SHM_LINES].piece_end;
+            out->freed = consumed;
+        }
+    }
+    for (; out->counted < out->sent; out->counted++) {
+        const struct shm_sent *line = &out->log[out->counted % SHM_LINES];
+        if (out->counted >= out->freed && !line->copied)
+            break;
+        out->released += line->bytes;
+    }
+    return true;
+}
+
+/* What stands in the way of sending anything at all. */
+static enum tutti_result send_check(struct shm_endpoint *self, struct shm_out *out)
+{
+    if (self->state == SHM_FAILED)
+        return tti_error_restore(&self->error);
+    if (self->ended || tti_load_acquire(&self->theirs->left) != SHM_THERE)
+        return tti_shm_fail_gone(self);
+    if (out->sent - out->freed == SHM_LINES && !tti_shm_collect(out))
+        return tti_shm_break(self, TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                                            "rank %d (%s) acknowledges what it was not sent",
+                                            self->peer->rank, self->peer->name));
+    return TUTTI_OK;
+}
+
+static bool send_full(const struct shm_out *out)
+{
+    return out->sent - out->freed == SHM_LINES;
+}
+
+static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
+                         enum shm_kind kind, size_t bytes, bool copied)
+{
+    struct shm_line *line = &out->lines[out->sent % SHM_LINES];
+    out->log[out->sent % SHM_LINES] =
+        (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
+    line->tag = tag;
+    tti_store_release(&line->flag, shm_flag(out->sent, kind, kind == SHM_KIND_INLINE ? bytes : 0));
+    out->sent++;
+    if (copied && out->counted == out->sent - 1) { /* nothing before it is held back */
+        out->counted++;
+        out->released += bytes;
+    }
+    tti_shm_ring(self);
+}
+
+static void send_inline(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
+                        const void *data, size_t bytes)
+{
+    memcpy(out->lines[out->sent % SHM_LINES].bytes, data, bytes);
+    send_publish(self, out, tag, SHM_KIND_INLINE, bytes, true);
+}
+
+static void send_far(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
+                     enum shm_kind kind, uint64_t where, uint64_t id, size_t bytes)
+{
+    struct shm_line *line = &out->lines[out->sent % SHM_LINES];
+    line->far.where = where;
+    line->far.id = id;
+    line->far.bytes = bytes;
+    send_publish(self, out, tag, kind, bytes, kind == SHM_KIND_PIECE);
+}
+
+/* ---- the piece ring ------------------------------------------------------------------------- */
+
+/* Contiguous room for up to `want` bytes; skips the end of the ring when the start has more. */
+static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
+{
+    size_t ring = self->piece_ring, offset = out->piece_head % ring;
+    size_t free_bytes = ring - (size_t)(out->piece_head - out->piece_tail);
+    size_t to_end = ring - offset, most = self->transport->settings.piece_bytes;
+    if (want > most)
+        want = most;
+    size_t room = free_bytes < to_end ? free_bytes : to_end;
+    if (room < want && free_bytes > to_end && free_bytes - to_end > room) {
+        out->piece_head += to_end;
+        room = free_bytes - to_end;
+    }
+    return room < want ? room : want;
+}
+
+/* The same, looking for what the peer has freed when there is too little. All of `want`, or a
+ * multiple of the unit that is worth a line, or 0. */
+static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
+{
+    size_t most = self->transport->settings.piece_bytes;
+    size_t worth = (want < most ? want : most) / 4;
+    size_t room = send_room(self, out, want);
+    if (room < want && room < most && tti_shm_collect(out))
+        room = send_room(self, out, want);
+    if (room < want)
+        room -= room % TUTTI_FRAGMENT_UNIT;
+    return room < worth ? 0 : room;
+}
+
+static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t tag, size_t bytes)
+{
+    uint64_t where = out->piece_head % self->piece_ring;
+    out->piece_head += (bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+    send_far(self, out, tag, SHM_KIND_PIECE, where, 0, bytes);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+/* By reference, if the fragment is large enough and its place allows; the bytes taken, or 0. */
+static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
+                             const void *data, size_t bytes)
+{
+    const struct shm_settings *settings = &self->transport->settings;
+    uint64_t id = 0, offset = 0;
+    if (bytes > SHM_REFERENCE_MOST)
+        bytes = SHM_REFERENCE_MOST;
+    if (bytes >= settings->region_from && tti_shm_region_refer(self, data, bytes, &id, &offset)) {
+        send_far(self, out, tag, SHM_KIND_REGION, offset, id, bytes);
+        return bytes;
+    }
+    if (bytes < settings->memory_from || !settings->memory)
+        return 0;
+    if (!self->peer_reads)
+        self->peer_reads = tti_load_acquire(&self->theirs->reads_memory) == 1;
+    if (!self->peer_reads)
+        return 0;
+    send_far(self, out, tag, SHM_KIND_MEMORY, (uint64_t)(uintptr_t)data, 0, bytes);
+    return bytes;
+}
+
+enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const void *data,
+                               size_t bytes, size_t *accepted)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_out *out = &self->lane[number].out;
+    TTI_TRY(send_check(self, out));
+    if (send_full(out)) {
+        *accepted = 0;
+        return TUTTI_OK;
+    }
+    if (bytes <= SHM_INLINE) {
+        send_inline(self, out, tag, data, bytes);
+        *accepted = bytes;
+        return TUTTI_OK;
+    }
+    size_t taken = send_reference(self, out, tag, data, bytes);
+    if (taken == 0) {
+        taken = send_piece_room(self, out, bytes);
+        if (taken > 0) {
+            tti_copy_bytes(out->pieces + out->piece_head % self->piece_ring, data, taken);
+            send_piece(self, out, tag, taken);
+        }
+    }
+    *accepted = taken;
+    return TUTTI_OK;
+}
+
+uint64_t tti_shm_released(void *endpoint, int number)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_out *out = &self->lane[number].out;
+    if (self->state == SHM_READY && out->counted < out->sent)
+        (void)tti_shm_collect(out); /* a count that makes no sense is reported by send */
+    return out->released;
+}
+
+size_t tti_shm_reserve(void *endpoint, int number, size_t want, void **room)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_out *out = &self->lane[number].out;
+    if (self->state != SHM_READY || (send_full(out) && (!tti_shm_collect(out) || send_full(out))))
+        return 0;
+    size_t bytes = send_piece_room(self, out, want);
+    if (bytes > 0)
+        *room = out->pieces + out->piece_head % self->piece_ring;
+    return bytes;
+}
+
+enum tutti_result tti_shm_commit(void *endpoint, int number, uint64_t tag, size_t bytes)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_out *out = &self->lane[number].out;
+    if (bytes == 0)
+        return TUTTI_OK;
+    TTI_TRY(send_check(self, out));
+    if (bytes <= SHM_INLINE)
+        send_inline(self, out, tag, out->pieces + out->piece_head % self->piece_ring, bytes);
+    else
+        send_piece(self, out, tag, bytes);
+    return TUTTI_OK;
+}

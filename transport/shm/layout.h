@@ -1,0 +1,101 @@
+/* The memory that two ranks of a host share: one memfd for each connection.
+ *
+ *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, reads_memory
+ *            acks        [side][lane]            a cache line each: lines consumed by that side
+ *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
+ *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
+ *
+ *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
+ *
+ * Side 0 is the lower rank. Every word has one writer. The sender fills a line and stores its flag
+ * last (release); the receiver polls that one line. The flag holds the number of the line since the
+ * connection began, so nothing is ever cleared. A line is written again only after the receiver's
+ * ack has passed it. Pieces are freed in order with the lines that name them.
+ *
+ * The peer may be broken or hostile: whatever is read here is copied once, then checked. */
+#ifndef TTI_TRANSPORT_SHM_LAYOUT_H
+#define TTI_TRANSPORT_SHM_LAYOUT_H
+
+#include "base/atomic.h"
+#include "tutti/plugin.h"
+
+#include <stddef.h>
+
+enum {
+    SHM_LINES = 256,    /* per lane and direction, a power of two */
+    SHM_ACK_EVERY = 64, /* a sender that sleeps for a free line is woken every so many */
+    SHM_INLINE = 48,    /* bytes that fit into a line */
+    SHM_PAGE = 4096,
+    SHM_PIECE_ALIGN = 64,
+};
+
+enum shm_kind {
+    SHM_KIND_INLINE = 1, /* bytes: in the line */
+    SHM_KIND_PIECE = 2,  /* where: offset in the piece ring */
+    SHM_KIND_REGION = 3, /* where: offset in region `id` of the sender */
+    SHM_KIND_MEMORY = 4, /* where: address in the sender's process */
+};
+
+struct shm_line {
+    _Atomic uint64_t flag; /* number of the line + 1, << 16 | kind << 8 | bytes if inline */
+    uint64_t tag;
+    union {
+        unsigned char bytes[SHM_INLINE];
+        struct {
+            uint64_t where, bytes, id;
+        } far;
+    };
+};
+_Static_assert(sizeof(struct shm_line) == TTI_CACHE_LINE, "a descriptor is one cache line");
+
+enum shm_left {
+    SHM_THERE = 0,
+    SHM_LEFT = 1, /* closed; whatever is unread stays readable */
+    SHM_CUT = 2,  /* closed while fragments were unread that lie in its own memory */
+};
+
+struct shm_side {
+    _Alignas(TTI_CACHE_LINE) _Atomic uint64_t sleeping;
+    _Atomic uint64_t left;         /* enum shm_left */
+    _Atomic uint64_t reads_memory; /* this side can process_vm_readv the other */
+};
+
+struct shm_ack {
+    _Alignas(TTI_CACHE_LINE) _Atomic uint64_t consumed;
+};
+
+struct shm_header {
+    struct shm_side side[2];
+    struct shm_ack ack[2 * TUTTI_MAX_LANES]; /* [side * TUTTI_MAX_LANES + lane] */
+};
+_Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "the header fits its page");
+
+static inline uint64_t shm_flag(uint64_t number, enum shm_kind kind, size_t inline_bytes)
+{
+    return ((number + 1) << 16) | ((uint64_t)kind << 8) | inline_bytes;
+}
+
+/* Is this the flag of line `number`? */
+static inline bool shm_flag_is(uint64_t flag, uint64_t number)
+{
+    return flag >> 16 == ((number + 1) & 0xffffffffffffu);
+}
+
+static inline size_t shm_lines_offset(int lanes, int side, int lane)
+{
+    return SHM_PAGE +
+           ((size_t)side * (size_t)lanes + (size_t)lane) * SHM_LINES * sizeof(struct shm_line);
+}
+
+static inline size_t shm_pieces_offset(int lanes, size_t piece_ring, int side, int lane)
+{
+    return shm_lines_offset(lanes, 2, 0) +
+           ((size_t)side * (size_t)lanes + (size_t)lane) * piece_ring;
+}
+
+static inline size_t shm_segment_bytes(int lanes, size_t piece_ring)
+{
+    return shm_pieces_offset(lanes, piece_ring, 2, 0);
+}
+
+#endif

@@ -1,0 +1,325 @@
+/* shm: ranks that are processes of one host (or threads; it does not care).
+ *
+ * Two ranks share a memfd (layout.h) that was passed over a local socket (connect.c). In the steady
+ * state nobody makes a system call: lines are polled, written and acknowledged. A rank that sleeps
+ * says so in each segment, fences, and looks once more; who publishes something fences and looks
+ * whether the other sleeps, and only then writes its eventfd.
+ *
+ * The socket stays open: its end is the death of the peer, seen at most a millisecond late while
+ * spinning and at once while sleeping. Read shm.h next. */
+#include "transport/shm/shm.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    SHM_EVENTS = 32,
+    SHM_CALLS_PER_CLOCK = 16, /* progress looks at the clock every so many calls */
+    SHM_LOOK_EVERY_NS = 1000000,
+};
+static const double shm_flush_s = 1.0;
+
+/* ---- open ----------------------------------------------------------------------------------- */
+
+static enum tutti_result shm_probe(const struct tutti_services *services)
+{
+    (void)services;
+    int fd = memfd_create("tutti-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES))
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "shm needs memfd_create, which this machine does not allow");
+    if (fd >= 0)
+        close(fd);
+    int local = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (local < 0 && errno != EMFILE && errno != ENFILE)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "shm needs local sockets (AF_UNIX), which this machine does not allow");
+    if (local >= 0)
+        close(local);
+    return TUTTI_OK;
+}
+
+static enum tutti_result shm_read_settings(struct shm_settings *settings)
+{
+    long slots = 0, memory = 0;
+    size_t bytes = 0;
+    TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 8, &slots));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 64 << 10, &bytes));
+    TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 1, &memory));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 8 << 10, &settings->region_from));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
+    if (bytes < SHM_PAGE || bytes > SHM_REFERENCE_MOST || bytes % SHM_PAGE)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_SHM_SLOT_BYTES is %zu; expected a multiple of %d up to %d", bytes,
+                        SHM_PAGE, SHM_REFERENCE_MOST);
+    settings->piece_bytes = bytes;
+    settings->piece_ring = bytes * (size_t)slots;
+    settings->memory = memory == 1;
+    return TUTTI_OK;
+}
+
+bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
+    return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static void shm_close(void *transport);
+
+static enum tutti_result shm_set_up(struct shm_transport *self)
+{
+    TTI_TRY(shm_read_settings(&self->settings));
+    self->epoll = epoll_create1(EPOLL_CLOEXEC);
+    self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->epoll < 0 || self->wake < 0)
+        return TTI_FAIL_ERRNO("descriptors of an shm transport (too many open files: raise "
+                              "`ulimit -n`)");
+    self->wake_source.kind = SHM_SOURCE_WAKE;
+    if (!tti_shm_watch(self, self->wake, &self->wake_source))
+        return TTI_FAIL_ERRNO("epoll_ctl for the wake-ups of an shm transport");
+    TTI_TRY(tti_shm_listen(self));
+    return tti_shm_regions_join(self);
+}
+
+static enum tutti_result shm_start(const struct tutti_transport_env *env, void **transport)
+{
+    struct shm_transport *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    made->env = env;
+    made->epoll = made->wake = made->listener = -1;
+    enum tutti_result result = shm_set_up(made);
+    if (result != TUTTI_OK) {
+        shm_close(made);
+        return result;
+    }
+    *transport = made;
+    return TUTTI_OK;
+}
+
+/* ---- sockets -------------------------------------------------------------------------------- */
+
+void tti_shm_look(struct shm_transport *self)
+{
+    struct epoll_event events[SHM_EVENTS];
+    self->look = false;
+    int count = epoll_wait(self->epoll, events, SHM_EVENTS, 0);
+    /* A guest may be dropped by an event before its own: those are taken last and found by name. */
+    for (int i = 0; i < count; i++) {
+        struct shm_source *source = events[i].data.ptr;
+        if (source->kind == SHM_SOURCE_ENDPOINT)
+            tti_shm_endpoint_ready((struct shm_endpoint *)source);
+    }
+    for (int i = 0; i < count; i++) {
+        struct shm_guest *guest = self->guests;
+        while (guest && (void *)guest != events[i].data.ptr)
+            guest = guest->next;
+        if (guest)
+            tti_shm_guest_ready(self, guest);
+    }
+    for (int i = 0; i < count; i++)
+        if (events[i].data.ptr == &self->listener_source)
+            tti_shm_accept_all(self);
+    self->look = count == SHM_EVENTS; /* there may be more */
+}
+
+static enum tutti_result shm_progress(void *transport)
+{
+    struct shm_transport *self = transport;
+    tti_shm_regions_tell(self);
+    if (!self->look) {
+        if (++self->calls % SHM_CALLS_PER_CLOCK)
+            return TUTTI_OK;
+        uint64_t now = tti_now_ns();
+        if (now - self->looked_ns < SHM_LOOK_EVERY_NS)
+            return TUTTI_OK;
+        self->looked_ns = now;
+    }
+    tti_shm_look(self);
+    return TUTTI_OK; /* what has befallen an endpoint is said by its own operations */
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+enum tutti_result tti_shm_break(struct shm_endpoint *self, enum tutti_result code)
+{
+    tti_error_save(&self->error, code);
+    self->state = SHM_FAILED;
+    return code;
+}
+
+enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self)
+{
+    const struct tutti_peer *peer = self->peer;
+    if (tti_load_acquire(&self->theirs->left) != SHM_THERE)
+        return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed its communicator", peer->rank,
+                        peer->name);
+    return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) died", peer->rank, peer->name);
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------- */
+
+void tti_shm_ring(struct shm_endpoint *self)
+{
+    tti_full_fence(); /* pairs with the one in shm_arm: it sees our news, or we see it asleep */
+    if (!atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed))
+        return;
+    if (atomic_exchange(&self->theirs->sleeping, 0)) { /* whoever clears the flag writes, once */
+        uint64_t one = 1;
+        ssize_t ignored = write(self->bell, &one, sizeof one);
+        (void)ignored; /* EAGAIN: the counter is full, so the peer is awake */
+    }
+}
+
+static int shm_fd(void *transport)
+{
+    return ((struct shm_transport *)transport)->epoll;
+}
+
+static void shm_disarm(void *transport)
+{
+    struct shm_transport *self = transport;
+    bool rung = false;
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        if (e->ours)
+            rung = atomic_exchange(&e->ours->sleeping, 0) == 0 || rung;
+    if (rung) {
+        uint64_t count = 0;
+        ssize_t ignored = read(self->wake, &count, sizeof count);
+        (void)ignored; /* EAGAIN: it was not armed */
+    }
+    self->look = true;
+}
+
+/* Has anything changed that the caller has not been told of? Counts as told from here on. */
+static bool shm_news(struct shm_endpoint *self)
+{
+    bool news = self->state == SHM_KNOCKING;
+    if (!self->ours)
+        return news;
+    bool end = self->ended || self->state == SHM_FAILED ||
+               tti_load_acquire(&self->theirs->left) != SHM_THERE;
+    news = news || end != self->known_end;
+    self->known_end = end;
+    for (int i = 0; i < self->lanes; i++) {
+        struct shm_lane *lane = &self->lane[i];
+        uint64_t freed = lane->out.freed, arrived = tti_shm_arrived(&lane->in);
+        (void)tti_shm_collect(&lane->out);
+        news = news || freed != lane->out.freed || arrived != lane->in.known;
+        lane->in.known = arrived;
+    }
+    return news;
+}
+
+static bool shm_arm(void *transport)
+{
+    struct shm_transport *self = transport;
+    bool news = false;
+    if (self->look)
+        tti_shm_look(self); /* or the sockets would wake us again for what they said before */
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        if (e->ours)
+            atomic_store_explicit(&e->ours->sleeping, 1, memory_order_relaxed);
+    tti_full_fence(); /* pairs with the one in tti_shm_ring */
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        news = shm_news(e) || news;
+    if (news)
+        shm_disarm(self);
+    return !news;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Is some of our own memory still to be read by the peer? */
+static bool shm_owed(struct shm_endpoint *self)
+{
+    bool owed = false;
+    for (int i = 0; i < self->lanes && self->state == SHM_READY; i++) {
+        struct shm_out *out = &self->lane[i].out;
+        owed = !tti_shm_collect(out) || out->counted < out->sent || owed;
+    }
+    return owed;
+}
+
+static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
+{
+    struct shm_transport *transport = self->transport;
+    bool owed = shm_owed(self);
+    while (owed && !self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE &&
+           !tti_deadline_passed(deadline)) {
+        if (shm_arm(transport)) {
+            struct pollfd wake = {.fd = transport->epoll, .events = POLLIN};
+            poll(&wake, 1, tti_deadline_ms(deadline, 100));
+        }
+        shm_disarm(transport);
+        owed = shm_owed(self);
+    }
+    struct shm_endpoint **at = &transport->endpoints;
+    while (*at != self)
+        at = &(*at)->next;
+    *at = self->next;
+    if (self->ours) {
+        tti_store_release(&self->ours->left, owed ? SHM_CUT : SHM_LEFT);
+        if (self->bell >= 0)
+            tti_shm_ring(self);
+    }
+    tti_shm_endpoint_free(self);
+}
+
+static void shm_disconnect(void *endpoint)
+{
+    shm_leave(endpoint, tti_deadline_in(shm_flush_s));
+}
+
+static void shm_close(void *transport)
+{
+    struct shm_transport *self = transport;
+    uint64_t deadline = tti_deadline_in(shm_flush_s);
+    tti_shm_regions_leave(self);
+    while (self->endpoints)
+        shm_leave(self->endpoints, deadline);
+    while (self->guests)
+        tti_shm_guest_drop(self, self->guests);
+    const int fds[] = {self->listener, self->wake, self->epoll};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    free(self);
+}
+
+extern const struct tutti_transport_ops tti_shm_ops;
+const struct tutti_transport_ops tti_shm_ops = {
+    .abi = TUTTI_TRANSPORT_ABI,
+    .size = sizeof(struct tutti_transport_ops),
+    .name = "shm",
+    .rank = 20,
+    .probe = shm_probe,
+    .open = shm_start,
+    .close = shm_close,
+    .address = tti_shm_address,
+    .reaches = tti_shm_reaches,
+    .connect = tti_shm_connect,
+    .advance = tti_shm_advance,
+    .disconnect = shm_disconnect,
+    .send = tti_shm_send,
+    .released = tti_shm_released,
+    .reserve = tti_shm_reserve,
+    .commit = tti_shm_commit,
+    .peek = tti_shm_peek,
+    .consume = tti_shm_consume,
+    .receive = tti_shm_receive,
+    .progress = shm_progress,
+    .fd = shm_fd,
+    .arm = shm_arm,
+    .disarm = shm_disarm,
+};

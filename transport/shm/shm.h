@@ -1,0 +1,267 @@
+/* What the files of the shm transport share. layout.h has the memory, shm.c the life of a
+ * transport, connect.c how a connection is made, channel.c messages and descriptors over the local
+ * socket, lane_send.c and lane_receive.c the hot operations, regions.c mapped memory of peers. */
+#ifndef TTI_TRANSPORT_SHM_SHM_H
+#define TTI_TRANSPORT_SHM_SHM_H
+
+#include "base/error.h"
+#include "transport/shm/layout.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+/* TUTTI_SHM_*, read when a transport opens. */
+struct shm_settings {
+    size_t piece_bytes; /* the most in one piece */
+    size_t piece_ring;  /* all pieces of a lane and direction */
+    size_t region_from; /* fragments from this size refer to a region, if they lie in one */
+    size_t memory_from; /* ... are read by process_vm_readv, if they do not */
+    bool memory;        /* process_vm_readv allowed */
+};
+
+enum {
+    SHM_REFERENCE_MOST = 1 << 20, /* bytes of one fragment by reference: memory comes back soon */
+    SHM_STAGE_BYTES = 256 << 10,  /* read at once for peek; fits a level-2 cache */
+    SHM_MAX_MAPPINGS = 4096,      /* regions of one peer */
+    SHM_NONCE_BYTES = 16,
+};
+
+/* ---- the local socket ----------------------------------------------------------------------- */
+
+enum shm_message_kind {
+    SHM_HELLO = 1,   /* higher to lower rank; segment, eventfd */
+    SHM_WELCOME = 2, /* the answer; eventfd */
+    SHM_REGION = 3,  /* id, bytes; the memfd */
+    SHM_GONE = 4,    /* id */
+};
+
+struct shm_message {
+    uint64_t magic;
+    uint32_t kind;
+    uint32_t lanes;
+    uint64_t job;
+    int32_t from, to;
+    uint64_t piece_ring;
+    uint64_t id, bytes;
+    uint64_t nonce_address;
+    uint8_t nonce[SHM_NONCE_BYTES];
+    uint8_t secret[TUTTI_SECRET_BYTES];
+};
+
+enum { SHM_MESSAGE_FDS = 2 };
+
+enum shm_io {
+    SHM_IO_DONE,
+    SHM_IO_LATER, /* nothing there, or no room */
+    SHM_IO_END,   /* the other side has closed */
+    SHM_IO_BAD,   /* not a message, or descriptors were lost; the last error is set */
+};
+
+enum shm_io tti_shm_message_send(int socket, const struct shm_message *message, const int *fds,
+                                 int count);
+/* Takes one message; fds[0..*count) are the caller's. */
+enum shm_io tti_shm_message_take(int socket, struct shm_message *message, int fds[SHM_MESSAGE_FDS],
+                                 int *count);
+/* The process at the other end: false if it is another user's. */
+bool tti_shm_peer_credentials(int socket, pid_t *pid);
+
+/* ---- endpoints ------------------------------------------------------------------------------ */
+
+/* What epoll points to. */
+enum shm_source_kind {
+    SHM_SOURCE_WAKE,
+    SHM_SOURCE_LISTENER,
+    SHM_SOURCE_GUEST,
+    SHM_SOURCE_ENDPOINT
+};
+struct shm_source {
+    enum shm_source_kind kind;
+};
+
+struct shm_sent {
+    uint64_t piece_end; /* of the piece ring, after this line */
+    uint32_t bytes;
+    bool copied; /* the caller's memory is free already */
+};
+
+struct shm_out {
+    struct shm_line *lines;
+    unsigned char *pieces;
+    const _Atomic uint64_t *acked;
+    uint64_t sent, freed; /* lines published, and of these consumed by the peer */
+    uint64_t counted;     /* lines that are in `released`; at least `freed` */
+    uint64_t released;
+    uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
+    struct shm_sent log[SHM_LINES];
+};
+
+struct shm_in {
+    const struct shm_line *lines;
+    const unsigned char *pieces;
+    _Atomic uint64_t *ack;
+    uint64_t consumed, known; /* lines handed back; lines that the caller has been told of */
+    /* The oldest fragment, checked. */
+    bool open;
+    enum shm_kind kind;
+    uint64_t tag;
+    const unsigned char *data; /* its first byte, unless it lies in the peer's own memory */
+    uint64_t address;          /* where it lies there */
+    size_t bytes, offset;
+    struct shm_mapping *mapping;
+    unsigned char *stage; /* holds [stage_from, stage_to) of the fragment */
+    size_t stage_from, stage_to;
+};
+
+struct shm_lane {
+    struct shm_out out;
+    struct shm_in in;
+};
+
+struct shm_mapping {
+    struct shm_mapping *next;
+    uint64_t id;
+    unsigned char *base;
+    size_t bytes;
+    int uses; /* lanes whose oldest fragment lies in it */
+    bool gone;
+};
+
+/* A region that the peer knows (or that cannot be passed to it). */
+struct shm_passed {
+    uint64_t id;
+    bool usable;
+};
+
+enum shm_state {
+    SHM_KNOCKING, /* to connect, when the peer's queue has room */
+    SHM_WAITING,  /* for the peer's welcome, or for its hello */
+    SHM_READY,
+    SHM_FAILED, /* `error` says why */
+};
+
+struct shm_endpoint {
+    struct shm_source source;
+    struct shm_endpoint *next;
+    struct shm_transport *transport;
+    const struct tutti_peer *peer;
+    int side; /* ours */
+    int lanes;
+    enum shm_state state;
+    struct tti_error error;
+    int socket; /* -1 when closed */
+    int bell;   /* the peer's eventfd */
+    pid_t pid;
+    bool ended; /* the socket has: the peer died or closed */
+    bool known_end;
+    bool peer_reads; /* it can process_vm_readv us */
+    uint8_t nonce[SHM_NONCE_BYTES];
+
+    void *segment;
+    size_t segment_bytes;
+    size_t piece_ring;
+    struct shm_side *ours, *theirs;
+    struct shm_lane *lane;
+
+    struct shm_mapping *mappings; /* most recently used first */
+    int mapping_count;
+    struct shm_passed *passed;
+    size_t passed_count, passed_capacity;
+    size_t passed_last;
+};
+
+/* Somebody who has connected but is no endpoint yet. */
+struct shm_guest {
+    struct shm_source source;
+    struct shm_guest *next;
+    int socket;
+    pid_t pid;
+    bool has_hello;
+    uint64_t deadline; /* to say hello */
+    struct shm_message hello;
+    int fds[SHM_MESSAGE_FDS];
+};
+
+struct shm_transport {
+    struct shm_transport *next; /* regions.c: all of the process */
+    const struct tutti_transport_env *env;
+    struct shm_settings settings;
+    int epoll, wake, listener;
+    struct shm_source wake_source, listener_source;
+    char listen_name[64]; /* after the leading zero byte */
+    struct shm_endpoint *endpoints;
+    struct shm_guest *guests;
+    int guest_count;
+    unsigned calls;
+    uint64_t looked_ns;
+    bool look; /* sockets must be looked at */
+    /* Regions that are gone and that peers must be told of; written by any thread. */
+    pthread_mutex_t gone_lock;
+    _Atomic uint64_t gone_count;
+    uint64_t *gone;
+    size_t gone_capacity;
+};
+
+/* ---- connect.c ------------------------------------------------------------------------------ */
+
+enum tutti_result tti_shm_listen(struct shm_transport *self);
+enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes);
+bool tti_shm_reaches(void *transport, const struct tutti_peer *peer);
+enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer, int lanes,
+                                  void **endpoint);
+enum tutti_result tti_shm_advance(void *endpoint);
+void tti_shm_accept_all(struct shm_transport *self);
+void tti_shm_guest_ready(struct shm_transport *self, struct shm_guest *guest);
+void tti_shm_guest_drop(struct shm_transport *self, struct shm_guest *guest);
+/* Messages and the end of the socket of an endpoint. */
+void tti_shm_endpoint_ready(struct shm_endpoint *self);
+/* Free all that an endpoint has; it must be out of the transport's list. */
+void tti_shm_endpoint_free(struct shm_endpoint *self);
+
+/* ---- shm.c ---------------------------------------------------------------------------------- */
+
+/* Look at all sockets that have something. */
+void tti_shm_look(struct shm_transport *self);
+bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
+/* After publishing something: wake the peer if it sleeps. */
+void tti_shm_ring(struct shm_endpoint *self);
+/* Record why an endpoint is of no more use; returns the code. */
+enum tutti_result tti_shm_break(struct shm_endpoint *self, enum tutti_result code);
+enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
+
+/* ---- lane_send.c, lane_receive.c ------------------------------------------------------------ */
+
+enum tutti_result tti_shm_send(void *endpoint, int lane, uint64_t tag, const void *data,
+                               size_t bytes, size_t *accepted);
+uint64_t tti_shm_released(void *endpoint, int lane);
+size_t tti_shm_reserve(void *endpoint, int lane, size_t want, void **room);
+enum tutti_result tti_shm_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
+/* Take note of what the peer has consumed; false when its count makes no sense. */
+bool tti_shm_collect(struct shm_out *out);
+
+enum tutti_result tti_shm_peek(void *endpoint, int lane, uint64_t *tag, const void **data,
+                               size_t *bytes);
+void tti_shm_consume(void *endpoint, int lane, size_t bytes);
+enum tutti_result tti_shm_receive(void *endpoint, int lane, uint64_t *tag, void *into, size_t bytes,
+                                  size_t *taken);
+/* Lines that have arrived, at least the ones known. */
+uint64_t tti_shm_arrived(const struct shm_in *in);
+
+/* ---- regions.c ------------------------------------------------------------------------------ */
+
+enum tutti_result tti_shm_regions_join(struct shm_transport *self);
+void tti_shm_regions_leave(struct shm_transport *self);
+/* Does [data, data + bytes) lie in a region that the peer can map? Passes it on if it is new. */
+bool tti_shm_region_refer(struct shm_endpoint *self, const void *data, size_t bytes, uint64_t *id,
+                          uint64_t *offset);
+/* Tell peers of regions that are gone. */
+void tti_shm_regions_tell(struct shm_transport *self);
+/* The peer has passed a region, or says that one is gone. Takes the descriptor. */
+enum tutti_result tti_shm_region_map(struct shm_endpoint *self, const struct shm_message *message,
+                                     int fd);
+void tti_shm_region_unmap(struct shm_endpoint *self, uint64_t id);
+/* A region of the peer by id; NULL when it has not been passed. */
+struct shm_mapping *tti_shm_region_mapped(struct shm_endpoint *self, uint64_t id);
+void tti_shm_region_done(struct shm_endpoint *self, struct shm_mapping *mapping);
+void tti_shm_regions_free(struct shm_endpoint *self);
+
+#endif
