@@ -1,0 +1,118 @@
+/* allreduce_bench and its siblings: what the files of the program share.
+ *
+ * Read main.c first, then sweep.c (what is timed, and how), data.c (inputs and the check). */
+#ifndef TTI_BENCH_H
+#define TTI_BENCH_H
+
+#include "tutti/tutti.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum bench_memory { BENCH_LIBRARY, BENCH_MALLOC, BENCH_REGISTERED };
+
+struct bench_options {
+    enum tutti_collective collective;
+    size_t min_bytes, max_bytes, step_bytes;
+    double step_factor; /* > 1; 0: use step_bytes */
+    int iterations;     /* 0: enough for a steady figure */
+    int warmup;
+    int aggregate; /* operations in a group, an iteration */
+    int cycles;
+    int check; /* checking runs a size; 0: none */
+    int root;
+    int average; /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
+    bool all_types, all_ops;
+    enum tutti_type type;
+    int op;    /* enum tutti_op, or BENCH_MULSUM */
+    int ranks; /* 0: not given */
+    bool threads;
+    enum bench_memory memory;
+    const char *transport, *algo, *json, *csv, *plot, *plugin;
+    int lanes;
+    double timeout_s;
+};
+enum { BENCH_MULSUM = 100 };
+
+/* Parse the command line. Returns 0 to go on; 1 when help or the version was printed (exit 0); 2
+ * after one line about what is wrong. argv[0] may name a sibling ("all_gather_bench"). */
+int bench_options_parse(int argc, char **argv, struct bench_options *options);
+
+/* nccl-tests' names: "float", "half", "sum", ... */
+const char *bench_type_name(enum tutti_type type);
+const char *bench_op_name(int op);
+
+/* ---- data.c ---- */
+
+/* Blocks (of `count` elements) of each rank's buffers, at any rank, and the bytes of the larger:
+ * the "size" of nccl-tests' tables. */
+struct bench_shape {
+    size_t count; /* of the call */
+    size_t in_elements, out_elements;
+    size_t in_offset, out_offset; /* in place: elements where each begins in the shared buffer */
+    size_t bytes;
+};
+struct bench_shape bench_shape(enum tutti_collective collective, size_t bytes, enum tutti_type type,
+                               int rank, int size, int root);
+
+/* One (type, operator, size, placement) under measurement. */
+struct bench_case {
+    enum tutti_collective collective;
+    enum tutti_type type;
+    int op;
+    int root;
+    struct bench_shape shape;
+};
+/* Fill the input; fill the output with bytes that are no result. Fails only on memory. */
+int bench_data_fill(const struct bench_case *c, int rank, int size, void *in, void *out,
+                    bool in_place);
+/* Number of wrong elements in `out`. */
+size_t bench_data_wrong(const struct bench_case *c, int rank, int size, const void *out);
+
+/* ---- sweep.c ---- */
+
+struct bench_timing {
+    double time_us; /* an operation, mean of the iterations, then as options.average says */
+    double p50_us, p99_us;
+    double algbw, busbw; /* GB/s, decimal */
+    long long wrong;     /* over all ranks; -1: not checked */
+};
+struct bench_row {
+    size_t bytes, count;
+    enum tutti_type type;
+    int op, root;
+    bool has_in_place;
+    struct bench_timing out_of_place, in_place;
+    struct tutti_choice choice;
+};
+struct bench_result {
+    struct bench_row *rows;
+    size_t count, capacity;
+    long long wrong;
+    double busbw_sum;
+    size_t busbw_count;
+};
+/* The whole sweep on this rank; collective. 0 on success; else the failure was printed. */
+int bench_sweep(const struct bench_options *options, tutti_comm *comm, struct bench_result *result);
+
+/* ---- report.c: rank 0 only ---- */
+
+void bench_report_header(const struct bench_options *options, tutti_comm *comm);
+void bench_report_row(const struct bench_row *row);
+/* Footer, and JSON, CSV and plot where asked for. Returns the exit status. */
+int bench_report_end(const struct bench_options *options, tutti_comm *comm,
+                     const struct bench_result *result);
+/* A line about what is being measured, on a terminal only; NULL removes it. */
+void bench_progress(const char *text);
+
+/* ---- plot.c ---- */
+
+/* Draw bus bandwidth and latency over size with gnuplot into `path` (.png or .svg). */
+int bench_plot(const struct bench_options *options, const struct bench_result *result, int ranks,
+               const char *path);
+
+/* ---- main.c ---- */
+
+const char *bench_collective_label(enum tutti_collective collective); /* "all_reduce", "sendrecv" */
+
+#endif

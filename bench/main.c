@@ -1,0 +1,138 @@
+/* allreduce_bench: bandwidth sweeps of every collective over any transport.
+ *
+ * One program: siblings are names of it (all_gather_bench, ...), which set --coll. Under a launcher
+ * each process is a rank; otherwise it starts its own local ranks, as processes (by running itself
+ * again) or as threads. */
+#include "bench/bench.h"
+#include "launch/environment.h"
+#include "launch/spawn.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct tutti_options comm_options(const struct bench_options *o)
+{
+    struct tutti_options options = TUTTI_OPTIONS_INIT;
+    options.timeout_s = o->timeout_s;
+    options.init_timeout_s = o->timeout_s;
+    options.transports = o->transport;
+    options.algorithms = o->algo;
+    options.lanes = o->lanes;
+    options.plugins = o->plugin;
+    return options;
+}
+
+/* The sweep on one rank, whose communicator exists. */
+static int run_rank(const struct bench_options *o, tutti_comm *comm)
+{
+    struct bench_result result = {0};
+    int rank = tutti_comm_rank(comm);
+    int status = bench_sweep(o, comm, &result);
+    if (status == 0 && rank == 0)
+        status = bench_report_end(o, comm, &result);
+    else if (status == 0)
+        status = result.wrong ? 1 : 0;
+    free(result.rows);
+    tutti_comm_destroy(comm);
+    return status;
+}
+
+static int run_launched(const struct bench_options *o)
+{
+    struct tutti_options options = comm_options(o);
+    tutti_comm *comm = NULL;
+    if (tutti_comm_create_from_env(&options, &comm) != TUTTI_OK) {
+        fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+        return 1;
+    }
+    if (o->ranks && o->ranks != tutti_comm_size(comm) && tutti_comm_rank(comm) == 0)
+        fprintf(stderr, "allreduce_bench: --ranks %d is ignored: the launcher started %d\n",
+                o->ranks, tutti_comm_size(comm));
+    return run_rank(o, comm);
+}
+
+/* ---- ranks as threads ---- */
+
+struct thread_rank {
+    const struct bench_options *o;
+    const struct tutti_id *id;
+    int rank, size, status;
+};
+
+static void *thread_main(void *argument)
+{
+    struct thread_rank *self = argument;
+    struct tutti_options options = comm_options(self->o);
+    tutti_comm *comm = NULL;
+    self->status = 1;
+    if (tutti_comm_create(self->id, self->rank, self->size, &options, &comm) != TUTTI_OK) {
+        if (self->rank == 0)
+            fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+    } else {
+        self->status = run_rank(self->o, comm);
+    }
+    return NULL;
+}
+
+static int run_threads(const struct bench_options *o, int ranks)
+{
+    struct tutti_id id;
+    pthread_t *threads = calloc((size_t)ranks, sizeof *threads);
+    struct thread_rank *selves = calloc((size_t)ranks, sizeof *selves);
+    int status = 1, started = 0;
+    if (!threads || !selves || tutti_id_create("127.0.0.1", &id) != TUTTI_OK) {
+        fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+        goto out;
+    }
+    status = 0;
+    for (; started < ranks; started++) {
+        selves[started] = (struct thread_rank){o, &id, started, ranks, 0};
+        if (pthread_create(&threads[started], NULL, thread_main, &selves[started]) != 0) {
+            fprintf(stderr, "allreduce_bench: cannot start thread %d of %d\n", started, ranks);
+            status = 1;
+            break;
+        }
+    }
+    for (int r = 0; r < started; r++) {
+        pthread_join(threads[r], NULL);
+        if (selves[r].status > status)
+            status = selves[r].status;
+    }
+out:
+    free(threads);
+    free(selves);
+    return status;
+}
+
+/* ---- ranks as processes ---- */
+
+static int run_processes(char **argv, int ranks)
+{
+    struct tti_spawn spawn = {
+        .argv = argv, .nproc = ranks, .nnodes = 1, .program = "allreduce_bench"};
+    int status = 1;
+    if (tti_spawn_run(&spawn, &status) != TUTTI_OK)
+        fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options;
+    enum { DEFAULT_RANKS = 2 };
+    int parsed = bench_options_parse(argc, argv, &options);
+    if (parsed)
+        return parsed == 1 ? 0 : 2;
+    if (tti_place_is_launched()) {
+        if (options.threads) {
+            fprintf(stderr,
+                    "allreduce_bench: --threads (-t, -g) cannot be combined with a launcher, "
+                    "which starts one process a rank; leave one of them out\n");
+            return 2;
+        }
+        return run_launched(&options);
+    }
+    int ranks = options.ranks ? options.ranks : DEFAULT_RANKS;
+    return options.threads ? run_threads(&options, ranks) : run_processes(argv, ranks);
+}

@@ -1,0 +1,387 @@
+/* The sweep: for each type, operator and size, out of place and in place, warm up, time a batch of
+ * operations, time single operations for the percentiles, then check a fresh run. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "bench/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_ITERATIONS = 20, MOST_ITERATIONS = 2000 };
+static const double AIM_SECONDS = 0.02; /* a batch of this length gives a steady figure */
+
+struct sweep {
+    const struct bench_options *o;
+    tutti_comm *comm;
+    int rank, size;
+    char *in, *out; /* max_bytes each */
+    enum tutti_op user_op;
+    struct bench_case c;
+    uint64_t *samples;
+    size_t sample_capacity;
+};
+
+static int failed(const char *what)
+{
+    fprintf(stderr, "allreduce_bench: %s: %s\n", what, tutti_last_error());
+    return 1;
+}
+
+#define OK_OR_FAIL(call, what)   \
+    do {                         \
+        if ((call) != TUTTI_OK)  \
+            return failed(what); \
+    } while (0)
+
+/* ---- buffers ---- */
+
+static int memory_get(const struct bench_options *o, size_t bytes, char **memory)
+{
+    void *made = NULL;
+    if (o->memory == BENCH_LIBRARY) {
+        OK_OR_FAIL(tutti_alloc(bytes, &made), "memory");
+    } else {
+        made = malloc(bytes ? bytes : 1);
+        if (!made) {
+            fprintf(stderr, "allreduce_bench: cannot allocate %zu bytes\n", bytes);
+            return 1;
+        }
+        memset(made, 0, bytes);
+        if (o->memory == BENCH_REGISTERED && tutti_register(made, bytes) != TUTTI_OK) {
+            free(made);
+            return failed("registering memory");
+        }
+    }
+    *memory = made;
+    return 0;
+}
+
+static void memory_put(const struct bench_options *o, char *memory)
+{
+    if (!memory)
+        return;
+    if (o->memory == BENCH_LIBRARY) {
+        tutti_free(memory);
+        return;
+    }
+    if (o->memory == BENCH_REGISTERED && tutti_deregister(memory) != TUTTI_OK)
+        (void)failed("deregistering memory");
+    free(memory);
+}
+
+/* ---- one operation ---- */
+
+static enum tutti_result operate(struct sweep *s, const void *in, void *out)
+{
+    const struct bench_case *c = &s->c;
+    enum tutti_op op = c->op == BENCH_MULSUM ? s->user_op : (enum tutti_op)c->op;
+    size_t count = c->shape.count;
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(in, out, count, c->type, op, s->comm);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(in, out, count, c->type, c->root, s->comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(in, out, count, c->type, op, c->root, s->comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(in, out, count, c->type, op, s->comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(in, out, count, c->type, s->comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all(in, out, count, c->type, s->comm);
+    case TUTTI_GATHER:
+        return tutti_gather(in, out, count, c->type, c->root, s->comm);
+    case TUTTI_SCATTER:
+        return tutti_scatter(in, out, count, c->type, c->root, s->comm);
+    default:
+        break;
+    }
+    enum tutti_result result = tutti_group_start();
+    if (result == TUTTI_OK)
+        result = tutti_send(in, count, c->type, (s->rank + 1) % s->size, s->comm);
+    if (result == TUTTI_OK)
+        result = tutti_recv(out, count, c->type, (s->rank + s->size - 1) % s->size, s->comm);
+    enum tutti_result end = tutti_group_end();
+    return result == TUTTI_OK ? end : result;
+}
+
+/* `aggregate` operations, in a group when more than one. */
+static int iterate(struct sweep *s, const void *in, void *out)
+{
+    if (s->o->aggregate == 1) {
+        OK_OR_FAIL(operate(s, in, out), bench_collective_label(s->c.collective));
+        return 0;
+    }
+    OK_OR_FAIL(tutti_group_start(), "group");
+    for (int i = 0; i < s->o->aggregate; i++)
+        OK_OR_FAIL(operate(s, in, out), bench_collective_label(s->c.collective));
+    OK_OR_FAIL(tutti_group_end(), bench_collective_label(s->c.collective));
+    return 0;
+}
+
+/* ---- timing ---- */
+
+static int agree(struct sweep *s, double value, enum tutti_op op, double *agreed)
+{
+    OK_OR_FAIL(tutti_all_reduce(&value, agreed, 1, TUTTI_FLOAT64, op, s->comm), "timing");
+    return 0;
+}
+
+/* How many iterations: as asked, or enough to fill AIM_SECONDS, the same on all ranks. */
+static int choose_iterations(struct sweep *s, const void *in, void *out, int *iterations)
+{
+    enum { PROBES = 3 };
+    double slowest = 0;
+    if (s->o->iterations) {
+        *iterations = s->o->iterations;
+        return 0;
+    }
+    uint64_t begin = tti_now_ns();
+    for (int i = 0; i < PROBES; i++)
+        if (iterate(s, in, out))
+            return 1;
+    if (agree(s, (double)(tti_now_ns() - begin) / 1e9 / PROBES, TUTTI_MAX, &slowest))
+        return 1;
+    double wanted = slowest > 0 ? AIM_SECONDS / slowest : MOST_ITERATIONS;
+    *iterations = wanted < LEAST_ITERATIONS  ? LEAST_ITERATIONS
+                  : wanted > MOST_ITERATIONS ? MOST_ITERATIONS
+                                             : (int)wanted;
+    return 0;
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median on average, 99th percentile at worst, over the ranks. */
+static int percentiles(struct sweep *s, const void *in, void *out, int iterations,
+                       struct bench_timing *t)
+{
+    size_t n = (size_t)iterations;
+    void *samples = s->samples;
+    OK_OR_FAIL(tti_grow(&samples, &s->sample_capacity, n, sizeof *s->samples), "timing");
+    s->samples = samples;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t begin = tti_now_ns();
+        if (iterate(s, in, out))
+            return 1;
+        s->samples[i] = tti_now_ns() - begin;
+    }
+    qsort(s->samples, n, sizeof *s->samples, compare_samples);
+    double per = 1e3 * s->o->aggregate;
+    if (agree(s, (double)s->samples[n / 2] / per, TUTTI_AVG, &t->p50_us))
+        return 1;
+    return agree(s, (double)s->samples[(n - 1) * 99 / 100] / per, TUTTI_MAX, &t->p99_us);
+}
+
+static double bus_factor(enum tutti_collective collective, int size)
+{
+    double n = size;
+    switch (collective) {
+    case TUTTI_ALL_REDUCE:
+        return 2 * (n - 1) / n;
+    case TUTTI_REDUCE_SCATTER:
+    case TUTTI_ALL_GATHER:
+    case TUTTI_ALL_TO_ALL:
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        return (n - 1) / n;
+    default:
+        return 1;
+    }
+}
+
+static int time_placement(struct sweep *s, const void *in, void *out, struct bench_timing *t)
+{
+    static const enum tutti_op over_ranks[] = {TUTTI_AVG, TUTTI_AVG, TUTTI_MIN, TUTTI_MAX};
+    int iterations = 0;
+    for (int i = 0; i < s->o->warmup; i++)
+        if (iterate(s, in, out))
+            return 1;
+    if (choose_iterations(s, in, out, &iterations))
+        return 1;
+    OK_OR_FAIL(tutti_barrier(s->comm), "barrier");
+    uint64_t begin = tti_now_ns();
+    for (int i = 0; i < iterations; i++)
+        if (iterate(s, in, out))
+            return 1;
+    double own = (double)(tti_now_ns() - begin) / 1e3 / iterations / s->o->aggregate;
+    if (agree(s, own, over_ranks[s->o->average], &t->time_us))
+        return 1;
+    if (s->o->average == 0)
+        t->time_us = own; /* rank 0's, which is the one that is printed */
+    if (percentiles(s, in, out, iterations, t))
+        return 1;
+    t->algbw = t->time_us > 0 ? (double)s->c.shape.bytes / t->time_us / 1e3 : 0;
+    t->busbw = t->algbw * bus_factor(s->c.collective, s->size);
+    return 0;
+}
+
+static int check_placement(struct sweep *s, char *in, char *out, bool in_place,
+                           struct bench_timing *t)
+{
+    t->wrong = s->o->check ? 0 : -1;
+    for (int run = 0; run < s->o->check; run++) {
+        if (bench_data_fill(&s->c, s->rank, s->size, in, out, in_place))
+            return failed("filling buffers");
+        OK_OR_FAIL(tutti_barrier(s->comm), "barrier");
+        OK_OR_FAIL(operate(s, in, out), bench_collective_label(s->c.collective));
+        int64_t wrong = (int64_t)bench_data_wrong(&s->c, s->rank, s->size, out), all = 0;
+        OK_OR_FAIL(tutti_all_reduce(&wrong, &all, 1, TUTTI_INT64, TUTTI_SUM, s->comm), "check");
+        t->wrong += all;
+    }
+    return 0;
+}
+
+static int measure(struct sweep *s, bool in_place, struct bench_timing *t)
+{
+    size_t width = tutti_type_size(s->c.type);
+    char *in = in_place ? s->out + s->c.shape.in_offset * width : s->in;
+    char *out = s->out + (in_place ? s->c.shape.out_offset * width : 0);
+    if (bench_data_fill(&s->c, s->rank, s->size, in, out, in_place))
+        return failed("filling buffers");
+    if (time_placement(s, in, out, t))
+        return 1;
+    return check_placement(s, in, out, in_place, t);
+}
+
+/* ---- the loops ---- */
+
+static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
+{
+    s->c.shape = bench_shape(s->c.collective, bytes, s->c.type, s->rank, s->size, s->c.root);
+    bool rooted = s->c.collective == TUTTI_BROADCAST || s->c.collective == TUTTI_REDUCE ||
+                  s->c.collective == TUTTI_GATHER || s->c.collective == TUTTI_SCATTER;
+    bool reduces = s->c.collective == TUTTI_ALL_REDUCE || s->c.collective == TUTTI_REDUCE ||
+                   s->c.collective == TUTTI_REDUCE_SCATTER;
+    *row = (struct bench_row){.bytes = s->c.shape.bytes,
+                              .count = s->c.shape.count,
+                              .type = s->c.type,
+                              .op = reduces ? s->c.op : -1,
+                              .root = rooted ? s->c.root : -1,
+                              .has_in_place = s->c.collective != TUTTI_SEND_RECV};
+    if (s->c.collective != TUTTI_SEND_RECV)
+        OK_OR_FAIL(
+            tutti_comm_choice(s->comm, s->c.collective, s->c.shape.count, s->c.type, &row->choice),
+            "choice");
+    else
+        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
+    if (measure(s, false, &row->out_of_place))
+        return 1;
+    return row->has_in_place ? measure(s, true, &row->in_place) : 0;
+}
+
+static int keep_row(struct bench_result *result, const struct bench_row *row)
+{
+    void *rows = result->rows;
+    OK_OR_FAIL(tti_grow(&rows, &result->capacity, result->count + 1, sizeof *row), "results");
+    result->rows = rows;
+    result->rows[result->count++] = *row;
+    result->busbw_sum += row->out_of_place.busbw + row->in_place.busbw;
+    result->busbw_count += row->has_in_place ? 2 : 1;
+    result->wrong += row->out_of_place.wrong > 0 ? row->out_of_place.wrong : 0;
+    result->wrong += row->has_in_place && row->in_place.wrong > 0 ? row->in_place.wrong : 0;
+    return 0;
+}
+
+static size_t next_size(const struct bench_options *o, size_t bytes)
+{
+    if (o->step_factor == 0)
+        return bytes > SIZE_MAX - o->step_bytes ? SIZE_MAX : bytes + o->step_bytes;
+    double next = (double)(bytes ? bytes : 1) * o->step_factor;
+    if (next >= (double)(SIZE_MAX / 2))
+        return SIZE_MAX;
+    return (size_t)next > bytes ? (size_t)next : bytes + 1;
+}
+
+static int sweep_sizes(struct sweep *s, struct bench_result *result)
+{
+    for (size_t bytes = s->o->min_bytes; bytes <= s->o->max_bytes; bytes = next_size(s->o, bytes)) {
+        struct bench_row row;
+        char text[120];
+        snprintf(text, sizeof text, "measuring %s of %zu bytes (of %zu)",
+                 bench_collective_label(s->c.collective), bytes, s->o->max_bytes);
+        if (s->rank == 0)
+            bench_progress(text);
+        if (sweep_row(s, bytes, &row) || keep_row(result, &row))
+            return 1;
+        if (s->rank == 0) {
+            bench_progress(NULL);
+            bench_report_row(&row);
+        }
+    }
+    return 0;
+}
+
+/* The pre-multiplied sum of the check: rank r counts r % 2 + 1 times. */
+static int user_op_create(struct sweep *s)
+{
+    unsigned char scalar[8];
+    static const unsigned char one_or_two[TUTTI_TYPE_COUNT][2][2] = {
+        [TUTTI_FLOAT16] = {{0x00, 0x3c}, {0x00, 0x40}},
+        [TUTTI_BFLOAT16] = {{0x80, 0x3f}, {0x00, 0x40}},
+        [TUTTI_FLOAT8_E4M3] = {{0x38, 0}, {0x40, 0}},
+        [TUTTI_FLOAT8_E5M2] = {{0x3c, 0}, {0x40, 0}},
+    };
+    int64_t integer = s->rank % 2 + 1;
+    double real = (double)integer;
+    float single = (float)integer;
+    memset(scalar, 0, sizeof scalar);
+    if (s->c.type == TUTTI_FLOAT64)
+        memcpy(scalar, &real, sizeof real);
+    else if (s->c.type == TUTTI_FLOAT32)
+        memcpy(scalar, &single, sizeof single);
+    else if (s->c.type >= TUTTI_BFLOAT16 || s->c.type == TUTTI_FLOAT16)
+        memcpy(scalar, one_or_two[s->c.type][s->rank % 2], 2);
+    else
+        memcpy(scalar, &integer, sizeof integer);
+    OK_OR_FAIL(tutti_premul_sum_create(s->comm, s->c.type, scalar, &s->user_op), "operator");
+    return 0;
+}
+
+static int sweep_types_and_ops(struct sweep *s, struct bench_result *result)
+{
+    const struct bench_options *o = s->o;
+    for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
+        if (!o->all_types && t != (int)o->type)
+            continue;
+        for (int op = 0; op <= TUTTI_OP_COUNT; op++) {
+            int number = op == TUTTI_OP_COUNT ? BENCH_MULSUM : op;
+            if (!o->all_ops && number != o->op)
+                continue;
+            s->c.type = (enum tutti_type)t;
+            s->c.op = number;
+            if (number == BENCH_MULSUM && user_op_create(s))
+                return 1;
+            int status = sweep_sizes(s, result);
+            if (number == BENCH_MULSUM)
+                (void)tutti_op_destroy(s->comm, s->user_op);
+            if (status)
+                return status;
+        }
+    }
+    return 0;
+}
+
+int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_result *result)
+{
+    struct sweep s = {
+        .o = o, .comm = comm, .rank = tutti_comm_rank(comm), .size = tutti_comm_size(comm)};
+    s.c.collective = o->collective;
+    s.c.root = o->root;
+    if (o->root >= s.size) {
+        fprintf(stderr, "allreduce_bench: -r %d is no rank of %d\n", o->root, s.size);
+        return 2;
+    }
+    int status = memory_get(o, o->max_bytes, &s.in) || memory_get(o, o->max_bytes, &s.out);
+    if (!status && s.rank == 0)
+        bench_report_header(o, comm);
+    for (int cycle = 0; cycle < o->cycles && !status; cycle++)
+        status = sweep_types_and_ops(&s, result);
+    memory_put(o, s.in);
+    memory_put(o, s.out);
+    free(s.samples);
+    return status;
+}
