@@ -3,9 +3,12 @@
  * One program: siblings are names of it (all_gather_bench, ...), which set --coll. Under a launcher
  * each process is a rank; otherwise it starts its own local ranks, as processes (by running itself
  * again) or as threads. */
+#include "base/config.h"
 #include "bench/bench.h"
+#include "coll/select.h"
 #include "launch/environment.h"
 #include "launch/spawn.h"
+#include "transport/registry.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,6 +39,36 @@ static int run_rank(const struct bench_options *o, tutti_comm *comm)
     free(result.rows);
     tutti_comm_destroy(comm);
     return status;
+}
+
+/* Is this a rank other than 0 of a launched job? What is wrong on all ranks alike is then rank 0's
+ * to say. */
+static bool is_other_rank(void)
+{
+    static const char *const variables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                            "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i]);
+        if (value)
+            return strcmp(value, "0") != 0;
+    }
+    return false;
+}
+
+/* Settings that would be refused on every rank: refuse them once, before any is started. */
+static int check_settings(const struct bench_options *o)
+{
+    const struct tutti_transport_ops *list[TTI_MAX_TRANSPORTS];
+    int count = 0;
+    const char *transport = o->transport ? o->transport : tti_config_text("TUTTI_TRANSPORT");
+    const char *plugin = o->plugin ? o->plugin : tti_config_text("TUTTI_PLUGINS");
+    const char *algo = o->algo ? o->algo : tti_config_text("TUTTI_ALGO");
+    if (tti_select_check(algo) == TUTTI_OK &&
+        tti_transport_select(transport, plugin, list, &count) == TUTTI_OK)
+        return 0;
+    if (!is_other_rank())
+        fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+    return 2;
 }
 
 static int run_launched(const struct bench_options *o)
@@ -124,6 +157,8 @@ int main(int argc, char **argv)
     int parsed = bench_options_parse(argc, argv, &options);
     if (parsed)
         return parsed == 1 ? 0 : 2;
+    if (check_settings(&options))
+        return 2;
     if (tti_place_is_launched()) {
         if (options.threads) {
             fprintf(stderr,

@@ -35,7 +35,7 @@ static void write_script(FILE *to, const struct bench_options *o, const struct b
     fprintf(to, "'\n");
     fprintf(to,
             "set multiplot layout 1,2 title 'Tutti %s, %d ranks, host memory' noenhanced\n"
-            "set logscale x 2\nset format x '%%.0b%%B'\nset xtics rotate by -45\nset grid\n"
+            "set logscale x 2\nset format x '%%.0b %%BB'\nset xtics rotate by -45\nset grid\n"
             "set xlabel 'size'\nset key top left\n"
             "set ylabel 'bus bandwidth (GB/s)'\nset yrange [0:*]\n"
             "plot $points using 1:2 with linespoints pt 7 ps 0.6 lw 2 title 'out of place', "

@@ -372,7 +372,8 @@ int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_re
     s.c.collective = o->collective;
     s.c.root = o->root;
     if (o->root >= s.size) {
-        fprintf(stderr, "allreduce_bench: -r %d is no rank of %d\n", o->root, s.size);
+        if (s.rank == 0)
+            fprintf(stderr, "allreduce_bench: -r %d is no rank of %d\n", o->root, s.size);
         return 2;
     }
     int status = memory_get(o, o->max_bytes, &s.in) || memory_get(o, o->max_bytes, &s.out);

@@ -18,9 +18,9 @@ static const size_t WINDOW_BYTES = (size_t)8 << 20;
 static const size_t WINDOW_LEAST = (size_t)64 << 10;
 
 enum {
-    SPINS = 2000,       /* turns without progress before the thread yields ... */
-    SPINS_CROWDED = 20, /* ... when ranks outnumber cores */
-    YIELDS = 400,       /* yields before it sleeps */
+    SPINS = 300,        /* turns without progress before the thread yields ... */
+    SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
+    YIELDS = 1500,      /* yields before it sleeps */
     LISTEN_EVERY = 256, /* turns between looks at the clock */
     SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
 };
