@@ -1,7 +1,7 @@
 /* One variant's element kernels: a table of functions compiled for one instruction set.
  *
  * kernels.inc is the one source; kernels_<variant>.c compile it with that variant's flags.
- * select.c chooses the table, ../reduce.c calls through it. Kernels compute in one type: the
+ * dispatch.c chooses the table, ../reduce.c calls through it. Kernels compute in one type: the
  * accumulator types themselves, or a low-precision type widened to float32 and narrowed again.
  *
  * Every kernel takes pointers of any alignment and any count. `dst` is exactly a source or disjoint
