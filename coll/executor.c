@@ -20,6 +20,7 @@ static const size_t WINDOW_LEAST = (size_t)64 << 10;
 enum {
     SPINS = 300,        /* turns without progress before the thread yields ... */
     SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
+    SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
     YIELDS = 1500,      /* yields before it sleeps */
     LISTEN_EVERY = 256, /* turns between looks at the clock */
     SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
@@ -216,16 +217,29 @@ static enum tutti_result exec_timeout(struct tti_executor *x)
                                            x->comm->rank, x->comm->settings.timeout_s, waits));
 }
 
-/* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
-static enum tutti_result exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
+/* Turns without progress that are spent spinning before the core is offered to others. */
+static unsigned exec_spins(const struct tutti_comm *comm)
 {
+    enum { FIRST_NETWORK_RANK = 30 }; /* of transports: see plugin.h */
     static _Atomic long cores;
     long online = atomic_load_explicit(&cores, memory_order_relaxed);
     if (online == 0) {
         online = sysconf(_SC_NPROCESSORS_ONLN);
         atomic_store_explicit(&cores, online, memory_order_relaxed);
     }
-    unsigned spins = x->comm->peers.local_size > online ? SPINS_CROWDED : SPINS;
+    if (comm->peers.local_size > online)
+        return SPINS_CROWDED;
+    for (int c = 0; c < comm->peers.ncarriers; c++)
+        if (comm->peers.carriers[c].in_use &&
+            comm->peers.carriers[c].ops->rank >= FIRST_NETWORK_RANK)
+            return SPINS_SYSTEM;
+    return SPINS;
+}
+
+/* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
+static enum tutti_result exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
+{
+    unsigned spins = exec_spins(x->comm);
     TTI_TRY(tti_links_progress(x->comm));
     if (idle < spins)
         tti_cpu_relax();
