@@ -3,32 +3,33 @@
 
 #include <string.h>
 
-#define ALGORITHMS(ENTRY)                    \
-    ENTRY(tti_ring_all_reduce)               \
-    ENTRY(tti_tree_all_reduce)               \
-    ENTRY(tti_recursive_doubling_all_reduce) \
-    ENTRY(tti_rabenseifner_all_reduce)       \
-    ENTRY(tti_one_shot_all_reduce)           \
-    ENTRY(tti_two_shot_all_reduce)           \
-    ENTRY(tti_hierarchical_all_reduce)       \
-    ENTRY(tti_chain_broadcast)               \
-    ENTRY(tti_tree_broadcast)                \
-    ENTRY(tti_scatter_gather_broadcast)      \
-    ENTRY(tti_chain_reduce)                  \
-    ENTRY(tti_tree_reduce)                   \
-    ENTRY(tti_direct_reduce)                 \
-    ENTRY(tti_ring_reduce_scatter)           \
-    ENTRY(tti_direct_reduce_scatter)         \
-    ENTRY(tti_bruck_reduce_scatter)          \
-    ENTRY(tti_ring_all_gather)               \
-    ENTRY(tti_direct_all_gather)             \
-    ENTRY(tti_bruck_all_gather)              \
-    ENTRY(tti_direct_all_to_all)             \
-    ENTRY(tti_bruck_all_to_all)              \
-    ENTRY(tti_direct_gather)                 \
-    ENTRY(tti_tree_gather)                   \
-    ENTRY(tti_direct_scatter)                \
-    ENTRY(tti_tree_scatter)                  \
+#define ALGORITHMS(ENTRY)                      \
+    ENTRY(tti_ring_all_reduce)                 \
+    ENTRY(tti_tree_all_reduce)                 \
+    ENTRY(tti_recursive_doubling_all_reduce)   \
+    ENTRY(tti_rabenseifner_all_reduce)         \
+    ENTRY(tti_one_shot_all_reduce)             \
+    ENTRY(tti_two_shot_all_reduce)             \
+    ENTRY(tti_hierarchical_all_reduce)         \
+    ENTRY(tti_hierarchical_halving_all_reduce) \
+    ENTRY(tti_chain_broadcast)                 \
+    ENTRY(tti_tree_broadcast)                  \
+    ENTRY(tti_scatter_gather_broadcast)        \
+    ENTRY(tti_chain_reduce)                    \
+    ENTRY(tti_tree_reduce)                     \
+    ENTRY(tti_direct_reduce)                   \
+    ENTRY(tti_ring_reduce_scatter)             \
+    ENTRY(tti_direct_reduce_scatter)           \
+    ENTRY(tti_bruck_reduce_scatter)            \
+    ENTRY(tti_ring_all_gather)                 \
+    ENTRY(tti_direct_all_gather)               \
+    ENTRY(tti_bruck_all_gather)                \
+    ENTRY(tti_direct_all_to_all)               \
+    ENTRY(tti_bruck_all_to_all)                \
+    ENTRY(tti_direct_gather)                   \
+    ENTRY(tti_tree_gather)                     \
+    ENTRY(tti_direct_scatter)                  \
+    ENTRY(tti_tree_scatter)                    \
     ENTRY(tti_dissemination_barrier)
 
 #define DECLARE(name) extern const struct tti_algorithm name;

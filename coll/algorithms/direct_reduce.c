@@ -7,7 +7,7 @@
 static enum tutti_result direct_reduce_plan(const struct tti_plan_spec *spec,
                                             struct tti_plan **plan)
 {
-    struct tti_group all = {NULL, spec->nranks, spec->rank};
+    struct tti_group all = tti_group_of_all(spec);
     struct tti_builder b;
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0,
                    (uint32_t)spec->lanes);

@@ -7,7 +7,7 @@ static enum tutti_result direct_reduce_scatter_plan(const struct tti_plan_spec *
                                                     struct tti_plan **plan)
 {
     int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
-    struct tti_group all = {NULL, n, rank};
+    struct tti_group all = tti_group_of_all(spec);
     struct tti_builder b;
     tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, n > 2 ? (uint32_t)lanes : 0);
     for (int lane = 0; lane < lanes; lane++) {

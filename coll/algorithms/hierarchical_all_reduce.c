@@ -1,14 +1,18 @@
 /* All-reduce in two levels: inside each host, then between hosts, then inside again.
  *
  * As many ranks on every host: inside a host a direct reduce-scatter gives each rank a part of the
- * block; the ranks with the same local number run a ring over their part, one rank per host; a
- * direct all-gather inside completes it. A host sends its block to the network about twice, spread
- * over all of its ranks. Otherwise: each host's lowest rank reduces its host's contributions, the
- * leaders run a ring, and hand the result out. Best when the network between hosts is slower than
+ * block; the ranks with the same local number, one of each host, all-reduce their part; a direct
+ * all-gather inside completes it. A host sends its block to the network about twice, spread over
+ * all of its ranks. Otherwise: each host's lowest rank reduces its host's contributions, the
+ * leaders all-reduce, and hand the result out. Best when the network between hosts is slower than
  * inside.
  *
+ * Between hosts "hierarchical" runs a ring, "hierarchical_halving" recursive halving and doubling:
+ * as many bytes for a power of two hosts, in 2 lg h steps instead of 2 (h-1).
+ *
  * A lane's share is cut into parts (as many as a host has ranks; one with leaders) of as many
- * chunks as hosts. Where a host's sum is not the contribution itself, it is in SCRATCH. */
+ * chunks as the steps between hosts want. Where a host's sum is not the contribution itself, it is
+ * in SCRATCH. */
 #include "coll/algorithms/parts.h"
 
 #include "base/memory.h"
@@ -19,10 +23,12 @@
 struct levels {
     int hosts;
     bool uniform;
+    bool halving;
+    int part;               /* chunks of a part */
     struct tti_group local; /* the ranks of the own host */
     struct tti_group cross; /* one rank of each host: with the same local number, or the leaders */
-    bool previous_sums;     /* the host before in `cross` has several ranks, hence a sum */
-    int *memory;
+    int *memory;            /* of the groups */
+    bool *sums;
 };
 
 static int levels_host(const struct tti_plan_spec *spec, int rank)
@@ -52,16 +58,10 @@ static int levels_hosts(const struct tti_plan_spec *spec)
     return spec->layout.host_of ? spec->layout.nhosts : 1;
 }
 
-static enum tutti_result levels_create(const struct tti_plan_spec *spec, struct levels *levels)
+static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
 {
-    int n = spec->nranks, hosts = levels_hosts(spec), each = 0, most = 0;
-    TTI_TRY(levels_count(spec, hosts, &each, &most));
-    int *memory = tti_calloc((size_t)(n + 2 * hosts), sizeof *memory);
-    if (!memory)
-        return TUTTI_ERR_MEMORY;
-    int *local = memory, *cross = memory + n, *seen = cross + hosts;
-    *levels = (struct levels){.hosts = hosts, .uniform = each > 0, .memory = memory};
-    int own_host = levels_host(spec, spec->rank);
+    int own_host = levels_host(spec, spec->rank), n = spec->nranks;
+    int *local = levels->memory, *cross = local + n, *seen = cross + levels->hosts;
     for (int r = 0; r < n; r++)
         if (levels_host(spec, r) == own_host) {
             if (r == spec->rank)
@@ -74,35 +74,58 @@ static enum tutti_result levels_create(const struct tti_plan_spec *spec, struct 
         if (seen[host]++ == number)
             cross[host] = r;
     }
-    levels->previous_sums = seen[(own_host + hosts - 1) % hosts] > 1;
+    for (int h = 0; h < levels->hosts; h++)
+        levels->sums[h] = seen[h] > 1;
     levels->local.ranks = local;
-    levels->cross = (struct tti_group){cross, hosts, own_host};
+    levels->cross = (struct tti_group){cross, levels->sums, levels->hosts, own_host};
+}
+
+static void levels_release(struct levels *levels)
+{
+    free(levels->memory);
+    free(levels->sums);
+}
+
+static enum tutti_result levels_create(const struct tti_plan_spec *spec, bool halving,
+                                       struct levels *levels)
+{
+    int hosts = levels_hosts(spec), each = 0, most = 0;
+    TTI_TRY(levels_count(spec, hosts, &each, &most));
+    struct levels made = {.hosts = hosts, .uniform = each > 0, .halving = halving};
+    made.part = halving ? tti_power_floor(hosts) : hosts;
+    made.memory = tti_calloc((size_t)(spec->nranks + 2 * hosts), sizeof *made.memory);
+    made.sums = tti_calloc((size_t)hosts, sizeof *made.sums);
+    if (!made.memory || !made.sums) {
+        levels_release(&made);
+        return TUTTI_ERR_MEMORY;
+    }
+    levels_fill(spec, &made);
+    *levels = made;
     return TUTTI_OK;
 }
 
-/* Sum of the host over [chunk, chunk + hosts), and the ring that completes it. */
+/* Sum of the host over the part at `chunk`, and the all-reduce between hosts that completes it. */
 static void levels_reduce(struct tti_builder *b, int lane, const struct levels *levels,
                           uint32_t chunk)
 {
     const struct tti_group *local = &levels->local;
-    enum tti_buffer own = TTI_IN;
-    if (local->size > 1) {
-        own = TTI_SCRATCH;
-        bool complete = levels->hosts == 1;
-        tti_ordered_reduce(b, lane, chunk, (uint32_t)levels->hosts, local, tti_in(chunk),
+    bool complete = levels->hosts == 1;
+    if (local->size > 1)
+        tti_ordered_reduce(b, lane, chunk, (uint32_t)levels->part, local, tti_in(chunk),
                            tti_scratch(chunk), complete ? tti_out(chunk) : tti_scratch(chunk),
                            complete ? TTI_FINAL : 0, -1);
-        if (complete)
-            return;
-    }
-    tti_ring_steps(b, lane, chunk, &levels->cross, own, levels->previous_sums,
-                   (uint32_t)(2 * lane));
+    if (local->size > 1 && complete)
+        return;
+    if (levels->halving)
+        tti_halving_steps(b, lane, chunk, &levels->cross);
+    else
+        tti_ring_steps(b, lane, chunk, &levels->cross, (uint32_t)(2 * lane));
 }
 
 static void levels_uniform_lane(struct tti_builder *b, int lane, const struct levels *levels)
 {
     int m = levels->local.size, self = levels->local.self;
-    uint32_t part = (uint32_t)levels->hosts, base = (uint32_t)lane * (uint32_t)m * part;
+    uint32_t part = (uint32_t)levels->part, base = (uint32_t)lane * (uint32_t)m * part;
     for (int k = 1; k < m; k++) {
         int place = (self + k) % m;
         uint32_t chunk = base + (uint32_t)place * part;
@@ -121,7 +144,7 @@ static void levels_uniform_lane(struct tti_builder *b, int lane, const struct le
 
 static void levels_leader_lane(struct tti_builder *b, int lane, const struct levels *levels)
 {
-    uint32_t part = (uint32_t)levels->hosts, base = (uint32_t)lane * part;
+    uint32_t part = (uint32_t)levels->part, base = (uint32_t)lane * part;
     int leader = levels->local.ranks[0];
     if (levels->local.self > 0) {
         tti_send(b, lane, base, part, tti_in(base), leader);
@@ -133,35 +156,64 @@ static void levels_leader_lane(struct tti_builder *b, int lane, const struct lev
         tti_send(b, lane, base, part, tti_out(base), levels->local.ranks[place]);
 }
 
-static enum tutti_result hierarchical_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+static enum tutti_result levels_plan(const struct tti_plan_spec *spec, bool halving,
+                                     struct tti_plan **plan)
 {
     struct levels levels;
-    TTI_TRY(levels_create(spec, &levels));
+    TTI_TRY(levels_create(spec, halving, &levels));
     int parts = levels.uniform ? levels.local.size : 1;
     struct tti_builder b;
-    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * parts * levels.hosts), 1,
-                   2 * (uint32_t)spec->lanes);
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * parts * levels.part), 1,
+                   halving ? 0 : 2 * (uint32_t)spec->lanes);
     for (int lane = 0; lane < spec->lanes; lane++)
         if (levels.uniform)
             levels_uniform_lane(&b, lane, &levels);
         else
             levels_leader_lane(&b, lane, &levels);
-    free(levels.memory);
+    levels_release(&levels);
     return tti_plan_finish(&b, plan);
 }
 
-/* The sum of its three parts; with leaders, the inner ones are the leader's messages one by one. */
+static enum tutti_result hierarchical_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+{
+    return levels_plan(spec, false, plan);
+}
+
+static enum tutti_result hierarchical_halving_plan(const struct tti_plan_spec *spec,
+                                                   struct tti_plan **plan)
+{
+    return levels_plan(spec, true, plan);
+}
+
+/* What is inside hosts (with leaders: the leader's messages one by one), and `*part`, the bytes
+ * that one rank takes between hosts. */
+static double levels_inner_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
+                                double beta, double *part)
+{
+    int each = 0, most = 0;
+    *part = bytes;
+    if (levels_count(spec, levels_hosts(spec), &each, &most) != TUTTI_OK || most == 1)
+        return 0;
+    double m = most;
+    *part = each > 0 ? bytes / m : bytes;
+    return 2 * (alpha + (m - 1) * *part * beta);
+}
+
 static double hierarchical_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
                                 double beta)
 {
-    int each = 0, most = 0;
-    if (levels_count(spec, levels_hosts(spec), &each, &most) != TUTTI_OK)
-        return 0;
-    double hosts = levels_hosts(spec), m = most;
-    double inner = each > 0 ? (m - 1) / m * bytes : (m - 1) * bytes;
-    double part = each > 0 ? bytes / m : bytes;
-    return (most > 1 ? 2 * (alpha + inner * beta) : 0) + 2 * (hosts - 1) * alpha +
-           2 * (hosts - 1) / hosts * part * beta;
+    double hosts = levels_hosts(spec), part = 0;
+    double inner = levels_inner_cost(spec, bytes, alpha, beta, &part);
+    return inner + 2 * (hosts - 1) * alpha + 2 * (hosts - 1) / hosts * part * beta;
+}
+
+static double hierarchical_halving_cost(const struct tti_plan_spec *spec, double bytes,
+                                        double alpha, double beta)
+{
+    int hosts = levels_hosts(spec), size = tti_power_floor(hosts);
+    double part = 0, inner = levels_inner_cost(spec, bytes, alpha, beta, &part);
+    double fold = size < hosts ? 2 * (alpha + part * beta) : 0;
+    return inner + fold + 2 * tti_log2_ceil(size) * alpha + 2 * (size - 1.0) / size * part * beta;
 }
 
 const struct tti_algorithm tti_hierarchical_all_reduce = {
@@ -170,4 +222,12 @@ const struct tti_algorithm tti_hierarchical_all_reduce = {
     .plan = hierarchical_plan,
     .cost = hierarchical_cost,
     .summary = "direct inside hosts, rings between them; through leaders if hosts differ in size",
+};
+
+const struct tti_algorithm tti_hierarchical_halving_all_reduce = {
+    .name = "hierarchical_halving",
+    .collective = TUTTI_ALL_REDUCE,
+    .plan = hierarchical_halving_plan,
+    .cost = hierarchical_halving_cost,
+    .summary = "direct inside hosts, recursive halving and doubling between them",
 };

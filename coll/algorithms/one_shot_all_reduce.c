@@ -12,7 +12,7 @@
 static enum tutti_result one_shot_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
     int n = spec->nranks, rank = spec->rank;
-    struct tti_group all = {NULL, n, rank};
+    struct tti_group all = tti_group_of_all(spec);
     struct tti_builder b;
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, (uint32_t)spec->lanes);
     for (int lane = 0; lane < spec->lanes; lane++) {

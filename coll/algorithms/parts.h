@@ -37,13 +37,30 @@ static inline int tti_least(int a, int b)
 /* Ranks that act together, in the order in which their contributions are combined. */
 struct tti_group {
     const int *ranks; /* NULL: ranks 0 .. size-1 */
+    const bool *sums; /* which members start from sums in SCRATCH; NULL: none, all from IN */
     int size;
     int self; /* place of the own rank */
 };
 
+static inline struct tti_group tti_group_of_all(const struct tti_plan_spec *spec)
+{
+    return (struct tti_group){NULL, NULL, spec->nranks, spec->rank};
+}
+
 static inline int tti_group_rank(const struct tti_group *group, int place)
 {
     return group->ranks ? group->ranks[place] : place;
+}
+
+static inline bool tti_group_sums(const struct tti_group *group, int place)
+{
+    return group->sums && group->sums[place];
+}
+
+/* What the own rank starts from. */
+static inline struct tti_ref tti_group_own(const struct tti_group *group, uint32_t index)
+{
+    return tti_group_sums(group, group->self) ? tti_scratch(index) : tti_in(index);
 }
 
 /* dst = c_0 op c_1 op ... op c_{size-1}, always in that order: c_self is `own`, the others come as
@@ -59,12 +76,10 @@ void tti_ordered_reduce(struct tti_builder *builder, int lane, uint32_t chunk, u
 void tti_pair_all_reduce(struct tti_builder *builder, int lane, uint32_t chunk, bool upper,
                          int peer, uint32_t slot);
 
-/* Ring all-reduce over the group of chunks [base, base + size), from IN or SCRATCH (`own`) to OUT;
- * `previous_sums`: the member before starts from SCRATCH. Uses SLOTs slot and slot + 1. Size 1
- * copies. */
+/* Ring all-reduce over the group of chunks [base, base + size) to OUT; uses SLOTs slot and
+ * slot + 1. Size 1 copies. */
 void tti_ring_steps(struct tti_builder *builder, int lane, uint32_t base,
-                    const struct tti_group *group, enum tti_buffer own, bool previous_sums,
-                    uint32_t slot);
+                    const struct tti_group *group, uint32_t slot);
 
 /* Folding n ranks to the power of two below: the first 2 (n - size) ranks pair up, the even one of
  * a pair takes part for both. Places keep the order of ranks. */
@@ -80,6 +95,12 @@ static inline int tti_fold_rank(int nranks, int size, int place)
     int extras = nranks - size;
     return place < extras ? 2 * place : place + extras;
 }
+
+/* All-reduce over the group of chunks [base, base + tti_power_floor(size)) to OUT by recursive
+ * halving and doubling (rabenseifner_all_reduce.c). From three members on it keeps sums at their
+ * place in SCRATCH. Size 1 copies. */
+void tti_halving_steps(struct tti_builder *builder, int lane, uint32_t base,
+                       const struct tti_group *group);
 
 /* Binomial tree over places 0 (root) .. n-1: the subtree of `place` is [place, place + size), its
  * children are place + 2^k for every 2^k < size, its parent is place without its lowest bit. */

@@ -14,12 +14,12 @@ static enum tutti_result ring_all_reduce_plan(const struct tti_plan_spec *spec,
                                               struct tti_plan **plan)
 {
     int n = spec->nranks;
-    struct tti_group all = {NULL, n, spec->rank};
+    struct tti_group all = tti_group_of_all(spec);
     struct tti_builder b;
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(n * spec->lanes), 0,
                    (uint32_t)(2 * spec->lanes));
     for (int lane = 0; lane < spec->lanes; lane++)
-        tti_ring_steps(&b, lane, (uint32_t)(lane * n), &all, TTI_IN, false, (uint32_t)(2 * lane));
+        tti_ring_steps(&b, lane, (uint32_t)(lane * n), &all, (uint32_t)(2 * lane));
     return tti_plan_finish(&b, plan);
 }
 

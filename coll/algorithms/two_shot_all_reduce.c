@@ -6,9 +6,10 @@
  * the result is forwarded while it is reduced, and nothing needs a temporary. */
 #include "coll/algorithms/parts.h"
 
-static void two_shot_lane(struct tti_builder *b, int lane, int n, int rank)
+static void two_shot_lane(struct tti_builder *b, int lane, const struct tti_plan_spec *spec)
 {
-    struct tti_group all = {NULL, n, rank};
+    int n = spec->nranks, rank = spec->rank;
+    struct tti_group all = tti_group_of_all(spec);
     uint32_t base = (uint32_t)(lane * n), own = base + (uint32_t)rank;
     for (int k = 1; k < n; k++) {
         int peer = (rank + k) % n;
@@ -34,7 +35,7 @@ static enum tutti_result two_shot_plan(const struct tti_plan_spec *spec, struct 
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(n * spec->lanes), 0,
                    n > 2 ? (uint32_t)spec->lanes : 0);
     for (int lane = 0; lane < spec->lanes; lane++)
-        two_shot_lane(&b, lane, n, spec->rank);
+        two_shot_lane(&b, lane, spec);
     return tti_plan_finish(&b, plan);
 }
 

@@ -66,6 +66,7 @@ static const struct expectation expectations[] = {
     {TUTTI_ALL_REDUCE, "one_shot", one, n_1, false, true},
     {TUTTI_ALL_REDUCE, "two_shot", two, fraction, false, true},
     {TUTTI_ALL_REDUCE, "hierarchical", two, fraction, false, true},
+    {TUTTI_ALL_REDUCE, "hierarchical_halving", two, fraction, false, true},
     {TUTTI_BROADCAST, "chain", n_1, one, false, false},
     {TUTTI_BROADCAST, "tree", rounds, rounds, true, true},
     {TUTTI_BROADCAST, "scatter_gather", NULL, fraction, false, false},
@@ -242,14 +243,13 @@ static void tree_bytes(void **state)
     }
 }
 
-/* One rank per host and part: what crosses hosts is a ring's traffic between hosts, spread over
- * the ranks of a host. */
-static void hierarchical_between_hosts(void **state)
+/* What crosses hosts is one all-reduce's traffic between as many ranks as there are hosts, spread
+ * over the ranks of a host. */
+static void between_hosts(const char *name, double steps)
 {
-    (void)state;
-    const struct tti_algorithm *algorithm = tti_algorithm_find(TUTTI_ALL_REDUCE, "hierarchical");
+    const struct tti_algorithm *algorithm = tti_algorithm_find(TUTTI_ALL_REDUCE, name);
     assert_non_null(algorithm);
-    enum { HOSTS = 5, EACH = 4, RANKS = HOSTS * EACH };
+    enum { HOSTS = 8, EACH = 4, RANKS = HOSTS * EACH };
     int host_of[RANKS];
     for (int r = 0; r < RANKS; r++)
         host_of[r] = r / EACH;
@@ -262,8 +262,16 @@ static void hierarchical_between_hosts(void **state)
     assert_int_equal(
         tti_simulate(algorithm, &spec, &network, count, TUTTI_FLOAT32, NULL, &prediction),
         TUTTI_OK);
-    assert_true(fabs(prediction.seconds - 2 * (HOSTS - 1)) < 1e-9);
+    assert_true(fabs(prediction.seconds - steps) < 1e-9);
+    assert_true(fabs(algorithm->cost(&spec, 0, 1, 0) - (2 + steps)) < 1e-9);
     assert_int_equal(prediction.bytes_inter, 2 * (HOSTS - 1) * count * 4);
+}
+
+static void hierarchical_between_hosts(void **state)
+{
+    (void)state;
+    between_hosts("hierarchical", 14);
+    between_hosts("hierarchical_halving", 6);
 }
 
 int main(void)

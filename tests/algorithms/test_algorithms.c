@@ -65,6 +65,11 @@ static void lanes_and_slices(void **state)
                     if (lanes > 1 || slices[s] > 1)
                         check(algorithm, &spec);
                 }
+    for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++)
+        for (int n = 1; n <= 12; n++) {
+            struct tti_plan_spec spec = spec_of(n, rooted() ? n / 2 : 0, 16, 5);
+            check(algorithm, &spec);
+        }
 }
 
 /* More ranks: how far depends on how many messages there are in all. */
@@ -73,7 +78,7 @@ static void many_ranks(void **state)
     (void)state;
     static const int sizes[] = {65, 100, 127, 128, 255, 256, 512, 1000, 1024};
     static const char *const linear[] = {"ring",     "direct",       "one_shot",
-                                         "two_shot", "hierarchical", "scatter_gather"};
+                                         "two_shot", "hierarchical", "hierarchical_halving"};
     const struct tti_algorithm *algorithm;
     for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++) {
         bool heavy = false;
@@ -137,8 +142,8 @@ static void layouts(void **state)
     static int host_of[MOST_RANKS];
     const struct tti_algorithm *algorithm;
     for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++) {
-        bool uses_layout = strcmp(algorithm->name, "hierarchical") == 0;
-        for (int n = 1; n <= (uses_layout ? 64 : 9); n++)
+        bool uses_layout = strncmp(algorithm->name, "hierarchical", 12) == 0;
+        for (int n = 1; n <= (uses_layout ? 64 : 9); n += n < 24 ? 1 : 8)
             for (int each = 1; each <= n; each = each < 4 ? each + 1 : 2 * each)
                 for (int kind = 0; kind < 4; kind++) {
                     struct tti_plan_spec spec = spec_of(n, 0, 1 + (n + kind) % 3, 1);
