@@ -271,11 +271,10 @@ enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type
 
 enum tutti_result tutti_barrier(tutti_comm *comm)
 {
-    /* Every rank of the process may write 0 here; the value is never used. */
-    static uint8_t token;
+    uint8_t *token = comm ? &comm->token : NULL;
     struct tti_operation operation = {.collective = TUTTI_BARRIER,
-                                      .in = &token,
-                                      .out = &token,
+                                      .in = token,
+                                      .out = token,
                                       .count = 1,
                                       .type = TUTTI_UINT8,
                                       .op = TUTTI_MAX};
@@ -285,11 +284,10 @@ enum tutti_result tutti_barrier(tutti_comm *comm)
 enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
                                       tutti_request **request)
 {
-    /* Every rank of the process may write 0 here; the value is never used. */
-    static uint8_t token;
+    uint8_t *token = comm ? &comm->token : NULL;
     struct tti_operation operation = {.collective = TUTTI_BARRIER,
-                                      .in = &token,
-                                      .out = &token,
+                                      .in = token,
+                                      .out = token,
                                       .count = 1,
                                       .type = TUTTI_UINT8,
                                       .op = TUTTI_MAX};

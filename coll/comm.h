@@ -52,6 +52,7 @@ struct tutti_comm {
     struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT];
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
+    uint8_t token;     /* what a barrier passes around */
     uint64_t sequence; /* collectives begun so far: the "#41" of messages */
 
     /* The first failure; `failed` is set after `error` is complete. */
