@@ -1,0 +1,322 @@
+/* shm against a peer that does what no Tutti does: lines in shared memory that point anywhere,
+ * messages that are none, descriptors that could shrink, strangers at the door. Each must end in an
+ * error of that one connection, or in nothing at all. */
+#include "transport/shm/shm.h"
+
+#include "base/clock.h"
+#include "device/memory.h"
+#include "tests/tutti_cmocka.h"
+#include "transport/registry.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const struct tutti_transport_ops *shm;
+static const uint8_t secret[TUTTI_SECRET_BYTES] = "hostile";
+
+/* Two ranks of this thread, connected. */
+struct pair {
+    struct tutti_transport_env env[2];
+    void *transport[2];
+    struct tutti_peer peer[2];
+    uint8_t address[2][TUTTI_ADDRESS_BYTES];
+    void *endpoint[2];
+};
+
+static void pair_open(struct pair *pair)
+{
+    static uint64_t job = 4200;
+    memset(pair, 0, sizeof *pair);
+    job++;
+    for (int i = 0; i < 2; i++) {
+        pair->env[i] = (struct tutti_transport_env){.size = sizeof pair->env[i],
+                                                    .services = tti_transport_services(),
+                                                    .job = job,
+                                                    .secret = secret,
+                                                    .rank = i,
+                                                    .nranks = 2,
+                                                    .name = "here:1",
+                                                    .lanes = 1};
+        size_t bytes = 0;
+        assert_int_equal(shm->open(&pair->env[i], &pair->transport[i]), TUTTI_OK);
+        assert_int_equal(shm->address(pair->transport[i], pair->address[i], &bytes), TUTTI_OK);
+        pair->peer[i] = (struct tutti_peer){
+            .rank = i, .name = "here:1", .address = pair->address[i], .address_bytes = bytes};
+    }
+}
+
+static void pair_connect(struct pair *pair)
+{
+    uint64_t deadline = tti_deadline_in(5);
+    bool done = false;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(shm->connect(pair->transport[i], &pair->peer[!i], 1, &pair->endpoint[i]),
+                         TUTTI_OK);
+    while (!done) {
+        done = true;
+        for (int i = 0; i < 2; i++) {
+            enum tutti_result result = shm->advance(pair->endpoint[i]);
+            assert_true(result == TUTTI_OK || result == TUTTI_IN_PROGRESS);
+            done = done && result == TUTTI_OK;
+        }
+        assert_false(tti_deadline_passed(deadline));
+    }
+}
+
+static void pair_close(struct pair *pair)
+{
+    for (int i = 0; i < 2; i++) {
+        if (pair->endpoint[i])
+            shm->disconnect(pair->endpoint[i]);
+        shm->close(pair->transport[i]);
+    }
+}
+
+static enum tutti_result peek_once(struct pair *pair, size_t *bytes)
+{
+    uint64_t tag = 0;
+    const void *data = NULL;
+    return shm->peek(pair->endpoint[0], 0, &tag, &data, bytes);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+/* Rank 1 writes a line by hand; rank 0 must refuse it, and go on refusing. */
+static void refuses_line(uint64_t flag, uint64_t where, uint64_t bytes, uint64_t id,
+                         enum tutti_result code)
+{
+    struct pair pair;
+    size_t ready = 0;
+    pair_open(&pair);
+    pair_connect(&pair);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    struct shm_line *line = &peer->lane[0].out.lines[0];
+    if (code == TUTTI_ERR_SYSTEM && !tti_load_acquire(&peer->theirs->reads_memory))
+        code = TUTTI_ERR_PROTOCOL; /* no process_vm_readv here: no such line is expected */
+    line->far.where = where;
+    line->far.bytes = bytes;
+    line->far.id = id;
+    tti_store_release(&line->flag, flag);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(peek_once(&pair, &ready), code);
+        assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1)"));
+    }
+    pair_close(&pair);
+}
+
+static void hostile_lines(void **state)
+{
+    (void)state;
+    const uint64_t piece = shm_flag(0, SHM_KIND_PIECE, 0), region = shm_flag(0, SHM_KIND_REGION, 0);
+    const uint64_t memory = shm_flag(0, SHM_KIND_MEMORY, 0), ring = 8 * 65536;
+    const enum tutti_result no = TUTTI_ERR_PROTOCOL;
+    refuses_line(shm_flag(0, SHM_KIND_INLINE, 0), 0, 0, 0, no);
+    refuses_line(shm_flag(0, SHM_KIND_INLINE, SHM_INLINE + 1), 0, 0, 0, no);
+    refuses_line(shm_flag(0, (enum shm_kind)0, 0), 0, 64, 0, no);
+    refuses_line(shm_flag(0, (enum shm_kind)9, 0), 0, 64, 0, no);
+    refuses_line(piece, 0, 0, 0, no);
+    refuses_line(piece, 0, ring + 1, 0, no);
+    refuses_line(piece, ring, 1, 0, no);
+    refuses_line(piece, ring - 63, 64, 0, no);
+    refuses_line(piece, UINT64_MAX - 10, 64, 0, no);
+    refuses_line(region, 0, 64, 77, no); /* never passed */
+    refuses_line(memory, 0, UINT64_MAX, 0, no);
+    refuses_line(memory, 64, 4096, 0, TUTTI_ERR_SYSTEM); /* not mapped there */
+}
+
+static void hostile_region_offset(void **state)
+{
+    (void)state;
+    struct pair pair;
+    void *memory = NULL;
+    size_t accepted = 0, ready = 0;
+    struct tti_region region;
+    assert_int_equal(tti_region_alloc(1 << 16, &memory), TUTTI_OK);
+    assert_true(tti_region_find(memory, 1, &region));
+    pair_open(&pair);
+    pair_connect(&pair);
+    assert_int_equal(shm->send(pair.endpoint[1], 0, 1, memory, 1 << 16, &accepted), TUTTI_OK);
+    assert_int_equal(accepted, 1 << 16);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    struct shm_line *line = &peer->lane[0].out.lines[0];
+    assert_int_equal(line->flag >> 8 & 0xff, SHM_KIND_REGION);
+    line->far.where = region.bytes - 64;
+    assert_int_equal(peek_once(&pair, &ready), TUTTI_ERR_PROTOCOL);
+    pair_close(&pair);
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+}
+
+/* A count of consumed lines that is ahead of what was sent, or goes back. */
+static void hostile_ack(void **state)
+{
+    (void)state;
+    struct pair pair;
+    char block[64] = "";
+    size_t accepted = 1;
+    enum tutti_result result = TUTTI_OK;
+    pair_open(&pair);
+    pair_connect(&pair);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    tti_store_release(peer->lane[0].in.ack, 1000000);
+    for (int i = 0; i < 2 * SHM_LINES && result == TUTTI_OK; i++)
+        result = shm->send(pair.endpoint[0], 0, 1, block, 8, &accepted);
+    assert_int_equal(result, TUTTI_ERR_PROTOCOL);
+    pair_close(&pair);
+}
+
+/* ---- messages of a peer --------------------------------------------------------------------- */
+
+static void refuses_message(const struct shm_message *message, size_t bytes, int fd)
+{
+    struct pair pair;
+    size_t ready = 0;
+    pair_open(&pair);
+    pair_connect(&pair);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    if (bytes == sizeof *message)
+        assert_int_equal(tti_shm_message_send(peer->socket, message, &fd, fd >= 0 ? 1 : 0),
+                         SHM_IO_DONE);
+    else
+        assert_int_equal(send(peer->socket, message, bytes, 0), bytes);
+    tti_shm_look(pair.transport[0]);
+    assert_int_equal(peek_once(&pair, &ready), TUTTI_ERR_PROTOCOL);
+    assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1)"));
+    pair_close(&pair);
+}
+
+static void hostile_messages(void **state)
+{
+    (void)state;
+    struct shm_message message = {.kind = SHM_REGION, .id = 5, .bytes = 8192};
+    int unsealed = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(ftruncate(unsealed, 8192), 0);
+    assert_int_equal(ftruncate(small, 4096), 0);
+    assert_int_equal(fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    refuses_message(&message, sizeof message, unsealed);
+    refuses_message(&message, sizeof message, small);
+    refuses_message(&message, sizeof message, ends[0]);
+    refuses_message(&message, sizeof message, -1);
+    refuses_message(&message, 10, -1);
+    message.kind = 99;
+    refuses_message(&message, sizeof message, -1);
+    message.kind = SHM_HELLO;
+    refuses_message(&message, sizeof message, small);
+    close(unsealed);
+    close(small);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+static int knock(const struct pair *pair)
+{
+    const struct shm_transport *self = pair->transport[0];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(self->listen_name);
+    memcpy(address.sun_path + 1, self->listen_name, length);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address,
+                             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)),
+                     0);
+    return fd;
+}
+
+/* Silent ones, babblers and forgers come first; the right peer must still get in. */
+static void strangers(void **state)
+{
+    (void)state;
+    struct pair pair;
+    enum { STRANGERS = 60 };
+    int fds[STRANGERS], segment = memfd_create("segment", MFD_CLOEXEC);
+    pair_open(&pair);
+    for (int i = 0; i < STRANGERS; i++) {
+        struct shm_message hello = {.kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job};
+        hello.from = i % 3 == 0 ? 1 : -7;
+        hello.piece_ring = 8 * 65536;
+        memcpy(hello.secret, secret, sizeof secret);
+        hello.secret[i % TUTTI_SECRET_BYTES] ^= 1;
+        int passed[2] = {segment, segment};
+        fds[i] = knock(&pair);
+        if (i % 4 == 1)
+            assert_int_equal(send(fds[i], "hello?", 6, 0), 6);
+        else if (i % 4 != 0)
+            assert_int_equal(tti_shm_message_send(fds[i], &hello, passed, 2), SHM_IO_DONE);
+        if (i % 8 == 7)
+            close(fds[i]);
+        tti_shm_look(pair.transport[0]);
+        tti_shm_look(pair.transport[0]);
+    }
+    pair_connect(&pair);
+    pair_close(&pair);
+    for (int i = 0; i < STRANGERS; i++)
+        if (i % 8 != 7)
+            close(fds[i]);
+    close(segment);
+}
+
+/* The secret is right, the segment is not. */
+static void forged_segment(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_open(&pair);
+    struct shm_message hello = {
+        .kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job, .from = 1, .piece_ring = 8 * 65536};
+    memcpy(hello.secret, secret, sizeof secret);
+    int segment = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(segment, (off_t)shm_segment_bytes(1, 8 * 65536)), 0);
+    int fd = knock(&pair), passed[2] = {segment, segment};
+    assert_int_equal(tti_shm_message_send(fd, &hello, passed, 2), SHM_IO_DONE);
+    assert_int_equal(shm->connect(pair.transport[0], &pair.peer[1], 1, &pair.endpoint[0]),
+                     TUTTI_OK);
+    enum tutti_result result = TUTTI_IN_PROGRESS;
+    for (int i = 0; i < 10 && result == TUTTI_IN_PROGRESS; i++)
+        result = shm->advance(pair.endpoint[0]);
+    assert_int_equal(result, TUTTI_ERR_PROTOCOL);
+    assert_non_null(strstr(tutti_last_error(), "sealed"));
+    pair_close(&pair);
+    close(fd);
+    close(segment);
+}
+
+static void bad_settings(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {{"TUTTI_SHM_SLOTS", "1"},
+                                         {"TUTTI_SHM_SLOT_BYTES", "1000"},
+                                         {"TUTTI_SHM_SLOT_BYTES", "1G"},
+                                         {"TUTTI_SHM_CMA", "maybe"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct tutti_transport_env env = {.size = sizeof env, .secret = secret, .nranks = 1};
+        void *transport = NULL;
+        setenv(bad[i][0], bad[i][1], 1);
+        assert_int_equal(shm->open(&env, &transport), TUTTI_ERR_ARGUMENT);
+        assert_null(transport);
+        assert_non_null(strstr(tutti_last_error(), bad[i][0]));
+        unsetenv(bad[i][0]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hostile_lines), cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_ack),   cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),     cmocka_unit_test(forged_segment),
+        cmocka_unit_test(bad_settings),
+    };
+    for (int i = 0; tti_transport_at(i); i++)
+        if (strcmp(tti_transport_at(i)->name, "shm") == 0)
+            shm = tti_transport_at(i);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
