@@ -14,16 +14,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    CONNECT_TRIES =
-        5, /* of an address that accepted and then hung up: its rank may have been late */
-};
-#define CONNECT_NS (10 * UINT64_C(1000000000)) /* the most for TCP to connect to one address */
-#define CONNECT_NEXT_NS                                                       \
-    (300 * UINT64_C(1000000)) /* no answer of TCP: try the next one beside it \
-                               */
-#define CONNECT_SILENT_NS (2 * UINT64_C(1000000000)) /* connected, but silent: likewise */
-#define CONNECT_RETRY_NS (50 * UINT64_C(1000000))    /* doubles with each try */
+/* TCP gets CONNECT_NS for one address. The next address is tried beside it when TCP has not
+ * answered for CONNECT_NEXT_NS, or when it has but the rank is silent for CONNECT_SILENT_NS. */
+#define CONNECT_SECOND_NS UINT64_C(1000000000)
+#define CONNECT_NS (10 * CONNECT_SECOND_NS)
+#define CONNECT_NEXT_NS (3 * CONNECT_SECOND_NS / 10)
+#define CONNECT_SILENT_NS (2 * CONNECT_SECOND_NS)
+/* An address whose rank lost patience with us is tried again, this often and after this pause. */
+#define CONNECT_TRIES 5
+#define CONNECT_PATIENCE_NS (TTI_TCP_GUEST_SECONDS * CONNECT_SECOND_NS / 2)
+#define CONNECT_RETRY_NS (CONNECT_SECOND_NS / 10)
 
 enum attempt_state {
     ATTEMPT_IDLE,
@@ -42,6 +42,7 @@ struct tti_tcp_attempt {
     int candidate;
     int lane;
     int tries;
+    uint64_t begun_ns;
     uint64_t wake_ns; /* OPENING: its deadline; PAUSED: when to go on */
     char why[80];     /* FAILED */
 };
@@ -62,16 +63,17 @@ static void connect_give_up_errno(struct tti_tcp_attempt *attempt, int error)
     connect_give_up(attempt, strerror_r(error, reason, sizeof reason));
 }
 
-/* The other end hung up in the handshake: it may have been too busy to see us in time. */
+/* The other end hung up in the handshake. One that waited for long lost patience because this rank
+ * was busy elsewhere, and deserves another call; one that hung up at once does not want us. */
 static void connect_again(struct tti_tcp_attempt *attempt, uint64_t now)
 {
     tti_tcp_talk_end(&attempt->talk);
-    if (++attempt->tries >= CONNECT_TRIES) {
+    if (now - attempt->begun_ns < CONNECT_PATIENCE_NS || ++attempt->tries >= CONNECT_TRIES) {
         connect_give_up(attempt, "it hung up before it proved the secret of the job");
         return;
     }
     attempt->state = ATTEMPT_PAUSED;
-    attempt->wake_ns = now + (CONNECT_RETRY_NS << attempt->tries);
+    attempt->wake_ns = now + CONNECT_RETRY_NS;
 }
 
 static void connect_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
@@ -96,6 +98,7 @@ static void connect_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attem
         return;
     }
     attempt->state = ATTEMPT_OPENING;
+    attempt->begun_ns = now;
     attempt->wake_ns = now + CONNECT_NS;
 }
 

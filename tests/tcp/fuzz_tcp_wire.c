@@ -1,0 +1,65 @@
+/* Everything that the TCP transport reads from the wire or from a peer's address. What is accepted
+ * must say the same when it is written and read again. */
+#include "transport/tcp/tcp_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+static void fuzz_advert(const uint8_t *data, size_t size)
+{
+    struct tti_tcp_advert advert;
+    uint8_t again[TTI_TCP_ADVERT_HEAD_BYTES + TTI_TCP_MAX_ADDRESSES * TTI_TCP_ADVERT_ENTRY_BYTES];
+    if (tti_tcp_get_advert(data, size, &advert))
+        return;
+    require(advert.count >= 0 && advert.count <= TTI_TCP_MAX_ADDRESSES && advert.port > 0);
+    require(tti_tcp_put_advert(&advert, again) == size);
+    require(!tti_tcp_get_advert(again, size, &advert));
+}
+
+static void fuzz_hello(const uint8_t *data)
+{
+    struct tti_tcp_hello hello;
+    uint8_t again[TTI_TCP_HELLO_CLAIM_BYTES];
+    if (tti_tcp_get_hello(data, &hello))
+        return;
+    require(hello.lane < hello.lanes && hello.id != 0);
+    tti_tcp_put_hello(&hello, again);
+    require(memcmp(data, again, sizeof again) == 0);
+}
+
+static void fuzz_header(const uint8_t *data)
+{
+    uint64_t tag = 0;
+    uint32_t length = 0;
+    uint8_t again[TTI_TCP_HEADER_BYTES];
+    if (tti_tcp_get_header(data, &tag, &length))
+        return;
+    require(length > 0 && length <= TTI_TCP_MAX_FRAGMENT);
+    tti_tcp_put_header(tag, length, again);
+    require(memcmp(data, again, sizeof again) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    enum tti_tcp_status status = TTI_TCP_WELCOME;
+    fuzz_advert(data, size);
+    if (size >= TTI_TCP_HELLO_BYTES)
+        fuzz_hello(data);
+    if (size >= TTI_TCP_CHALLENGE_BYTES)
+        (void)tti_tcp_get_challenge(data);
+    if (size >= TTI_TCP_ANSWER_BYTES && !tti_tcp_get_answer(data, &status))
+        require(status < TTI_TCP_STATUS_COUNT);
+    if (size >= TTI_TCP_HEADER_BYTES)
+        fuzz_header(data);
+    if (size >= TTI_TCP_GO_BYTES)
+        require(tti_tcp_get_go(data) || tti_tcp_get_ready(data));
+    return 0;
+}

@@ -1,0 +1,247 @@
+/* Making connections: who gets in, who does not, and that those who do not disturb nothing. */
+#include "tests/tcp/tcp_pair.h"
+
+#include "base/clock.h"
+#include "transport/registry.h"
+#include "transport/tcp/tcp_talk.h"
+
+#include "tests/tutti_cmocka.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+enum { STRANGERS_MOST = 512 };
+static int strangers[STRANGERS_MOST];
+static int stranger_count;
+
+static int stranger_connect(uint16_t port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(made >= 0 && stranger_count < STRANGERS_MOST);
+    assert_int_equal(connect(made, (struct sockaddr *)&to, sizeof to), 0);
+    fcntl(made, F_SETFL, O_NONBLOCK);
+    strangers[stranger_count++] = made;
+    return made;
+}
+
+static void strangers_leave(void)
+{
+    while (stranger_count > 0)
+        close(strangers[--stranger_count]);
+}
+
+/* Each call another kind of nuisance, at both ranks. */
+static void strangers_bother(struct tcp_pair *pair)
+{
+    static unsigned kind;
+    uint8_t noise[4096];
+    if (stranger_count > 200)
+        return;
+    for (int rank = 0; rank < 2; rank++) {
+        int socket = stranger_connect(pair->port[rank]);
+        memset(noise, (int)kind, sizeof noise);
+        size_t bytes = sizeof noise;
+        if (kind % 4 == 1) { /* a hello of the right form with a wrong proof */
+            struct tti_tcp_hello hello = {
+                .lanes = 1, .job = 1, .from = (uint32_t)!rank, .to = (uint32_t)rank, .id = 3};
+            tti_tcp_put_hello(&hello, noise);
+            bytes = TTI_TCP_HELLO_BYTES;
+        } else if (kind % 4 == 2) { /* fragments, as if we were in */
+            for (size_t at = 0; at < sizeof noise; at += 64)
+                tti_tcp_put_header(42, 48, noise + at);
+        } else if (kind % 4 == 3) { /* half a hello, and silence */
+            bytes = 20;
+        }
+        (void)send(socket, noise, bytes, MSG_NOSIGNAL);
+        if (kind % 8 == 4)
+            shutdown(socket, SHUT_WR);
+    }
+    kind++;
+}
+
+static void strangers_do_not_disturb(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    for (int i = 0; i < 8; i++)
+        strangers_bother(&pair);
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    tcp_pair_stream(&pair, 8 << 20, strangers_bother);
+    assert_true(stranger_count > 50);
+    strangers_leave();
+    tcp_pair_stream(&pair, 1 << 20, NULL);
+    tcp_pair_close(&pair);
+}
+
+static int strangers_shut_out(void)
+{
+    int out = 0;
+    for (int i = 0; i < stranger_count; i++) {
+        char bytes[256];
+        ssize_t got = 1;
+        while (got > 0)
+            got = recv(strangers[i], bytes, sizeof bytes, MSG_DONTWAIT);
+        out += got == 0;
+    }
+    return out;
+}
+
+/* More silent strangers than there are places: each is shown out after its time, and then those who
+ * belong here get in. */
+static void silent_strangers_are_shown_out(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    for (int i = 0; i < 130; i++)
+        stranger_connect(pair.port[1]);
+    assert_int_equal(tcp_pair_connect(&pair, 12), TUTTI_OK);
+    tcp_pair_stream(&pair, 100000, NULL);
+    assert_true(strangers_shut_out() >= 128);
+    strangers_leave();
+    tcp_pair_close(&pair);
+}
+
+/* What was recorded of one handshake is worth nothing in another: the challenge differs. */
+static void a_replayed_hello_is_refused(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    struct tti_tcp_talk talk[2];
+    struct tti_tcp_hello hello = {.lanes = 1, .job = 7, .from = 0, .to = 1, .id = 3};
+    enum tti_tcp_talk_state end[2] = {TTI_TCP_TALK_MORE, TTI_TCP_TALK_MORE};
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    for (int i = 0; i < 2; i++) {
+        memset(&talk[i], 0, sizeof talk[i]);
+        talk[i].socket = stranger_connect(pair.port[1]);
+        while (tti_tcp_talk_read(&talk[i], TTI_TCP_CHALLENGE_BYTES) == TTI_TCP_TALK_MORE)
+            for (int k = 0; k < 33; k++)
+                assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
+        memcpy(talk[i].challenge, talk[i].in, TTI_TCP_CHALLENGE_BYTES);
+        if (i == 0) /* the one who knows the secret; the other sends the same bytes */
+            tti_tcp_talk_say_hello(&talk[0], &hello, pair.secret[0]);
+        memcpy(talk[i].out, talk[0].hello, TTI_TCP_HELLO_BYTES);
+        memcpy(talk[i].hello, talk[0].hello, TTI_TCP_HELLO_BYTES);
+        talk[i].out_bytes = TTI_TCP_HELLO_BYTES;
+        assert_int_equal(tti_tcp_talk_write(&talk[i]), TTI_TCP_TALK_DONE);
+        while (end[i] == TTI_TCP_TALK_MORE) {
+            assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
+            end[i] = tti_tcp_talk_read(&talk[i], TTI_TCP_ANSWER_BYTES);
+        }
+    }
+    assert_int_equal(end[0], TTI_TCP_TALK_DONE);
+    assert_true(tti_tcp_talk_answer_proved(&talk[0], pair.secret[1]));
+    assert_int_equal(end[1], TTI_TCP_TALK_CLOSED);
+    strangers_leave();
+    tcp_pair_close(&pair);
+}
+
+/* ---- ranks that do not belong together ------------------------------------------------------- */
+
+static void a_wrong_secret_is_refused(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    tcp_pair_open(&pair, 1, 2, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 15), TUTTI_ERR_LINK);
+    assert_non_null(strstr(tutti_last_error(), "the secret of the job"));
+    tcp_pair_close(&pair);
+}
+
+static void another_job_is_refused(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    tcp_pair_open(&pair, 1, 1, 7, 8);
+    assert_int_equal(tcp_pair_connect(&pair, 15), TUTTI_ERR_LINK);
+    assert_non_null(strstr(tutti_last_error(), "another communicator"));
+    tcp_pair_close(&pair);
+}
+
+static void different_lanes_are_refused(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    enum tutti_result result[2] = {TUTTI_IN_PROGRESS, TUTTI_IN_PROGRESS};
+    uint64_t deadline = tti_deadline_in(10);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(tti_tcp_ops.connect(pair.transport[rank], &pair.peer[!rank], 1 + rank,
+                                             &pair.endpoint[rank]),
+                         TUTTI_OK);
+    while (result[1] == TUTTI_IN_PROGRESS && !tti_deadline_passed(deadline))
+        for (int rank = 0; rank < 2; rank++)
+            result[rank] = tti_tcp_ops.advance(pair.endpoint[rank]);
+    assert_int_equal(result[1], TUTTI_ERR_PROTOCOL);
+    assert_non_null(strstr(tutti_last_error(), "connects with 1 lanes, this rank expects 2"));
+    tcp_pair_close(&pair);
+}
+
+/* ---- nobody there --------------------------------------------------------------------------- */
+
+static void a_refused_connection_says_what_was_tried(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    enum tutti_result result = TUTTI_IN_PROGRESS;
+    uint64_t deadline = tti_deadline_in(10);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    tti_tcp_ops.close(pair.transport[1]);
+    assert_int_equal(
+        tti_tcp_ops.connect(pair.transport[0], &pair.peer[1], PAIR_LANES, &pair.endpoint[0]),
+        TUTTI_OK);
+    while (result == TUTTI_IN_PROGRESS && !tti_deadline_passed(deadline))
+        result = tti_tcp_ops.advance(pair.endpoint[0]);
+    assert_int_equal(result, TUTTI_ERR_LINK);
+    assert_non_null(strstr(tutti_last_error(), "cannot connect rank 0 to rank 1 (here:1)"));
+    assert_non_null(strstr(tutti_last_error(), "Connection refused"));
+    assert_non_null(strstr(tutti_last_error(), "TUTTI_IFNAME"));
+    tti_tcp_ops.close(pair.transport[0]);
+}
+
+static void wrong_settings_are_refused(void **state)
+{
+    (void)state;
+    uint8_t secret[TUTTI_SECRET_BYTES] = {0};
+    void *transport = NULL;
+    struct tutti_transport_env env = {.size = sizeof env,
+                                      .services = tti_transport_services(),
+                                      .secret = secret,
+                                      .nranks = 2,
+                                      .name = "here:0",
+                                      .lanes = 1};
+    setenv("TUTTI_IFNAME", "nosuchinterface", 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "lo 127.0.0.1"));
+    setenv("TUTTI_IFNAME", "=lo", 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_OK);
+    tti_tcp_ops.close(transport);
+    unsetenv("TUTTI_IFNAME");
+    setenv("TUTTI_TCP_PORTS", "90000", 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_ERR_ARGUMENT);
+    unsetenv("TUTTI_TCP_PORTS");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_do_not_disturb),
+        cmocka_unit_test(silent_strangers_are_shown_out),
+        cmocka_unit_test(a_replayed_hello_is_refused),
+        cmocka_unit_test(a_wrong_secret_is_refused),
+        cmocka_unit_test(another_job_is_refused),
+        cmocka_unit_test(different_lanes_are_refused),
+        cmocka_unit_test(a_refused_connection_says_what_was_tried),
+        cmocka_unit_test(wrong_settings_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

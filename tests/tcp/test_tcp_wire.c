@@ -1,0 +1,125 @@
+/* What is written to the wire is read back; what is malformed is refused, without touching the
+ * outputs. */
+#include "tutti/plugin.h"
+
+#include "transport/tcp/tcp_wire.h"
+
+#include "tests/tutti_cmocka.h"
+
+#include <string.h>
+
+static struct tti_tcp_advert full_advert(void)
+{
+    struct tti_tcp_advert advert = {
+        .host = UINT64_C(0x0123456789abcdef), .port = 4444, .count = TTI_TCP_MAX_ADDRESSES};
+    for (int i = 0; i < advert.count; i++) {
+        advert.address[i] = (struct tti_tcp_address){.family = i % 2 ? 6 : 4,
+                                                     .prefix = (uint8_t)(i + 1),
+                                                     .loopback = i % 3 == 0,
+                                                     .speed = (uint32_t)i * 100000};
+        for (int k = 0; k < 16; k++)
+            advert.address[i].bytes[k] = (uint8_t)(i + k);
+    }
+    return advert;
+}
+
+static void an_advert_comes_back(void **state)
+{
+    (void)state;
+    uint8_t bytes[TUTTI_ADDRESS_BYTES];
+    struct tti_tcp_advert sent = full_advert(), got;
+    size_t size = tti_tcp_put_advert(&sent, bytes);
+    assert_true(size <= sizeof bytes);
+    assert_null(tti_tcp_get_advert(bytes, size, &got));
+    assert_true(got.host == sent.host && got.port == sent.port && got.count == sent.count);
+    for (int i = 0; i < got.count; i++) {
+        const struct tti_tcp_address *a = &got.address[i], *b = &sent.address[i];
+        assert_true(a->family == b->family && a->prefix == b->prefix &&
+                    a->loopback == b->loopback && a->speed == b->speed);
+        assert_memory_equal(a->bytes, b->bytes, sizeof a->bytes);
+    }
+}
+
+static void a_malformed_advert_is_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[TUTTI_ADDRESS_BYTES];
+    struct tti_tcp_advert sent = full_advert(), got = {.port = 7};
+    size_t size = tti_tcp_put_advert(&sent, bytes);
+    for (size_t cut = 0; cut < size; cut++)
+        assert_non_null(tti_tcp_get_advert(bytes, cut, &got));
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } spoil[] = {{0, 'X'}, {4, 99}, {16, 21}, {16, 255}, {24, 5}, {25, 200}, {26, 2}};
+    for (size_t i = 0; i < sizeof spoil / sizeof spoil[0]; i++) {
+        uint8_t was = bytes[spoil[i].at];
+        bytes[spoil[i].at] = spoil[i].value;
+        assert_non_null(tti_tcp_get_advert(bytes, size, &got));
+        bytes[spoil[i].at] = was;
+    }
+    bytes[6] = bytes[7] = 0; /* port 0 */
+    assert_non_null(tti_tcp_get_advert(bytes, size, &got));
+    assert_int_equal(got.port, 7);
+}
+
+static void handshake_messages_come_back(void **state)
+{
+    (void)state;
+    uint8_t bytes[TTI_TCP_HELLO_BYTES] = {0}, nonce[TTI_TCP_NONCE_BYTES] = {1, 2, 3};
+    tti_tcp_put_challenge(nonce, bytes);
+    assert_null(tti_tcp_get_challenge(bytes));
+    assert_memory_equal(bytes + 8, nonce, sizeof nonce);
+    struct tti_tcp_hello sent = {.lane = 3, .lanes = 4, .job = 5, .from = 6, .to = 7, .id = 8};
+    struct tti_tcp_hello got;
+    memcpy(sent.nonce, nonce, sizeof nonce);
+    tti_tcp_put_hello(&sent, bytes);
+    assert_null(tti_tcp_get_hello(bytes, &got));
+    assert_true(got.lane == 3 && got.lanes == 4 && got.job == 5 && got.from == 6 && got.to == 7 &&
+                got.id == 8);
+    assert_memory_equal(got.nonce, nonce, sizeof nonce);
+    assert_non_null(tti_tcp_get_challenge(bytes)); /* one message is not another */
+    sent.lane = 4;
+    tti_tcp_put_hello(&sent, bytes);
+    assert_non_null(tti_tcp_get_hello(bytes, &got));
+    enum tti_tcp_status status = TTI_TCP_WELCOME;
+    tti_tcp_put_answer(TTI_TCP_OTHER_RANK, bytes);
+    assert_null(tti_tcp_get_answer(bytes, &status));
+    assert_int_equal(status, TTI_TCP_OTHER_RANK);
+    bytes[6] = TTI_TCP_STATUS_COUNT;
+    assert_non_null(tti_tcp_get_answer(bytes, &status));
+    tti_tcp_put_go(bytes);
+    assert_null(tti_tcp_get_go(bytes));
+    assert_non_null(tti_tcp_get_ready(bytes));
+    tti_tcp_put_ready(bytes);
+    assert_null(tti_tcp_get_ready(bytes));
+}
+
+static void fragment_headers(void **state)
+{
+    (void)state;
+    uint8_t bytes[TTI_TCP_HEADER_BYTES];
+    uint64_t tag = 0;
+    uint32_t length = 0;
+    tti_tcp_put_header(UINT64_MAX - 1, TTI_TCP_MAX_FRAGMENT, bytes);
+    assert_null(tti_tcp_get_header(bytes, &tag, &length));
+    assert_true(tag == UINT64_MAX - 1 && length == TTI_TCP_MAX_FRAGMENT);
+    tti_tcp_put_header(1, 0, bytes);
+    assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
+    tti_tcp_put_header(1, TTI_TCP_MAX_FRAGMENT + 1u, bytes);
+    assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
+    memset(bytes, 0xff, sizeof bytes);
+    assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
+    assert_true(tag == UINT64_MAX - 1 && length == TTI_TCP_MAX_FRAGMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_advert_comes_back),
+        cmocka_unit_test(a_malformed_advert_is_refused),
+        cmocka_unit_test(handshake_messages_come_back),
+        cmocka_unit_test(fragment_headers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
