@@ -3,16 +3,17 @@
  * One program: siblings are names of it (all_gather_bench, ...), which set --coll. Under a launcher
  * each process is a rank; otherwise it starts its own local ranks, as processes (by running itself
  * again) or as threads. */
-#include "base/config.h"
 #include "bench/bench.h"
-#include "coll/select.h"
 #include "launch/environment.h"
 #include "launch/spawn.h"
-#include "transport/registry.h"
 
+#include <errno.h>
+#include <libgen.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct tutti_options comm_options(const struct bench_options *o)
 {
@@ -41,34 +42,40 @@ static int run_rank(const struct bench_options *o, tutti_comm *comm)
     return status;
 }
 
-/* Is this a rank other than 0 of a launched job? What is wrong on all ranks alike is then rank 0's
- * to say. */
-static bool is_other_rank(void)
+static bool can_write(const char *path)
 {
-    static const char *const variables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                            "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *value = getenv(variables[i]);
-        if (value)
-            return strcmp(value, "0") != 0;
+    char folder[4096];
+    struct stat status;
+    if (stat(path, &status) == 0) {
+        errno = EISDIR;
+        return !S_ISDIR(status.st_mode) && access(path, W_OK) == 0;
     }
-    return false;
+    snprintf(folder, sizeof folder, "%s", path);
+    return access(dirname(folder), W_OK | X_OK) == 0;
 }
 
-/* Settings that would be refused on every rank: refuse them once, before any is started. */
-static int check_settings(const struct bench_options *o)
+/* What would be refused by each of our own ranks, or at the end of their sweep: refused once,
+ * before any of them is started. The settings are tried on a communicator of one rank. */
+static int check_job(const struct bench_options *o, int ranks)
 {
-    const struct tutti_transport_ops *list[TTI_MAX_TRANSPORTS];
-    int count = 0;
-    const char *transport = o->transport ? o->transport : tti_config_text("TUTTI_TRANSPORT");
-    const char *plugin = o->plugin ? o->plugin : tti_config_text("TUTTI_PLUGINS");
-    const char *algo = o->algo ? o->algo : tti_config_text("TUTTI_ALGO");
-    if (tti_select_check(algo) == TUTTI_OK &&
-        tti_transport_select(transport, plugin, list, &count) == TUTTI_OK)
-        return 0;
-    if (!is_other_rank())
+    const char *paths[] = {o->json, o->csv, o->plot};
+    struct tutti_options options = comm_options(o);
+    tutti_comm *alone = NULL;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (paths[i] && !can_write(paths[i])) {
+            fprintf(stderr, "allreduce_bench: cannot write %s: %s\n", paths[i], strerror(errno));
+            return 2;
+        }
+    if (o->root >= ranks) {
+        fprintf(stderr, "allreduce_bench: -r %d is no root of %d ranks\n", o->root, ranks);
+        return 2;
+    }
+    if (tutti_comm_create_from_env(&options, &alone) != TUTTI_OK) {
         fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
-    return 2;
+        return 2;
+    }
+    tutti_comm_destroy(alone);
+    return 0;
 }
 
 static int run_launched(const struct bench_options *o)
@@ -157,8 +164,6 @@ int main(int argc, char **argv)
     int parsed = bench_options_parse(argc, argv, &options);
     if (parsed)
         return parsed == 1 ? 0 : 2;
-    if (check_settings(&options))
-        return 2;
     if (tti_place_is_launched()) {
         if (options.threads) {
             fprintf(stderr,
@@ -169,5 +174,7 @@ int main(int argc, char **argv)
         return run_launched(&options);
     }
     int ranks = options.ranks ? options.ranks : DEFAULT_RANKS;
+    if (check_job(&options, ranks))
+        return 2;
     return options.threads ? run_threads(&options, ranks) : run_processes(argv, ranks);
 }
