@@ -67,7 +67,7 @@ def taken_port_of_tuttirun():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with job.Job([job.TUTTIRUN, "-n", 2, "--master-port", port, job.BENCH, *QUICK]) as running:
-            complains(running, 6, str(port), "in use")
+            complains(running, 6, str(port), "taken")
 
 
 def together(settings, *patterns):
@@ -106,11 +106,15 @@ def cases():
     yield "an unknown algorithm of one", wrong(["--algo", "all_reduce=magic"], "magic", "ring")
     yield ("an unknown algorithm by variable",
            wrong([], "magic", "ring", environment={"TUTTI_ALGO": "magic"}))
+    yield ("a deadline that is none",
+           wrong([], "TUTTI_TIMEOUT", "soon", environment={"TUTTI_TIMEOUT": "soon"}))
+    yield ("lanes that are none",
+           wrong([], "TUTTI_LANES", "99", environment={"TUTTI_LANES": "99"}))
     yield "a plugin that is not there", wrong(["--plugin", "/no/such.so"], "/no/such.so")
     yield "a report that cannot be written", wrong(["--json", "/no/such/file"], "/no/such/file")
     yield "a missing rank", missing_peer
     yield "a missing rank 0", missing_root
-    yield "a taken port, rank 0", taken_port(0, "in use")
+    yield "a taken port, rank 0", taken_port(0, "taken")
     yield "a taken port, rank 1", taken_port(1)
     yield "a taken port, tuttirun", taken_port_of_tuttirun
     yield "a rank beyond the size", wrong(
@@ -125,6 +129,19 @@ def cases():
     yield "a rank that is no number", wrong([], "RANK", "one",
                                             environment={**job.by_hand(0, 2, 29500),
                                                          "RANK": "one"})
+    yield "one rank's transport is unknown", together(
+        [([], {"TUTTI_TRANSPORT": "shm"}), ([], {"TUTTI_TRANSPORT": "pigeon"})],
+        "pigeon|rank 1 of 2 has not joined")
+    yield "no transport in common", together(
+        [([], {"TUTTI_TRANSPORT": "shm"}), ([], {"TUTTI_TRANSPORT": "tcp"})],
+        r"no transport reaches rank \d")
+    yield "lanes differ", together(
+        [([], {"TUTTI_LANES": "1"}), ([], {"TUTTI_LANES": "4"})], "TUTTI_LANES")
+    yield "two processes are rank 1", together(
+        [([], {"WORLD_SIZE": "3"}), ([], {"WORLD_SIZE": "3"}),
+         ([], {"WORLD_SIZE": "3", "RANK": "1"})], "two processes.*rank 1")
+    yield "secrets differ", together(
+        [([], {"TUTTI_SECRET": "00" * 32}), ([], {"TUTTI_SECRET": "11" * 32})], "rank 1 of 2")
     yield "sizes differ", together(
         [([], {}), ([], {"WORLD_SIZE": "3"})], r"rank 0\b.*\b2\b|\b2\b.*rank 0\b", r"\b3\b")
     yield "algorithms differ", together(
@@ -138,7 +155,7 @@ def cases():
         "all_reduce", "broadcast")
     yield "sizes of messages differ", together([(["-b", "8"], {}), (["-b", "16"], {})],
                                                "count 2", "count 4")
-    yield "tuttirun without a program", wrong_launch(["-n", 2], "program")
+    yield "tuttirun without a program", wrong_launch(["-n", 2], "PROGRAM")
     yield "tuttirun of nothing", wrong_launch(["-n", 2, "/no/such/program"], "/no/such/program")
     yield "tuttirun with an unknown flag", wrong_launch(["--magic", *launched], "magic")
     yield "tuttirun of no ranks", wrong_launch(["-n", 0, job.BENCH], "0")
