@@ -42,8 +42,8 @@ static size_t compile_element(const struct sim *sim, const struct tti_plan *plan
 
 static size_t map_slot(const struct sim_map_entry *map, size_t size, uint64_t key)
 {
-    uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
-    size_t slot = (size_t)(hash >> 20) & (size - 1);
+    uint64_t hash = (key ^ key >> 31) * UINT64_C(0x9e3779b97f4a7c15);
+    size_t slot = (size_t)(hash ^ hash >> 32) & (size - 1);
     while (map[slot].key != UINT64_MAX && map[slot].key != key)
         slot = (slot + 1) & (size - 1);
     return slot;
