@@ -114,6 +114,49 @@ static void message_destroy(struct run *run, struct sim_channel *channel)
     run->free_message = at;
 }
 
+/* ---- departures ---- */
+
+/* The message of step `at` is ready at `time`. */
+static enum tutti_result run_departure(struct run *run, uint32_t at, double time)
+{
+    struct sim *sim = run->sim;
+    const struct sim_step *step = &sim->steps[at];
+    struct sim_channel *channel = &sim->channels[step->out];
+    const struct tti_link_model *link = run_link(run, channel);
+    double *port = run_port(run, channel->sender, channel->inter, true);
+    double start = port_take(port, time, step->bytes * link->beta);
+    if (sim->timeline)
+        TTI_TRY(tti_timeline_flow(
+            sim->timeline,
+            &(struct tti_timeline_end){.rank = sim_lane_rank(sim, channel->sender),
+                                       .lane = (int)(channel->sender % (uint32_t)sim->nlanes),
+                                       .time = time,
+                                       .id = at}));
+    uint32_t message = SIM_NONE;
+    TTI_TRY(message_create(run, channel, at, &message));
+    return sim_queue_push(
+        &run->queue,
+        &(struct sim_event){.time = start + link->alpha,
+                            .order = (uint64_t)channel->receiver << 31 | channel->distance,
+                            .step = at,
+                            .message = message});
+}
+
+/* A port that only one lane uses is taken at once: its departures come in the order of time anyway.
+ * For one that is shared, the others' departures until `time` must be known first. */
+static enum tutti_result run_send(struct run *run, uint32_t at, double time)
+{
+    const struct sim *sim = run->sim;
+    const struct tti_network *network = sim->network;
+    bool alone = sim->nlanes == 1 && (!sim->channels[sim->steps[at].out].inter ||
+                                      network->nics >= network->ranks_per_host);
+    if (alone)
+        return run_departure(run, at, time);
+    return sim_queue_push(
+        &run->queue,
+        &(struct sim_event){.time = time, .order = SIM_DEPARTURE, .step = at, .message = SIM_NONE});
+}
+
 /* ---- lanes ---- */
 
 static void lane_wake(struct run *run, uint32_t lane)
@@ -201,10 +244,7 @@ static enum tutti_result lane_step(struct run *run, uint32_t index)
     if (step->out == SIM_NONE)
         return TUTTI_OK;
     sim->consumed[at] = -1;
-    return sim_queue_push(&run->queue, &(struct sim_event){.time = lane->now,
-                                                           .order = SIM_DEPARTURE,
-                                                           .step = at,
-                                                           .message = SIM_NONE});
+    return run_send(run, at, lane->now);
 }
 
 static enum tutti_result run_ready(struct run *run)
@@ -221,31 +261,6 @@ static enum tutti_result run_ready(struct run *run)
 }
 
 /* ---- events ---- */
-
-static enum tutti_result run_departure(struct run *run, const struct sim_event *event)
-{
-    struct sim *sim = run->sim;
-    const struct sim_step *step = &sim->steps[event->step];
-    struct sim_channel *channel = &sim->channels[step->out];
-    const struct tti_link_model *link = run_link(run, channel);
-    double *port = run_port(run, channel->sender, channel->inter, true);
-    double start = port_take(port, event->time, step->bytes * link->beta);
-    if (sim->timeline)
-        TTI_TRY(tti_timeline_flow(
-            sim->timeline,
-            &(struct tti_timeline_end){.rank = sim_lane_rank(sim, channel->sender),
-                                       .lane = (int)(channel->sender % (uint32_t)sim->nlanes),
-                                       .time = event->time,
-                                       .id = event->step}));
-    uint32_t message = SIM_NONE;
-    TTI_TRY(message_create(run, channel, event->step, &message));
-    return sim_queue_push(
-        &run->queue,
-        &(struct sim_event){.time = start + link->alpha,
-                            .order = (uint64_t)channel->receiver << 31 | channel->distance,
-                            .step = event->step,
-                            .message = message});
-}
 
 static void run_arrival(struct run *run, const struct sim_event *event)
 {
@@ -323,7 +338,7 @@ static enum tutti_result run_loop(struct run *run)
     while (run->queue.count > 0) {
         struct sim_event event = sim_queue_pop(&run->queue);
         if (event.order == SIM_DEPARTURE)
-            TTI_TRY(run_departure(run, &event));
+            TTI_TRY(run_departure(run, event.step, event.time));
         else
             run_arrival(run, &event);
         TTI_TRY(run_ready(run));
