@@ -97,7 +97,9 @@ static enum tutti_result draw_plans(struct tti_plan **plans, const struct plan_c
     enum tutti_result result = tti_plan_draw(plans, choice->ranks, title, file);
     if (fclose(file) != 0 && result == TUTTI_OK)
         result = TTI_FAIL_ERRNO("cannot write %s", path);
-    if (result != TUTTI_OK)
+    if (result == TUTTI_OK)
+        printf("picture in %s\n", path);
+    else
         remove(path);
     return result;
 }

@@ -87,6 +87,57 @@ static void ring_takes_the_formulas_time(void **state)
     }
 }
 
+/* Algorithms whose closed formula is exact on a uniform full-duplex network, n a power of two. Not
+ * here: trees and chains in slices, whose formulas charge a latency for every slice, while sends of
+ * one rank overlap theirs; direct all-to-all, whose pairs meet in rounds that a busy port delays;
+ * and scatter-gather broadcast, whose formula adds two halves that overlap. */
+static const struct {
+    enum tutti_collective collective;
+    const char *name;
+} exact[] = {
+    {TUTTI_ALL_REDUCE, "ring"},
+    {TUTTI_ALL_REDUCE, "recursive_doubling"},
+    {TUTTI_ALL_REDUCE, "rabenseifner"},
+    {TUTTI_ALL_REDUCE, "one_shot"},
+    {TUTTI_ALL_REDUCE, "two_shot"},
+    {TUTTI_REDUCE_SCATTER, "ring"},
+    {TUTTI_REDUCE_SCATTER, "direct"},
+    {TUTTI_REDUCE_SCATTER, "bruck"},
+    {TUTTI_ALL_GATHER, "ring"},
+    {TUTTI_ALL_GATHER, "direct"},
+    {TUTTI_ALL_GATHER, "bruck"},
+    {TUTTI_BROADCAST, "tree"},
+    {TUTTI_REDUCE, "tree"},
+    {TUTTI_REDUCE, "direct"},
+    {TUTTI_GATHER, "direct"},
+    {TUTTI_GATHER, "tree"},
+    {TUTTI_SCATTER, "direct"},
+    {TUTTI_SCATTER, "tree"},
+    {TUTTI_BARRIER, "dissemination"},
+};
+
+static void closed_formulas_hold(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++)
+        for (int n = 4; n <= 64; n *= 4)
+            for (size_t count = 16 * (size_t)n; count < 1000000; count *= 64) {
+                const struct tti_algorithm *algorithm =
+                    tti_algorithm_find(exact[i].collective, exact[i].name);
+                assert_non_null(algorithm);
+                struct tti_plan_spec spec = spec_of(algorithm, n, 1);
+                struct tti_network network = uniform(n);
+                size_t elements = exact[i].collective == TUTTI_BARRIER ? 0 : count;
+                double got = predict(algorithm, &spec, &network, elements, TUTTI_FLOAT32).seconds;
+                double want = algorithm->cost(&spec, (double)elements * 4, alpha, beta);
+                if (fabs(got - want) > 0.01 * want)
+                    print_error("%s %s, %d ranks, %zu elements\n",
+                                tutti_collective_name(exact[i].collective), exact[i].name, n,
+                                elements);
+                assert_close(got, want, 0.01);
+            }
+}
+
 static void textbook_algorithms_take_their_time(void **state)
 {
     (void)state;
@@ -151,30 +202,47 @@ static void one_period_stands_for_all(void **state)
     }
 }
 
-/* An algorithm that does not claim to translate, but looks the same from every host: run whole, and
- * run as one host because the whole is said to be too much. */
+/* Run whole, and as one host because the whole is said to be too much. */
+static void assert_one_host(const struct tti_algorithm *algorithm, int nranks, int each, int nics,
+                            size_t steps_max)
+{
+    int host_of[64];
+    struct tti_plan_spec spec = spec_of(algorithm, nranks, 1);
+    struct tti_network network = two_level(nranks, each, nics);
+    struct tti_prediction host;
+    size_t count = (size_t)nranks * 64;
+    for (int rank = 0; rank < nranks; rank++)
+        host_of[rank] = rank / each;
+    spec.layout = (struct tti_layout){nranks / each, host_of};
+    memset(&host, 0, sizeof host);
+    struct tti_prediction all = predict(algorithm, &spec, &network, count, TUTTI_FLOAT32);
+    assert_int_equal(
+        sim_predict(algorithm, &spec, &network, count, TUTTI_FLOAT32, NULL, steps_max, &host),
+        TUTTI_OK);
+    assert_int_equal(all.simulated_ranks, nranks);
+    assert_int_equal(host.simulated_ranks, each);
+    assert_close(host.seconds, all.seconds, 1e-9);
+    assert_int_equal(host.messages, all.messages);
+    assert_int_equal(host.bytes_inter, all.bytes_inter);
+    assert_int_equal(host.bytes_intra, all.bytes_intra);
+}
+
+/* Algorithms that do not claim to translate, but look the same from every host. */
 static void hosts_that_are_alike_are_run_once(void **state)
 {
     (void)state;
     struct tti_algorithm silent = *ring();
+    const struct tti_algorithm *two_levels = tti_algorithm_find(TUTTI_ALL_REDUCE, "hierarchical");
     silent.translates = false;
-    struct tti_plan_spec spec = spec_of(&silent, 24, 1);
-    struct tti_network network = two_level(24, 8, 3);
-    size_t count = 24 * 64, all_steps = 24 * 47;
-    struct tti_prediction all = predict(&silent, &spec, &network, count, TUTTI_FLOAT32), host;
-    memset(&host, 0, sizeof host);
-    assert_int_equal(
-        sim_predict(&silent, &spec, &network, count, TUTTI_FLOAT32, NULL, all_steps - 1, &host),
-        TUTTI_OK);
-    assert_int_equal(all.simulated_ranks, 24);
-    assert_int_equal(host.simulated_ranks, 8);
-    assert_close(host.seconds, all.seconds, 1e-9);
-    assert_int_equal(host.messages, all.messages);
-    assert_int_equal(host.bytes_inter, all.bytes_inter);
-    spec = spec_of(&simple_pairwise, 16, 1);
-    network = two_level(16, 4, 4);
-    assert_int_equal(sim_predict(&simple_pairwise, &spec, &network, count, TUTTI_FLOAT32, NULL,
-                                 16 * 46 - 1, &host),
+    assert_non_null(two_levels);
+    assert_one_host(&silent, 24, 8, 3, 24 * 47 - 1);
+    assert_one_host(two_levels, 24, 4, 4, 4 * 40);
+    assert_one_host(two_levels, 64, 8, 2, 8 * 60);
+    struct tti_plan_spec spec = spec_of(&simple_pairwise, 16, 1);
+    struct tti_network network = two_level(16, 4, 4);
+    struct tti_prediction none;
+    assert_int_equal(sim_predict(&simple_pairwise, &spec, &network, 1024, TUTTI_FLOAT32, NULL,
+                                 16 * 46 - 1, &none),
                      TUTTI_ERR_UNSUPPORTED);
 }
 
@@ -350,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_takes_the_formulas_time),
+        cmocka_unit_test(closed_formulas_hold),
         cmocka_unit_test(textbook_algorithms_take_their_time),
         cmocka_unit_test(one_period_stands_for_all),
         cmocka_unit_test(hosts_that_are_alike_are_run_once),
