@@ -120,8 +120,11 @@ static void traffic_regions_go(struct conf_rank *me)
     conf_all(me);
     for (uint64_t i = 0; i < REGION_ROUNDS; i++) {
         void *block = conf_memory(me, REGION_BYTES, true);
-        conf_send_message(me, !me->rank, (int)(i % CONF_LANES), i, block, REGION_BYTES);
-        conf_take_message(me, !me->rank, (int)(i % CONF_LANES), i, REGION_BYTES);
+        for (int sender = 0; sender < 2; sender++) /* one at a time: buffers may be small */
+            if (me->rank == sender)
+                conf_send_message(me, !me->rank, (int)(i % CONF_LANES), i, block, REGION_BYTES);
+            else
+                conf_take_message(me, !me->rank, (int)(i % CONF_LANES), i, REGION_BYTES);
         conf_barrier(me);
         conf_free(me, block);
     }
