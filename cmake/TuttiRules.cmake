@@ -50,12 +50,16 @@ function(tti_room name)
 endfunction()
 
 # tti_program(name SOURCES ... LINKS ... [PRIVATE]): a program in build/bin, installed unless it is
-# PRIVATE to the build. The target `programs` builds them all.
+# PRIVATE to the build. The target `programs` builds them all. What tests/ makes is for tests only.
 add_custom_target(programs)
 function(tti_program name)
   cmake_parse_arguments(PROGRAM "PRIVATE" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${PROGRAM_SOURCES})
   target_link_libraries(${name} PRIVATE tti_flags ${PROGRAM_LINKS})
+  string(FIND ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests at)
+  if(at EQUAL 0)
+    return()
+  endif()
   add_dependencies(programs ${name})
   if(NOT PROGRAM_PRIVATE)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
