@@ -35,7 +35,8 @@ struct tti_boot {
     int fd; /* -1: one rank */
     struct tti_boot_server *server;
     const char *const *names;
-    bool *left; /* by rank: said goodbye */
+    bool *left;     /* by rank: said goodbye */
+    int first_left; /* the first of them; -1 */
 
     pthread_mutex_t send_lock; /* whole frames only; guards `broken` */
     bool broken;               /* a frame went out in part: nothing may follow */
@@ -135,6 +136,8 @@ static void boot_on_frame(struct tti_boot *boot)
         break;
     default: /* BYE */
         boot->left[boot->frame.rank] = true;
+        if (boot->first_left < 0)
+            boot->first_left = boot->frame.rank;
     }
 }
 
@@ -198,14 +201,10 @@ static enum tutti_result boot_wait(struct tti_boot *boot, const bool *done, uint
             return TUTTI_OK;
         if (boot->failed)
             return tti_error_restore(&boot->failure);
-        if (!done)
-            for (int k = 0; k < boot->size; k++) {
-                char name[200];
-                if (!boot->left[k])
-                    continue;
-                return TTI_FAIL(TUTTI_ERR_PEER, "%s has left the communicator",
-                                boot_name(boot, k, name, sizeof name));
-            }
+        char name[200];
+        if (!done && boot->first_left >= 0)
+            return TTI_FAIL(TUTTI_ERR_PEER, "%s has left the communicator",
+                            boot_name(boot, boot->first_left, name, sizeof name));
         if (tti_deadline_passed(deadline))
             return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
         struct pollfd wait = {.fd = boot->fd, .events = POLLIN};
@@ -263,6 +262,7 @@ static struct tti_boot *boot_alloc(int rank, int size)
     boot->size = size;
     boot->fd = -1;
     boot->left = left;
+    boot->first_left = -1;
     atomic_init(&boot->notified, false);
     pthread_mutex_init(&boot->send_lock, NULL);
     return boot;

@@ -39,8 +39,7 @@ static uint64_t join_within(const struct tti_boot_join *join, double seconds)
 }
 
 /* Both proofs, theirs first. */
-static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd,
-                                        struct join_log *log)
+static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, bool *foreign)
 {
     struct tti_boot_frame frame = {
         .type = TTI_BOOT_HELLO, .rank = join->rank, .bytes = TTI_BOOT_HELLO_BYTES};
@@ -60,13 +59,13 @@ static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd
         return TTI_FAIL(TUTTI_ERR_LINK, "no answer: %s", strerror(errno));
     if (tti_boot_frame_parse(answer, TTI_BOOT_TO_CLIENT, &frame) != TUTTI_OK ||
         frame.type != TTI_BOOT_CHALLENGE) {
-        log->foreign = true;
+        *foreign = true;
         return TTI_FAIL(TUTTI_ERR_LINK, "what listens there is not Tutti");
     }
     const uint8_t *theirs = answer + TTI_BOOT_HEADER_BYTES;
     tti_boot_proof(join->meeting->secret, true, join->rank, hello_body, theirs, proof);
     if (!tti_boot_proof_equal(proof, theirs + TTI_BOOT_NONCE_BYTES)) {
-        log->foreign = true;
+        *foreign = true;
         return TTI_FAIL(TUTTI_ERR_LINK, "the Tutti job that listens there has another secret");
     }
     frame = (struct tti_boot_frame){
@@ -79,6 +78,16 @@ static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd
     return TUTTI_OK;
 }
 
+/* Note why an attempt failed. That somebody else answered says most, and what the deadline cut off
+ * least. */
+static void join_note(const struct tti_boot_join *join, struct join_log *log, bool foreign,
+                      const char *why)
+{
+    if (!log->last[0] || foreign || (!log->foreign && !tti_deadline_passed(join->deadline)))
+        snprintf(log->last, sizeof log->last, "%s", why);
+    log->foreign = log->foreign || foreign;
+}
+
 /* One address: a connection, or -1 and the reason noted. */
 static int join_try(const struct tti_boot_join *join, const struct sockaddr *address,
                     socklen_t bytes, struct join_log *log)
@@ -86,12 +95,13 @@ static int join_try(const struct tti_boot_join *join, const struct sockaddr *add
     log->attempts++;
     int fd = tti_socket_connect(address, bytes, join_within(join, CONNECT_S));
     if (fd < 0) {
-        snprintf(log->last, sizeof log->last, "%s", strerror(errno));
+        join_note(join, log, false, strerror(errno));
         return -1;
     }
-    if (join_handshake(join, fd, log) == TUTTI_OK)
+    bool foreign = false;
+    if (join_handshake(join, fd, &foreign) == TUTTI_OK)
         return fd;
-    snprintf(log->last, sizeof log->last, "%s", tti_error_text());
+    join_note(join, log, foreign, tti_error_text());
     close(fd);
     return -1;
 }
@@ -144,10 +154,11 @@ enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
     tti_boot_waits(join->begin, join->deadline, &waits);
     tti_socket_meeting_text(meeting->host, meeting->port, meeting->ports, where, sizeof where);
     return TTI_FAIL(TUTTI_ERR_LINK,
-                    "rank %d of %d did not reach rank 0 at %s within %.3g s (%d attempts, the last "
+                    "rank %d of %d did not reach rank 0 at %s within %.4g s (%d attempts, the last "
                     "one: %s); %s",
-                    join->rank, join->size, where, (waits.waited_ms + waits.wait_ms) / 1e3,
-                    log.attempts, log.last,
+                    join->rank, join->size, where,
+                    tti_boot_seconds((uint64_t)waits.waited_ms + waits.wait_ms), log.attempts,
+                    log.last,
                     log.foreign ? "see that all ranks have the same secret and that no other job "
                                   "uses the port"
                                 : "see that rank 0 runs, that the address is its own and that no "

@@ -129,6 +129,11 @@ void tti_boot_text_copy(char *to, size_t room, const void *from, size_t bytes)
     to[used] = '\0';
 }
 
+double tti_boot_seconds(uint64_t ms)
+{
+    return (double)((ms + 5) / 10) / 100;
+}
+
 void tti_boot_missing_text(const bool *present, int size, char *text, size_t room, int *first,
                            int *count)
 {

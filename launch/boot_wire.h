@@ -69,6 +69,9 @@ bool tti_boot_proof_equal(const uint8_t a[static 32], const uint8_t b[static 32]
 /* Copy a text of `bytes` bytes into one of `room`, printable and NUL-terminated. */
 void tti_boot_text_copy(char *to, size_t room, const void *from, size_t bytes);
 
+/* Milliseconds as seconds for a text (%.4g): 59999 ms are 60 s. */
+double tti_boot_seconds(uint64_t ms);
+
 /* "rank 2" or "ranks 2, 5" of those where present[k] is false; the first eight and a count. */
 void tti_boot_missing_text(const bool *present, int size, char *text, size_t room, int *first,
                            int *count);

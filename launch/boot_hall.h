@@ -1,0 +1,66 @@
+/* The bootstrap server's state, and what it does with what the ranks say: let in, gather, relay.
+ * The thread and its poll loop around it are in boot_server.c. Everything here runs on that thread.
+ */
+#ifndef TTI_LAUNCH_BOOT_HALL_H
+#define TTI_LAUNCH_BOOT_HALL_H
+
+#include "launch/boot_conn.h"
+#include "launch/boot_socket.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Seconds for a handshake, and for last words. */
+#define TTI_BOOT_HANDSHAKE_S 10.0
+/* How long a failed join is told to latecomers: more than they pause between attempts. */
+#define TTI_BOOT_STAY_S 0.5
+
+struct tti_boot_server {
+    pthread_t thread;
+    int wake_fd;
+    struct sockaddr_storage own;
+    socklen_t own_bytes;
+    char where[TTI_SOCKET_TEXT_BYTES];
+    _Atomic uint64_t leave_by; /* 0 until the owner wants the thread to end */
+
+    /* From here on the thread's own. */
+    int listen_fd;
+    int size;
+    uint8_t secret[TTI_SECRET_BYTES];
+    uint64_t join_by;
+    uint32_t join_ms; /* how long the rank that waits no longer than join_by has waited in all */
+    bool started;     /* all were there */
+    bool failed;      /* all were told of a failure, and this is it */
+    uint64_t stay_by; /* do not end before: for those who are still on their way to hear it */
+    struct tti_boot_frame failure;
+    char failure_text[TTI_BOOT_TEXT_BYTES];
+    bool *joined; /* by rank: was there once */
+    bool *come;   /* by rank: has given its blob in this round */
+    int joined_count;
+    int come_count;
+    uint32_t round;
+    struct tti_boot_blob *gathered; /* of this round, from the first blob on */
+    size_t round_bytes;
+    uint64_t round_by;
+    uint32_t round_ms;
+    struct tti_boot_conn **conns;
+    size_t conn_capacity;
+    size_t conn_count;
+    struct pollfd *polls;
+    size_t poll_capacity;
+};
+
+/* Read what the connection has to say, and act on it. */
+void tti_boot_hall_read(struct tti_boot_server *s, struct tti_boot_conn *conn);
+/* The connection cannot be read or written on: a stranger is dropped, a rank has died. */
+void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why);
+/* Close a connection that is not a rank's. */
+void tti_boot_hall_drop(struct tti_boot_conn *conn, const char *why);
+/* A failure that concerns everybody; `rank` is whom it is about. */
+void tti_boot_hall_fail(struct tti_boot_server *s, int rank, enum tutti_result code,
+                        const char *text);
+/* Stop listening. */
+void tti_boot_hall_close_door(struct tti_boot_server *s);
+
+#endif
