@@ -107,7 +107,7 @@ static bool boot_on_header(struct tti_boot *boot)
 {
     struct tti_boot_frame *frame = &boot->frame;
     bool sane = tti_boot_frame_parse(boot->header, TTI_BOOT_TO_CLIENT, frame) == TUTTI_OK &&
-                frame->type != TTI_BOOT_CHALLENGE &&
+                frame->type != TTI_BOOT_CHALLENGE && frame->type != TTI_BOOT_WELCOME &&
                 (frame->type != TTI_BOOT_START || !boot->started) && frame->rank < boot->size;
     if (sane && frame->type == TTI_BOOT_GATHERED && boot->gather_to)
         sane = frame->code == boot->round && frame->bytes == boot->gather_bytes;

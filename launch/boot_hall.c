@@ -174,13 +174,22 @@ static void hall_admit(struct tti_boot_server *s, struct tti_boot_conn *conn)
         hall_refuse(s, conn);
         return;
     }
+    struct tti_boot_frame welcome = {.type = TTI_BOOT_WELCOME};
+    struct tti_boot_blob *blob = tti_boot_blob_create(&welcome, NULL);
+    if (!blob) {
+        tti_boot_hall_drop(conn, tti_error_text());
+        return;
+    }
     conn->state = TTI_BOOT_CONN_JOINED;
     s->joined[conn->rank] = true;
     if (conn->join_by < s->join_by) {
         s->join_by = conn->join_by;
         s->join_ms = conn->total_ms;
     }
-    if (++s->joined_count == s->size)
+    s->joined_count++;
+    hall_send(s, conn, blob);
+    tti_boot_blob_release(blob);
+    if (s->joined_count == s->size && !s->failed)
         hall_start(s);
 }
 

@@ -23,6 +23,7 @@ struct join_log {
     int attempts;
     bool foreign; /* somebody answered who is not of this job */
     char last[160];
+    struct tti_error verdict; /* the job has failed: no use in trying on */
 };
 
 void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame)
@@ -38,8 +39,33 @@ static uint64_t join_within(const struct tti_boot_join *join, double seconds)
     return limit < join->deadline ? limit : join->deadline;
 }
 
+/* What the server makes of our proof. A connection that ends here was one stranger too many: try
+ * again. *told is set when the job has failed. */
+static enum tutti_result join_verdict(const struct tti_boot_join *join, int fd, bool *told)
+{
+    uint8_t header[TTI_BOOT_HEADER_BYTES];
+    char raw[TTI_BOOT_TEXT_BYTES];
+    char text[TTI_BOOT_TEXT_BYTES + 1];
+    struct tti_boot_frame frame;
+    if (tti_socket_receive(fd, header, sizeof header, join->deadline) != 0)
+        return TTI_FAIL(TUTTI_ERR_LINK, "no welcome: %s", strerror(errno));
+    TTI_TRY(tti_boot_frame_parse(header, TTI_BOOT_TO_CLIENT, &frame));
+    if (frame.type == TTI_BOOT_WELCOME)
+        return TUTTI_OK;
+    if (frame.type != TTI_BOOT_NOTICE ||
+        tti_socket_receive(fd, raw, (size_t)frame.bytes, join->deadline) != 0)
+        return TTI_FAIL(TUTTI_ERR_LINK, "no welcome, and no reason");
+    tti_boot_text_copy(text, sizeof text, raw, (size_t)frame.bytes);
+    *told = true;
+    if (*text)
+        return TTI_FAIL((enum tutti_result)frame.code, "%s", text);
+    return TTI_FAIL((enum tutti_result)frame.code, "rank %d died before all had joined",
+                    frame.rank);
+}
+
 /* Both proofs, theirs first. */
-static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, bool *foreign)
+static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, bool *foreign,
+                                        bool *told)
 {
     struct tti_boot_frame frame = {
         .type = TTI_BOOT_HELLO, .rank = join->rank, .bytes = TTI_BOOT_HELLO_BYTES};
@@ -75,7 +101,7 @@ static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd
                    proof + TTI_BOOT_HEADER_BYTES);
     if (tti_socket_send(fd, proof, sizeof proof, deadline) != 0)
         return TTI_FAIL(TUTTI_ERR_LINK, "connection lost: %s", strerror(errno));
-    return TUTTI_OK;
+    return join_verdict(join, fd, told);
 }
 
 /* Note why an attempt failed. That somebody else answered says most, and what the deadline cut off
@@ -99,8 +125,12 @@ static int join_try(const struct tti_boot_join *join, const struct sockaddr *add
         return -1;
     }
     bool foreign = false;
-    if (join_handshake(join, fd, &foreign) == TUTTI_OK)
+    bool told = false;
+    enum tutti_result result = join_handshake(join, fd, &foreign, &told);
+    if (result == TUTTI_OK)
         return fd;
+    if (told)
+        tti_error_save(&log->verdict, result);
     join_note(join, log, foreign, tti_error_text());
     close(fd);
     return -1;
@@ -127,7 +157,7 @@ static int join_round(const struct tti_boot_join *join, struct join_log *log)
         for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
             fd = join_try(join, at->ai_addr, at->ai_addrlen, log);
         freeaddrinfo(found);
-        if (tti_deadline_passed(join->deadline))
+        if (tti_deadline_passed(join->deadline) || log->verdict.code != TUTTI_OK)
             break;
     }
     return fd;
@@ -144,6 +174,8 @@ enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
             *fd = made;
             return TUTTI_OK;
         }
+        if (log.verdict.code != TUTTI_OK)
+            return tti_error_restore(&log.verdict);
         if (tti_deadline_passed(join->deadline))
             break;
         (void)poll(NULL, 0, tti_deadline_ms(join->deadline, pause_ms));

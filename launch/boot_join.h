@@ -17,8 +17,8 @@ struct tti_boot_join {
     uint64_t deadline;
 };
 
-/* A connection on which the proof has been sent; the server's verdict (START or NOTICE) follows.
- * LINK when nobody answered by the deadline, with what was tried. */
+/* A connection on which the server has said welcome. LINK when nobody did by the deadline, with
+ * what was tried; or the failure of the job that the server told. */
 enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd);
 
 /* Milliseconds from `begin` to now, and from now to `deadline`, for a frame. */

@@ -43,6 +43,7 @@ static bool wire_legal(uint64_t type, enum tti_boot_direction direction, uint64_
         return !to_server && bytes == TTI_BOOT_CHALLENGE_BYTES;
     case TTI_BOOT_PROOF:
         return to_server && bytes == TTI_BOOT_PROOF_BYTES;
+    case TTI_BOOT_WELCOME:
     case TTI_BOOT_START:
         return !to_server && bytes == 0;
     case TTI_BOOT_GATHER:

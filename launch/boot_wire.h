@@ -4,6 +4,7 @@
  *   HELLO  rank, size, nonce      ->
  *                                 <-      CHALLENGE  nonce, proof that the server has the secret
  *   PROOF  that the client has it ->
+ *                                 <-      WELCOME  or a NOTICE why not
  *                                 <-      START  when all ranks are there
  *   GATHER  round, blob           ->
  *                                 <-      GATHERED  round, all blobs
@@ -37,6 +38,7 @@ enum tti_boot_type {
     TTI_BOOT_GATHERED = 6,
     TTI_BOOT_NOTICE = 7,
     TTI_BOOT_BYE = 8,
+    TTI_BOOT_WELCOME = 9,
 };
 
 struct tti_boot_frame {
