@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 enum { DEFAULT_LANES = 2 };
-static const double LINGER_SECONDS = 5; /* how long rank 0's server waits for goodbyes */
+static const double LINGER_SECONDS = 5;        /* how long rank 0's server waits for goodbyes ... */
+static const double LINGER_FAILED_SECONDS = 1; /* ... and, once all were told of a failure */
 
 /* ---- settings ---- */
 
@@ -172,7 +173,7 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
             tti_boot_notify(made->boot, result, tti_error_text());
         struct tti_error error;
         tti_error_save(&error, result);
-        comm_release(made, 1);
+        comm_release(made, LINGER_FAILED_SECONDS);
         return tti_error_restore(&error);
     }
     TTI_LOG(TTI_LOG_INFO, "communicator of %d ranks on %d hosts ready in %.1f ms", size,
@@ -218,8 +219,9 @@ enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options
 
 void tutti_comm_destroy(tutti_comm *comm)
 {
+    bool failed = comm && atomic_load(&comm->failed) != TUTTI_OK;
     if (comm)
-        comm_release(comm, LINGER_SECONDS);
+        comm_release(comm, failed ? LINGER_FAILED_SECONDS : LINGER_SECONDS);
 }
 
 void tutti_comm_abort(tutti_comm *comm, const char *reason)
