@@ -36,6 +36,16 @@ static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_o
     return TUTTI_OK;
 }
 
+/* Links and the bootstrap know who is gone, but not in what: add the operation. Other errors of a
+ * run name it already. */
+static enum tutti_result run_explain(enum tutti_result result, const struct tti_label *label)
+{
+    char what[TTI_LABEL_BYTES];
+    if (result != TUTTI_ERR_PEER && result != TUTTI_ERR_LINK && result != TUTTI_ERR_ABORTED)
+        return result;
+    return TTI_CONTEXT(result, "%s", tti_label_text(label, what, sizeof what));
+}
+
 static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
                                   uint64_t deadline, const struct tti_label *label)
 {
@@ -64,7 +74,7 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
         effective.in = copy;
     enum tutti_result result = run_plan(comm, &effective, deadline, &label);
     free(copy);
-    return result;
+    return run_explain(result, &label);
 }
 
 static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -79,8 +89,9 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
         peers[i] = ops[i].root;
     enum tutti_result result = tti_links_connect(comm, peers, (int)count, deadline, &label);
     free(peers);
-    TTI_TRY(result);
-    return tti_executor_exchange(comm->executor, ops, count, deadline, &label);
+    if (result == TUTTI_OK)
+        result = tti_executor_exchange(comm->executor, ops, count, deadline, &label);
+    return run_explain(result, &label);
 }
 
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
