@@ -47,7 +47,6 @@ struct job {
     int running;
     int signalled;   /* the signal that ends the job; 0 */
     int first;       /* index of the rank that failed first; -1 */
-    bool first_new;  /* it was seen in this turn of the loop */
     int missing;     /* errno of the program that could not be run; 0 */
     bool print_gone; /* who reads our output is gone */
 };
@@ -146,13 +145,14 @@ static void job_rank_ended(struct job *job, int index, int status)
     job->running--;
     if (status == 0)
         return;
-    /* Of deaths seen together, the signal is the cause and the exits its consequence. */
-    bool cause =
-        job->first_new && WIFSIGNALED(status) && !WIFSIGNALED(job->ranks[job->first].status);
+    /* Of deaths before we end anybody, the signal is the cause and the exits its consequence,
+     * though they may be seen first: a dying process closes its connections before it can be waited
+     * for. */
+    bool cause = job->phase == JOB_SETTLES && WIFSIGNALED(status) &&
+                 !WIFSIGNALED(job->ranks[job->first].status);
     if (job->first >= 0 && !cause)
         return;
     job->first = index;
-    job->first_new = true;
     if (job->phase == JOB_RUNS)
         job_enter(job, JOB_SETTLES);
 }
@@ -161,7 +161,6 @@ static void job_rank_ended(struct job *job, int index, int status)
  */
 static void job_reap(struct job *job)
 {
-    job->first_new = false;
     for (;;) {
         siginfo_t info = {0};
         int status = 0;
