@@ -213,7 +213,7 @@ static enum tutti_result simulate_sizes(const struct simulate *s, struct predict
     for (size_t bytes = s->least; bytes <= s->most; bytes *= (size_t)s->factor) {
         done += simulate_size(s, bytes, rows, nrows, timeline);
         sizes++;
-        if (bytes == 0 || s->factor == 1)
+        if (bytes == 0 || s->factor == 1 || bytes > s->most / (size_t)s->factor)
             break;
     }
     enum tutti_result worst = print_refusals(rows, nrows);
