@@ -36,23 +36,6 @@ static int levels_host(const struct tti_plan_spec *spec, int rank)
     return spec->layout.host_of ? spec->layout.host_of[rank] : 0;
 }
 
-/* `each`: ranks per host, or -1 when hosts differ; `most`: on the fullest. */
-static enum tutti_result levels_count(const struct tti_plan_spec *spec, int hosts, int *each,
-                                      int *most)
-{
-    int *counts = tti_calloc((size_t)hosts, sizeof *counts);
-    if (!counts)
-        return TUTTI_ERR_MEMORY;
-    for (int r = 0; r < spec->nranks; r++)
-        counts[levels_host(spec, r)]++;
-    *most = 0;
-    for (int h = 0; h < hosts; h++)
-        *most = counts[h] > *most ? counts[h] : *most;
-    *each = *most * hosts == spec->nranks ? *most : -1;
-    free(counts);
-    return TUTTI_OK;
-}
-
 static int levels_hosts(const struct tti_plan_spec *spec)
 {
     return spec->layout.host_of ? spec->layout.nhosts : 1;
@@ -60,24 +43,30 @@ static int levels_hosts(const struct tti_plan_spec *spec)
 
 static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
 {
-    int own_host = levels_host(spec, spec->rank), n = spec->nranks;
-    int *local = levels->memory, *cross = local + n, *seen = cross + levels->hosts;
-    for (int r = 0; r < n; r++)
-        if (levels_host(spec, r) == own_host) {
-            if (r == spec->rank)
-                levels->local.self = levels->local.size;
-            local[levels->local.size++] = r;
-        }
-    int number = levels->uniform ? levels->local.self : 0;
+    int own_host = levels_host(spec, spec->rank), n = spec->nranks, hosts = levels->hosts;
+    int *local = levels->memory, *cross = local + n, *counts = cross + hosts;
     for (int r = 0; r < n; r++) {
         int host = levels_host(spec, r);
-        if (seen[host]++ == number)
+        counts[host]++;
+        if (host != own_host)
+            continue;
+        if (r == spec->rank)
+            levels->local.self = levels->local.size;
+        local[levels->local.size++] = r;
+    }
+    levels->uniform = true;
+    for (int h = 0; h < hosts; h++) {
+        levels->uniform = levels->uniform && counts[h] == counts[0];
+        levels->sums[h] = counts[h] > 1;
+    }
+    int number = levels->uniform ? levels->local.self : 0;
+    for (int r = n - 1; r >= 0; r--) {
+        int host = levels_host(spec, r);
+        if (--counts[host] == number)
             cross[host] = r;
     }
-    for (int h = 0; h < levels->hosts; h++)
-        levels->sums[h] = seen[h] > 1;
     levels->local.ranks = local;
-    levels->cross = (struct tti_group){cross, levels->sums, levels->hosts, own_host};
+    levels->cross = (struct tti_group){cross, levels->sums, hosts, own_host};
 }
 
 static void levels_release(struct levels *levels)
@@ -89,9 +78,8 @@ static void levels_release(struct levels *levels)
 static enum tutti_result levels_create(const struct tti_plan_spec *spec, bool halving,
                                        struct levels *levels)
 {
-    int hosts = levels_hosts(spec), each = 0, most = 0;
-    TTI_TRY(levels_count(spec, hosts, &each, &most));
-    struct levels made = {.hosts = hosts, .uniform = each > 0, .halving = halving};
+    int hosts = levels_hosts(spec);
+    struct levels made = {.hosts = hosts, .halving = halving};
     made.part = halving ? tti_power_floor(hosts) : hosts;
     made.memory = tti_calloc((size_t)(spec->nranks + 2 * hosts), sizeof *made.memory);
     made.sums = tti_calloc((size_t)hosts, sizeof *made.sums);
@@ -183,6 +171,23 @@ static enum tutti_result hierarchical_halving_plan(const struct tti_plan_spec *s
                                                    struct tti_plan **plan)
 {
     return levels_plan(spec, true, plan);
+}
+
+/* `each`: ranks per host, or -1 when hosts differ; `most`: on the fullest. */
+static enum tutti_result levels_count(const struct tti_plan_spec *spec, int hosts, int *each,
+                                      int *most)
+{
+    int *counts = tti_calloc((size_t)hosts, sizeof *counts);
+    if (!counts)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < spec->nranks; r++)
+        counts[levels_host(spec, r)]++;
+    *most = 0;
+    for (int h = 0; h < hosts; h++)
+        *most = counts[h] > *most ? counts[h] : *most;
+    *each = *most * hosts == spec->nranks ? *most : -1;
+    free(counts);
+    return TUTTI_OK;
 }
 
 /* What is inside hosts (with leaders: the leader's messages one by one), and `*part`, the bytes
