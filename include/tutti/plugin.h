@@ -3,7 +3,7 @@
  * One table of operations, reached by two doors: compiled in (transport/registry.c lists them) or
  * loaded from a shared object named in TUTTI_PLUGINS, which exports
  *     const struct tutti_transport_ops *tutti_transport(void);
- * examples/plugin/ has a complete one of about 100 lines. tests/conformance runs on every
+ * examples/plugin/ has a complete one in a single short file. tests/conformance runs on every
  * transport, a loaded one too:  build/bin/tutti-conformance --plugin PATH.so.
  *
  * What a transport offers: between two ranks, `lanes` ordered, reliable streams of fragments in
