@@ -117,6 +117,7 @@ static void traffic_send_region(struct conf_rank *me)
 static void traffic_regions_go(struct conf_rank *me)
 {
     enum { REGION_ROUNDS = 20, REGION_BYTES = 300000 };
+    int mappings = 0;
     conf_all(me);
     for (uint64_t i = 0; i < REGION_ROUNDS; i++) {
         void *block = conf_memory(me, REGION_BYTES, true);
@@ -127,14 +128,20 @@ static void traffic_regions_go(struct conf_rank *me)
                 conf_take_message(me, !me->rank, (int)(i % CONF_LANES), i, REGION_BYTES);
         conf_barrier(me);
         conf_free(me, block);
+        CONF_OK(me, me->ops->progress(me->transport));
+        conf_barrier(me);
+        if (i == 2)
+            mappings = conf_shared_mappings();
     }
+    CONF_REQUIRE(me, me->threads || conf_shared_mappings() <= mappings + 3,
+                 "regions that are gone stay mapped: %d mappings became %d", mappings,
+                 conf_shared_mappings());
     conf_close(me);
 }
 
 static void traffic_reserve(struct conf_rank *me)
 {
-    if (me->ops->reserve)
-        traffic_ways(me, CONF_RESERVE);
+    traffic_ways(me, CONF_RESERVE);
 }
 
 static void traffic_slow(struct conf_rank *me)
@@ -261,7 +268,7 @@ const struct conf_check conf_checks_traffic[] = {
     {"send_peek_receive", 2, 0, traffic_send},
     {"send_peek_receive_from_region", 2, 0, traffic_send_region},
     {"regions_come_and_go", 2, 0, traffic_regions_go},
-    {"reserve_commit", 2, 0, traffic_reserve},
+    {"reserve_commit", 2, CONF_RESERVES, traffic_reserve},
     {"slow_consumer", 2, 0, traffic_slow},
     {"flood_and_lanes_apart", 2, 0, traffic_flood},
     {"stream_asleep", 2, 0, traffic_stream},

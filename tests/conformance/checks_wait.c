@@ -106,9 +106,36 @@ static void wait_quiet(struct conf_rank *me)
     conf_close(me);
 }
 
+/* What came after the last look but before arm must not be slept through. */
+static void wait_come_before(struct conf_rank *me)
+{
+    unsigned char message[20];
+    conf_all(me);
+    for (uint64_t i = 0; i < 20; i++) {
+        uint64_t tag = 0;
+        const void *data = NULL;
+        size_t ready = 0;
+        if (me->rank == 0) {
+            CONF_OK(me, me->ops->peek(me->endpoints[1], 0, &tag, &data, &ready));
+            CONF_REQUIRE(me, ready == 0, "%zu bytes that nobody has sent", ready);
+        }
+        conf_barrier(me);
+        if (me->rank == 1)
+            conf_send_message(me, 0, 0, i, message, sizeof message);
+        conf_barrier(me);
+        if (me->rank == 0) {
+            CONF_REQUIRE(me, conf_sleep(me, 2000), "a message came before arm; slept for 2 s");
+            conf_take_message(me, 1, 0, i, sizeof message);
+        }
+        conf_barrier(me);
+    }
+    conf_close(me);
+}
+
 const struct conf_check conf_checks_wait[] = {
     {"sleeping_ping_pong", 2, 0, wait_ping_pong},
     {"sleeping_sender", 2, 0, wait_for_room},
+    {"come_before_arm", 2, 0, wait_come_before},
     {"quiet_when_idle", 2, 0, wait_quiet},
     {NULL, 0, 0, NULL},
 };

@@ -26,6 +26,7 @@ enum {
 enum conf_flag {
     CONF_PROCESSES = 1,   /* only as processes */
     CONF_RANK_0_DIES = 2, /* rank 0 kills itself and reports nothing */
+    CONF_RESERVES = 4,    /* needs the optional reserve and commit */
 };
 
 /* One rank of a running check. */
@@ -117,6 +118,8 @@ bool conf_sleep(struct conf_rank *me, int ms);
 void *conf_memory(struct conf_rank *me, size_t bytes, bool region);
 /* ... or until now. */
 void conf_free(struct conf_rank *me, void *memory);
+/* Mappings of memory files in this process now. */
+int conf_shared_mappings(void);
 uint64_t conf_random(struct conf_rank *me);
 
 #endif

@@ -42,6 +42,11 @@ static struct harness_count harness_count(void)
     return count;
 }
 
+int conf_shared_mappings(void)
+{
+    return harness_count().mappings;
+}
+
 static void harness_compare(struct harness_count before, char *text, size_t room)
 {
     struct harness_count after = harness_count();

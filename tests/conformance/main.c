@@ -74,6 +74,17 @@ static bool main_wanted(const struct conf_check *check, const struct main_option
     return !options->only || strstr(check->name, options->only);
 }
 
+/* Why a check does not apply; NULL when it does. */
+static const char *main_skip(const struct conf_check *check, const struct tutti_transport_ops *ops,
+                             bool threads)
+{
+    if (threads && (check->flags & CONF_PROCESSES))
+        return "needs processes";
+    if ((check->flags & CONF_RESERVES) && !ops->reserve)
+        return "reserve and commit are not offered";
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     struct main_options options = {.timeout_s = 60};
@@ -99,8 +110,8 @@ int main(int argc, char **argv)
                 continue;
             if (options.list) {
                 printf("%s\n", check->name);
-            } else if (options.threads && (check->flags & CONF_PROCESSES)) {
-                printf("skip %s: needs processes\n", check->name);
+            } else if (main_skip(check, ops, options.threads)) {
+                printf("skip %s: %s\n", check->name, main_skip(check, ops, options.threads));
                 skipped++;
             } else {
                 uint64_t begin = tti_now_ns();
