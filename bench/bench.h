@@ -1,6 +1,6 @@
 /* allreduce_bench and its siblings: what the files of the program share.
  *
- * Read main.c first, then sweep.c (what is timed, and how), data.c (inputs and the check). */
+ * Read allreduce_bench.c first, then sweep.c (what is timed, and how), data.c (inputs and the check). */
 #ifndef TTI_BENCH_H
 #define TTI_BENCH_H
 
@@ -111,7 +111,7 @@ void bench_progress(const char *text);
 int bench_plot(const struct bench_options *options, const struct bench_result *result, int ranks,
                const char *path);
 
-/* ---- main.c ---- */
+/* ---- options.c: names ---- */
 
 const char *bench_collective_label(enum tutti_collective collective); /* "all_reduce", "sendrecv" */
 
