@@ -1,13 +1,10 @@
 /* How two processes of a host come to share a segment.
  *
- * Each transport listens on a local socket with an abstract name: nothing in the file system,
- * nothing left after SIGKILL. The higher rank connects to the lower one and says hello with a
- * segment of its making and its eventfd; the lower one, once its own user has asked for the
- * connection, answers with its eventfd. Both prove the secret of the job, after the kernel has said
- * that the other process is the same user's. Who says hello early waits as a guest; who says
- * nothing or the wrong thing is dropped, and nobody is disturbed.
- *
- * Whether process_vm_readv works is tried out by each side on a random number of the other. */
+ * The higher rank connects to the lower one's door (door.c) and says hello with a segment of its
+ * making and its eventfd; the lower one, once its own user has asked for the connection, answers
+ * with its eventfd. Both prove the secret of the job, after the kernel has said that the other
+ * process is the same user's. Whether process_vm_readv works is tried out by each side on a random
+ * number of the other. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
@@ -27,91 +24,6 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-enum { CONNECT_SPARE_GUESTS = 32 };
-static const double connect_hello_s = 5.0;
-
-/* ---- addresses ------------------------------------------------------------------------------ */
-
-/* Local sockets reach within one kernel and network namespace, and we serve one user. */
-struct connect_address {
-    char boot[40];
-    uint64_t net_device, net_inode;
-    uint64_t user;
-    char name[64];
-};
-
-static void connect_place(struct connect_address *address)
-{
-    struct stat net;
-    memset(address, 0, sizeof *address);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t bytes = read(fd, address->boot, sizeof address->boot - 1);
-        if (bytes < 0)
-            address->boot[0] = '\0';
-        close(fd);
-    }
-    if (stat("/proc/self/ns/net", &net) == 0) {
-        address->net_device = net.st_dev;
-        address->net_inode = net.st_ino;
-    }
-    address->user = geteuid();
-}
-
-enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes)
-{
-    struct shm_transport *self = transport;
-    struct connect_address own;
-    connect_place(&own);
-    memcpy(own.name, self->listen_name, sizeof own.name);
-    memcpy(address, &own, sizeof own);
-    *bytes = sizeof own;
-    return TUTTI_OK;
-}
-
-bool tti_shm_reaches(void *transport, const struct tutti_peer *peer)
-{
-    struct connect_address own, other;
-    (void)transport;
-    if (peer->address_bytes != sizeof other)
-        return false;
-    memcpy(&other, peer->address, sizeof other);
-    connect_place(&own);
-    return memcmp(&own, &other, offsetof(struct connect_address, name)) == 0 &&
-           strncmp(other.name, "tutti-", 6) == 0 && memchr(other.name, 0, sizeof other.name);
-}
-
-static socklen_t connect_socket_name(const char *name, struct sockaddr_un *address)
-{
-    size_t length = strlen(name);
-    memset(address, 0, sizeof *address);
-    address->sun_family = AF_UNIX;
-    memcpy(address->sun_path + 1, name, length); /* leading zero byte: not in the file system */
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-}
-
-enum tutti_result tti_shm_listen(struct shm_transport *self)
-{
-    const struct tutti_transport_env *env = self->env;
-    struct sockaddr_un address;
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-        return TTI_FAIL_ERRNO("getrandom for the name of a local socket");
-    snprintf(self->listen_name, sizeof self->listen_name, "tutti-%016llx-%d-%016llx",
-             (unsigned long long)env->job, env->rank, (unsigned long long)number);
-    self->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (self->listener < 0)
-        return TTI_FAIL_ERRNO("socket for local ranks (too many open files: raise `ulimit -n`)");
-    socklen_t bytes = connect_socket_name(self->listen_name, &address);
-    if (bind(self->listener, (struct sockaddr *)&address, bytes) != 0 ||
-        listen(self->listener, env->nranks + CONNECT_SPARE_GUESTS) != 0)
-        return TTI_FAIL_ERRNO("listening for local ranks on @%s", self->listen_name);
-    self->listener_source.kind = SHM_SOURCE_LISTENER;
-    if (!tti_shm_watch(self, self->listener, &self->listener_source))
-        return TTI_FAIL_ERRNO("epoll_ctl for the listener @%s", self->listen_name);
-    return TUTTI_OK;
-}
 
 /* ---- the segment ---------------------------------------------------------------------------- */
 
@@ -208,16 +120,6 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
     return message;
 }
 
-/* From a rank of this job to this rank? Takes the same time wherever the secrets differ. */
-static bool connect_proven(const struct shm_transport *self, const struct shm_message *message)
-{
-    unsigned difference = 0;
-    for (int i = 0; i < TUTTI_SECRET_BYTES; i++)
-        difference |= (unsigned)(message->secret[i] ^ self->env->secret[i]);
-    return difference == 0 && message->job == self->env->job && message->to == self->env->rank &&
-           message->from >= 0 && message->from < self->env->nranks;
-}
-
 static void connect_ready(struct shm_endpoint *self, const struct shm_message *message)
 {
     connect_try_memory(self, message);
@@ -242,10 +144,10 @@ static enum tutti_result connect_say_hello(struct shm_endpoint *self)
 /* The higher rank's part: connect, and say hello with the segment. */
 static enum tutti_result connect_knock(struct shm_endpoint *self)
 {
-    struct connect_address to;
+    struct shm_address to;
     struct sockaddr_un address;
     memcpy(&to, self->peer->address, sizeof to);
-    socklen_t bytes = connect_socket_name(to.name, &address);
+    socklen_t bytes = tti_shm_socket_name(to.name, &address);
     if (connect(self->socket, (struct sockaddr *)&address, bytes) != 0) {
         if (errno == EAGAIN || errno == EINTR)
             return TUTTI_OK; /* its queue is full; advance tries again */
@@ -268,7 +170,7 @@ static enum tutti_result connect_welcomed(struct shm_endpoint *self,
                                           int count)
 {
     if (welcome->kind != SHM_WELCOME || count != 1 || welcome->from != self->peer->rank ||
-        !connect_proven(self->transport, welcome)) {
+        !tti_shm_proven(self->transport, welcome)) {
         for (int i = 0; i < count; i++)
             close(fds[i]);
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "the answer of rank %d (%s) is not a welcome",
@@ -311,7 +213,7 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
     return TUTTI_OK;
 }
 
-static void connect_find_guest(struct shm_endpoint *self)
+void tti_shm_take_guest(struct shm_endpoint *self)
 {
     struct shm_guest *guest = self->transport->guests;
     while (guest && !(guest->has_hello && guest->hello.from == self->peer->rank))
@@ -326,98 +228,6 @@ static void connect_find_guest(struct shm_endpoint *self)
     enum tutti_result result = connect_adopt(self, guest);
     if (result != TUTTI_OK)
         (void)tti_shm_break(self, result);
-}
-
-/* ---- guests --------------------------------------------------------------------------------- */
-
-void tti_shm_guest_drop(struct shm_transport *self, struct shm_guest *guest)
-{
-    struct shm_guest **at = &self->guests;
-    while (*at != guest)
-        at = &(*at)->next;
-    *at = guest->next;
-    self->guest_count--;
-    if (guest->socket >= 0)
-        close(guest->socket);
-    for (int i = 0; i < SHM_MESSAGE_FDS; i++)
-        if (guest->fds[i] >= 0)
-            close(guest->fds[i]);
-    free(guest);
-}
-
-static void guest_make_room(struct shm_transport *self)
-{
-    struct shm_guest *next = NULL;
-    for (struct shm_guest *g = self->guests; g; g = next) {
-        next = g->next;
-        if (!g->has_hello && tti_deadline_passed(g->deadline))
-            tti_shm_guest_drop(self, g);
-    }
-    if (self->guest_count < self->env->nranks + CONNECT_SPARE_GUESTS)
-        return;
-    struct shm_guest *oldest = NULL; /* the list has the newest first */
-    for (struct shm_guest *g = self->guests; g; g = g->next)
-        if (!g->has_hello || !oldest)
-            oldest = g;
-    tti_shm_guest_drop(self, oldest);
-}
-
-void tti_shm_accept_all(struct shm_transport *self)
-{
-    for (;;) {
-        int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (socket < 0)
-            return;
-        guest_make_room(self);
-        struct shm_guest *guest = tti_calloc(1, sizeof *guest);
-        pid_t pid = 0;
-        if (!guest || !tti_shm_peer_credentials(socket, &pid)) {
-            TTI_LOG(TTI_LOG_WARN, "shm: dropped a connection that is not this user's");
-            free(guest);
-            close(socket);
-            continue;
-        }
-        *guest = (struct shm_guest){.source = {SHM_SOURCE_GUEST},
-                                    .next = self->guests,
-                                    .socket = socket,
-                                    .pid = pid,
-                                    .deadline = tti_deadline_in(connect_hello_s),
-                                    .fds = {-1, -1}};
-        self->guests = guest;
-        self->guest_count++;
-        if (!tti_shm_watch(self, socket, &guest->source))
-            tti_shm_guest_drop(self, guest);
-    }
-}
-
-/* A guest says hello, or hangs up. A second word from it is one too many. */
-void tti_shm_guest_ready(struct shm_transport *self, struct shm_guest *guest)
-{
-    int fds[SHM_MESSAGE_FDS] = {-1, -1}, count = 0;
-    struct shm_message hello;
-    enum shm_io io = tti_shm_message_take(guest->socket, &hello, fds, &count);
-    if (io == SHM_IO_LATER)
-        return;
-    bool good = io == SHM_IO_DONE && !guest->has_hello && hello.kind == SHM_HELLO && count == 2 &&
-                hello.from > self->env->rank && connect_proven(self, &hello);
-    if (io == SHM_IO_DONE && !good) {
-        TTI_LOG(TTI_LOG_WARN, "shm: dropped a connection of process %d that is not of this job",
-                (int)guest->pid);
-        for (int i = 0; i < count; i++)
-            close(fds[i]);
-    }
-    if (!good) {
-        tti_shm_guest_drop(self, guest);
-        return;
-    }
-    guest->hello = hello;
-    guest->has_hello = true;
-    memcpy(guest->fds, fds, sizeof fds);
-    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
-        if (e->state == SHM_WAITING && e->side == 0 && e->peer->rank == hello.from) {
-            connect_find_guest(e);
-            return;
-        }
 }
 
 /* ---- endpoints ------------------------------------------------------------------------------ */
@@ -474,7 +284,7 @@ enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer
     made->next = self->endpoints;
     self->endpoints = made;
     if (made->side == 0)
-        connect_find_guest(made);
+        tti_shm_take_guest(made);
     *endpoint = made;
     return TUTTI_OK;
 }

@@ -1,6 +1,7 @@
 /* What the files of the shm transport share. layout.h has the memory, shm.c the life of a
- * transport, connect.c how a connection is made, channel.c messages and descriptors over the local
- * socket, lane_send.c and lane_receive.c the hot operations, regions.c mapped memory of peers. */
+ * transport, door.c how peers are let in, connect.c how a connection is made, channel.c messages
+ * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, regions.c
+ * mapped memory of peers. */
 #ifndef TTI_TRANSPORT_SHM_SHM_H
 #define TTI_TRANSPORT_SHM_SHM_H
 
@@ -8,7 +9,9 @@
 #include "transport/shm/layout.h"
 
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 /* TUTTI_SHM_*, read when a transport opens. */
 struct shm_settings {
@@ -201,17 +204,35 @@ struct shm_transport {
     size_t gone_capacity;
 };
 
-/* ---- connect.c ------------------------------------------------------------------------------ */
+/* ---- door.c --------------------------------------------------------------------------------- */
+
+/* What `address` writes. Local sockets reach within one kernel and network namespace, and we serve
+ * one user. */
+struct shm_address {
+    char boot[40];
+    uint64_t net_device, net_inode;
+    uint64_t user;
+    char name[64];
+};
 
 enum tutti_result tti_shm_listen(struct shm_transport *self);
 enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes);
 bool tti_shm_reaches(void *transport, const struct tutti_peer *peer);
-enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer, int lanes,
-                                  void **endpoint);
-enum tutti_result tti_shm_advance(void *endpoint);
+socklen_t tti_shm_socket_name(const char *name, struct sockaddr_un *address);
+/* Is the message from a rank of this job to this rank? Takes the same time wherever the secrets
+ * differ. */
+bool tti_shm_proven(const struct shm_transport *self, const struct shm_message *message);
 void tti_shm_accept_all(struct shm_transport *self);
 void tti_shm_guest_ready(struct shm_transport *self, struct shm_guest *guest);
 void tti_shm_guest_drop(struct shm_transport *self, struct shm_guest *guest);
+
+/* ---- connect.c ------------------------------------------------------------------------------ */
+
+enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer, int lanes,
+                                  void **endpoint);
+enum tutti_result tti_shm_advance(void *endpoint);
+/* If the peer is among the guests: complete the connection. */
+void tti_shm_take_guest(struct shm_endpoint *self);
 /* Messages and the end of the socket of an endpoint. */
 void tti_shm_endpoint_ready(struct shm_endpoint *self);
 /* Free all that an endpoint has; it must be out of the transport's list. */

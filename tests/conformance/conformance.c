@@ -27,13 +27,13 @@ static const char usage[] =
     "\n"
     "Exit status: 0 all passed, 1 some failed, 2 wrong usage.\n";
 
-struct main_options {
+struct conformance_options {
     const char *transport, *plugin, *only;
     bool threads, list;
     double timeout_s;
 };
 
-static int main_parse(int argc, char **argv, struct main_options *options)
+static int conformance_parse(int argc, char **argv, struct conformance_options *options)
 {
     static const struct option known[] = {
         {"transport", required_argument, NULL, 't'},
@@ -69,14 +69,15 @@ static int main_parse(int argc, char **argv, struct main_options *options)
     return 0;
 }
 
-static bool main_wanted(const struct conf_check *check, const struct main_options *options)
+static bool conformance_wanted(const struct conf_check *check,
+                               const struct conformance_options *options)
 {
     return !options->only || strstr(check->name, options->only);
 }
 
 /* Why a check does not apply; NULL when it does. */
-static const char *main_skip(const struct conf_check *check, const struct tutti_transport_ops *ops,
-                             bool threads)
+static const char *conformance_skip(const struct conf_check *check,
+                                    const struct tutti_transport_ops *ops, bool threads)
 {
     if (threads && (check->flags & CONF_PROCESSES))
         return "needs processes";
@@ -87,8 +88,8 @@ static const char *main_skip(const struct conf_check *check, const struct tutti_
 
 int main(int argc, char **argv)
 {
-    struct main_options options = {.timeout_s = 60};
-    int usage_error = main_parse(argc, argv, &options);
+    struct conformance_options options = {.timeout_s = 60};
+    int usage_error = conformance_parse(argc, argv, &options);
     if (usage_error)
         return usage_error < 0 ? 0 : usage_error;
     const struct tutti_transport_ops *found[TTI_MAX_TRANSPORTS], *ops = NULL;
@@ -106,12 +107,12 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (const struct conf_check *check = lists[i]; check->name; check++) {
-            if (!main_wanted(check, &options))
+            if (!conformance_wanted(check, &options))
                 continue;
             if (options.list) {
                 printf("%s\n", check->name);
-            } else if (main_skip(check, ops, options.threads)) {
-                printf("skip %s: %s\n", check->name, main_skip(check, ops, options.threads));
+            } else if (conformance_skip(check, ops, options.threads)) {
+                printf("skip %s: %s\n", check->name, conformance_skip(check, ops, options.threads));
                 skipped++;
             } else {
                 uint64_t begin = tti_now_ns();
