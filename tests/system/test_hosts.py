@@ -5,6 +5,8 @@ Needs root and the right to make network namespaces; what needs neither (TUTTI_H
 one machine's ranks into hosts by name) comes last.
 """
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -14,8 +16,6 @@ import job
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
 LIMIT = 40
 PORT = 29400
-ALGORITHMS = ["ring", "tree", "recursive_doubling", "rabenseifner", "one_shot", "two_shot",
-              "hierarchical"]
 
 
 def ip(*words):
@@ -64,20 +64,19 @@ class Hosts:
         for name in [*self.names, self.switch]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
+    def start(self, k, name, ranks, *flags, environment=None):
+        """Host k's tuttirun."""
+        return job.Job(["ip", "netns", "exec", name, job.TUTTIRUN, "--nnodes", len(self.names),
+                        "--node-rank", k, "-n", ranks, "--master-addr", self.address,
+                        "--master-port", PORT, job.BENCH, *flags], environment)
+
     def run(self, ranks, *flags):
         """A job of `ranks` ranks a host; the first host prints the one table."""
         jobs = []
         try:
             for k, name in enumerate(self.names):
-                jobs.append(job.Job(
-                    ["ip", "netns", "exec", name, job.TUTTIRUN, "--nnodes", len(self.names),
-                     "--node-rank", k, "-n", ranks, "--master-addr", self.address,
-                     "--master-port", PORT, job.BENCH, *SWEEP, *flags]))
-            by = time.monotonic() + LIMIT
-            for k, each in enumerate(jobs):
-                each.succeed(max(0.1, by - time.monotonic()), tables=int(k == 0))
-            for each in jobs:
-                each.gone()
+                jobs.append(self.start(k, name, ranks, *SWEEP, *flags))
+            self.judge(jobs, ranks)
         except job.Failure as failure:
             raise job.Failure("\n".join([str(failure), *(
                 f"  host {k}| {line}" for k, each in enumerate(jobs) for line in each.err[-10:])])
@@ -85,6 +84,27 @@ class Hosts:
         finally:
             for each in jobs:
                 each.end()
+
+    def judge(self, jobs, ranks):
+        """Right data in one table, whose head knows hosts and transports; nothing left."""
+        by = time.monotonic() + LIMIT
+        for k, each in enumerate(jobs):
+            each.succeed(max(0.1, by - time.monotonic()), tables=int(k == 0))
+        for each in jobs:
+            each.gone()
+        count = len(self.names)
+        transports = "tcp" if ranks == 1 else "shm and tcp"
+        head = f"{count * ranks} ranks (processes) on {count} hosts, transport {transports},"
+        jobs[0].check(any(head in line for line in jobs[0].out), f"no \"{head}\"")
+
+
+def algorithms():
+    """Those of all-reduce, which a wrong name brings up."""
+    with job.Job([job.BENCH, "--algo", "all_reduce=none"]) as running:
+        running.wait(10)
+        names = running.err[0].partition("there are: ")[2].split(", ") if running.err else []
+        running.check("ring" in names and "hierarchical" in names, "no list of algorithms")
+        return names
 
 
 def namespaces_work():
@@ -102,6 +122,39 @@ def on_hosts(hosts, ranks, ipv6, *flags):
     """One run on hosts made for it."""
     with Hosts(hosts, ipv6) as network:
         network.run(ranks, *flags)
+
+
+def unlucky(misfortune):
+    """Two hosts of two ranks, and in mid-sweep something happens to the second: every rank of the
+    first ends in time, and names a rank of the other."""
+    with Hosts(2) as network:
+        jobs = [network.start(k, name, 2, "-b", "1K", "-e", "1M", "-f", "4", "-n", "20", "-N",
+                              "10000", environment={"TUTTI_TIMEOUT": "2"})
+                for k, name in enumerate(network.names)]
+        try:
+            jobs[0].until(lambda: len(jobs[0].rows()) >= 4, 30, "rows of the table")
+            misfortune(network, jobs)
+            for each in jobs:
+                each.check(each.wait(10) != 0, "it ended well")
+                each.gone()
+            said = [line for line in jobs[0].err if re.match(r"\[[01]\] ", line)]
+            for rank in range(2):
+                jobs[0].check(any(line.startswith(f"[{rank}]") and re.search(r"rank [23] \(", line)
+                                  for line in said), f"rank {rank} names no rank of the other host")
+        finally:
+            for each in jobs:
+                each.end()
+
+
+def cut(network, _):
+    """The second host's cable is pulled."""
+    ip("-n", network.switch, "link", "set", "port1", "down")
+
+
+def crash(_, jobs):
+    """The second host's launcher and ranks die without a word."""
+    for pid in job.marked(jobs[1].mark):
+        os.kill(pid, signal.SIGKILL)
 
 
 def by_host_id(names, *flags):
@@ -124,11 +177,13 @@ def by_host_id(names, *flags):
 def cases():
     """(name, function)."""
     for ranks in (1, 2):
-        for algorithm in ALGORITHMS:
+        for algorithm in algorithms():
             yield (f"2 hosts, {ranks} ranks each, {algorithm}",
                    lambda r=ranks, a=algorithm: on_hosts(2, r, False, "--algo", a))
         yield f"2 hosts, {ranks} ranks each, IPv6", lambda r=ranks: on_hosts(2, r, True)
         yield f"4 hosts, {ranks} ranks each", lambda r=ranks: on_hosts(4, r, False)
+    yield "a cut cable", lambda: unlucky(cut)
+    yield "a host that dies", lambda: unlucky(crash)
     yield ("4 hosts, 2 ranks each, hierarchical",
            lambda: on_hosts(4, 2, False, "--algo", "hierarchical"))
 
