@@ -57,6 +57,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
         lanes = o->lanes;
     settings->lanes_forced = lanes > 0;
     settings->lanes = lanes > 0 ? (int)lanes : DEFAULT_LANES;
+    settings->wire_lanes = (settings->lanes + 1) / 2 * 2;
     TTI_TRY(settings_text(o->transports, "TUTTI_TRANSPORT", &settings->transports));
     TTI_TRY(settings_text(o->algorithms, "TUTTI_ALGO", &settings->algorithms));
     TTI_TRY(settings_text(o->plugins, "TUTTI_PLUGINS", &settings->plugins));
@@ -125,11 +126,11 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
         return TTI_FAIL_ERRNO("cannot create an eventfd (see ulimit -n)");
     uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
     TTI_TRY(tti_work_queue_create(&comm->queue));
-    TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.lanes));
+    TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
     TTI_TRY(tti_boot_create(&comm->meeting, comm->rank, comm->size, deadline, &comm->boot));
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
-                             comm->settings.lanes, deadline, &comm->peers, &comm->job));
+                             comm->settings.wire_lanes, deadline, &comm->peers, &comm->job));
     return tti_executor_create(comm, &comm->executor);
 }
 

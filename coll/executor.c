@@ -280,6 +280,9 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
                                    uint64_t deadline, const struct tti_label *label)
 {
     const struct tti_plan *plan = entry->plan;
+    if (plan->nlanes > x->comm->links.lanes)
+        return TTI_FAIL(TUTTI_ERR_INTERNAL, "a plan of %d lanes on links of %d", plan->nlanes,
+                        x->comm->links.lanes);
     TTI_TRY(exec_bind(x, op, plan));
     TTI_TRY(exec_lanes(x, (size_t)plan->nlanes));
     x->tag = tag;
@@ -288,7 +291,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;
         x->lanes[lane].transient = entry->transient[lane];
-        x->lanes[lane].wire_lane = lane % x->comm->links.lanes;
+        x->lanes[lane].wire_lane = lane;
         if (plan->lanes[lane].count == 0)
             x->lanes[lane].pass = x->passes;
     }

@@ -54,6 +54,15 @@ static int ranks_as_threads(struct rank_task *tasks, int ranks)
     return failed;
 }
 
+static void pretend_host(const struct tti_ranks *how, int rank)
+{
+    char id[32];
+    if (how->hosts <= 1)
+        return;
+    snprintf(id, sizeof id, "pretended-%d", rank * how->hosts / how->ranks);
+    setenv("TUTTI_HOST_ID", id, 1);
+}
+
 static int ranks_as_processes(struct rank_task *tasks, int ranks)
 {
     pid_t *pids = calloc((size_t)ranks, sizeof *pids);
@@ -64,6 +73,7 @@ static int ranks_as_processes(struct rank_task *tasks, int ranks)
         if (pids[r] < 0)
             abort();
         if (pids[r] == 0) {
+            pretend_host(tasks[r].how, r);
             int status = rank_run(&tasks[r]);
             fflush(NULL);
             _exit(status ? 1 : 0);

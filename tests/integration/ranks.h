@@ -9,6 +9,7 @@ typedef int tti_rank_function(tutti_comm *comm, void *argument);
 struct tti_ranks {
     int ranks;
     bool processes;
+    int hosts; /* > 1 (processes only): pretend that ranks are dealt in blocks to so many hosts */
     struct tutti_options options;
 };
 

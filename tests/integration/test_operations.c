@@ -1,7 +1,8 @@
 /* Every operation, type and operator over odd counts, both placements and unaligned buffers, on
  * real transports; results are compared bit for bit with sums that are exact in the accumulator.
  *
- * Usage: test_operations --ranks N [--processes] [--transport LIST] [--algo LIST] [--lanes L]
+ * Usage: test_operations --ranks N [--processes | --hosts H] [--transport LIST] [--algo LIST]
+ * [--lanes L]
  *                        [--malloc | --register] [--big]
  * Contributions are small integers, so that every partial sum is exact in float32: the expected
  * result is the exact one, rounded once to the element type. */
@@ -307,6 +308,8 @@ int main(int argc, char **argv)
             s.big = true;
         else if (strcmp(argv[i], "--ranks") == 0)
             how.ranks = atoi(value), i++;
+        else if (strcmp(argv[i], "--hosts") == 0)
+            how.hosts = atoi(value), how.processes = true, i++;
         else if (strcmp(argv[i], "--transport") == 0)
             how.options.transports = value, i++;
         else if (strcmp(argv[i], "--plugin") == 0)
