@@ -110,7 +110,8 @@ static void tcp_event(struct tti_tcp_transport *transport, const struct epoll_ev
         if (read(transport->timer, &fired, sizeof fired) == (ssize_t)sizeof fired)
             transport->timer_ns = UINT64_MAX;
         break;
-    case TTI_TCP_WATCH_TALK:
+    case TTI_TCP_WATCH_TALK: /* `watch` opens the talk */
+        ((struct tti_tcp_talk *)watch)->due = true;
         break;
     }
     transport->control_due = true;

@@ -14,6 +14,7 @@
 enum {
     TTI_TCP_MAX_GUESTS = 128, /* connections that have proved nothing yet */
     TTI_TCP_GUEST_SECONDS = 5,
+    TTI_TCP_PROVEN_SECONDS = 60, /* for the last step of those that have */
 };
 
 /* The connector's side of one socket under way: tcp_connect.c. */

@@ -39,6 +39,7 @@ static void accept_admit(struct tti_tcp_transport *transport, int socket,
     tti_tcp_socket_tune(socket);
     guest->talk.watch.kind = TTI_TCP_WATCH_TALK;
     guest->talk.socket = socket;
+    guest->talk.due = true;
     guest->deadline_ns = tti_deadline_in(TTI_TCP_GUEST_SECONDS);
     tti_tcp_sockaddr_text(from, guest->talk.remote);
     tti_tcp_talk_say_challenge(&guest->talk);
@@ -100,6 +101,7 @@ static bool accept_hello(struct tti_tcp_transport *transport, struct tti_tcp_gue
         accept_reject(guest, "it looked for another communicator or rank");
     tti_tcp_talk_say_answer(talk, status, transport->secret);
     guest->greeted = true;
+    guest->deadline_ns = tti_deadline_in(TTI_TCP_PROVEN_SECONDS);
     return true;
 }
 
@@ -131,13 +133,14 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
 static bool accept_talk(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
 {
     struct tti_tcp_talk *talk = &guest->talk;
-    for (;;) {
+    while (talk->due) {
         enum tti_tcp_talk_state state = tti_tcp_talk_write(talk);
         if (state == TTI_TCP_TALK_DONE)
             state =
                 tti_tcp_talk_read(talk, guest->greeted ? TTI_TCP_GO_BYTES : TTI_TCP_HELLO_BYTES);
-        if (state == TTI_TCP_TALK_MORE)
-            return true;
+        talk->due = state != TTI_TCP_TALK_MORE;
+        if (!talk->due)
+            break;
         if (state == TTI_TCP_TALK_CLOSED) { /* a proven one may, when it chose another address */
             if (!guest->greeted)
                 accept_reject(guest, "it closed before it proved the secret of the job");
@@ -157,6 +160,7 @@ static bool accept_talk(struct tti_tcp_transport *transport, struct tti_tcp_gues
         accept_park(transport, guest);
         return false;
     }
+    return true;
 }
 
 uint64_t tti_tcp_accept_step(struct tti_tcp_transport *transport, uint64_t now)
@@ -168,7 +172,8 @@ uint64_t tti_tcp_accept_step(struct tti_tcp_transport *transport, uint64_t now)
         /* Talk before looking at the clock: we may be the ones who were late. */
         bool stays = accept_talk(transport, guest);
         if (stays && now >= guest->deadline_ns) {
-            accept_reject(guest, "it did not prove the secret of the job in time");
+            accept_reject(guest, guest->greeted ? "it did not go on in time"
+                                                : "it did not prove the secret of the job in time");
             stays = false;
         }
         if (!stays) {

@@ -98,6 +98,7 @@ static void connect_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attem
         return;
     }
     attempt->state = ATTEMPT_OPENING;
+    attempt->talk.due = false;
     attempt->begun_ns = now;
     attempt->wake_ns = now + CONNECT_NS;
 }
@@ -117,6 +118,8 @@ static void connect_opened(struct tti_tcp_attempt *attempt, uint64_t now)
         attempt->state = ATTEMPT_LISTENING;
     else if (now >= attempt->wake_ns)
         connect_give_up_errno(attempt, ETIMEDOUT);
+    else
+        attempt->talk.due = false;
 }
 
 static void connect_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
@@ -161,10 +164,11 @@ static void connect_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attem
 {
     if (attempt->state == ATTEMPT_PAUSED && now >= attempt->wake_ns)
         connect_open(endpoint, attempt, now);
-    if (attempt->state == ATTEMPT_OPENING)
+    if (attempt->state == ATTEMPT_OPENING && (attempt->talk.due || now >= attempt->wake_ns))
         connect_opened(attempt, now);
-    while (attempt->state == ATTEMPT_LISTENING || attempt->state == ATTEMPT_PROVING ||
-           attempt->state == ATTEMPT_GOING) {
+    while (attempt->talk.due &&
+           (attempt->state == ATTEMPT_LISTENING || attempt->state == ATTEMPT_PROVING ||
+            attempt->state == ATTEMPT_GOING)) {
         enum tti_tcp_talk_state state = tti_tcp_talk_write(&attempt->talk);
         if (state == TTI_TCP_TALK_DONE && attempt->state == ATTEMPT_GOING) {
             attempt->state = ATTEMPT_WON;
@@ -174,6 +178,7 @@ static void connect_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attem
             state = tti_tcp_talk_read(&attempt->talk, attempt->state == ATTEMPT_LISTENING
                                                           ? TTI_TCP_CHALLENGE_BYTES
                                                           : TTI_TCP_ANSWER_BYTES);
+        attempt->talk.due = state != TTI_TCP_TALK_MORE;
         if (state == TTI_TCP_TALK_MORE)
             return;
         if (state == TTI_TCP_TALK_CLOSED)

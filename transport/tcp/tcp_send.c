@@ -100,7 +100,7 @@ static ssize_t send_vector(struct tti_tcp_lane *lane, struct iovec *vector, size
             return sent;
         if (errno == EINTR)
             continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
             return 0;
         lane->send_error = errno;
         return -1;

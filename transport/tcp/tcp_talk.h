@@ -32,7 +32,8 @@ struct tti_tcp_watch {
 struct tti_tcp_talk {
     struct tti_tcp_watch watch;
     int socket;
-    size_t have;                     /* bytes of the message being read */
+    bool due;    /* the socket may have changed since the last read or write came back empty */
+    size_t have; /* bytes of the message being read */
     uint8_t in[TTI_TCP_HELLO_BYTES]; /* never holds bytes beyond one message */
     size_t out_bytes, out_sent;
     uint8_t out[TTI_TCP_HELLO_BYTES];
