@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# tuttirun from outside: exit statuses, prefixes, restarts, signals, what is printed last, log files,
+# and that nothing is left running (looked up by process id).
+set -u
+run=$TUTTI_BIN/tuttirun
+place=$TUTTI_BUILD/tests/place_print
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+
+wrong() {
+    echo "FAILED: $*"
+    sed 's/^/    out: /' "$dir/out"
+    sed 's/^/    err: /' "$dir/err"
+    failed=1
+}
+
+# try STATUS COMMAND...: its output goes to $dir/out and $dir/err.
+try() {
+    local wanted=$1 status
+    shift
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    status=$?
+    [ $status = "$wanted" ] || wrong "status $status instead of $wanted: $*"
+}
+out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
+err_has() { grep -qE -- "$1" "$dir/err" || wrong "no \"$1\" on stderr"; }
+err_lines() { [ "$(wc -l <"$dir/err")" = "$1" ] || wrong "not $1 line(s) on stderr"; }
+# gone FILE: the processes whose ids are in the file do not run (a zombie does not either).
+gone() {
+    local pid
+    for pid in $(cat "$1"); do
+        if [ -d "/proc/$pid" ] && ! grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null; then
+            wrong "process $pid is left running: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+        fi
+    done
+}
+# await FILE LINES: until the file has that many lines.
+await() {
+    for _ in $(seq 200); do
+        [ "$(cat "$1" 2>/dev/null | wc -l)" -ge "$2" ] && return
+        sleep 0.02
+    done
+    wrong "$1 does not get $2 lines"
+}
+
+# A job that goes well: status, prefixes, the environment.
+try 0 "$run" -n 3 "$place" --twice
+for k in 0 1 2; do out_has "^\[$k\] rank $k of 3 launcher tuttirun local $k of 3 ok$"; done
+err_lines 0
+try 0 "$run" --nproc_per_node=2 --env COLOUR=blue sh -c 'echo $RANK/$WORLD_SIZE/$LOCAL_RANK/$LOCAL_WORLD_SIZE/$COLOUR'
+out_has '^\[1\] 1/2/1/2/blue$'
+try 0 "$run" --no-prefix -n 2 "$place"
+out_has '^rank 1 of 2'
+# Two "hosts" that find each other through a master.
+"$run" --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $((29600 + $$ % 300)) -n 1 "$place" >"$dir/other" 2>&1 &
+other=$!
+try 0 "$run" --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $((29600 + $$ % 300)) -n 1 "$place"
+out_has '^\[0\] rank 0 of 2 .* local 0 of 1 ok$'
+wait $other || wrong "the second host failed: $(cat "$dir/other")"
+
+# Lines of several ranks are never torn: 3 ranks, 400 long lines each, in two writes a line.
+try 0 "$run" -n 3 sh -c 'i=0; while [ $i -lt 400 ]; do printf "aaaaaaaaaaaaaaaaaaaaaaaaaaaa%s" $RANK; printf "bbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"; i=$((i+1)); done'
+[ "$(grep -cE '^\[([0-2])\] a{28}\1b{28}$' "$dir/out")" = 1200 ] || wrong "torn lines"
+try 0 "$run" printf 'no end of line'
+out_has '^\[0\] no end of line$'
+
+# A failure: its status, and its report last, with the rank's last lines.
+try 7 "$run" -n 3 sh -c 'echo $$ >>'"$dir"'/fail; [ $RANK = 1 ] && { echo the reason >&2; exit 7; }; exec sleep 60'
+tail -n 1 "$dir/err" | grep -qE '^tuttirun: rank 1 \(.*:[0-9]+\) exited with status 7; the others were ended$' || wrong "the failure is not last"
+tail -n 2 "$dir/err" | head -n 1 | grep -q '^    the reason$' || wrong "not the rank's last lines"
+gone "$dir/fail"
+try 139 "$run" -n 2 sh -c '[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60'
+err_has 'rank 1 \(.*\) was killed by signal 11 \(Segmentation fault\)'
+
+# SIGTERM is not enough for these, helpers in their groups and sessions neither.
+try 3 timeout -s KILL 30 "$run" -n 2 bash -c 'trap "" TERM; sleep 600 & echo $! >>'"$dir"'/stay; setsid sleep 600 & echo $! >>'"$dir"'/stay; echo $$ >>'"$dir"'/stay
+while [ "$(wc -l <'"$dir"'/stay)" -lt 6 ]; do sleep 0.02; done
+[ $RANK = 0 ] && exit 3; while :; do sleep 0.05; done'
+gone "$dir/stay"
+
+# Helpers of a job that went well end with it.
+try 0 "$run" -n 2 bash -c 'setsid sleep 600 & echo $! >>'"$dir"'/helpers; sleep 600 & echo $! >>'"$dir"'/helpers'
+gone "$dir/helpers"
+
+# Restarts: the count is told, the last failure counts.
+try 0 "$run" -n 2 --max-restarts 2 sh -c 'echo $RANK try $TUTTI_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT; [ $TUTTI_RESTART_COUNT = 2 ]'
+out_has '^\[1\] 1 try 2 2$'
+err_has 'exited with status 1; restart 2 of 2'
+try 5 "$run" -n 2 --max-restarts 1 sh -c 'exit 5'
+try 0 "$run" -n 2 --max-restarts 1 sh -c '[ $TUTTI_RESTART_COUNT = 1 ] || exit 9; '"$place"
+out_has 'rank 1 of 2 .* ok'
+
+# Signals go on to the ranks; the end is theirs to make.
+for signal in USR1 TERM INT; do
+    rm -f "$dir/up" "$dir/heard"
+    # (A script's background jobs ignore SIGINT; give it back its meaning.)
+    env --default-signal=INT "$run" -n 2 bash -c "trap 'echo \$RANK >>$dir/heard; exit 0' $signal; echo \$\$ >>$dir/up; while :; do sleep 0.02; done" >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    await "$dir/up" 2
+    kill -$signal $pid
+    wait $pid
+    status=$?
+    [ $status = 0 ] || wrong "status $status after SIG$signal"
+    [ "$(sort "$dir/heard" | tr -d '\n')" = 01 ] || wrong "not every rank heard SIG$signal"
+    gone "$dir/up"
+done
+# Without a handler it is a death by that signal.
+rm -f "$dir/up"
+"$run" -n 2 bash -c "echo \$\$ >>$dir/up; exec sleep 60" >"$dir/out" 2>"$dir/err" &
+pid=$!
+await "$dir/up" 2
+kill -TERM $pid
+wait $pid
+status=$?
+[ $status = 143 ] || wrong "status $status after SIGTERM, not 143"
+err_has 'was killed by signal 15 .* after the job was sent'
+# tuttirun itself is killed: the ranks go with it.
+rm -f "$dir/up"
+"$run" -n 2 bash -c "echo \$\$ >>$dir/up; exec sleep 60" >"$dir/out" 2>"$dir/err" &
+pid=$!
+await "$dir/up" 2
+kill -KILL $pid
+wait $pid 2>/dev/null
+sleep 0.3
+gone "$dir/up"
+
+# Who reads our output goes away: the job ends, and soon.
+timeout -s KILL 20 "$run" -n 2 bash -c "echo \$\$ >>$dir/piped; while echo line; do sleep 0.01; done" 2>"$dir/err" | head -n 3 >"$dir/out"
+sleep 0.2
+[ "$(wc -l <"$dir/out")" = 3 ] || wrong "head did not get its lines"
+gone "$dir/piped"
+
+# Log files instead of output; failures are still told.
+try 4 "$run" -n 2 --log-dir "$dir/logs/a" sh -c 'echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 4'
+[ ! -s "$dir/out" ] || wrong "output beside the log files"
+[ "$(cat "$dir/logs/a/rank_1.out" "$dir/logs/a/rank_0.err")" = "out 1
+err 0" ] || wrong "wrong log files"
+err_has '^    err 1$'
+
+# Wrong command lines: one line each.
+try 2 "$run"
+err_lines 1
+for arguments in "--foo true" "-n 0 true" "-n x true" "-n" "--nnodes 2 true" "--env X true" \
+    "--nnodes 2 --standalone --master-addr h true" "--node-rank 1 true" "--master-port 0 true"; do
+    try 2 "$run" $arguments
+    err_lines 1
+    err_has '^tuttirun: '
+done
+try 127 "$run" -n 2 /nowhere/program
+err_lines 1
+err_has 'cannot run /nowhere/program: No such file'
+try 126 "$run" /
+err_lines 1
+try 0 "$run" --help
+out_has '--nproc-per-node'
+try 0 "$run" --version
+out_has '^tuttirun [0-9]+\.[0-9]+\.[0-9]+$'
+# A taken port: by name.
+port=$((29950 + $$ % 40))
+"$run" --master-port $port sh -c "echo up >$dir/holds; exec sleep 60" >/dev/null 2>&1 &
+pid=$!
+await "$dir/holds" 1
+try 1 "$run" --master-port $port true
+err_lines 1
+err_has "127.0.0.1:$port: the port is taken"
+kill -TERM $pid
+wait $pid
+
+[ $failed = 0 ] && echo "tuttirun: all well"
+exit $failed

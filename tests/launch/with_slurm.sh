@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# with_slurm.sh COMMAND...: a Slurm of one node, in a temporary folder, on loopback and private ports,
+# for the time of COMMAND, which finds it with plain srun (SLURM_CONF is set). Stops exactly what it
+# started. Exit status: COMMAND's; 77 where Slurm is not installed or we are not root.
+set -u
+export PATH=$PATH:/usr/sbin:/sbin
+
+skip() {
+    echo "############ SKIPPED: $1 ############" >&2
+    exit 77
+}
+for program in munged slurmctld slurmd srun sinfo; do
+    command -v $program >/dev/null || skip "$program is not installed; Slurm is not tested"
+done
+[ "$(id -u)" = 0 ] || skip "not root; Slurm's daemons are not started"
+
+dir=$(mktemp -d /tmp/tutti_slurm.XXXXXX)
+chmod 755 "$dir"
+mkdir -m 755 "$dir/munge" "$dir/state" "$dir/spool"
+pids=()
+
+# The daemons, the last one first; they have nothing to hand over.
+finish() {
+    local pid i
+    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+        pid=${pids[i]}
+        kill -TERM "$pid" 2>/dev/null
+        for _ in $(seq 50); do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    done
+    rm -rf "$dir"
+}
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
+
+start() { # start NAME COMMAND...
+    local name=$1
+    shift
+    "$@" >"$dir/$name.out" 2>&1 </dev/null &
+    pids+=($!)
+}
+
+host=$(hostname -s)
+port=$((33000 + $$ % 7000 * 3))
+dd if=/dev/urandom of="$dir/munge/key" bs=128 count=1 status=none
+chmod 600 "$dir/munge/key"
+start munged munged --foreground --force --socket="$dir/munge/socket" --key-file="$dir/munge/key" \
+    --log-file="$dir/munge/log" --pid-file="$dir/munge/pid" --seed-file="$dir/munge/seed"
+
+cat >"$dir/slurm.conf" <<CONF
+ClusterName=tutti
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge/socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.pid
+SlurmctldLogFile=$dir/slurmctld.log
+SlurmdLogFile=$dir/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP
+CONF
+export SLURM_CONF=$dir/slurm.conf
+
+for _ in $(seq 50); do
+    [ -S "$dir/munge/socket" ] && break
+    sleep 0.1
+done
+start slurmctld slurmctld -D -f "$SLURM_CONF"
+start slurmd slurmd -D -f "$SLURM_CONF" -N "$host"
+for _ in $(seq 100); do
+    [ "$(sinfo -h -o %T 2>/dev/null)" = idle ] && ready=1 && break
+    sleep 0.2
+done
+if [ -z "${ready:-}" ]; then
+    echo "with_slurm.sh: the node did not come up:" >&2
+    tail -n 15 "$dir"/*.out "$dir"/*.log "$dir/munge/log" >&2
+    # Containers that withhold what slurmd needs are not our failure; a broken script would be.
+    skip "Slurm does not start on this machine"
+fi
+"$@"
