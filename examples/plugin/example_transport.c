@@ -87,6 +87,14 @@ static int watch(const struct transport *self, int socket)
     return epoll_ctl(self->epoll, EPOLL_CTL_ADD, socket, &event);
 }
 
+static void free_endpoint(struct endpoint *self)
+{
+    for (int i = 0; i < self->lanes; i++)
+        if (self->lane[i].socket >= 0)
+            close(self->lane[i].socket);
+    free(self);
+}
+
 static void disconnect(void *object)
 {
     struct endpoint *self = object;
@@ -94,17 +102,16 @@ static void disconnect(void *object)
     while (*at != self)
         at = &(*at)->next;
     *at = self->next;
-    for (int i = 0; i < self->lanes; i++)
-        if (self->lane[i].socket >= 0)
-            close(self->lane[i].socket);
-    free(self);
+    free_endpoint(self);
 }
 
 static void close_transport(void *object)
 {
     struct transport *self = object;
-    while (self->endpoint)
-        disconnect(self->endpoint);
+    for (struct endpoint *next, *each = self->endpoint; each; each = next) {
+        next = each->next;
+        free_endpoint(each);
+    }
     while (self->guests > 0)
         close(self->guest[--self->guests].socket);
     if (self->listener >= 0)

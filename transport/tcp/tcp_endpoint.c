@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ static void endpoint_interface(const struct sockaddr_storage *address, char name
         memcpy(bytes, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
     else
         memcpy(bytes, mapped ? v6 + 12 : v6, mapped ? 4 : 16);
-    strcpy(name, "?");
+    snprintf(name, IF_NAMESIZE, "?");
     if (tti_tcp_interfaces(&list, &count) != TUTTI_OK)
         return;
     for (size_t i = 0; i < count; i++)
@@ -129,22 +130,17 @@ void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint)
 
 /* ---- the operations -------------------------------------------------------------------------- */
 
-static enum tutti_result endpoint_create(struct tti_tcp_transport *transport,
-                                         const struct tutti_peer *peer, int lanes,
-                                         struct tti_tcp_endpoint **out)
+static struct tti_tcp_endpoint *endpoint_create(struct tti_tcp_transport *transport,
+                                                const struct tutti_peer *peer,
+                                                const struct tti_tcp_advert *advert, int lanes)
 {
-    struct tti_tcp_advert advert;
-    const char *wrong = tti_tcp_get_advert(peer->address, peer->address_bytes, &advert);
-    if (wrong)
-        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) gave %s for its TCP address", peer->rank,
-                        peer->name, wrong);
     struct tti_tcp_endpoint *endpoint =
         tti_calloc(1, sizeof *endpoint + (size_t)lanes * sizeof endpoint->lane[0]);
     if (!endpoint)
-        return TUTTI_ERR_MEMORY;
+        return NULL;
     endpoint->transport = transport;
     endpoint->peer = peer;
-    endpoint->advert = advert;
+    endpoint->advert = *advert;
     endpoint->lanes = lanes;
     endpoint->chosen = -1;
     endpoint->connects = transport->rank < peer->rank;
@@ -155,15 +151,14 @@ static enum tutti_result endpoint_create(struct tti_tcp_transport *transport,
         endpoint->lane[i].number = i;
         endpoint->lane[i].socket = -1;
     }
-    *out = endpoint;
-    return TUTTI_OK;
+    return endpoint;
 }
 
 enum tutti_result tti_tcp_connect(void *object, const struct tutti_peer *peer, int lanes,
                                   void **out)
 {
     struct tti_tcp_transport *transport = object;
-    struct tti_tcp_endpoint *endpoint = NULL;
+    struct tti_tcp_advert advert;
     if (lanes < 1 || lanes > transport->max_lanes)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "connecting to rank %d (%s) with %d lanes: expected 1 "
@@ -172,7 +167,13 @@ enum tutti_result tti_tcp_connect(void *object, const struct tutti_peer *peer, i
     if (peer->rank == transport->rank)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d does not connect to itself over TCP",
                         peer->rank);
-    TTI_TRY(endpoint_create(transport, peer, lanes, &endpoint));
+    const char *wrong = tti_tcp_get_advert(peer->address, peer->address_bytes, &advert);
+    if (wrong)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) gave %s for its TCP address", peer->rank,
+                        peer->name, wrong);
+    struct tti_tcp_endpoint *endpoint = endpoint_create(transport, peer, &advert, lanes);
+    if (!endpoint)
+        return TUTTI_ERR_MEMORY;
     if (endpoint->connects) {
         enum tutti_result result = tti_tcp_connect_begin(endpoint);
         if (result != TUTTI_OK) {

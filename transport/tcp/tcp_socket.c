@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,14 +77,16 @@ static int socket_bind(int listener, int family, uint16_t port)
 
 static enum tutti_result socket_port(int listener, uint16_t *port)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_in6 address = {.sin6_port = 0}; /* IPv4 has its port at the same place */
     socklen_t bytes = sizeof address;
     if (getsockname(listener, (struct sockaddr *)&address, &bytes) != 0)
         return TTI_FAIL_ERRNO("getsockname: asking for the port of the listening socket");
-    *port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                                : ((struct sockaddr_in *)&address)->sin_port);
+    *port = ntohs(address.sin6_port);
     return TUTTI_OK;
 }
+
+_Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
+               "one reader for the ports of both families");
 
 /* One port; *listener is -1 when it is taken. */
 static enum tutti_result socket_try_port(uint16_t port, int *listener, uint16_t *got)
