@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -222,8 +223,8 @@ static int knock(const struct pair *pair)
 {
     const struct shm_transport *self = pair->transport[0];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t length = strlen(self->listen_name);
-    memcpy(address.sun_path + 1, self->listen_name, length);
+    size_t length = strlen(self->own.name);
+    memcpy(address.sun_path + 1, self->own.name, length);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address,
                              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)),
@@ -289,6 +290,97 @@ static void forged_segment(void **state)
     close(segment);
 }
 
+/* ---- too few descriptors -------------------------------------------------------------------- */
+
+static int open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Open and connect two ranks, and send by reference, while only `spare` more files may be opened.
+ * Returns the first error. */
+static enum tutti_result scarce_run(struct pair *pair, void *memory, int spare)
+{
+    struct rlimit limit, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int probe = dup(0);
+    close(probe); /* the lowest free number: files from here on are refused */
+    low = (struct rlimit){.rlim_cur = (rlim_t)(probe + spare), .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    enum tutti_result result = TUTTI_OK;
+    size_t bytes = 0;
+    for (int i = 0; i < 2 && result == TUTTI_OK; i++) {
+        result = shm->open(&pair->env[i], &pair->transport[i]);
+        if (result == TUTTI_OK)
+            result = shm->address(pair->transport[i], pair->address[i], &bytes);
+    }
+    for (int i = 0; i < 2 && result == TUTTI_OK; i++) {
+        pair->peer[!i].address_bytes = bytes;
+        result = shm->connect(pair->transport[i], &pair->peer[!i], 1, &pair->endpoint[i]);
+    }
+    bool done = false;
+    for (int i = 0; i < 200 && !done && result == TUTTI_OK; i++) {
+        enum tutti_result first = shm->advance(pair->endpoint[0]);
+        result = first == TUTTI_OK || first == TUTTI_IN_PROGRESS ? shm->advance(pair->endpoint[1])
+                                                                 : first;
+        done = first == TUTTI_OK && result == TUTTI_OK;
+        result = result == TUTTI_IN_PROGRESS ? TUTTI_OK : result;
+    }
+    if (result == TUTTI_OK && !done)
+        result = TTI_FAIL(TUTTI_ERR_TIMEOUT, "neither connected nor an error");
+    if (result == TUTTI_OK) {
+        result = shm->send(pair->endpoint[0], 0, 1, memory, 1 << 16, &bytes);
+        uint64_t tag = 0;
+        const void *data = NULL;
+        if (result == TUTTI_OK)
+            result = shm->peek(pair->endpoint[1], 0, &tag, &data, &bytes);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return result;
+}
+
+static void scarce_descriptors(void **state)
+{
+    (void)state;
+    void *memory = NULL;
+    bool worked = false;
+    assert_int_equal(tti_region_alloc(1 << 16, &memory), TUTTI_OK);
+    for (int spare = 0; spare < 20; spare++) {
+        struct pair pair = {.transport = {NULL, NULL}};
+        for (int i = 0; i < 2; i++) {
+            pair.env[i] = (struct tutti_transport_env){.size = sizeof pair.env[i],
+                                                       .services = tti_transport_services(),
+                                                       .job = 9,
+                                                       .secret = secret,
+                                                       .rank = i,
+                                                       .nranks = 2,
+                                                       .name = "here:1",
+                                                       .lanes = 1};
+            pair.peer[i] =
+                (struct tutti_peer){.rank = i, .name = "here:1", .address = pair.address[i]};
+        }
+        int before = open_files();
+        enum tutti_result result = scarce_run(&pair, memory, spare);
+        if (result != TUTTI_OK && !strstr(tutti_last_error(), "ulimit -n") &&
+            !strstr(tutti_last_error(), "ended the connection before it was made"))
+            fail_msg("%d files: error %d, %s", spare, (int)result, tutti_last_error());
+        assert_true(worked ? result == TUTTI_OK : true);
+        worked = worked || result == TUTTI_OK;
+        for (int i = 0; i < 2; i++) {
+            if (pair.endpoint[i])
+                shm->disconnect(pair.endpoint[i]);
+            if (pair.transport[i])
+                shm->close(pair.transport[i]);
+        }
+        assert_int_equal(open_files(), before);
+    }
+    assert_true(worked);
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+}
+
 static void bad_settings(void **state)
 {
     (void)state;
@@ -310,10 +402,10 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines), cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_ack),   cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),     cmocka_unit_test(forged_segment),
-        cmocka_unit_test(bad_settings),
+        cmocka_unit_test(hostile_lines),      cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_ack),        cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),          cmocka_unit_test(forged_segment),
+        cmocka_unit_test(scarce_descriptors), cmocka_unit_test(bad_settings),
     };
     for (int i = 0; tti_transport_at(i); i++)
         if (strcmp(tti_transport_at(i)->name, "shm") == 0)

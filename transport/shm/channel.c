@@ -91,7 +91,7 @@ enum shm_io tti_shm_message_take(int socket, struct shm_message *message, int fd
         channel_close(fds, found);
         (void)TTI_FAIL(TUTTI_ERR_SYSTEM, "descriptors passed over a local socket were lost: this "
                                          "process has too many open files; raise `ulimit -n`");
-        return SHM_IO_BAD;
+        return SHM_IO_LOST;
     }
     if (bytes != (ssize_t)sizeof taken || (header.msg_flags & MSG_TRUNC) ||
         taken.magic != channel_magic) {

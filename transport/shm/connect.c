@@ -263,6 +263,8 @@ enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer
     if (!tti_shm_reaches(self, peer))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d (%s) is not on this host", peer->rank,
                         peer->name);
+    if (self->deaf && tti_shm_watch(self, self->listener, &self->listener_source))
+        self->deaf = false;
     struct shm_endpoint *made = connect_allocate(self, peer, lanes);
     if (!made)
         return TUTTI_ERR_MEMORY;
@@ -299,6 +301,7 @@ enum tutti_result tti_shm_advance(void *endpoint)
     }
     if (self->state == SHM_WAITING)
         tti_shm_look(self->transport);
+    self->known_state = self->state;
     if (self->state == SHM_FAILED)
         return tti_error_restore(&self->error);
     return self->state == SHM_READY ? TUTTI_OK : TUTTI_IN_PROGRESS;
@@ -347,7 +350,7 @@ void tti_shm_endpoint_ready(struct shm_endpoint *self)
             endpoint_ended(self);
             return;
         }
-        enum tutti_result result = TUTTI_ERR_PROTOCOL;
+        enum tutti_result result = io == SHM_IO_LOST ? TUTTI_ERR_SYSTEM : TUTTI_ERR_PROTOCOL;
         if (io == SHM_IO_DONE)
             result = endpoint_heard(self, &message, fds, count);
         if (result != TUTTI_OK)

@@ -8,10 +8,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,44 +24,44 @@ static const double door_hello_s = 5.0;
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-static void door_place(struct shm_address *address)
+/* Where we are. Read once: every answer to `reaches` must be the same. */
+static enum tutti_result door_place(struct shm_address *own)
 {
+    static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
     struct stat net;
-    memset(address, 0, sizeof *address);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t bytes = read(fd, address->boot, sizeof address->boot - 1);
-        if (bytes < 0)
-            address->boot[0] = '\0';
+    memset(own, 0, sizeof *own);
+    int fd = open(boot_id, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = fd < 0 ? -1 : read(fd, own->boot, sizeof own->boot - 1);
+    if (fd >= 0)
         close(fd);
-    }
-    if (stat("/proc/self/ns/net", &net) == 0) {
-        address->net_device = net.st_dev;
-        address->net_inode = net.st_ino;
-    }
-    address->user = geteuid();
+    if (bytes <= 0)
+        return TTI_FAIL_ERRNO("reading %s, which names this kernel (too many open files: raise "
+                              "`ulimit -n`)",
+                              boot_id);
+    if (stat("/proc/self/ns/net", &net) != 0)
+        return TTI_FAIL_ERRNO("looking up the network namespace in /proc/self/ns/net");
+    own->net_device = net.st_dev;
+    own->net_inode = net.st_ino;
+    own->user = geteuid();
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes)
 {
     struct shm_transport *self = transport;
-    struct shm_address own;
-    door_place(&own);
-    memcpy(own.name, self->listen_name, sizeof own.name);
-    memcpy(address, &own, sizeof own);
-    *bytes = sizeof own;
+    memcpy(address, &self->own, sizeof self->own);
+    *bytes = sizeof self->own;
     return TUTTI_OK;
 }
 
 bool tti_shm_reaches(void *transport, const struct tutti_peer *peer)
 {
-    struct shm_address own, other;
-    (void)transport;
+    const struct shm_transport *self = transport;
+    struct shm_address other;
     if (peer->address_bytes != sizeof other)
         return false;
     memcpy(&other, peer->address, sizeof other);
-    door_place(&own);
-    return memcmp(&own, &other, offsetof(struct shm_address, name)) == 0 &&
+    return memcmp(&self->own, &other, offsetof(struct shm_address, name)) == 0 &&
            strncmp(other.name, "tutti-", 6) == 0 && memchr(other.name, 0, sizeof other.name);
 }
 
@@ -77,20 +79,21 @@ enum tutti_result tti_shm_listen(struct shm_transport *self)
     const struct tutti_transport_env *env = self->env;
     struct sockaddr_un address;
     uint64_t number = 0;
+    TTI_TRY(door_place(&self->own));
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         return TTI_FAIL_ERRNO("getrandom for the name of a local socket");
-    snprintf(self->listen_name, sizeof self->listen_name, "tutti-%016llx-%d-%016llx",
+    snprintf(self->own.name, sizeof self->own.name, "tutti-%016llx-%d-%016llx",
              (unsigned long long)env->job, env->rank, (unsigned long long)number);
     self->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (self->listener < 0)
         return TTI_FAIL_ERRNO("socket for local ranks (too many open files: raise `ulimit -n`)");
-    socklen_t bytes = tti_shm_socket_name(self->listen_name, &address);
+    socklen_t bytes = tti_shm_socket_name(self->own.name, &address);
     if (bind(self->listener, (struct sockaddr *)&address, bytes) != 0 ||
         listen(self->listener, env->nranks + DOOR_SPARE_GUESTS) != 0)
-        return TTI_FAIL_ERRNO("listening for local ranks on @%s", self->listen_name);
+        return TTI_FAIL_ERRNO("listening for local ranks on @%s", self->own.name);
     self->listener_source.kind = SHM_SOURCE_LISTENER;
     if (!tti_shm_watch(self, self->listener, &self->listener_source))
-        return TTI_FAIL_ERRNO("epoll_ctl for the listener @%s", self->listen_name);
+        return TTI_FAIL_ERRNO("epoll_ctl for the listener @%s", self->own.name);
     return TUTTI_OK;
 }
 
@@ -138,10 +141,26 @@ static void door_make_room(struct shm_transport *self)
     tti_shm_guest_drop(self, oldest);
 }
 
+/* Nobody can be let in: say so to those who wait, and stop listening until somebody waits again, as
+ * the listener would wake every sleeper. */
+static void door_deaf(struct shm_transport *self)
+{
+    enum tutti_result result = TTI_FAIL_ERRNO("accepting a connection on the local socket @%s (too "
+                                              "many open files: raise `ulimit -n`)",
+                                              self->own.name);
+    TTI_LOG(TTI_LOG_WARN, "shm: %s", tti_error_text());
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        if (e->state == SHM_WAITING && e->side == 0)
+            (void)tti_shm_break(e, result);
+    self->deaf = epoll_ctl(self->epoll, EPOLL_CTL_DEL, self->listener, NULL) == 0;
+}
+
 void tti_shm_accept_all(struct shm_transport *self)
 {
     for (;;) {
         int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+            door_deaf(self);
         if (socket < 0)
             return;
         door_make_room(self);
@@ -182,6 +201,9 @@ void tti_shm_guest_ready(struct shm_transport *self, struct shm_guest *guest)
         for (int i = 0; i < count; i++)
             close(fds[i]);
     }
+    if (io == SHM_IO_LOST || io == SHM_IO_BAD)
+        TTI_LOG(TTI_LOG_WARN, "shm: dropped a connection of process %d: %s", (int)guest->pid,
+                tti_error_text());
     if (!good) {
         tti_shm_guest_drop(self, guest);
         return;

@@ -204,7 +204,8 @@ static void shm_disarm(void *transport)
 /* Has anything changed that the caller has not been told of? Counts as told from here on. */
 static bool shm_news(struct shm_endpoint *self)
 {
-    bool news = self->state == SHM_KNOCKING;
+    bool news = self->state == SHM_KNOCKING || self->state != self->known_state;
+    self->known_state = self->state;
     if (!self->ours)
         return news;
     bool end = self->ended || self->state == SHM_FAILED ||

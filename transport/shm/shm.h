@@ -57,7 +57,8 @@ enum shm_io {
     SHM_IO_DONE,
     SHM_IO_LATER, /* nothing there, or no room */
     SHM_IO_END,   /* the other side has closed */
-    SHM_IO_BAD,   /* not a message, or descriptors were lost; the last error is set */
+    SHM_IO_LOST,  /* its descriptors were lost; the last error is set */
+    SHM_IO_BAD,   /* not a message; the last error is set */
 };
 
 enum shm_io tti_shm_message_send(int socket, const struct shm_message *message, const int *fds,
@@ -154,9 +155,10 @@ struct shm_endpoint {
     int socket; /* -1 when closed */
     int bell;   /* the peer's eventfd */
     pid_t pid;
-    bool ended; /* the socket has: the peer died or closed */
-    bool known_end;
-    bool peer_reads; /* it can process_vm_readv us */
+    bool ended;                 /* the socket has: the peer died or closed */
+    bool known_end;             /* as far as the caller has been told */
+    enum shm_state known_state; /* likewise */
+    bool peer_reads;            /* it can process_vm_readv us */
     uint8_t nonce[SHM_NONCE_BYTES];
 
     void *segment;
@@ -184,13 +186,23 @@ struct shm_guest {
     int fds[SHM_MESSAGE_FDS];
 };
 
+/* What `address` writes. Local sockets reach within one kernel and network namespace, and we serve
+ * one user. */
+struct shm_address {
+    char boot[40];
+    uint64_t net_device, net_inode;
+    uint64_t user;
+    char name[64];
+};
+
 struct shm_transport {
     struct shm_transport *next; /* regions.c: all of the process */
     const struct tutti_transport_env *env;
     struct shm_settings settings;
     int epoll, wake, listener;
     struct shm_source wake_source, listener_source;
-    char listen_name[64]; /* after the leading zero byte */
+    struct shm_address own;
+    bool deaf; /* the listener is out of epoll: no descriptors for those who knock */
     struct shm_endpoint *endpoints;
     struct shm_guest *guests;
     int guest_count;
@@ -205,15 +217,6 @@ struct shm_transport {
 };
 
 /* ---- door.c --------------------------------------------------------------------------------- */
-
-/* What `address` writes. Local sockets reach within one kernel and network namespace, and we serve
- * one user. */
-struct shm_address {
-    char boot[40];
-    uint64_t net_device, net_inode;
-    uint64_t user;
-    char name[64];
-};
 
 enum tutti_result tti_shm_listen(struct shm_transport *self);
 enum tutti_result tti_shm_address(void *transport, void *address, size_t *bytes);
