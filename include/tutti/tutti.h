@@ -128,7 +128,7 @@ struct tutti_options {
     size_t size;            /* sizeof(struct tutti_options): lets the struct grow */
     double timeout_s;       /* deadline of each operation, seconds (TUTTI_TIMEOUT; 300) */
     double init_timeout_s;  /* deadline for all ranks to arrive (TUTTI_INIT_TIMEOUT; 60) */
-    const char *transports; /* comma list tried in this order (TUTTI_TRANSPORT; all, best first) */
+    const char *transports; /* comma list of those allowed (TUTTI_TRANSPORT; all, best first) */
     const char *algorithms; /* "ring" or "all_reduce=ring,broadcast=tree" (TUTTI_ALGO; chosen) */
     int lanes;              /* parallel lanes per peer, 1..16 (TUTTI_LANES; chosen) */
     const char *plugins;    /* colon list of transport .so files (TUTTI_PLUGINS; none) */
