@@ -15,13 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double ANSWER_S = 5;  /* for one server to answer */
+static const double ANSWER_S = 10; /* for a server to answer, at most */
 static const double CONNECT_S = 3; /* for one address to accept */
 
 /* What came of the attempts, for the text of the failure. */
 struct join_log {
     int attempts;
-    bool foreign; /* somebody answered who is not of this job */
+    double patience_s; /* for an answer: on a range of ports, little at first */
+    bool foreign;      /* somebody answered who is not of this job */
     char last[160];
     struct tti_error verdict; /* the job has failed: no use in trying on */
 };
@@ -64,8 +65,8 @@ static enum tutti_result join_verdict(const struct tti_boot_join *join, int fd, 
 }
 
 /* Both proofs, theirs first. */
-static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, bool *foreign,
-                                        bool *told)
+static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, double patience_s,
+                                        bool *foreign, bool *told)
 {
     struct tti_boot_frame frame = {
         .type = TTI_BOOT_HELLO, .rank = join->rank, .bytes = TTI_BOOT_HELLO_BYTES};
@@ -74,7 +75,7 @@ static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd
     uint8_t answer[TTI_BOOT_HEADER_BYTES + TTI_BOOT_CHALLENGE_BYTES];
     uint8_t nonce[TTI_BOOT_NONCE_BYTES];
     uint8_t proof[TTI_BOOT_HEADER_BYTES + TTI_BOOT_PROOF_BYTES];
-    uint64_t deadline = join_within(join, ANSWER_S);
+    uint64_t deadline = join_within(join, patience_s);
 
     tti_boot_waits(join->begin, join->deadline, &frame);
     tti_boot_frame_encode(&frame, hello);
@@ -126,7 +127,7 @@ static int join_try(const struct tti_boot_join *join, const struct sockaddr *add
     }
     bool foreign = false;
     bool told = false;
-    enum tutti_result result = join_handshake(join, fd, &foreign, &told);
+    enum tutti_result result = join_handshake(join, fd, log->patience_s, &foreign, &told);
     if (result == TUTTI_OK)
         return fd;
     if (told)
@@ -168,6 +169,8 @@ enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
     const struct tti_meeting *meeting = join->meeting;
     struct join_log log = {0};
     int pause_ms = 10;
+    /* A stranger that accepts and says nothing must not hold up the way to the next port. */
+    log.patience_s = join->meeting->ports > 1 && !join->own ? 0.5 : ANSWER_S;
     for (;;) {
         int made = join_round(join, &log);
         if (made >= 0) {
@@ -180,6 +183,7 @@ enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
             break;
         (void)poll(NULL, 0, tti_deadline_ms(join->deadline, pause_ms));
         pause_ms = pause_ms >= 100 ? 200 : pause_ms * 2;
+        log.patience_s = log.patience_s * 2 < ANSWER_S ? log.patience_s * 2 : ANSWER_S;
     }
     char where[TTI_SOCKET_TEXT_BYTES];
     struct tti_boot_frame waits = {0};

@@ -19,7 +19,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { SERVER_STRANGERS = 64 }; /* beside one for each rank */
+enum {
+    SERVER_STRANGERS = 64, /* beside one for each rank */
+    SERVER_FULL_MS = 20,
+};
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
@@ -47,8 +50,11 @@ static void server_accept(struct tti_boot_server *s)
         if (fd < 0 && errno == EINTR)
             continue;
         if (fd < 0) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED)
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED) {
+                /* No descriptors, most likely: the caller stays in the queue for a while. */
                 TTI_LOG(TTI_LOG_WARN, "bootstrap: accept: %s", strerror(errno));
+                (void)poll(NULL, 0, SERVER_FULL_MS);
+            }
             return;
         }
         server_evict(s);

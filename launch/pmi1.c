@@ -88,26 +88,36 @@ static enum tutti_result pmi1_call(int fd, const char *request, const char *repl
     return TUTTI_OK;
 }
 
-/* At exit, if it is still the socket that we said init on. */
-static void pmi1_farewell(void)
+/* Whether pmi1_fd is still the socket that we said init on: MPI_Finalize closes it. */
+static bool pmi1_alive(void)
 {
     struct stat now;
+    return pmi1_fd >= 0 && fstat(pmi1_fd, &now) == 0 && now.st_ino == pmi1_identity.st_ino &&
+           now.st_dev == pmi1_identity.st_dev;
+}
+
+static void pmi1_farewell(void)
+{
     char line[PMI1_LINE_BYTES];
     size_t bytes = 0;
-    if (pmi1_fd < 0 || fstat(pmi1_fd, &now) != 0 || now.st_ino != pmi1_identity.st_ino ||
-        now.st_dev != pmi1_identity.st_dev)
-        return;
-    (void)pmi1_call(pmi1_fd, "cmd=finalize\n", "finalize_ack", tti_deadline_in(2), line, &bytes);
+    if (pmi1_alive())
+        (void)pmi1_call(pmi1_fd, "cmd=finalize\n", "finalize_ack", tti_deadline_in(2), line,
+                        &bytes);
 }
 
 static enum tutti_result pmi1_begin(uint64_t deadline, int *fd)
 {
     char line[PMI1_LINE_BYTES];
     size_t bytes = 0;
-    if (pmi1_fd >= 0) {
+    if (pmi1_alive()) {
         *fd = pmi1_fd;
         return TUTTI_OK;
     }
+    if (pmi1_fd >= 0)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "PMI_FD %d was closed, by MPI_Finalize most likely; make communicators "
+                        "before that",
+                        pmi1_fd);
     if (!tti_config_text("PMI_FD"))
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "PMI_RANK is set but PMI_FD is not; Tutti speaks to MPICH's process "

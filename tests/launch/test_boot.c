@@ -1,5 +1,6 @@
 /* launch/boot.c where all goes well: ranks as threads join, gather, leave; the smallest and the
  * largest blobs; one rank; several communicators at one meeting; IPv6; ids. */
+#include "launch/boot_socket.h"
 #include "launch/environment.h"
 #include "tests/launch/boot_ranks.h"
 #include "tests/tutti_cmocka.h"
@@ -8,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static atomic_int wrong;
 
@@ -22,9 +24,11 @@ static void gather_bytes(struct boot_rank *self, size_t bytes)
         tti_error_save(&self->error, result);
         wrong++;
     }
+    int differ = 0;
     for (int k = 0; result == TUTTI_OK && k < self->size; k++)
         for (size_t i = 0; i < bytes; i++)
-            wrong += all[(size_t)k * bytes + i] != (uint8_t)(k + 1);
+            differ += all[(size_t)k * bytes + i] != (uint8_t)(k + 1);
+    wrong += differ;
     free(mine);
     free(all);
 }
@@ -144,6 +148,22 @@ static void next_port_of_the_range(void **state)
     assert_int_equal(stranger.error.code, TUTTI_ERR_TIMEOUT);
 }
 
+/* A service that accepts and says nothing sits on the first port. */
+static void silent_stranger_in_the_range(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[2];
+    int fd = -1;
+    uint16_t port = 0;
+    boot_ranks_init(ranks, 2, 20, gathers);
+    assert_int_equal(tti_socket_listen("127.0.0.1", ranks[0].meeting.port, 1, &fd, &port),
+                     TUTTI_OK);
+    ranks[0].meeting.ports = ranks[1].meeting.ports = 4;
+    run(ranks, 2);
+    close(fd);
+    assert_true(ranks[1].seconds < 5);
+}
+
 static void ids(void **state)
 {
     (void)state;
@@ -226,6 +246,7 @@ int main(void)
         cmocka_unit_test(rank_0_comes_last),
         cmocka_unit_test(twice_at_one_meeting),
         cmocka_unit_test(next_port_of_the_range),
+        cmocka_unit_test(silent_stranger_in_the_range),
         cmocka_unit_test(ids),
         cmocka_unit_test(bad_ids),
         cmocka_unit_test(sixty_four),
