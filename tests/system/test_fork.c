@@ -38,8 +38,10 @@ static void child(const float *memory, float expected, int number)
 {
     if (memory[0] != expected || memory[COUNT - 1] != expected)
         _exit(3);
+#ifndef __SANITIZE_ADDRESS__ /* its exit handler looks for the parent's threads in vain */
     if (number % 3 == 0)
         exit(0);
+#endif
     if (number % 3 == 1)
         execlp("true", "true", (char *)NULL);
     _exit(0);
