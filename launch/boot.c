@@ -16,6 +16,7 @@
 #include "launch/boot_wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sodium.h>
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* How long the server's own words are waited for after a deadline that it watches too. */
@@ -52,6 +54,7 @@ struct tti_boot {
     size_t body_have;
     char text[TTI_BOOT_TEXT_BYTES];
     bool started;
+    bool ended; /* nothing comes any more */
     uint32_t round;
     char *gather_to; /* where GATHERED of this round goes; NULL when nobody waits for it */
     size_t gather_bytes;
@@ -93,6 +96,21 @@ static void boot_on_notice(struct tti_boot *boot)
                            boot_name(boot, frame->rank, name, sizeof name)));
 }
 
+/* Put a descriptor that is never readable in the place of the socket, under the same number: who
+ * watches it must not spin over the end of a stream. */
+static void boot_quiet(struct tti_boot *boot)
+{
+    int quiet = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    boot->ended = true;
+    if (quiet < 0)
+        return;
+    pthread_mutex_lock(&boot->send_lock);
+    boot->broken = true;
+    (void)dup3(quiet, boot->fd, O_CLOEXEC);
+    pthread_mutex_unlock(&boot->send_lock);
+    close(quiet);
+}
+
 static void boot_on_end(struct tti_boot *boot, const char *why)
 {
     char name[200];
@@ -100,6 +118,7 @@ static void boot_on_end(struct tti_boot *boot, const char *why)
         boot_keep(boot, 0,
                   TTI_FAIL(TUTTI_ERR_PEER, "%s died: its bootstrap connection %s",
                            boot_name(boot, 0, name, sizeof name), why));
+    boot_quiet(boot);
 }
 
 /* A header has arrived: does it make sense now? */
@@ -166,7 +185,7 @@ static void boot_receive(struct tti_boot *boot)
 {
     char scratch[4096];
     bool gathering = boot->gather_to != NULL;
-    while (!boot->failed && !(gathering && !boot->gather_to)) {
+    while (!boot->failed && !boot->ended && !(gathering && !boot->gather_to)) {
         void *to = NULL;
         size_t want = boot_place(boot, scratch, sizeof scratch, &to);
         ssize_t got = recv(boot->fd, to, want, MSG_DONTWAIT);

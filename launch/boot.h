@@ -42,8 +42,8 @@ enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, i
 enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
                                       void *all, uint64_t deadline);
 
-/* A descriptor that polls readable when tti_boot_poll has something to say; -1 for one rank. Stop
- * watching it after a failure: it may stay readable. */
+/* A descriptor that polls readable when tti_boot_poll has something to say; -1 for one rank. The
+ * number stays the same for life. */
 int tti_boot_fd(const struct tti_boot *boot);
 
 /* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died), or

@@ -74,7 +74,7 @@ enum tutti_result tti_id_parse(const struct tutti_id *id, struct tti_meeting *me
     if (host && (size_t)(host - port) < sizeof port_text)
         memcpy(port_text, port, (size_t)(host - port));
     TTI_TRY(tti_parse_int("the port in the id", port_text, 1, 65535, &number));
-    host++;
+    host = host ? host + 1 : "";
     if (!*host || strlen(host) >= sizeof made.host)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the host in the id is %s",
                         *host ? "too long" : "empty");

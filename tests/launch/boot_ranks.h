@@ -16,6 +16,7 @@ struct boot_rank {
     int rank;
     int size;
     double deadline_s;
+    double linger_s;
     void (*body)(
         struct boot_rank *self); /* after create succeeded; leaves `boot` to be destroyed */
     void *context;
@@ -34,7 +35,7 @@ static void *boot_rank_main(void *argument)
     if (self->error.code == TUTTI_OK && self->body)
         self->body(self);
     self->seconds = (double)(tti_now_ns() - begin) / 1e9;
-    tti_boot_destroy(self->boot, 5);
+    tti_boot_destroy(self->boot, self->linger_s);
     return NULL;
 }
 
@@ -62,6 +63,7 @@ static inline void boot_ranks_init(struct boot_rank *ranks, int size, double dea
         ranks[k].rank = k;
         ranks[k].size = size;
         ranks[k].deadline_s = deadline_s;
+        ranks[k].linger_s = 5;
         ranks[k].body = body;
     }
 }

@@ -148,6 +148,24 @@ static void next_port_of_the_range(void **state)
     assert_int_equal(stranger.error.code, TUTTI_ERR_TIMEOUT);
 }
 
+/* By the host's own name: bound to every address, reached at whichever the name means here. */
+static void by_name(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[3];
+    char host[160] = "";
+    struct addrinfo *found = NULL;
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    if (getaddrinfo(host, NULL, NULL, &found) != 0)
+        snprintf(host, sizeof host, "localhost");
+    else
+        freeaddrinfo(found);
+    boot_ranks_init(ranks, 3, 20, gathers);
+    for (int k = 0; k < 3; k++)
+        snprintf(ranks[k].meeting.host, sizeof ranks[k].meeting.host, "%s", host);
+    run(ranks, 3);
+}
+
 /* A service that accepts and says nothing sits on the first port. */
 static void silent_stranger_in_the_range(void **state)
 {
@@ -246,6 +264,7 @@ int main(void)
         cmocka_unit_test(rank_0_comes_last),
         cmocka_unit_test(twice_at_one_meeting),
         cmocka_unit_test(next_port_of_the_range),
+        cmocka_unit_test(by_name),
         cmocka_unit_test(silent_stranger_in_the_range),
         cmocka_unit_test(ids),
         cmocka_unit_test(bad_ids),

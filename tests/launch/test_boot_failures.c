@@ -314,6 +314,36 @@ static void goodbyes(void **state)
     assert_int_equal(right, 4);
 }
 
+/* After rank 0's goodbye, nothing more comes, and the descriptor does not say otherwise. */
+static void first_leaves_body(struct boot_rank *self)
+{
+    int who = -1;
+    if (self->rank == 0)
+        return;
+    uint64_t deadline = tti_deadline_in(5);
+    while (!tti_boot_has_left(self->boot, 0) && !tti_deadline_passed(deadline)) {
+        right -= tti_boot_poll(self->boot, &who) != TUTTI_OK;
+        (void)poll(NULL, 0, 5);
+    }
+    (void)poll(NULL, 0, 500); /* rank 0 lingers 0.2 s for us */
+    right += tti_boot_poll(self->boot, &who) == TUTTI_OK;
+    struct pollfd wait = {.fd = tti_boot_fd(self->boot), .events = POLLIN};
+    right += poll(&wait, 1, 0) == 0;
+    tti_boot_notify(self->boot, TUTTI_ERR_ABORTED, "to nobody");
+}
+
+static void rank_0_leaves_first(void **state)
+{
+    (void)state;
+    struct boot_rank ranks[3];
+    right = 0;
+    boot_ranks_init(ranks, 3, 10, first_leaves_body);
+    for (int k = 0; k < 3; k++)
+        ranks[k].linger_s = 0.2;
+    boot_ranks_run(ranks, 3, NULL);
+    assert_int_equal(right, 4);
+}
+
 static void absent_body(struct boot_rank *self)
 {
     char all[3];
@@ -471,6 +501,7 @@ int main(void)
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(notices),
         cmocka_unit_test(goodbyes),
+        cmocka_unit_test(rank_0_leaves_first),
         cmocka_unit_test(absent_from_a_gather),
         cmocka_unit_test(unequal_gather),
         cmocka_unit_test(strangers),
