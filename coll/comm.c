@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "coll/executor.h"
 #include "coll/select.h"
+#include "device/memory.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -143,6 +144,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_boot_destroy(comm->boot, linger_s);
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
+    if (comm->aside)
+        (void)tti_region_free(comm->aside);
     if (comm->wake_fd >= 0)
         close(comm->wake_fd);
     free(comm->settings.transports);
@@ -166,6 +169,7 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
     made->size = size;
     made->meeting = *meeting;
     made->wake_fd = -1;
+    made->cores = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_mutex_init(&made->error_lock, NULL);
     tti_log_rank(rank);
     enum tutti_result result = comm_build(made, options);

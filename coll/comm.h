@@ -51,6 +51,8 @@ struct tutti_comm {
     struct tti_plan_cache plans;
     struct tti_executor *executor;
     struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT];
+    struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
+    long cores; /* online on this host */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
     uint8_t token;     /* what a barrier passes around */
@@ -61,7 +63,9 @@ struct tutti_comm {
     struct tti_error error;
     _Atomic int failed;  /* enum tutti_result */
     _Atomic int aborted; /* tutti_comm_abort was called here */
-    int wake_fd;         /* eventfd: interrupts a sleeping operation */
+    void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
+    size_t aside_bytes;
+    int wake_fd; /* eventfd: interrupts a sleeping operation */
 };
 
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell

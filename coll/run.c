@@ -7,9 +7,27 @@
 #include "base/memory.h"
 #include "coll/executor.h"
 #include "coll/select.h"
+#include "device/memory.h"
+#include "device/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Memory kept for such inputs: asking the kernel for it each time would cost more than the
+ * operation. */
+static enum tutti_result run_aside(struct tutti_comm *comm, size_t bytes, void **memory)
+{
+    if (bytes > comm->aside_bytes) {
+        void *made = NULL;
+        TTI_TRY(tti_region_alloc(bytes, &made));
+        if (comm->aside)
+            (void)tti_region_free(comm->aside);
+        comm->aside = made;
+        comm->aside_bytes = bytes;
+    }
+    *memory = comm->aside;
+    return TUTTI_OK;
+}
 
 /* The input in a form that the plan can take: scaled for a pre-multiplied sum, moved aside for an
  * all-to-all in place. *copy is NULL when the caller's own will do. */
@@ -24,9 +42,8 @@ static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_o
         return TUTTI_OK;
     tti_shape(o->collective, comm->size, comm->rank, o->root, &in_blocks, &out_blocks);
     size_t elements = in_blocks * o->count;
-    void *made = tti_calloc(elements, tutti_type_size(o->type));
-    if (!made)
-        return TUTTI_ERR_MEMORY;
+    void *made = NULL;
+    TTI_TRY(run_aside(comm, elements * tutti_type_size(o->type), &made));
     if (premul)
         tti_scale(made, o->in, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar, o->type,
                   elements);
@@ -72,9 +89,7 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
     struct tti_operation effective = *o;
     if (copy)
         effective.in = copy;
-    enum tutti_result result = run_plan(comm, &effective, deadline, &label);
-    free(copy);
-    return run_explain(result, &label);
+    return run_explain(run_plan(comm, &effective, deadline, &label), &label);
 }
 
 static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -1,8 +1,10 @@
 /* Selection by cost model (coll/select.h).
  *
- * Every algorithm states its closed formula in latency and bandwidth; the model supplies those two
- * numbers for the slowest kind of link that the communicator has, and the cheapest algorithm of the
- * formulas wins. Measured corrections belong here too, once there is a tuner. */
+ * Over a network, every algorithm states its closed formula in latency and bandwidth, and the model
+ * supplies those two numbers. On one host no wire is the bottleneck but the cores that read,
+ * combine and write: there the cost is the formula's latency, and the steps and touched bytes of
+ * the algorithm's own plans (work_model.h). The cheapest wins. Measured corrections belong here
+ * too, once there is a tuner. */
 #include "coll/select.h"
 
 #include "coll/algorithms/algorithms.h"
@@ -12,20 +14,60 @@
 #include <stdio.h>
 #include <string.h>
 
-struct select_link {
-    double alpha, beta;
-};
+/* Constants of the model, in seconds and seconds per byte: middling values of current servers. */
+static const double NETWORK_ALPHA = 12e-6, NETWORK_BETA = 1.0 / 2e9;
+static const double MEMORY_ALPHA = 0.25e-6; /* a cache line there and back */
+static const double CROWDED_ALPHA = 4e-6;   /* the same through the scheduler */
+static const double MEMORY_STEP = 0.06e-6;  /* handling of one step */
+static const double MEMORY_TOUCH = 17e-12;  /* a byte read or written */
 
-/* Latency and seconds per byte of one message between two ranks; in-memory transports by default,
- * sockets when ranks are on several hosts or memory transports were excluded. */
-static struct select_link select_link(const struct tutti_comm *comm)
+/* Do all ranks share memory? Excluding the memory transports means sockets even on one host. */
+static bool select_in_memory(const struct tutti_comm *comm)
 {
-    bool memory = comm->peers.nhosts == 1;
     const char *names = comm->settings.transports;
     if (names && !strstr(names, "shm") && !strstr(names, "inproc"))
-        memory = false;
-    return memory ? (struct select_link){0.4e-6, 1.0 / 8e9}
-                  : (struct select_link){12e-6, 1.0 / 2e9};
+        return false;
+    return comm->peers.nhosts == 1;
+}
+
+/* The plan's work, counted once for each algorithm (for one root: all roots cost alike). */
+static enum tutti_result select_work(struct tutti_comm *comm, int index,
+                                     const struct tti_algorithm *algorithm,
+                                     const struct tti_plan_spec *spec, struct tti_work_model *model)
+{
+    struct tti_work_model *known = &comm->work[spec->collective][index];
+    if (known->steps < 0) {
+        *model = (struct tti_work_model){0, 0};
+        return TUTTI_OK;
+    }
+    if (known->steps == 0) {
+        struct tti_plan_spec any_root = *spec;
+        any_root.root = 0;
+        TTI_TRY(tti_work_model_of(algorithm, &any_root, known));
+        if (known->steps == 0)
+            known->steps = -1; /* nothing to do: counted nevertheless */
+    }
+    *model = *known;
+    return TUTTI_OK;
+}
+
+/* Predicted seconds for blocks of `bytes`. */
+static enum tutti_result select_cost(struct tutti_comm *comm, int index,
+                                     const struct tti_algorithm *algorithm,
+                                     const struct tti_plan_spec *spec, double bytes,
+                                     double *seconds)
+{
+    if (!select_in_memory(comm)) {
+        *seconds = algorithm->cost(spec, bytes, NETWORK_ALPHA, NETWORK_BETA);
+        return TUTTI_OK;
+    }
+    struct tti_work_model work;
+    TTI_TRY(select_work(comm, index, algorithm, spec, &work));
+    double crowd = comm->cores > 0 ? (double)comm->size / (double)comm->cores : 1;
+    double alpha = crowd > 1 ? CROWDED_ALPHA : MEMORY_ALPHA;
+    double busy = work.steps * MEMORY_STEP + work.touched * bytes * MEMORY_TOUCH;
+    *seconds = algorithm->cost(spec, 0, alpha, 0) + busy * (crowd > 1 ? crowd : 1);
+    return TUTTI_OK;
 }
 
 /* The algorithm that the settings name for a collective: "ring" names it for every collective that
@@ -139,7 +181,6 @@ enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective coll
         return TUTTI_OK;
     }
     double bytes = (double)count * (double)tutti_type_size(type);
-    struct select_link link = select_link(comm);
     char forced[64];
     bool is_forced = select_forced(comm->settings.algorithms, collective, forced, sizeof forced);
     struct tti_selection best = {.predicted_s = INFINITY};
@@ -158,7 +199,8 @@ enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective coll
         };
         if (!select_applicable(algorithm, &spec))
             continue;
-        double seconds = algorithm->cost(&spec, bytes, link.alpha, link.beta);
+        double seconds = 0;
+        TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
         if (!best.algorithm || seconds < best.predicted_s)
             best = (struct tti_selection){algorithm, i, spec, seconds, count, type};
     }

@@ -2,7 +2,10 @@
 #ifndef TTI_COLL_SELECTION_H
 #define TTI_COLL_SELECTION_H
 
+#include "coll/work_model.h"
 #include "plan/plan.h"
+
+enum { TTI_MOST_ALGORITHMS = 32 }; /* of one collective: what fits into a tag */
 
 struct tti_selection {
     const struct tti_algorithm *algorithm;

@@ -11,6 +11,7 @@ static struct tutti_comm *comm_of(int size, char *algorithms)
     static struct tutti_comm comm;
     memset(&comm, 0, sizeof comm);
     comm.size = size;
+    comm.cores = 64;
     comm.peers.nhosts = 1;
     comm.settings.lanes = 2;
     comm.settings.algorithms = algorithms;

@@ -1,0 +1,19 @@
+/* What a plan costs on memory that ranks share: not bytes on a wire, but bytes that cores touch. */
+#ifndef TTI_COLL_WORK_MODEL_H
+#define TTI_COLL_WORK_MODEL_H
+
+#include "plan/plan.h"
+
+/* Of the busiest rank: steps, and bytes read and written per byte of a block. A message is read
+ * where it lies (no copy at the sender): receiving touches 2 bytes a byte, combining 3. */
+struct tti_work_model {
+    double steps;
+    double touched;
+};
+
+/* From the algorithm's own plans, with one lane and one slice. All ranks of small communicators are
+ * looked at, a few of large ones; the answer depends on the spec alone (rank is ignored). */
+enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
+                                    const struct tti_plan_spec *spec, struct tti_work_model *model);
+
+#endif
