@@ -1,9 +1,8 @@
 /* shm against a peer that does what no Tutti does: lines in shared memory that point anywhere,
  * messages that are none, descriptors that could shrink, strangers at the door. Each must end in an
  * error of that one connection, or in nothing at all. */
-#include "transport/shm/shm.h"
+#include "tests/transport/shm_pair.h"
 
-#include "base/clock.h"
 #include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 #include "transport/registry.h"
@@ -19,67 +18,7 @@
 #include <unistd.h>
 
 static const struct tutti_transport_ops *shm;
-static const uint8_t secret[TUTTI_SECRET_BYTES] = "hostile";
-
-/* Two ranks of this thread, connected. */
-struct pair {
-    struct tutti_transport_env env[2];
-    void *transport[2];
-    struct tutti_peer peer[2];
-    uint8_t address[2][TUTTI_ADDRESS_BYTES];
-    void *endpoint[2];
-};
-
-static void pair_open(struct pair *pair)
-{
-    static uint64_t job = 4200;
-    memset(pair, 0, sizeof *pair);
-    job++;
-    for (int i = 0; i < 2; i++) {
-        pair->env[i] = (struct tutti_transport_env){.size = sizeof pair->env[i],
-                                                    .services = tti_transport_services(),
-                                                    .job = job,
-                                                    .secret = secret,
-                                                    .rank = i,
-                                                    .nranks = 2,
-                                                    .name = "here:1",
-                                                    .lanes = 1};
-        size_t bytes = 0;
-        assert_int_equal(shm->open(&pair->env[i], &pair->transport[i]), TUTTI_OK);
-        assert_int_equal(shm->address(pair->transport[i], pair->address[i], &bytes), TUTTI_OK);
-        pair->peer[i] = (struct tutti_peer){
-            .rank = i, .name = "here:1", .address = pair->address[i], .address_bytes = bytes};
-    }
-}
-
-static void pair_connect(struct pair *pair)
-{
-    uint64_t deadline = tti_deadline_in(5);
-    bool done = false;
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(shm->connect(pair->transport[i], &pair->peer[!i], 1, &pair->endpoint[i]),
-                         TUTTI_OK);
-    while (!done) {
-        done = true;
-        for (int i = 0; i < 2; i++) {
-            enum tutti_result result = shm->advance(pair->endpoint[i]);
-            assert_true(result == TUTTI_OK || result == TUTTI_IN_PROGRESS);
-            done = done && result == TUTTI_OK;
-        }
-        assert_false(tti_deadline_passed(deadline));
-    }
-}
-
-static void pair_close(struct pair *pair)
-{
-    for (int i = 0; i < 2; i++) {
-        if (pair->endpoint[i])
-            shm->disconnect(pair->endpoint[i]);
-        shm->close(pair->transport[i]);
-    }
-}
-
-static enum tutti_result peek_once(struct pair *pair, size_t *bytes)
+static enum tutti_result peek_once(struct shm_pair *pair, size_t *bytes)
 {
     uint64_t tag = 0;
     const void *data = NULL;
@@ -92,10 +31,10 @@ static enum tutti_result peek_once(struct pair *pair, size_t *bytes)
 static void refuses_line(uint64_t flag, uint64_t where, uint64_t bytes, uint64_t id,
                          enum tutti_result code)
 {
-    struct pair pair;
+    struct shm_pair pair;
     size_t ready = 0;
-    pair_open(&pair);
-    pair_connect(&pair);
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
     struct shm_endpoint *peer = pair.endpoint[1];
     struct shm_line *line = &peer->lane[0].out.lines[0];
     if (code == TUTTI_ERR_SYSTEM && !tti_load_acquire(&peer->theirs->reads_memory))
@@ -108,7 +47,7 @@ static void refuses_line(uint64_t flag, uint64_t where, uint64_t bytes, uint64_t
         assert_int_equal(peek_once(&pair, &ready), code);
         assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1)"));
     }
-    pair_close(&pair);
+    shm_pair_close(&pair);
 }
 
 static void hostile_lines(void **state)
@@ -134,14 +73,14 @@ static void hostile_lines(void **state)
 static void hostile_region_offset(void **state)
 {
     (void)state;
-    struct pair pair;
+    struct shm_pair pair;
     void *memory = NULL;
     size_t accepted = 0, ready = 0;
     struct tti_region region;
     assert_int_equal(tti_region_alloc(1 << 16, &memory), TUTTI_OK);
     assert_true(tti_region_find(memory, 1, &region));
-    pair_open(&pair);
-    pair_connect(&pair);
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
     assert_int_equal(shm->send(pair.endpoint[1], 0, 1, memory, 1 << 16, &accepted), TUTTI_OK);
     assert_int_equal(accepted, 1 << 16);
     struct shm_endpoint *peer = pair.endpoint[1];
@@ -149,7 +88,7 @@ static void hostile_region_offset(void **state)
     assert_int_equal(line->flag >> 8 & 0xff, SHM_KIND_REGION);
     line->far.where = region.bytes - 64;
     assert_int_equal(peek_once(&pair, &ready), TUTTI_ERR_PROTOCOL);
-    pair_close(&pair);
+    shm_pair_close(&pair);
     assert_int_equal(tti_region_free(memory), TUTTI_OK);
 }
 
@@ -157,28 +96,28 @@ static void hostile_region_offset(void **state)
 static void hostile_ack(void **state)
 {
     (void)state;
-    struct pair pair;
+    struct shm_pair pair;
     char block[64] = "";
     size_t accepted = 1;
     enum tutti_result result = TUTTI_OK;
-    pair_open(&pair);
-    pair_connect(&pair);
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
     struct shm_endpoint *peer = pair.endpoint[1];
     tti_store_release(peer->lane[0].in.ack, 1000000);
     for (int i = 0; i < 2 * SHM_LINES && result == TUTTI_OK; i++)
         result = shm->send(pair.endpoint[0], 0, 1, block, 8, &accepted);
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
-    pair_close(&pair);
+    shm_pair_close(&pair);
 }
 
 /* ---- messages of a peer --------------------------------------------------------------------- */
 
 static void refuses_message(const struct shm_message *message, size_t bytes, int fd)
 {
-    struct pair pair;
+    struct shm_pair pair;
     size_t ready = 0;
-    pair_open(&pair);
-    pair_connect(&pair);
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
     struct shm_endpoint *peer = pair.endpoint[1];
     if (bytes == sizeof *message)
         assert_int_equal(tti_shm_message_send(peer->socket, message, &fd, fd >= 0 ? 1 : 0),
@@ -188,7 +127,7 @@ static void refuses_message(const struct shm_message *message, size_t bytes, int
     tti_shm_look(pair.transport[0]);
     assert_int_equal(peek_once(&pair, &ready), TUTTI_ERR_PROTOCOL);
     assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1)"));
-    pair_close(&pair);
+    shm_pair_close(&pair);
 }
 
 static void hostile_messages(void **state)
@@ -219,7 +158,7 @@ static void hostile_messages(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
-static int knock(const struct pair *pair)
+static int knock(const struct shm_pair *pair)
 {
     const struct shm_transport *self = pair->transport[0];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -236,15 +175,15 @@ static int knock(const struct pair *pair)
 static void strangers(void **state)
 {
     (void)state;
-    struct pair pair;
+    struct shm_pair pair;
     enum { STRANGERS = 60 };
     int fds[STRANGERS], segment = memfd_create("segment", MFD_CLOEXEC);
-    pair_open(&pair);
+    shm_pair_open(&pair);
     for (int i = 0; i < STRANGERS; i++) {
         struct shm_message hello = {.kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job};
         hello.from = i % 3 == 0 ? 1 : -7;
         hello.piece_ring = 8 * 65536;
-        memcpy(hello.secret, secret, sizeof secret);
+        memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
         hello.secret[i % TUTTI_SECRET_BYTES] ^= 1;
         int passed[2] = {segment, segment};
         fds[i] = knock(&pair);
@@ -257,8 +196,8 @@ static void strangers(void **state)
         tti_shm_look(pair.transport[0]);
         tti_shm_look(pair.transport[0]);
     }
-    pair_connect(&pair);
-    pair_close(&pair);
+    shm_pair_connect(&pair);
+    shm_pair_close(&pair);
     for (int i = 0; i < STRANGERS; i++)
         if (i % 8 != 7)
             close(fds[i]);
@@ -269,11 +208,11 @@ static void strangers(void **state)
 static void forged_segment(void **state)
 {
     (void)state;
-    struct pair pair;
-    pair_open(&pair);
+    struct shm_pair pair;
+    shm_pair_open(&pair);
     struct shm_message hello = {
         .kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job, .from = 1, .piece_ring = 8 * 65536};
-    memcpy(hello.secret, secret, sizeof secret);
+    memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
     int segment = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(segment, (off_t)shm_segment_bytes(1, 8 * 65536)), 0);
     int fd = knock(&pair), passed[2] = {segment, segment};
@@ -285,7 +224,7 @@ static void forged_segment(void **state)
         result = shm->advance(pair.endpoint[0]);
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
     assert_non_null(strstr(tutti_last_error(), "sealed"));
-    pair_close(&pair);
+    shm_pair_close(&pair);
     close(fd);
     close(segment);
 }
@@ -302,7 +241,7 @@ static int open_files(void)
 
 /* Open and connect two ranks, and send by reference, while only `spare` more files may be opened.
  * Returns the first error. */
-static enum tutti_result scarce_run(struct pair *pair, void *memory, int spare)
+static enum tutti_result scarce_run(struct shm_pair *pair, void *memory, int spare)
 {
     struct rlimit limit, low;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -349,12 +288,12 @@ static void scarce_descriptors(void **state)
     bool worked = false;
     assert_int_equal(tti_region_alloc(1 << 16, &memory), TUTTI_OK);
     for (int spare = 0; spare < 20; spare++) {
-        struct pair pair = {.transport = {NULL, NULL}};
+        struct shm_pair pair = {.transport = {NULL, NULL}};
         for (int i = 0; i < 2; i++) {
             pair.env[i] = (struct tutti_transport_env){.size = sizeof pair.env[i],
                                                        .services = tti_transport_services(),
                                                        .job = 9,
-                                                       .secret = secret,
+                                                       .secret = shm_pair_secret,
                                                        .rank = i,
                                                        .nranks = 2,
                                                        .name = "here:1",
@@ -369,12 +308,7 @@ static void scarce_descriptors(void **state)
             fail_msg("%d files: error %d, %s", spare, (int)result, tutti_last_error());
         assert_true(worked ? result == TUTTI_OK : true);
         worked = worked || result == TUTTI_OK;
-        for (int i = 0; i < 2; i++) {
-            if (pair.endpoint[i])
-                shm->disconnect(pair.endpoint[i]);
-            if (pair.transport[i])
-                shm->close(pair.transport[i]);
-        }
+        shm_pair_close(&pair);
         assert_int_equal(open_files(), before);
     }
     assert_true(worked);
@@ -389,7 +323,8 @@ static void bad_settings(void **state)
                                          {"TUTTI_SHM_SLOT_BYTES", "1G"},
                                          {"TUTTI_SHM_CMA", "maybe"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct tutti_transport_env env = {.size = sizeof env, .secret = secret, .nranks = 1};
+        struct tutti_transport_env env = {
+            .size = sizeof env, .secret = shm_pair_secret, .nranks = 1};
         void *transport = NULL;
         setenv(bad[i][0], bad[i][1], 1);
         assert_int_equal(shm->open(&env, &transport), TUTTI_ERR_ARGUMENT);
@@ -407,8 +342,6 @@ int main(void)
         cmocka_unit_test(strangers),          cmocka_unit_test(forged_segment),
         cmocka_unit_test(scarce_descriptors), cmocka_unit_test(bad_settings),
     };
-    for (int i = 0; tti_transport_at(i); i++)
-        if (strcmp(tti_transport_at(i)->name, "shm") == 0)
-            shm = tti_transport_at(i);
+    shm = shm_pair_ops();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,13 +241,16 @@ static bool shm_arm(void *transport)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Is some of our own memory still to be read by the peer? */
+/* Is some of our own memory still to be read by the peer? A peer whose counts make no sense, or that
+ * was given up, is owed nothing. */
 static bool shm_owed(struct shm_endpoint *self)
 {
     bool owed = false;
     for (int i = 0; i < self->lanes && self->state == SHM_READY; i++) {
         struct shm_out *out = &self->lane[i].out;
-        owed = !tti_shm_collect(out) || out->counted < out->sent || owed;
+        if (!tti_shm_collect(out))
+            return false;
+        owed = out->counted < out->sent || owed;
     }
     return owed;
 }
