@@ -19,10 +19,11 @@ chmod 755 "$dir"
 mkdir -m 755 "$dir/munge" "$dir/state" "$dir/spool"
 pids=()
 
-# The daemons, the last one first; they have nothing to hand over.
-finish() {
+# stop KEEP: the daemons started after the first KEEP, the last one first; they have nothing to hand
+# over.
+stop() {
     local pid i
-    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+    for ((i = ${#pids[@]} - 1; i >= $1; i--)); do
         pid=${pids[i]}
         kill -TERM "$pid" 2>/dev/null
         for _ in $(seq 50); do
@@ -31,7 +32,11 @@ finish() {
         done
         kill -KILL "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
+        unset "pids[i]"
     done
+}
+finish() {
+    stop 0
     rm -rf "$dir"
 }
 trap finish EXIT
@@ -45,17 +50,17 @@ start() { # start NAME COMMAND...
 }
 
 host=$(hostname -s)
-port=$((33000 + $$ % 7000 * 3))
 dd if=/dev/urandom of="$dir/munge/key" bs=128 count=1 status=none
 chmod 600 "$dir/munge/key"
 start munged munged --foreground --force --socket="$dir/munge/socket" --key-file="$dir/munge/key" \
     --log-file="$dir/munge/log" --pid-file="$dir/munge/pid" --seed-file="$dir/munge/seed"
 
-cat >"$dir/slurm.conf" <<CONF
+configure() { # configure PORT
+    cat >"$dir/slurm.conf" <<CONF
 ClusterName=tutti
 SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$port
-SlurmdPort=$((port + 1))
+SlurmctldPort=$1
+SlurmdPort=$(($1 + 1))
 AuthType=auth/munge
 AuthInfo=socket=$dir/munge/socket
 CredType=cred/munge
@@ -80,22 +85,35 @@ SlurmdParameters=config_overrides
 NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP
 CONF
+}
 export SLURM_CONF=$dir/slurm.conf
 
 for _ in $(seq 50); do
     [ -S "$dir/munge/socket" ] && break
     sleep 0.1
 done
-start slurmctld slurmctld -D -f "$SLURM_CONF"
-start slurmd slurmd -D -f "$SLURM_CONF" -N "$host"
-for _ in $(seq 100); do
-    [ "$(sinfo -h -o %T 2>/dev/null)" = idle ] && ready=1 && break
-    sleep 0.2
+
+# Controller and node on two ports below those that the kernel gives out; true when the node is idle.
+bring_up() {
+    configure $((17000 + RANDOM % 1400 * 2))
+    start slurmctld slurmctld -D -f "$SLURM_CONF"
+    local controller=${pids[-1]}
+    start slurmd slurmd -D -f "$SLURM_CONF" -N "$host"
+    for _ in $(seq 75); do
+        kill -0 "$controller" 2>/dev/null || return 1
+        [ "$(timeout 3 sinfo -h -o %T 2>/dev/null)" = idle ] && return 0
+        sleep 0.2
+    done
+    return 1
+}
+for attempt in 1 2 3; do
+    if bring_up; then
+        "$@"
+        exit
+    fi
+    echo "with_slurm.sh: attempt $attempt: the node does not come up:" >&2
+    tail -n 5 "$dir"/*.out >&2
+    stop 1
 done
-if [ -z "${ready:-}" ]; then
-    echo "with_slurm.sh: the node did not come up:" >&2
-    tail -n 15 "$dir"/*.out "$dir"/*.log "$dir/munge/log" >&2
-    # Containers that withhold what slurmd needs are not our failure; a broken script would be.
-    skip "Slurm does not start on this machine"
-fi
-"$@"
+# Containers that withhold what slurmd needs are no failure of ours.
+skip "Slurm does not start on this machine"
