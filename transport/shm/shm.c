@@ -241,8 +241,8 @@ static bool shm_arm(void *transport)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Is some of our own memory still to be read by the peer? A peer whose counts make no sense, or that
- * was given up, is owed nothing. */
+/* Is some of our own memory still to be read by the peer? A peer whose counts make no sense, or
+ * that was given up, is owed nothing. */
 static bool shm_owed(struct shm_endpoint *self)
 {
     bool owed = false;
