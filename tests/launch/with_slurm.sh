@@ -56,8 +56,9 @@ start munged munged --foreground --force --socket="$dir/munge/socket" --key-file
     --log-file="$dir/munge/log" --pid-file="$dir/munge/pid" --seed-file="$dir/munge/seed"
 
 configure() { # configure PORT
-    cat >"$dir/slurm.conf" <<CONF
-ClusterName=tutti
+    # The name keeps two of these apart: both have a job 1, and ranks meet by cluster and job.
+cat >"$dir/slurm.conf" <<CONF
+ClusterName=tutti$$
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$1
 SlurmdPort=$(($1 + 1))

@@ -34,8 +34,8 @@ class Skip(Exception):
 
 def clean_environment():
     """Our environment without what launchers and Tutti read."""
-    mine = re.compile(r"^(TUTTI_|OMPI_|PMI|SLURM_|HYDRA|MPI|TORCHELASTIC_|MASTER_|RANK$|WORLD_SIZE$|"
-                      r"LOCAL_|GROUP_|ROLE_)")
+    mine = re.compile(r"^(TUTTI_|OMPI_|PMI|SLURM_|HYDRA|MPI|TORCHELASTIC_|MASTER_|RANK$|"
+                      r"WORLD_SIZE$|LOCAL_|GROUP_|ROLE_)")
     return {name: value for name, value in os.environ.items() if not mine.match(name)}
 
 
@@ -228,8 +228,8 @@ def things():
 
 
 def main(cases, all_needed=False):
-    """Run the cases (or those whose names have a word of the command line), report, exit: skipped if
-    none could run or, where all are needed, if one could not."""
+    """Run the cases (or those whose names have a word of the command line), report, exit: skipped
+    if none could run or, where all are needed, if one could not."""
     failed, skipped, ran = [], [], 0
     for name, case in cases:
         if len(sys.argv) > 1 and not any(word in name for word in sys.argv[1:]):

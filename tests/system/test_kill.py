@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank dies by SIGKILL in the middle of a sweep: the others say who, at once, and nothing is left.
+"""A rank dies by SIGKILL in mid-sweep: the others say who, at once, and nothing is left.
 
 Three ranks, each killed in turn, over shm and tcp, started by hand (where every survivor's own end
 is seen), by `allreduce_bench --ranks` and by tuttirun. Then the rest of what may befall a job: a
