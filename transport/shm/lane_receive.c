@@ -124,8 +124,11 @@ static enum tutti_result receive_read(struct shm_endpoint *self, const struct sh
     struct iovec there = {.iov_base = (void *)(uintptr_t)(in->address + in->offset),
                           .iov_len = bytes};
     ssize_t done = process_vm_readv(self->pid, &here, 1, &there, 1, 0);
-    if (done < 0 && errno == ESRCH)
+    int error = errno;
+    /* Before what was read, or why it could not be, means anything: was it still theirs to read? */
+    if ((done < 0 && error == ESRCH) || tti_load_acquire(&self->theirs->left) == SHM_CUT)
         return tti_shm_fail_gone(self);
+    errno = error;
     if (done > 0 && (size_t)done < bytes)
         done -= done % TUTTI_FRAGMENT_UNIT;
     if (done <= 0)
@@ -133,8 +136,6 @@ static enum tutti_result receive_read(struct shm_endpoint *self, const struct sh
                              TTI_FAIL_ERRNO("reading %zu bytes of the memory of rank %d (%s) with "
                                             "process_vm_readv (TUTTI_SHM_CMA=0 does without)",
                                             bytes, self->peer->rank, self->peer->name));
-    if (tti_load_acquire(&self->theirs->left) == SHM_CUT)
-        return tti_shm_fail_gone(self);
     *got = (size_t)done;
     return TUTTI_OK;
 }

@@ -255,10 +255,22 @@ static bool shm_owed(struct shm_endpoint *self)
     return owed;
 }
 
+/* Said before waiting for what is owed: whoever leaves reads no more, so that two who leave at once
+ * (after a failure, say) do not wait for each other. */
+static void shm_say(struct shm_endpoint *self, enum shm_left left)
+{
+    if (!self->ours)
+        return;
+    tti_store_release(&self->ours->left, left);
+    if (self->bell >= 0)
+        tti_shm_ring(self);
+}
+
 static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
 {
     struct shm_transport *transport = self->transport;
     bool owed = shm_owed(self);
+    shm_say(self, SHM_LEFT);
     while (owed && !self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE &&
            !tti_deadline_passed(deadline)) {
         if (shm_arm(transport)) {
@@ -272,11 +284,8 @@ static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
     while (*at != self)
         at = &(*at)->next;
     *at = self->next;
-    if (self->ours) {
-        tti_store_release(&self->ours->left, owed ? SHM_CUT : SHM_LEFT);
-        if (self->bell >= 0)
-            tti_shm_ring(self);
-    }
+    if (owed)
+        shm_say(self, SHM_CUT);
     tti_shm_endpoint_free(self);
 }
 
@@ -290,6 +299,8 @@ static void shm_close(void *transport)
     struct shm_transport *self = transport;
     uint64_t deadline = tti_deadline_in(shm_flush_s);
     tti_shm_regions_leave(self);
+    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        shm_say(e, SHM_LEFT);
     while (self->endpoints)
         shm_leave(self->endpoints, deadline);
     while (self->guests)
