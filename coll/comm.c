@@ -139,8 +139,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
 {
     tti_work_queue_destroy(&comm->queue);
     tti_executor_destroy(comm->executor);
+    tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
     tti_links_destroy(&comm->links);
-    tti_peers_close(&comm->peers); /* flushes; before rank 0 lingers for the others' goodbyes */
     tti_boot_destroy(comm->boot, linger_s);
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);

@@ -30,11 +30,17 @@ enum tutti_result tti_links_create(struct tti_links *links, int size, int lanes)
 
 void tti_links_destroy(struct tti_links *links)
 {
-    for (int p = 0; p < links->size; p++)
-        if (links->all[p].endpoint)
-            links->all[p].ops->disconnect(links->all[p].endpoint);
     free(links->all);
     memset(links, 0, sizeof *links);
+}
+
+void tti_links_end(struct tutti_comm *comm)
+{
+    tti_peers_close(&comm->peers);
+    for (int p = 0; p < comm->links.size; p++) {
+        comm->links.all[p].endpoint = NULL;
+        comm->links.all[p].connected = false;
+    }
 }
 
 /* Begin and advance what is not connected; *waiting counts those that are not there yet. */

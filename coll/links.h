@@ -37,6 +37,10 @@ struct tutti_comm;
 enum tutti_result tti_links_create(struct tti_links *links, int size, int lanes);
 void tti_links_destroy(struct tti_links *links);
 
+/* End all connections with their transports (which flush, at most a second each): no peer reads or
+ * writes this rank's memory any more. */
+void tti_links_end(struct tutti_comm *comm);
+
 /* Connect to every one of `peers` (the own rank is skipped) that is not connected yet, by
  * `deadline`. Each of them does the same at its side. `label` names the operation in errors. */
 enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, int count,

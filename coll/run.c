@@ -116,8 +116,13 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
                                                                     : run_collective(comm, ops);
-    /* Whatever went wrong half-way, the ranks are out of step now. */
-    if (result != TUTTI_OK)
-        tti_comm_fail(comm, result);
-    return result;
+    if (result == TUTTI_OK)
+        return TUTTI_OK;
+    /* Whatever went wrong half-way, the ranks are out of step now. The buffers become the caller's
+     * again: peers that may still read them must learn that what they read does not count. */
+    struct tti_error error;
+    tti_comm_fail(comm, result);
+    tti_error_save(&error, result);
+    tti_links_end(comm);
+    return tti_error_restore(&error);
 }
