@@ -105,11 +105,12 @@ def at_any_moment():
 
 
 def stopped(transport):
-    """A rank that stalls: the others give up at their deadline and name it."""
+    """A rank that stalls: the others give up at their deadline and name whom they wait for. That is
+    the stalled one in an algorithm in which every rank hears from every other."""
     before = job.things()
     port = job.free_port()
-    jobs = [job.Job([job.BENCH, *SWEEP, "--transport", transport],
-                    {**job.by_hand(rank, SIZE, port), "TUTTI_TIMEOUT": "2"})
+    command = [job.BENCH, *SWEEP, "--transport", transport, "--algo", "one_shot"]
+    jobs = [job.Job(command, {**job.by_hand(rank, SIZE, port), "TUTTI_TIMEOUT": "2"})
             for rank in range(SIZE)]
     victim = 1
     try:
