@@ -24,7 +24,7 @@ struct peer_run {
     void *transport;
     void *endpoint[PEER_MOST];
     struct tutti_peer peer[PEER_MOST];
-    char name[PEER_MOST][16];
+    char name[PEER_MOST][24];
     uint8_t address[PEER_MOST][TUTTI_ADDRESS_BYTES];
     size_t sent[PEER_MOST][PEER_LANES], taken[PEER_MOST][PEER_LANES];
     uint8_t block[PEER_BLOCK]; /* what everybody sends, again and again */
