@@ -20,7 +20,7 @@ static const size_t WINDOW_LEAST_RANKS = 4;
 static const size_t WINDOW_LEAST = (size_t)64 << 10;
 
 enum {
-    SPINS = 300,        /* turns without progress before the thread yields ... */
+    SPINS = 100,        /* turns without progress before the thread yields ... */
     SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
     SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
     YIELDS = 1500,      /* yields before it sleeps */
@@ -133,6 +133,15 @@ static enum tutti_result exec_lanes(struct tti_executor *x, size_t count)
     x->lane_count = count;
     memset(x->lanes, 0, count * sizeof *x->lanes);
     return TUTTI_OK;
+}
+
+/* Bytes of all buffers of an operation, on this host. */
+static size_t exec_touched(const struct tti_executor *x, const struct tti_operation *o)
+{
+    uint32_t in_blocks = 0, out_blocks = 0;
+    tti_shape(o->collective, x->comm->size, o->root, o->root, &in_blocks, &out_blocks);
+    return (size_t)(in_blocks + out_blocks) * o->count * tutti_type_size(o->type) *
+           (size_t)x->comm->peers.local_size;
 }
 
 /* Elements of a block that one pass covers: a function of what all ranks know alike. */
@@ -284,6 +293,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     TTI_TRY(exec_lanes(x, (size_t)plan->nlanes));
     x->tag = tag;
     x->label = label;
+    tti_copy_expect(exec_touched(x, op));
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;

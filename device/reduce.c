@@ -8,13 +8,17 @@
 
 #include "device/cpu/kernels.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     BLOCK = 1024,              /* elements of a converted block: two float32 buffers are 8 KiB */
     FINISH_BLOCK_BYTES = 8192, /* of dst, combined and then finished while it is in the cache */
-    AROUND_BYTES = 2 << 20,    /* from here on copies leave the caches to others */
+    AROUND_BYTES = 2 << 20,    /* from here on copies leave the caches to others ... */
+    STREAM_BYTES = 16 << 10,   /* ... or from here on, in operations larger than the cache */
 };
 
 enum tutti_type tti_acc_type(enum tutti_type type)
@@ -141,10 +145,39 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
     }
 }
 
+static _Thread_local bool copy_streams; /* see tti_copy_expect */
+
 void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 {
-    if (bytes >= AROUND_BYTES)
+    if (bytes >= (copy_streams ? STREAM_BYTES : AROUND_BYTES))
         tti_kernels_now()->copy_around(dst, src, bytes);
     else if (bytes)
         memcpy(dst, src, bytes);
+}
+
+/* Bytes of the last-level cache that this CPU sees; the C library's figure counts all of a
+ * package's instances, so ask the kernel first. */
+static size_t last_cache_bytes(void)
+{
+    static _Atomic size_t known;
+    size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+    if (bytes > 0)
+        return bytes;
+    unsigned kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
+    if (file) {
+        if (fscanf(file, "%uK", &kib) == 1)
+            bytes = (size_t)kib << 10;
+        fclose(file);
+    }
+    long reported = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes == 0)
+        bytes = reported > 0 ? (size_t)reported : (size_t)32 << 20;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
+}
+
+void tti_copy_expect(size_t operation_bytes)
+{
+    copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
 }
