@@ -1,0 +1,29 @@
+/* Cores for the ranks of a host, as launchers bind them.
+ *
+ * Ranks get disjoint sets of neighbouring cores that together are all of them; a set does not cross
+ * a NUMA node unless there are fewer ranks than NUMA nodes, and then it is whole nodes. With more
+ * ranks than cores nobody is bound: sharing is the kernel's business. */
+#ifndef TTI_TOPOLOGY_BIND_H
+#define TTI_TOPOLOGY_BIND_H
+
+#include "topology/topology.h"
+
+#include <sched.h>
+
+/* The CPUs (all hardware threads of its cores) of rank `local_rank` of `local_ranks` on the first
+ * host of the graph. Empty when there are fewer cores than ranks, or CPUs beyond CPU_SETSIZE. */
+enum tutti_result tti_topology_cpus(const struct tti_topology *topology, int local_ranks,
+                                    int local_rank, cpu_set_t *cpus);
+
+enum tti_bind { TTI_BIND_AUTO, TTI_BIND_CORE, TTI_BIND_NONE };
+
+/* "core" or "none"; `what` names the flag in the error text. */
+enum tutti_result tti_bind_parse(const char *what, const char *text, enum tti_bind *bind);
+/* The sets of all local ranks on this machine (free(3)), each told in the log; *cpus = NULL for not
+ * bound. AUTO binds where the cores suffice; CORE fails where they do not. */
+enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t **cpus);
+
+/* "0-3,8"; "none" for the empty set. */
+const char *tti_cpus_text(const cpu_set_t *cpus, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,148 @@
+/* Building a graph of the machine, and the questions about it (topology.h). */
+#include "topology/topology.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const node_names[TTI_NODE_KINDS] = {
+    [TTI_NODE_HOST] = "host",     [TTI_NODE_PACKAGE] = "package", [TTI_NODE_NUMA] = "numa",
+    [TTI_NODE_CACHE] = "cache",   [TTI_NODE_CORE] = "core",       [TTI_NODE_PU] = "pu",
+    [TTI_NODE_SWITCH] = "switch", [TTI_NODE_GPU] = "gpu",         [TTI_NODE_NIC] = "nic",
+};
+static const char *const link_names[TTI_LINK_KINDS] = {
+    [TTI_LINK_PCI] = "pci",
+    [TTI_LINK_NVLINK] = "nvlink",
+    [TTI_LINK_NETWORK] = "network",
+};
+
+const char *tti_node_kind_name(enum tti_node_kind kind)
+{
+    return node_names[kind];
+}
+
+const char *tti_link_kind_name(enum tti_link_kind kind)
+{
+    return link_names[kind];
+}
+
+enum tutti_result tti_topology_create(const char *source, struct tti_topology **topology)
+{
+    struct tti_topology *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    snprintf(made->source, sizeof made->source, "%s", source);
+    *topology = made;
+    return TUTTI_OK;
+}
+
+void tti_topology_destroy(struct tti_topology *topology)
+{
+    if (!topology)
+        return;
+    free(topology->nodes);
+    free(topology->links);
+    free(topology);
+}
+
+/* Depth-first order: the parent is the last node or one of those above it. */
+static bool topology_order_holds(const struct tti_topology *topology, int parent)
+{
+    if (parent == -1)
+        return true;
+    int at = (int)topology->node_count - 1;
+    while (at > parent)
+        at = topology->nodes[at].parent;
+    return at == parent && at >= 0;
+}
+
+static bool topology_kind_holds(const struct tti_topology *topology, const struct tti_node *node)
+{
+    if (node->kind == TTI_NODE_HOST || node->parent == -1)
+        return node->parent == -1 && (node->kind == TTI_NODE_HOST || node->kind == TTI_NODE_SWITCH);
+    enum tti_node_kind above = topology->nodes[node->parent].kind;
+    return above != TTI_NODE_PU && above != TTI_NODE_GPU && above != TTI_NODE_NIC;
+}
+
+enum tutti_result tti_topology_add(struct tti_topology *topology, const struct tti_node *node,
+                                   int *index)
+{
+    size_t count = topology->node_count;
+    if (node->kind < 0 || node->kind >= TTI_NODE_KINDS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu has no kind", count);
+    if (node->parent < -1 || node->parent >= (int)count ||
+        !topology_order_holds(topology, node->parent))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "node %zu has parent %d: expected the node before it, or one above that",
+                        count, node->parent);
+    if (!topology_kind_holds(topology, node))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is a %s, which cannot be %s%s", count,
+                        node_names[node->kind], node->parent < 0 ? "a root" : "in a ",
+                        node->parent < 0 ? "" : node_names[topology->nodes[node->parent].kind]);
+    if (count >= TTI_TOPOLOGY_NODES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the machine has more than %d parts",
+                        TTI_TOPOLOGY_NODES);
+    TTI_TRY(tti_grow((void **)&topology->nodes, &topology->node_capacity, count + 1,
+                     sizeof *topology->nodes));
+    topology->nodes[count] = *node;
+    /* So that a name can stand in any output as it is. */
+    for (char *at = topology->nodes[count].name; *at; at++)
+        if (*at < ' ' || *at > '~' || strchr("\"\\<>&", *at))
+            *at = '_';
+    topology->node_count++;
+    if (index)
+        *index = (int)count;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_topology_link(struct tti_topology *topology, const struct tti_link *link)
+{
+    size_t count = topology->link_count;
+    int nodes = (int)topology->node_count;
+    if (link->kind < 0 || link->kind >= TTI_LINK_KINDS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "link %zu has no kind", count);
+    if (link->from < 0 || link->to < 0 || link->from >= nodes || link->to >= nodes ||
+        link->from == link->to)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "link %zu goes from %d to %d: expected two of %d nodes",
+                        count, link->from, link->to, nodes);
+    if (!isfinite(link->gbs) || !isfinite(link->latency_us) || link->gbs < 0 ||
+        link->latency_us < 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "link %zu has %g GB/s and %g us: expected 0 (unknown) or more", count,
+                        link->gbs, link->latency_us);
+    if (count >= 4 * (size_t)TTI_TOPOLOGY_NODES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the machine has more than %d links",
+                        4 * TTI_TOPOLOGY_NODES);
+    TTI_TRY(tti_grow((void **)&topology->links, &topology->link_capacity, count + 1,
+                     sizeof *topology->links));
+    topology->links[topology->link_count++] = *link;
+    return TUTTI_OK;
+}
+
+int tti_topology_end(const struct tti_topology *topology, int node)
+{
+    int end = node + 1;
+    while (end < (int)topology->node_count && topology->nodes[end].parent >= node)
+        end++;
+    return end;
+}
+
+int tti_topology_above(const struct tti_topology *topology, int node, enum tti_node_kind kind)
+{
+    while (node >= 0 && topology->nodes[node].kind != kind)
+        node = topology->nodes[node].parent;
+    return node;
+}
+
+int tti_topology_count(const struct tti_topology *topology, int node, enum tti_node_kind kind)
+{
+    int first = node < 0 ? 0 : node;
+    int end = node < 0 ? (int)topology->node_count : tti_topology_end(topology, node);
+    int count = 0;
+    for (int i = first; i < end; i++)
+        count += topology->nodes[i].kind == kind;
+    return count;
+}

@@ -1,0 +1,14 @@
+/* What the sources of a graph share inside the room: devices of this machine. */
+#ifndef TTI_TOPOLOGY_PARTS_H
+#define TTI_TOPOLOGY_PARTS_H
+
+#include "topology/topology.h"
+
+/* This machine through hwloc; TUTTI_ERR_UNSUPPORTED without it. hwloc_import.c */
+enum tutti_result tti_topology_probe_hwloc(int flags, struct tti_topology **topology);
+
+/* sysfs_probe.c: the line rate of a NIC ("eth0", "mlx5_0"), GB/s; 0 when the kernel does not know
+ * it (virtual machines). */
+double tti_sysfs_nic_gbs(const char *sysfs, const char *name);
+
+#endif
