@@ -98,6 +98,7 @@ struct thread_rank {
     const struct bench_options *o;
     const struct tutti_id *id;
     int rank, size, status;
+    const cpu_set_t *cpus; /* NULL: not bound */
 };
 
 static void *thread_main(void *argument)
@@ -106,6 +107,9 @@ static void *thread_main(void *argument)
     struct tutti_options options = comm_options(self->o);
     tutti_comm *comm = NULL;
     self->status = 1;
+    if (self->cpus) /* refused only when the CPUs were taken away meanwhile: then it runs anywhere
+                     */
+        (void)pthread_setaffinity_np(pthread_self(), sizeof *self->cpus, self->cpus);
     if (tutti_comm_create(self->id, self->rank, self->size, &options, &comm) != TUTTI_OK) {
         if (self->rank == 0)
             fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
@@ -115,7 +119,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-static int run_threads(const struct bench_options *o, int ranks)
+static int run_threads(const struct bench_options *o, int ranks, const cpu_set_t *cpus)
 {
     struct tutti_id id;
     pthread_t *threads = calloc((size_t)ranks, sizeof *threads);
@@ -127,7 +131,8 @@ static int run_threads(const struct bench_options *o, int ranks)
     }
     status = 0;
     for (; started < ranks; started++) {
-        selves[started] = (struct thread_rank){o, &id, started, ranks, 0};
+        selves[started] =
+            (struct thread_rank){o, &id, started, ranks, 0, cpus ? &cpus[started] : NULL};
         if (pthread_create(&threads[started], NULL, thread_main, &selves[started]) != 0) {
             fprintf(stderr, "allreduce_bench: cannot start thread %d of %d\n", started, ranks);
             status = 1;
@@ -147,10 +152,10 @@ out:
 
 /* ---- ranks as processes ---- */
 
-static int run_processes(char **argv, int ranks)
+static int run_processes(char **argv, int ranks, const cpu_set_t *cpus)
 {
     struct tti_spawn spawn = {
-        .argv = argv, .nproc = ranks, .nnodes = 1, .program = "allreduce_bench"};
+        .argv = argv, .nproc = ranks, .nnodes = 1, .program = "allreduce_bench", .cpus = cpus};
     int status = 1;
     if (tti_spawn_run(&spawn, &status) != TUTTI_OK)
         fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
@@ -176,5 +181,13 @@ int main(int argc, char **argv)
     int ranks = options.ranks ? options.ranks : DEFAULT_RANKS;
     if (check_job(&options, ranks))
         return 2;
-    return options.threads ? run_threads(&options, ranks) : run_processes(argv, ranks);
+    cpu_set_t *cpus = NULL;
+    if (tti_bind_ranks(options.bind, ranks, &cpus) != TUTTI_OK) {
+        fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
+        return 2;
+    }
+    int status =
+        options.threads ? run_threads(&options, ranks, cpus) : run_processes(argv, ranks, cpus);
+    free(cpus);
+    return status;
 }

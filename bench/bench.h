@@ -5,6 +5,7 @@
 #ifndef TTI_BENCH_H
 #define TTI_BENCH_H
 
+#include "topology/bind.h"
 #include "tutti/tutti.h"
 
 #include <stdbool.h>
@@ -28,6 +29,7 @@ struct bench_options {
     int op;    /* enum tutti_op, or BENCH_MULSUM */
     int ranks; /* 0: not given */
     bool threads;
+    enum tti_bind bind;
     enum bench_memory memory;
     const char *transport, *algo, *json, *csv, *plot, *plugin;
     int lanes;

@@ -105,6 +105,7 @@ static const struct option long_options[] = {
     {"plot", required_argument, NULL, 1008},
     {"lanes", required_argument, NULL, 1009},
     {"plugin", required_argument, NULL, 1010},
+    {"bind", required_argument, NULL, 1011},
     {NULL, 0, NULL, 0},
 };
 
@@ -137,6 +138,8 @@ static void print_help(void)
         "                           all_to_all gather scatter sendrecv\n"
         "  --ranks N                ranks to start here when no launcher did (2)\n"
         "  --threads                ranks are threads of one process; -t N is --ranks N --threads\n"
+        "  --bind core|none         ranks started here get cores of their own (where there are\n"
+        "                           enough), or run anywhere\n"
         "  --transport LIST         inproc, shm, tcp, ... (best for each pair)\n"
         "  --plugin PATH            load a transport from a shared object\n"
         "  --algo LIST              \"ring\" or \"all_reduce=ring,broadcast=tree\" (chosen by "
@@ -271,6 +274,10 @@ static int parse_own_flag(struct bench_options *o, int flag)
         return 0;
     case 1009:
         return parse_int("--lanes", optarg, 1, 16, &o->lanes);
+    case 1011:
+        if (tti_bind_parse("--bind", optarg, &o->bind) != TUTTI_OK)
+            return wrong("%s%s", tutti_last_error(), "");
+        return 0;
     default:
         o->plugin = optarg;
         return 0;

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "launch/boot.h"
 
+#include <sched.h>
+
 struct tti_spawn {
     char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
     int nproc;         /* ranks on this host */
@@ -17,10 +19,11 @@ struct tti_spawn {
     const char *master_addr; /* NULL: 127.0.0.1, standalone */
     int master_port;         /* 0: any free one (standalone only) */
     int max_restarts;
-    const char *log_dir; /* NULL: output is passed on */
-    bool prefix;         /* put "[rank] " before each line of the ranks' output */
-    const char *program; /* "tuttirun", before the launcher's own messages */
-    double grace_s;      /* between SIGTERM and SIGKILL when the job is ended; 0: 5 s */
+    const char *log_dir;   /* NULL: output is passed on */
+    bool prefix;           /* put "[rank] " before each line of the ranks' output */
+    const char *program;   /* "tuttirun", before the launcher's own messages */
+    double grace_s;        /* between SIGTERM and SIGKILL when the job is ended; 0: 5 s */
+    const cpu_set_t *cpus; /* of each of the nproc ranks, where it runs; NULL: anywhere */
 };
 
 /* Run the job to its end; returns the exit status for the launcher: 0, or the first failing rank's

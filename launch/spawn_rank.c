@@ -92,7 +92,7 @@ static enum tutti_result rank_environment_fill(struct rank_environment *own,
 
 /* In the child: system calls only. */
 static void rank_child(const struct tti_spawn_setup *setup, char **environment, pid_t parent,
-                       int in, int out, int err, bool leads, int report)
+                       int local_rank, int in, int out, int err, bool leads, int report)
 {
     (void)setpgid(0, 0);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
@@ -104,6 +104,10 @@ static void rank_child(const struct tti_spawn_setup *setup, char **environment, 
         _exit(127);
     if (leads && setup->listen_fd >= 0)
         (void)fcntl(setup->listen_fd, F_SETFD, 0);
+    /* Refused only when the CPUs were taken away since they were looked up: then it runs anywhere.
+     */
+    if (setup->spawn->cpus)
+        (void)sched_setaffinity(0, sizeof(cpu_set_t), &setup->spawn->cpus[local_rank]);
     execvpe(setup->spawn->argv[0], setup->spawn->argv, environment);
     int failed = errno;
     ssize_t ignored = write(report, &failed, sizeof failed);
@@ -132,7 +136,8 @@ static enum tutti_result rank_fork(struct tti_spawn_rank *rank, const struct tti
     int in = rank_stdin(local_rank);
     pid_t pid = fork();
     if (pid == 0)
-        rank_child(setup, environment, parent, in, out, err, rank->rank == 0, report[1]);
+        rank_child(setup, environment, parent, local_rank, in, out, err, rank->rank == 0,
+                   report[1]);
     int saved = errno;
     close(report[1]);
     if (in >= 0)

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "launch/boot_wire.h"
 #include "launch/spawn.h"
+#include "topology/bind.h"
 
 #include <getopt.h>
 #include <glob.h>
@@ -28,6 +29,8 @@ static const char usage[] =
     "      --max-restarts N     start the ranks again up to N times after a failure (0)\n"
     "      --log-dir DIR        write each rank's output to DIR/rank_R.out and .err\n"
     "      --no-prefix          do not put \"[rank] \" before each line of output\n"
+    "      --bind core|none     core: each rank on cores of its own, near each other (where\n"
+    "                           there are enough cores); none: anywhere\n"
     "      --env NAME=VALUE     set a variable for the ranks (repeatable)\n"
     "  -h, --help               this text\n"
     "      --version            the version\n"
@@ -50,6 +53,7 @@ enum run_flag {
     FLAG_LOG_DIR,
     FLAG_NO_PREFIX,
     FLAG_ENV,
+    FLAG_BIND,
     FLAG_VERSION,
 };
 
@@ -64,6 +68,7 @@ static const struct option flags[] = {
     {"log-dir", required_argument, NULL, FLAG_LOG_DIR},
     {"no-prefix", no_argument, NULL, FLAG_NO_PREFIX},
     {"env", required_argument, NULL, FLAG_ENV},
+    {"bind", required_argument, NULL, FLAG_BIND},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, FLAG_VERSION},
     {0},
@@ -141,8 +146,14 @@ static enum tutti_result run_env(const char *text)
     return TUTTI_OK;
 }
 
+/* What the command line says beside struct tti_spawn. */
+struct run_more {
+    bool standalone;
+    enum tti_bind bind;
+};
+
 static enum tutti_result run_flag(int flag, const char *text, struct tti_spawn *spawn,
-                                  bool *standalone)
+                                  struct run_more *more)
 {
     switch (flag) {
     case 'n':
@@ -159,7 +170,7 @@ static enum tutti_result run_flag(int flag, const char *text, struct tti_spawn *
         spawn->master_addr = text;
         break;
     case FLAG_STANDALONE:
-        *standalone = true;
+        more->standalone = true;
         break;
     case FLAG_LOG_DIR:
         spawn->log_dir = text;
@@ -169,6 +180,8 @@ static enum tutti_result run_flag(int flag, const char *text, struct tti_spawn *
         break;
     case FLAG_ENV:
         return run_env(text);
+    case FLAG_BIND:
+        return tti_bind_parse("--bind", text, &more->bind);
     default:
         break;
     }
@@ -197,7 +210,8 @@ static enum tutti_result run_check(struct tti_spawn *spawn, bool standalone)
 int main(int argc, char **argv)
 {
     struct tti_spawn spawn = {.nproc = 1, .nnodes = 1, .prefix = true, .program = "tuttirun"};
-    bool standalone = false;
+    struct run_more more = {.bind = TTI_BIND_AUTO};
+    cpu_set_t *cpus = NULL;
     int status = 1;
     opterr = 0;
     for (;;) {
@@ -222,17 +236,21 @@ int main(int argc, char **argv)
             printf("tuttirun %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
             return 0;
         }
-        if (run_flag(flag, optarg, &spawn, &standalone) != TUTTI_OK)
+        if (run_flag(flag, optarg, &spawn, &more) != TUTTI_OK)
             return run_wrong(tutti_last_error());
     }
-    if (run_check(&spawn, standalone) != TUTTI_OK)
+    if (run_check(&spawn, more.standalone) != TUTTI_OK)
         return run_wrong(tutti_last_error());
     if (optind >= argc)
         return run_wrong("no PROGRAM to run");
     spawn.argv = argv + optind;
+    if (tti_bind_ranks(more.bind, spawn.nproc, &cpus) != TUTTI_OK)
+        return run_wrong(tutti_last_error());
+    spawn.cpus = cpus;
     if (tti_spawn_run(&spawn, &status) != TUTTI_OK) {
         fprintf(stderr, "tuttirun: %s\n", tutti_last_error());
-        return 1;
+        status = 1;
     }
+    free(cpus);
     return status;
 }
