@@ -1,0 +1,382 @@
+/* The physical limit that compare.py puts beside the measurements: the "ideal fused direct"
+ * collective. All inputs and outputs are mapped by all threads; thread t reads its share of all
+ * inputs once and stores its share of all outputs once; the synchronisation that a real collective
+ * needs is not counted. Plain stores up to 2 MiB, non-temporal ones above, which is what each range
+ * is fastest with.
+ *
+ * Threads are min(ranks, cores), each bound to a core. `--algorithm hop` measures instead how long
+ * a cache line takes from one core to another. Options and output as peer_sweep.h says. */
+#include "bench/compare/peer_sweep.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { MOST_RANKS = 64, MOST_PASSES = 4096, DEFAULT_SAMPLES = 200, LEAST_SAMPLES = 10 };
+static const size_t NON_TEMPORAL_ABOVE = 2u << 20;
+
+/* ---- kernels ---- */
+
+#if defined(__AVX512F__)
+typedef __m512 vector;
+#define LOAD(p) _mm512_loadu_ps(p)
+#define ADD(a, b) _mm512_add_ps(a, b)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define STREAM(p, v) _mm512_stream_ps(p, v)
+#define FENCE() _mm_sfence()
+#elif defined(__AVX__)
+typedef __m256 vector;
+#define LOAD(p) _mm256_loadu_ps(p)
+#define ADD(a, b) _mm256_add_ps(a, b)
+#define STORE(p, v) _mm256_storeu_ps(p, v)
+#define STREAM(p, v) _mm256_stream_ps(p, v)
+#define FENCE() _mm_sfence()
+#elif defined(__SSE2__)
+typedef __m128 vector;
+#define LOAD(p) _mm_loadu_ps(p)
+#define ADD(a, b) _mm_add_ps(a, b)
+#define STORE(p, v) _mm_storeu_ps(p, v)
+#define STREAM(p, v) _mm_stream_ps(p, v)
+#define FENCE() _mm_sfence()
+#else /* one float at a time, which the compiler may widen */
+typedef float vector;
+#define LOAD(p) (*(p))
+#define ADD(a, b) ((a) + (b))
+#define STORE(p, v) (*(p) = (v))
+#define STREAM(p, v) (*(p) = (v))
+#define FENCE() ((void)0)
+#endif
+
+enum { LANES = sizeof(vector) / sizeof(float) };
+
+/* outs[d][i] = ins[0][i] + ins[1][i] + ... for i below count. Inlined with constant numbers of
+ * inputs and outputs, so that the inner loops unroll. */
+static inline __attribute__((always_inline)) void combine(const float *const *ins, int in_count,
+                                                          float *const *outs, int out_count,
+                                                          size_t count, bool stream)
+{
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        vector sum = LOAD(ins[0] + i);
+        for (int s = 1; s < in_count; s++)
+            sum = ADD(sum, LOAD(ins[s] + i));
+        for (int d = 0; d < out_count; d++) {
+            if (stream)
+                STREAM(outs[d] + i, sum);
+            else
+                STORE(outs[d] + i, sum);
+        }
+    }
+    for (; i < count; i++) {
+        float sum = ins[0][i];
+        for (int s = 1; s < in_count; s++)
+            sum += ins[s][i];
+        for (int d = 0; d < out_count; d++)
+            outs[d][i] = sum;
+    }
+}
+
+static void combine_any(const float *const *ins, int in_count, float *const *outs, int out_count,
+                        size_t count, bool stream)
+{
+    for (int d = 0; d < out_count; d++)
+        stream = stream && (uintptr_t)outs[d] % sizeof(vector) == 0;
+    if (stream && in_count == 2 && out_count == 2)
+        combine(ins, 2, outs, 2, count, true);
+    else if (stream && in_count == 1 && out_count == 1)
+        combine(ins, 1, outs, 1, count, true);
+    else if (stream)
+        combine(ins, in_count, outs, out_count, count, true);
+    else if (in_count == 2 && out_count == 2)
+        combine(ins, 2, outs, 2, count, false);
+    else if (in_count == 1 && out_count == 1)
+        combine(ins, 1, outs, 1, count, false);
+    else
+        combine(ins, in_count, outs, out_count, count, false);
+    if (stream)
+        FENCE();
+}
+
+/* ---- the collective, one thread's share ---- */
+
+struct job {
+    const struct peer_options *options;
+    int threads;
+    float *in[MOST_RANKS], *out[MOST_RANKS];
+    size_t bytes; /* of the size at hand */
+    struct peer_shape shape;
+    int passes, samples;
+    double *times; /* [thread][sample] */
+    atomic_int arrived;
+    atomic_int round;
+};
+
+static void spin_barrier(struct job *job)
+{
+    int round = atomic_load(&job->round);
+    if (atomic_fetch_add(&job->arrived, 1) == job->threads - 1) {
+        atomic_store(&job->arrived, 0);
+        atomic_fetch_add(&job->round, 1);
+        return;
+    }
+    for (unsigned spins = 1; atomic_load(&job->round) == round; spins++)
+        if (spins % 4096 == 0)
+            sched_yield(); /* somebody else's process has the other core */
+}
+
+/* Thread t's part of `count` elements, in whole cache lines. */
+static void share(const struct job *job, int t, size_t count, size_t *begin, size_t *length)
+{
+    enum { LINE = 16 };
+    size_t lines = (count + LINE - 1) / LINE, n = (size_t)job->threads, i = (size_t)t;
+    size_t first = lines * i / n * LINE, last = lines * (i + 1) / n * LINE;
+    *begin = first < count ? first : count;
+    *length = (last < count ? last : count) - *begin;
+}
+
+static void one_pass(struct job *job, int t, bool stream)
+{
+    const float *ins[MOST_RANKS];
+    float *outs[MOST_RANKS];
+    enum peer_collective collective = job->options->collective;
+    int n = job->options->ranks, blocks = 1, in_count = n, out_count = n, first_out = 0;
+    size_t begin, length;
+    if (collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER)
+        blocks = n;
+    if (collective == PEER_BROADCAST) { /* in place: the root has it */
+        in_count = 1;
+        first_out = 1;
+        out_count = n - 1;
+    }
+    share(job, t, job->shape.count, &begin, &length);
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)b * job->shape.count + begin;
+        for (int r = 0; r < n; r++) {
+            ins[r] = job->in[r] + at;
+            outs[r] = job->out[r] + at;
+        }
+        if (collective == PEER_REDUCE_SCATTER) {
+            outs[0] = job->out[b] + begin;
+            out_count = 1;
+        } else if (collective == PEER_ALL_GATHER) {
+            ins[0] = job->in[b] + begin;
+            in_count = 1;
+        }
+        combine_any(ins, in_count, outs + first_out, out_count, length, stream);
+    }
+}
+
+struct worker {
+    struct job *job;
+    int t;
+    pthread_t thread;
+};
+
+static void *work(void *argument)
+{
+    struct worker *w = argument;
+    struct job *job = w->job;
+    bool stream = job->bytes > NON_TEMPORAL_ABOVE;
+    if (job->options->bind)
+        (void)peer_bind(w->t); /* unbound is slower, not wrong */
+    for (int s = -job->options->warmup; s < job->samples; s++) {
+        spin_barrier(job);
+        double begin = peer_now_us();
+        for (int p = 0; p < job->passes; p++) {
+            one_pass(job, w->t, stream);
+            atomic_signal_fence(memory_order_seq_cst); /* no pass may be merged with another */
+        }
+        if (s >= 0)
+            job->times[(size_t)w->t * (size_t)job->samples + (size_t)s] =
+                (peer_now_us() - begin) / job->passes;
+    }
+    return NULL;
+}
+
+/* ---- one size ---- */
+
+static float input(int rank, size_t i)
+{
+    return (float)((i * 5 + (size_t)rank * 3) % 11);
+}
+
+static double wrong_elements(const struct job *job)
+{
+    enum peer_collective collective = job->options->collective;
+    int n = job->options->ranks;
+    size_t count = job->shape.count;
+    double wrong = 0;
+    for (int r = collective == PEER_BROADCAST ? 1 : 0; r < n; r++)
+        for (size_t i = 0; i < job->shape.out_elements; i++) {
+            float right = 0;
+            if (collective == PEER_BROADCAST)
+                right = input(0, i);
+            else if (collective == PEER_ALL_GATHER)
+                right = input((int)(i / count), i % count);
+            else
+                for (int k = 0; k < n; k++)
+                    right +=
+                        input(k, i + (collective == PEER_REDUCE_SCATTER ? (size_t)r * count : 0));
+            wrong += job->out[r][i] != right;
+        }
+    return wrong;
+}
+
+static void run_threads(struct job *job)
+{
+    struct worker workers[MOST_RANKS];
+    for (int t = 0; t < job->threads; t++) {
+        workers[t] = (struct worker){.job = job, .t = t};
+        if (pthread_create(&workers[t].thread, NULL, work, &workers[t]) != 0) {
+            fprintf(stderr, "ideal: cannot start thread %d\n", t);
+            exit(1); /* those that run wait for it in the barrier */
+        }
+    }
+    for (int t = 0; t < job->threads; t++)
+        pthread_join(workers[t].thread, NULL);
+}
+
+/* An operation takes as long as its slowest thread. */
+static void slowest(struct job *job, double figures[3])
+{
+    size_t n = (size_t)job->samples;
+    double sum = 0;
+    for (size_t s = 0; s < n; s++) {
+        for (int t = 1; t < job->threads; t++)
+            if (job->times[(size_t)t * n + s] > job->times[s])
+                job->times[s] = job->times[(size_t)t * n + s];
+        sum += job->times[s];
+    }
+    figures[0] = peer_percentile(job->times, n, 50);
+    figures[1] = peer_percentile(job->times, n, 99);
+    figures[2] = sum / (double)n;
+}
+
+static int measure(struct job *job, size_t bytes)
+{
+    const struct peer_options *o = job->options;
+    enum { ENOUGH_BYTES = 1 << 20 }; /* a sample is long against a look at the clock */
+    double figures[3];
+    size_t passes = ENOUGH_BYTES / bytes;
+    job->bytes = bytes;
+    job->shape = peer_shape(o->collective, bytes, o->ranks);
+    job->passes = passes < 1 ? 1 : passes > MOST_PASSES ? MOST_PASSES : (int)passes;
+    job->samples =
+        o->iterations && o->iterations < DEFAULT_SAMPLES ? o->iterations : DEFAULT_SAMPLES;
+    if (!o->iterations && bytes > ((size_t)8 << 20))
+        job->samples = LEAST_SAMPLES;
+    job->times = calloc((size_t)job->samples * (size_t)job->threads, sizeof *job->times);
+    if (!job->times) {
+        fprintf(stderr, "ideal: out of memory\n");
+        return 1;
+    }
+    for (int r = 0; r < o->ranks; r++) {
+        for (size_t i = 0; i < bytes / sizeof(float); i++)
+            job->in[r][i] = input(r, i);
+        memset(job->out[r], 0xff, bytes);
+    }
+    run_threads(job);
+    double wrong = wrong_elements(job);
+    slowest(job, figures);
+    peer_print_row(bytes, job->shape.count, figures, job->samples * job->passes, wrong);
+    free(job->times);
+    return wrong > 0;
+}
+
+/* ---- from core to core ---- */
+
+struct line {
+    _Alignas(64) atomic_uint turn;
+};
+enum { SAMPLES = 1000, PER_SAMPLE = 20, HOPS = SAMPLES * PER_SAMPLE };
+
+static void await_turn(struct line *line, unsigned turn)
+{
+    for (unsigned spins = 1; atomic_load_explicit(&line->turn, memory_order_acquire) != turn;
+         spins++)
+        if (spins % 4096 == 0)
+            sched_yield();
+}
+
+/* Answers odd turns with even ones. */
+static void *answer(void *argument)
+{
+    struct line *line = argument;
+    (void)peer_bind(1);
+    for (unsigned turn = 1; turn < 2 * HOPS; turn += 2) {
+        await_turn(line, turn);
+        atomic_store_explicit(&line->turn, turn + 1, memory_order_release);
+    }
+    return NULL;
+}
+
+/* The median, which a few lost time slices do not move. */
+static int measure_hop(int cores)
+{
+    static struct line line;
+    static double round_trips[SAMPLES];
+    pthread_t other;
+    if (cores < 2) {
+        fprintf(stderr, "ideal: one core has no other\n");
+        return 1;
+    }
+    /* The thread first: it inherits the cores that this one may use. */
+    if (pthread_create(&other, NULL, answer, &line) != 0) {
+        fprintf(stderr, "ideal: cannot start a thread\n");
+        return 1;
+    }
+    (void)peer_bind(0);
+    for (unsigned sample = 0, turn = 0; sample < SAMPLES; sample++) {
+        double begin = peer_now_us();
+        for (int i = 0; i < PER_SAMPLE; i++, turn += 2) {
+            atomic_store_explicit(&line.turn, turn + 1, memory_order_release);
+            await_turn(&line, turn + 2);
+        }
+        round_trips[sample] = (peer_now_us() - begin) / PER_SAMPLE;
+    }
+    pthread_join(other, NULL);
+    printf("{\"hop_ns\": %.1f}\n", peer_percentile(round_trips, SAMPLES, 50) * 1e3 / 2);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct job job;
+    struct peer_options options;
+    cpu_set_t allowed;
+    size_t most = 0;
+    int status = peer_options_parse(argc, argv, &options);
+    if (status)
+        return status;
+    int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    if (strcmp(options.algorithm, "hop") == 0)
+        return measure_hop(cores);
+    if (options.ranks < 2 || options.ranks > MOST_RANKS) {
+        fprintf(stderr, "ideal: from 2 to %d ranks\n", MOST_RANKS);
+        return 2;
+    }
+    for (int i = 0; i < options.size_count; i++)
+        most = options.sizes[i] > most ? options.sizes[i] : most;
+    job.options = &options;
+    job.threads = options.ranks < cores ? options.ranks : cores;
+    for (int r = 0; r < 2 * options.ranks; r++) { /* shared pages, as those of real ranks are */
+        float **buffer = r % 2 ? &job.out[r / 2] : &job.in[r / 2];
+        *buffer = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (*buffer == MAP_FAILED) {
+            fprintf(stderr, "ideal: cannot map %zu bytes\n", most);
+            return 1;
+        }
+    }
+    for (int i = 0; i < options.size_count && !status; i++)
+        status = measure(&job, options.sizes[i]);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* The sweep on MPI, compiled once with each MPI's compiler wrapper.
+ *
+ * Ranks and cores come from mpirun; settings from its flags and the environment
+ * (bench/compare/contenders.py). Read peer_sweep.c for what is timed. */
+#include "bench/compare/peer_sweep.h"
+
+#include <mpi.h>
+#include <stdio.h>
+
+/* Errors are fatal in MPI's default handler, which says what failed: nothing to forward. */
+static int all_reduce(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* In place, as MPI has it (see peer_shape). */
+static int broadcast(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    (void)in;
+    return MPI_Bcast(out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static int reduce_scatter(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Reduce_scatter_block(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static int all_gather(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Allgather(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static int barrier(void *self)
+{
+    (void)self;
+    return MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static int sum(void *self, double value, double *over_ranks)
+{
+    (void)self;
+    return MPI_Allreduce(&value, over_ranks, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static int max(void *self, double value, double *over_ranks)
+{
+    (void)self;
+    return MPI_Allreduce(&value, over_ranks, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    static int (*const operations[])(void *, const float *, float *, size_t) = {
+        [PEER_ALL_REDUCE] = all_reduce,
+        [PEER_BROADCAST] = broadcast,
+        [PEER_REDUCE_SCATTER] = reduce_scatter,
+        [PEER_ALL_GATHER] = all_gather,
+    };
+    struct peer_options options;
+    struct peer peer = {.barrier = barrier, .sum = sum, .max = max};
+    MPI_Init(&argc, &argv);
+    int status = peer_options_parse(argc, argv, &options);
+    if (!status) {
+        peer.self = &peer;
+        peer.operate = operations[options.collective];
+        MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
+        status = peer_sweep(&peer, &options);
+    }
+    MPI_Finalize();
+    return status;
+}

@@ -1,0 +1,68 @@
+/* What the peers' programs share: the same sweep, inputs, check and statistics as allreduce_bench,
+ * over operations that a peer supplies. Each prints one JSON object a size on standard output.
+ *
+ * Read peer_mpi.c for a user, then peer_sweep.c. */
+#ifndef TTI_PEER_SWEEP_H
+#define TTI_PEER_SWEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum peer_collective { PEER_ALL_REDUCE, PEER_BROADCAST, PEER_REDUCE_SCATTER, PEER_ALL_GATHER };
+enum { PEER_MOST_SIZES = 64 };
+
+struct peer_options {
+    enum peer_collective collective;
+    size_t sizes[PEER_MOST_SIZES]; /* bytes of the larger buffer */
+    int size_count;
+    int warmup;
+    int iterations; /* 0: enough for 20 ms, from 20 to 2000 */
+    int ranks;      /* for programs that start their own */
+    bool bind;      /* the same: rank or thread r runs on the r-th core that the process may use */
+    const char *algorithm; /* for programs that choose by a flag; "" otherwise */
+};
+
+/* --coll NAME --sizes N,N,... --warmup N --iterations N --ranks N --bind --algorithm NAME.
+ * Returns 0, or 2 after one line about what is wrong. */
+int peer_options_parse(int argc, char **argv, struct peer_options *options);
+
+/* Elements at any rank for a size: `count` as in the call, and what each buffer holds. Out of
+ * place, but for broadcast, which MPI has in place only: `out` is its one buffer, and our in-place
+ * figure is what it is compared with. */
+struct peer_shape {
+    size_t count, in_elements, out_elements;
+};
+struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks);
+
+/* A rank of a peer. The functions return 0, or anything else after printing what failed. */
+struct peer {
+    int rank, size;
+    void *self;
+    /* The collective of the options, float32, sum, root 0, out of place. */
+    int (*operate)(void *self, const float *in, float *out, size_t count);
+    int (*barrier)(void *self);
+    int (*sum)(void *self, double value, double *over_ranks);
+    int (*max)(void *self, double value, double *over_ranks);
+};
+/* The whole sweep on this rank; collective. Returns the exit status: 0, or 1 after an error or
+ * wrong results (which are printed in the row as well). */
+int peer_sweep(const struct peer *peer, const struct peer_options *options);
+
+/* ---- for ideal.c, which has no ranks ---- */
+
+double peer_now_us(void);
+/* `samples` are sorted by it. */
+double peer_percentile(double *samples, size_t count, int percent);
+void peer_print_row(size_t bytes, size_t count, const double p50_p99_mean_us[3], int iterations,
+                    double wrong);
+/* Bind the calling thread to the n-th core that it may use; beyond the last, start over. */
+int peer_bind(int n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

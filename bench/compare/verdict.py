@@ -1,0 +1,92 @@
+"""From samples to a verdict for each size: a ratio, or why there is none.
+
+A sample is one size in one round of one contender: {"contender": label, "size", "round", "p50_us",
+"p99_us", "mean_us", "wrong"}. The figure of a contender at a size is the median over the rounds;
+its noise is the interquartile range over the median."""
+
+import math
+import statistics
+
+
+def median_and_noise(values):
+    middle = statistics.median(values)
+    if len(values) < 2 or middle <= 0:
+        return middle, 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return middle, (high - low) / middle
+
+
+def figures(record, size):
+    """{label: {"us", "noise", "p99_us", "wrong"}} of those that were measured at this size."""
+    found = {}
+    for sample in record["samples"]:
+        if sample["size"] == size:
+            found.setdefault(sample["contender"], []).append(sample)
+    for label, samples in found.items():
+        us, noise = median_and_noise([s[record["figure"]] for s in samples])
+        found[label] = {"us": us, "noise": noise, "rounds": len(samples),
+                        "p99_us": statistics.median(s["p99_us"] for s in samples),
+                        "p50_us": statistics.median(s["p50_us"] for s in samples),
+                        # What was not checked counts as wrong.
+                        "wrong": any(s["wrong"] != 0 for s in samples)}
+    return found
+
+
+def judge_size(record, size):
+    kinds = {c["label"]: c["kind"] for c in record["contenders"]}
+    found = figures(record, size)
+    row = {"size": size, "ours": None, "best": None, "ratio": None, "why": "", "ideal": None,
+           "over_ideal": None, "noise": None, "figures": found}
+    of_kind = {kind: [label for label in found if kinds[label] == kind]
+               for kind in ("ours", "peer", "limit")}
+    for label in of_kind["ours"]:
+        row["ours"] = found[label]
+    if of_kind["peer"]:
+        label = min(of_kind["peer"], key=lambda name: found[name]["us"])
+        row["best"] = {"label": label, **found[label]}
+    for label in of_kind["limit"]:
+        row["ideal"] = found[label]
+    row["why"] = why_no_ratio(record, row, found)
+    if not row["why"]:
+        row["ratio"] = row["best"]["us"] / row["ours"]["us"]
+    if row["ours"] and row["best"]:
+        row["noise"] = max(row["ours"]["noise"], row["best"]["noise"])
+    if clean(record, row["ours"]) and clean(record, row["ideal"]):
+        row["over_ideal"] = row["ours"]["us"] / row["ideal"]["us"]
+    return row
+
+
+def clean(record, figure):
+    return bool(figure) and not figure["wrong"] and figure["noise"] <= record["noise_limit"] and \
+        figure["rounds"] >= record["rounds"] and figure["us"] > 0
+
+
+def why_no_ratio(record, row, found):
+    wrong = sorted(label for label, figure in found.items() if figure["wrong"])
+    if wrong:
+        return "wrong results: " + "; ".join(wrong)
+    if not row["ours"]:
+        return "ours did not run"
+    if not row["best"]:
+        return "no peer ran"
+    for name, figure in (("ours", row["ours"]), (row["best"]["label"], row["best"])):
+        if figure["rounds"] < record["rounds"]:
+            return f"{name} ran in {figure['rounds']} of {record['rounds']} rounds"
+        if figure["us"] <= 0:
+            return f"{name} took no time"
+    limit = record["noise_limit"]
+    noisy = [f"{name} {figure['noise']:.0%}"
+             for name, figure in (("ours", row["ours"]), (row["best"]["label"], row["best"]))
+             if figure["noise"] > limit]
+    return f"noisy: {', '.join(noisy)} (limit {limit:.0%})" if noisy else ""
+
+
+def judge(record):
+    """All rows, and the geometric means over those that have a ratio."""
+    rows = [judge_size(record, size) for size in sorted({s["size"] for s in record["samples"]})]
+    return {"rows": rows, "ratio": mean_of(rows, "ratio"), "over_ideal": mean_of(rows, "over_ideal")}
+
+
+def mean_of(rows, key):
+    values = [row[key] for row in rows if row[key]]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
