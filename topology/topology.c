@@ -67,6 +67,14 @@ static bool topology_kind_holds(const struct tti_topology *topology, const struc
     return above != TTI_NODE_PU && above != TTI_NODE_GPU && above != TTI_NODE_NIC;
 }
 
+static int topology_depth(const struct tti_topology *topology, int node)
+{
+    int depth = 0;
+    for (; node >= 0; node = topology->nodes[node].parent)
+        depth++;
+    return depth;
+}
+
 enum tutti_result tti_topology_add(struct tti_topology *topology, const struct tti_node *node,
                                    int *index)
 {
@@ -82,6 +90,9 @@ enum tutti_result tti_topology_add(struct tti_topology *topology, const struct t
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is a %s, which cannot be %s%s", count,
                         node_names[node->kind], node->parent < 0 ? "a root" : "in a ",
                         node->parent < 0 ? "" : node_names[topology->nodes[node->parent].kind]);
+    if (topology_depth(topology, node->parent) >= TTI_TOPOLOGY_DEPTH)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is nested deeper than %d", count,
+                        TTI_TOPOLOGY_DEPTH);
     if (count >= TTI_TOPOLOGY_NODES)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the machine has more than %d parts",
                         TTI_TOPOLOGY_NODES);
@@ -145,4 +156,33 @@ int tti_topology_count(const struct tti_topology *topology, int node, enum tti_n
     for (int i = first; i < end; i++)
         count += topology->nodes[i].kind == kind;
     return count;
+}
+
+const char *tti_topology_label(const struct tti_topology *topology, int node, char *text,
+                               size_t bytes)
+{
+    const struct tti_node *at = &topology->nodes[node];
+    char number[16] = "";
+    if (at->os_index >= 0)
+        snprintf(number, sizeof number, " %d", at->os_index);
+    if (at->kind == TTI_NODE_CACHE)
+        snprintf(text, bytes, "L%d", at->level);
+    else
+        snprintf(text, bytes, "%s%s%s%s", node_names[at->kind], number, *at->name ? " " : "",
+                 at->name);
+    return text;
+}
+
+const char *tti_size_text(uint64_t size, char *text, size_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)size;
+    size_t unit = 0;
+    for (; value >= 1024 && unit < 4; unit++)
+        value /= 1024;
+    if (size)
+        snprintf(text, bytes, "%.*f %s", value < 100 && value != floor(value), value, units[unit]);
+    else
+        snprintf(text, bytes, "%s", "");
+    return text;
 }

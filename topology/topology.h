@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum tti_node_kind {
     TTI_NODE_HOST, /* a root */
@@ -26,7 +27,7 @@ enum tti_node_kind {
     TTI_NODE_KINDS,
 };
 
-enum { TTI_NODE_NAME_BYTES = 48, TTI_TOPOLOGY_NODES = 1 << 20 };
+enum { TTI_NODE_NAME_BYTES = 48, TTI_TOPOLOGY_NODES = 1 << 20, TTI_TOPOLOGY_DEPTH = 64 };
 
 struct tti_node {
     enum tti_node_kind kind;
@@ -71,6 +72,12 @@ enum tutti_result tti_topology_probe_sysfs(const char *sysfs, struct tti_topolog
 enum tutti_result tti_topology_from_xml(const char *path, struct tti_topology **topology);
 enum tutti_result tti_topology_from_hwloc_synthetic(const char *text,
                                                     struct tti_topology **topology);
+/* Our own: "4 hosts x 8 gpus, nvlink 450, 8 nics 50" (synthetic.c has the grammar). */
+enum tutti_result tti_topology_from_text(const char *text, struct tti_topology **topology);
+/* Our JSON, as tti_topology_write_json writes it. Strict: what is not ours is refused with its
+ * place. */
+enum tutti_result tti_topology_from_json(const char *text, size_t bytes,
+                                         struct tti_topology **topology);
 void tti_topology_destroy(struct tti_topology *topology);
 
 /* ---- Building -------------------------------------------------------------------------------- */
@@ -90,8 +97,22 @@ int tti_topology_end(const struct tti_topology *topology, int node);
 int tti_topology_above(const struct tti_topology *topology, int node, enum tti_node_kind kind);
 /* Nodes of the kind in the subtree of `node`; -1: everywhere. */
 int tti_topology_count(const struct tti_topology *topology, int node, enum tti_node_kind kind);
+/* "package 0", "L3", "gpu 2", "nic eth0/mlx5_0": cut to `bytes`, and returned. */
+const char *tti_topology_label(const struct tti_topology *topology, int node, char *text,
+                               size_t bytes);
+/* "512 KiB", "22.4 GiB"; "" for 0. */
+const char *tti_size_text(uint64_t size, char *text, size_t bytes);
 /* "host", "package", ...; "pci", "nvlink", "network". */
 const char *tti_node_kind_name(enum tti_node_kind kind);
 const char *tti_link_kind_name(enum tti_link_kind kind);
+
+/* ---- What it looks like ------------------------------------------------------------------------
+ */
+
+/* Each fails only when `out` cannot be written. Print: an indented tree, one line for what is
+ * nested one in one. Draw: nested boxes as SVG, the first hosts of many. */
+enum tutti_result tti_topology_print(const struct tti_topology *topology, FILE *out);
+enum tutti_result tti_topology_draw(const struct tti_topology *topology, FILE *out);
+enum tutti_result tti_topology_write_json(const struct tti_topology *topology, FILE *out);
 
 #endif

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# tutti-topo from outside: what it prints, draws and writes; wrong input is one line and status 2.
+set -u
+topo=$TUTTI_BIN/tutti-topo
+here=$(dirname "$0")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+
+wrong() {
+    echo "FAILED: $*"
+    sed 's/^/    out: /' "$dir/out"
+    sed 's/^/    err: /' "$dir/err"
+    failed=1
+}
+# try STATUS ARGUMENTS...
+try() {
+    local wanted=$1 status
+    shift
+    "$topo" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    status=$?
+    [ $status = "$wanted" ] || wrong "status $status instead of $wanted: $*"
+}
+out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
+# refuses TEXT ARGUMENTS...
+refuses() {
+    local text=$1
+    shift
+    try 2 "$@"
+    [ "$(wc -l <"$dir/err")" = 1 ] && [ ! -s "$dir/out" ] || wrong "not one line on stderr: $*"
+    grep -qF -- "$text" "$dir/err" || wrong "no \"$text\": $*"
+}
+
+try 0
+out_has '^host .*: [0-9]+ cores?'
+[ "$(grep -oE 'pu [0-9]+' "$dir/out" | wc -l)" = "$(nproc)" ] || wrong "not $(nproc) CPUs"
+TUTTI_LIBHWLOC=/nowhere try 0
+[ "$(grep -oE 'pu [0-9]+' "$dir/out" | wc -l)" = "$(nproc)" ] || wrong "without hwloc not $(nproc) CPUs"
+
+cluster="2 hosts x 8 gpus, nvlink 450, 8 nics 50, 2 packages, 32 cores, 2 threads"
+try 0 --synthetic "$cluster"
+out_has '^host 1: 32 cores, 64 pus, 8 gpus, 8 nics$'
+out_has '^ +gpu 7; nvlink 450 GB/s to switch NVSwitch$'
+out_has '^ +nic 7; network 50 GB/s to switch network$'
+cp "$dir/out" "$dir/tree"
+try 0 --synthetic "$cluster" -o "$dir/cluster.json"
+try 0 --json "$dir/cluster.json"
+cmp -s "$dir/out" "$dir/tree" || wrong "JSON gives another tree"
+try 0 --synthetic "$cluster" --explain
+out_has '^8 ranks \(one for each GPU\) on 32 cores of 2 NUMA nodes'
+out_has '^rank 7: CPUs 28-31,60-63, in numa 1$'
+try 0 --synthetic "$cluster" -e -n 33
+out_has 'not bound'
+try 0 --synthetic "$cluster" -o "$dir/cluster.svg"
+[ "$(grep -c '<rect' "$dir/cluster.svg")" -gt 100 ] || wrong "few boxes"
+if command -v xmllint >/dev/null; then xmllint --noout "$dir/cluster.svg" || wrong "no XML"; fi
+
+if TUTTI_LOG=off "$topo" --synthetic "package:2 core:2 pu:1" >"$dir/out" 2>&1; then
+    out_has '^    package 1$'
+    try 0 --xml "$here/two_gpus.xml"
+    out_has '^      gpu 0000:02:00.0 GA100 \[A100\]; pci 31.51 GB/s$'
+    refuses "/nowhere.xml" --xml /nowhere.xml
+    echo "<topology" >"$dir/bad.xml"
+    refuses "bad.xml" --xml "$dir/bad.xml"
+fi
+refuses "hosst" --synthetic "4 hosst x 8 gpus"
+refuses "/nowhere.json" --json /nowhere.json
+echo '{"format": "tutti-topology 1", "nodes": [{"kind": "gpu", "parent": -1}]}' >"$dir/bad.json"
+refuses "line 1" --json "$dir/bad.json"
+refuses "only one of" --json a --xml b
+refuses "must end in" -o picture.png
+refuses "--explain" -n 3
+refuses "--ranks" -e -n 0
+refuses "unknown" --colour
+refuses "without its value" -o
+refuses "no flag" extra
+exit $failed
