@@ -123,7 +123,7 @@ static double draw_text_width(const struct draw_topology *draw, int node)
     double width = 0;
     for (int i = node; i <= draw_chain_end(draw, node); i++) {
         draw_title(draw, i, title, sizeof title);
-        width = fmax(width, (double)strlen(title) * 6.3);
+        width = fmax(width, (double)strlen(title) * 7.1);
     }
     int count = draw_rates(draw, node, lines);
     for (int i = 0; i < count && draw_is_device(draw->topology, node); i++)
