@@ -61,8 +61,9 @@ def parse_flags(arguments):
                         help="at most so many sizes in one process; 1: a process for each")
     parser.add_argument("--noise", type=float, default=0.25, help="the most, for a ratio (0.25)")
     parser.add_argument("--figure", choices=["p50_us", "mean_us"], default=None,
-                        help="what is compared: the median of single operations, or, the default for "
-                        "broadcast (whose root runs ahead), the mean of a batch")
+                        help="what is compared first: the median of operations timed one by one, or the "
+                        "mean of a batch: the default where ranks run ahead of each other, which is in "
+                        "broadcast and where there are more ranks than cores")
     parser.add_argument("--seed", type=int, default=1, help="of the random order")
     parser.add_argument("--quick", action="store_true", help="few sizes and rounds: a look, no result")
     parser.add_argument("--build", default=os.path.join(TOP, "build"))
@@ -76,7 +77,8 @@ def parse_flags(arguments):
     flags.factor = flags.factor or (8 if flags.quick else 2)
     flags.last = flags.last or (16 * MI if flags.quick else 256 * MI)
     flags.rounds = flags.rounds or (2 if flags.quick else 5)
-    flags.figure = flags.figure or ("mean_us" if flags.coll == "broadcast" else "p50_us")
+    ahead = flags.coll == "broadcast" or flags.ranks > len(os.sched_getaffinity(0))
+    flags.figure = flags.figure or ("mean_us" if ahead else "p50_us")
     flags.out = flags.out or os.path.join(flags.build, "compare", "out")
     try:
         flags.sizes = sorted({parse_size(s) for s in flags.sizes.split(",")}) if flags.sizes else None
@@ -296,7 +298,7 @@ def main(arguments):
         record = record_of(flags, arguments)
     judged = verdict.judge(record)
     files = write_files(record, judged, flags.out)
-    print(f"{present.title(record)}\n\n{present.table(record, judged)}\n\n{present.summary(judged)}\n")
+    print(f"{present.title(record)}\n\n{present.table(record, judged)}\n\n{present.summary(record, judged)}\n")
     for peer, why in record["missing"].items():
         print(f"MISSING, not measured: {peer}: {why}")
     for failure in sorted(set(record["failures"])):

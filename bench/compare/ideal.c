@@ -245,20 +245,19 @@ static void run_threads(struct job *job)
         pthread_join(workers[t].thread, NULL);
 }
 
-/* An operation takes as long as its slowest thread. */
-static void slowest(struct job *job, double figures[3])
+/* {p50, p99, mean}: over the threads average, maximum, average, as over ranks elsewhere. */
+static void over_threads(struct job *job, double figures[3])
 {
     size_t n = (size_t)job->samples;
-    double sum = 0;
-    for (size_t s = 0; s < n; s++) {
-        for (int t = 1; t < job->threads; t++)
-            if (job->times[(size_t)t * n + s] > job->times[s])
-                job->times[s] = job->times[(size_t)t * n + s];
-        sum += job->times[s];
+    figures[0] = figures[1] = figures[2] = 0;
+    for (int t = 0; t < job->threads; t++) {
+        double *times = job->times + (size_t)t * n;
+        double p99 = peer_percentile(times, n, 99);
+        figures[0] += peer_percentile(times, n, 50) / job->threads;
+        figures[1] = p99 > figures[1] ? p99 : figures[1];
+        for (size_t s = 0; s < n; s++)
+            figures[2] += times[s] / (double)n / job->threads;
     }
-    figures[0] = peer_percentile(job->times, n, 50);
-    figures[1] = peer_percentile(job->times, n, 99);
-    figures[2] = sum / (double)n;
 }
 
 static int measure(struct job *job, size_t bytes)
@@ -286,7 +285,7 @@ static int measure(struct job *job, size_t bytes)
     }
     run_threads(job);
     double wrong = wrong_elements(job);
-    slowest(job, figures);
+    over_threads(job, figures);
     peer_print_row(bytes, job->shape.count, figures, job->samples * job->passes, wrong);
     free(job->times);
     return wrong > 0;
@@ -375,6 +374,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "ideal: cannot map %zu bytes\n", most);
             return 1;
         }
+        (void)madvise(*buffer, most, MADV_HUGEPAGE); /* a wish, as in device/memory.c */
     }
     for (int i = 0; i < options.size_count && !status; i++)
         status = measure(&job, options.sizes[i]);

@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 
+import verdict as judging
+
 
 def size_text(size):
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
@@ -21,8 +23,9 @@ def title(record):
 
 
 def table(record, verdict):
-    lines = ["| size | ours us | ours p99 | best peer us | which | ratio peer/ours | ours/ideal | noise |",
-             "|---:|---:|---:|---:|---|---:|---:|---:|"]
+    other = judging.FIGURES[judging.other_figure(record)]
+    lines = ["| size | ours us | ours p99 | best peer us | which | ratio peer/ours | "
+             f"ratio by {other} | ours/ideal | noise |", "|---:|---:|---:|---:|---|---:|---:|---:|---:|"]
     for row in verdict["rows"]:
         ours, best = row["ours"], row["best"]
         # A figure of wrong results is no figure.
@@ -30,20 +33,22 @@ def table(record, verdict):
         cells += [us_text(ours["us"]), us_text(ours["p99_us"])] if ours and not ours["wrong"] else ["-", "-"]
         cells += [us_text(best["us"]), best["label"]] if best and not best["wrong"] else ["-", "-"]
         cells.append(f"{row['ratio']:.2f}" if row["ratio"] else row["why"])
+        cells.append(f"{row['other_ratio']:.2f}" if row["other_ratio"] else "")
         cells.append(f"{row['over_ideal']:.2f}" if row["over_ideal"] else "")
         cells.append(f"{row['noise']:.0%}" if row["noise"] is not None else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def summary(verdict):
+def summary(record, verdict):
     rows = verdict["rows"]
     with_ratio = [row for row in rows if row["ratio"]]
     lines = [f"Sizes with a ratio: {len(with_ratio)} of {len(rows)}."]
     if verdict["ratio"]:
         least = min(with_ratio, key=lambda row: row["ratio"])
         lines.append(f"Geometric mean of peer/ours: {verdict['ratio']:.2f}; least "
-                     f"{least['ratio']:.2f}, at {size_text(least['size'])}.")
+                     f"{least['ratio']:.2f}, at {size_text(least['size'])}. By "
+                     f"{judging.FIGURES[judging.other_figure(record)]}: {verdict['other_ratio']:.2f}.")
     if verdict["over_ideal"]:
         large = [row for row in rows if row["over_ideal"] and row["size"] >= 64 << 10]
         lines.append(f"Geometric mean of ours/ideal: {verdict['over_ideal']:.2f}.")
@@ -59,12 +64,12 @@ def markdown(record, verdict):
     lines += [f"- {name}: {value}" for name, value in record["facts"].items()]
     lines += [f"- MISSING, not measured: {peer}: {why}" for peer, why in record["missing"].items()]
     lines += [f"- FAILED, left out: {failure}" for failure in sorted(set(record["failures"]))]
-    what = {"p50_us": "median of single operations, averaged over the ranks",
-            "mean_us": "mean of a batch of operations, averaged over the ranks"}[record["figure"]]
-    lines += ["", f"Figures: {what}; then the median of {record['rounds']} rounds, in which all "
+    what = {"p50_us": "the median of operations timed one by one",
+            "mean_us": "the mean of a batch of operations"}[record["figure"]]
+    lines += ["", f"Figures: {what}, averaged over the ranks; then the median of {record['rounds']} rounds, in which all "
               "contenders run in a random order. p99: the worst rank's, median of the rounds. Noise: "
               "interquartile range over median, the larger of ours and the best peer's. A peer's best "
-              "setting at each size counts.", "", table(record, verdict), "", summary(verdict), "",
+              "setting at each size counts.", "", table(record, verdict), "", summary(record, verdict), "",
               "Settings:", ""]
     for c in record["contenders"]:
         setting = " ".join([f"{k}={v}" for k, v in c.get("env", {}).items()] + c.get("flags", []))

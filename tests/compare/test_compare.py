@@ -77,6 +77,7 @@ class Verdict(unittest.TestCase):
             s["mean_us"] /= 4
         _, rows = self.rows(record)
         self.assertAlmostEqual(rows[8]["ratio"], 8)
+        self.assertAlmostEqual(rows[8]["other_ratio"], 2)
 
     def test_wrong_results(self):
         for label in (OURS, FAST, SLOW, IDEAL):
@@ -122,7 +123,7 @@ class Program(unittest.TestCase):
     def test_table(self):
         done, markdown = self.replay(canned())
         self.assertEqual(done.returncode, 0, done.stderr)
-        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 1.25 | 2% |"
+        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 8.00 | 1.25 | 2% |"
         self.assertIn(line, done.stdout)
         self.assertIn(line, markdown)
         self.assertIn("Geometric mean of peer/ours: 4.00", markdown)
