@@ -141,9 +141,18 @@ def run(command, env):
         raise Failed(f"no end within {RUN_SECONDS} s")
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            end(process)
     return output, errors, process.returncode
+
+
+def end(process):
+    """Politely first: mpirun ends its ranks, which are in process groups of their own."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def last_words(errors, status):
