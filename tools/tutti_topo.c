@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/memory.h"
 #include "topology/bind.h"
+#include "topology/rings.h"
 #include "topology/topology.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@ static const char topo_usage[] =
     "  -o FILE                write it to FILE.svg as a picture or to FILE.json, and print "
     "nothing\n"
     "  -e, --explain          which cores each rank of the (first) host would get\n"
+    "  -r, --rings            rings over all GPUs (or all hosts) that together carry the most\n"
     "  -n, --ranks N          that many ranks (as many as GPUs, else cores)\n"
     "  -h, --help             this text\n"
     "      --version          the version\n"
@@ -35,7 +37,7 @@ static const char topo_usage[] =
 
 struct topo {
     const char *synthetic, *xml, *json, *output;
-    bool explain;
+    bool explain, rings;
     int ranks; /* 0: not given */
 };
 
@@ -137,6 +139,59 @@ static enum tutti_result topo_explain(const struct tti_topology *topology, int r
     return TUTTI_OK;
 }
 
+/* "gpu 0 1 2 3", host by host, with the NICs between them. */
+static void topo_print_ring(const struct tti_topology *topology, const struct tti_rings *rings,
+                            int ring)
+{
+    const struct tti_ring_hop *hops = &rings->hops[(size_t)ring * (size_t)rings->stops];
+    int last_host = -1;
+    char label[80];
+    printf("ring %d:", ring);
+    for (int k = 0; k < rings->stops; k++) {
+        int host = tti_topology_above(topology, hops[k].from, TTI_NODE_HOST);
+        if (host != last_host && topology->nodes[hops[k].from].kind != TTI_NODE_HOST)
+            printf(" %s:", tti_topology_label(topology, host, label, sizeof label));
+        last_host = host;
+        printf(" %s", tti_topology_label(topology, hops[k].from, label, sizeof label));
+        if (hops[k].nic_out >= 0) {
+            printf(" [%s", tti_topology_label(topology, hops[k].nic_out, label, sizeof label));
+            printf(" > %s]", tti_topology_label(topology, hops[k].nic_in, label, sizeof label));
+        } else {
+            printf(" %s", hops[k].kind == TTI_LINK_NVLINK ? "=" : "-");
+        }
+    }
+    putchar('\n');
+}
+
+static enum tutti_result topo_rings(const struct tti_topology *topology)
+{
+    enum tti_node_kind kind =
+        tti_topology_count(topology, -1, TTI_NODE_GPU) ? TTI_NODE_GPU : TTI_NODE_HOST;
+    int count = tti_topology_count(topology, -1, kind);
+    int *stops = tti_calloc((size_t)count, sizeof *stops);
+    struct tti_rings *rings = NULL;
+    int found = 0;
+    if (!stops)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 0; i < (int)topology->node_count; i++)
+        if (topology->nodes[i].kind == kind)
+            stops[found++] = i;
+    enum tutti_result result = tti_rings_search(topology, stops, count, &rings);
+    free(stops);
+    TTI_TRY(result);
+    printf("%d ring%s over %d %ss", rings->count, rings->count == 1 ? "" : "s", count,
+           tti_node_kind_name(kind));
+    if (rings->gbs > 0)
+        printf(", each %.4g GB/s: %.4g GB/s in all (= NVLink, - PCI, [ ] network)\n", rings->gbs,
+               rings->count * rings->gbs);
+    else
+        printf(" of unknown bandwidth (= NVLink, - PCI, [ ] network)\n");
+    for (int ring = 0; ring < rings->count; ring++)
+        topo_print_ring(topology, rings, ring);
+    tti_rings_destroy(rings);
+    return TUTTI_OK;
+}
+
 static int topo_wrong(const char *text)
 {
     fprintf(stderr, "tutti-topo: %s (tutti-topo --help)\n", text);
@@ -151,10 +206,12 @@ static int topo_run(const struct topo *topo)
     enum tutti_result result = TUTTI_OK;
     if (topo->output)
         result = topo_write(topology, topo->output);
-    else if (!topo->explain)
+    else if (!topo->explain && !topo->rings)
         result = tti_topology_print(topology, stdout);
     if (result == TUTTI_OK && topo->explain)
         result = topo_explain(topology, topo->ranks);
+    if (result == TUTTI_OK && topo->rings)
+        result = topo_rings(topology);
     tti_topology_destroy(topology);
     if (result == TUTTI_OK && fflush(stdout) != 0)
         result = TTI_FAIL_ERRNO("cannot write to standard output");
@@ -179,16 +236,21 @@ int main(int argc, char **argv)
 {
     enum { FLAG_XML = 256, FLAG_JSON, FLAG_VERSION };
     static const struct option flags[] = {
-        {"synthetic", required_argument, NULL, 's'},  {"xml", required_argument, NULL, FLAG_XML},
-        {"json", required_argument, NULL, FLAG_JSON}, {"explain", no_argument, NULL, 'e'},
-        {"ranks", required_argument, NULL, 'n'},      {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, FLAG_VERSION}, {0},
+        {"synthetic", required_argument, NULL, 's'},
+        {"xml", required_argument, NULL, FLAG_XML},
+        {"json", required_argument, NULL, FLAG_JSON},
+        {"explain", no_argument, NULL, 'e'},
+        {"rings", no_argument, NULL, 'r'},
+        {"ranks", required_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, FLAG_VERSION},
+        {0},
     };
     struct topo topo = {0};
     long ranks = 0;
     int flag = 0;
     opterr = 0;
-    while ((flag = getopt_long(argc, argv, ":s:o:en:h", flags, NULL)) != -1) {
+    while ((flag = getopt_long(argc, argv, ":s:o:ern:h", flags, NULL)) != -1) {
         if (flag == 's')
             topo.synthetic = optarg;
         else if (flag == FLAG_XML)
@@ -199,6 +261,8 @@ int main(int argc, char **argv)
             topo.output = optarg;
         else if (flag == 'e')
             topo.explain = true;
+        else if (flag == 'r')
+            topo.rings = true;
         else if (flag == 'n' && tti_parse_int("--ranks", optarg, 1, MOST_RANKS, &ranks) == TUTTI_OK)
             topo.ranks = (int)ranks;
         else if (flag == 'n')

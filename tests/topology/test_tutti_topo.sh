@@ -55,6 +55,13 @@ try 0 --synthetic "$cluster" -o "$dir/cluster.svg"
 [ "$(grep -c '<rect' "$dir/cluster.svg")" -gt 100 ] || wrong "few boxes"
 if command -v xmllint >/dev/null; then xmllint --noout "$dir/cluster.svg" || wrong "no XML"; fi
 
+try 0 --synthetic "4 gpus, mesh 50" --rings
+out_has '^6 rings over 4 gpus, each 25 GB/s: 150 GB/s in all'
+out_has '^ring 5: host 0: gpu . = gpu . = gpu . = gpu . =$'
+try 0 --synthetic "2 hosts, 1 nic 12.5" --rings
+out_has '^ring 0: host 0 \[nic 0 > nic 0\] host 1 \[nic 0 > nic 0\]$'
+try 1 --synthetic "2 hosts" --rings
+
 if TUTTI_LOG=off "$topo" --synthetic "package:2 core:2 pu:1" >"$dir/out" 2>&1; then
     out_has '^    package 1$'
     try 0 --xml "$here/two_gpus.xml"
