@@ -154,14 +154,14 @@ enum tutti_result tti_bind_parse(const char *what, const char *text, enum tti_bi
     return TUTTI_OK;
 }
 
-/* The sets of all ranks; false where one of them is empty. */
-static enum tutti_result bind_all(const struct tti_topology *topology, int local_ranks,
+/* The sets of all ranks; *complete is false where one of them has fewer than `least` CPUs. */
+static enum tutti_result bind_all(const struct tti_topology *topology, int local_ranks, int least,
                                   cpu_set_t *sets, bool *complete)
 {
     *complete = true;
     for (int rank = 0; rank < local_ranks && *complete; rank++) {
         TTI_TRY(tti_topology_cpus(topology, local_ranks, rank, &sets[rank]));
-        *complete = CPU_COUNT(&sets[rank]) > 0;
+        *complete = CPU_COUNT(&sets[rank]) >= least;
     }
     return TUTTI_OK;
 }
@@ -179,7 +179,7 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
         return TUTTI_ERR_MEMORY;
     enum tutti_result result = tti_topology_probe(TTI_PROBE_CPUS, &topology);
     if (result == TUTTI_OK)
-        result = bind_all(topology, local_ranks, sets, &complete);
+        result = bind_all(topology, local_ranks, bind == TTI_BIND_CORE ? 1 : 2, sets, &complete);
     if (result == TUTTI_OK && !complete && bind == TTI_BIND_CORE)
         result = TTI_FAIL(TUTTI_ERR_ARGUMENT,
                           "cannot bind %d ranks to cores: this process may use %d; start fewer "
@@ -191,8 +191,8 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
                 tti_cpus_text(&sets[rank], text, sizeof text), topology->source);
     }
     if (result == TUTTI_OK && !complete)
-        TTI_LOG(TTI_LOG_INFO, "%d local ranks are not bound: there are %d cores", local_ranks,
-                tti_topology_count(topology, -1, TTI_NODE_CORE));
+        TTI_LOG(TTI_LOG_INFO, "%d local ranks are not bound (--bind core does): there are %d cores",
+                local_ranks, tti_topology_count(topology, -1, TTI_NODE_CORE));
     tti_topology_destroy(topology);
     if (result == TUTTI_OK && complete) {
         *cpus = sets;

@@ -20,7 +20,9 @@ enum tti_bind { TTI_BIND_AUTO, TTI_BIND_CORE, TTI_BIND_NONE };
 /* "core" or "none"; `what` names the flag in the error text. */
 enum tutti_result tti_bind_parse(const char *what, const char *text, enum tti_bind *bind);
 /* The sets of all local ranks on this machine (free(3)), each told in the log; *cpus = NULL for not
- * bound. AUTO binds where the cores suffice; CORE fails where they do not. */
+ * bound. CORE fails where there are fewer cores than ranks. AUTO binds where every rank gets two
+ * CPUs or more: a rank that may run on one only waits whenever something else runs there, and the
+ * kernel keeps ranks apart well enough on a quiet machine. */
 enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t **cpus);
 
 /* "0-3,8"; "none" for the empty set. */

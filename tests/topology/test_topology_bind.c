@@ -168,6 +168,8 @@ static void this_machine_is_bound_within_our_mask(void **state)
     CPU_SET(last, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(tti_bind_ranks(TTI_BIND_AUTO, 1, &cpus), TUTTI_OK);
+    assert_null(cpus); /* nothing to choose from: left to the kernel */
+    assert_int_equal(tti_bind_ranks(TTI_BIND_CORE, 1, &cpus), TUTTI_OK);
     CPU_AND(&both, &cpus[0], &one);
     assert_true(CPU_EQUAL(&both, &one) && CPU_COUNT(&cpus[0]) == 1);
     free(cpus);
