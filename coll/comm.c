@@ -35,7 +35,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
 {
     static const struct tutti_options none = TUTTI_OPTIONS_INIT;
     const struct tutti_options *o = options ? options : &none;
-    long lanes = 0;
+    long lanes = 0, fast = 1;
     if (o->size != sizeof *o)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_options.size is %zu, this library expects %zu; start from "
@@ -50,6 +50,8 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_seconds("TUTTI_TIMEOUT", 300, &settings->timeout_s));
     TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
     TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));
+    TTI_TRY(tti_config_int("TUTTI_FAST", 0, 1, 1, &fast));
+    settings->fast = fast != 0;
     if (o->timeout_s > 0)
         settings->timeout_s = o->timeout_s;
     if (o->init_timeout_s > 0)

@@ -27,6 +27,7 @@ struct tti_settings {
     char *plugins;    /* NULL: none */
     int lanes;        /* the most lanes an operation may use */
     bool lanes_forced;
+    bool fast;      /* hand-written paths are allowed */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 

@@ -79,6 +79,7 @@ struct tti_executor {
     size_t slot_elements;
     struct tti_exec_buffers buffers;
     const struct tti_label *label;
+    int fast_from; /* whom the fast path waits for; -1: lanes tell */
 };
 
 /* ---- placing (executor.c) ---- */
@@ -92,6 +93,11 @@ struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_s
  * piece. */
 char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tti_range range,
                      size_t pass, size_t e, size_t *contiguous);
+
+/* ---- waiting (exec_idle.c) ---- */
+
+/* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
+enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline);
 
 /* ---- sends (exec_send.c) ---- */
 
@@ -112,6 +118,10 @@ uint64_t tti_exec_tag(const struct tti_executor *x, const struct tti_step *step,
                       struct tti_ref ref);
 
 /* ---- steps (exec_step.c) ---- */
+
+/* The message from rank `from` belongs to another operation than the one under way. */
+enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t expected,
+                                    uint64_t found);
 
 /* Do what can be done for the lane now; *moved is set when anything was. */
 enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lane *lane,

@@ -51,19 +51,18 @@ static void combine(const struct tti_executor *x, const struct tti_step *step, v
         tti_reduce(x->op, dst, dst_type, local, local_type, message, type, n, step_finish(x, step));
 }
 
-static enum tutti_result mismatch(struct tti_executor *x, const struct tti_step *step,
-                                  uint64_t expected, uint64_t found)
+enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t expected,
+                                    uint64_t found)
 {
     char theirs[200], ours[200], what[TTI_LABEL_BYTES];
     return tti_comm_fail(
-        x->comm,
-        TTI_FAIL(TUTTI_ERR_MISMATCH,
-                 "%s: rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must make the "
-                 "same calls in the same order",
-                 tti_label_text(x->label, what, sizeof what), step->from,
-                 x->comm->peers.all[step->from].name, tti_tag_text(found, theirs, sizeof theirs),
-                 x->comm->rank, x->comm->peers.all[x->comm->rank].name,
-                 tti_tag_text(expected, ours, sizeof ours)));
+        x->comm, TTI_FAIL(TUTTI_ERR_MISMATCH,
+                          "%s: rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must make the "
+                          "same calls in the same order",
+                          tti_label_text(x->label, what, sizeof what), from,
+                          x->comm->peers.all[from].name, tti_tag_text(found, theirs, sizeof theirs),
+                          x->comm->rank, x->comm->peers.all[x->comm->rank].name,
+                          tti_tag_text(expected, ours, sizeof ours)));
 }
 
 static void lane_advance(struct tti_executor *x, struct tti_exec_lane *lane)
@@ -212,7 +211,7 @@ static enum tutti_result receive_direct(struct tti_executor *x, struct tti_exec_
     if (result != TUTTI_OK)
         return tti_comm_link_failed(x->comm, result);
     if (bytes > 0 && tag != expected)
-        return mismatch(x, step, expected, tag);
+        return tti_exec_mismatch(x, step->from, expected, tag);
     *taken = bytes / size;
     return TUTTI_OK;
 }
@@ -233,7 +232,7 @@ static enum tutti_result receive_peeked(struct tti_executor *x, struct tti_exec_
     if (bytes == 0)
         return TUTTI_OK;
     if (tag != expected)
-        return mismatch(x, step, expected, tag);
+        return tti_exec_mismatch(x, step->from, expected, tag);
     size_t size = tutti_type_size(message_type(x, step));
     size_t n = bytes / size, left = lane->range.total - lane->done;
     n = n < PIECE_BYTES / size ? n : PIECE_BYTES / size;

@@ -1,13 +1,11 @@
 /* The CPU executor's frame: placing chunks in memory, passes, and the loop that turns the lanes
- * (coll/executor.h). Steps are in exec_step.c, sends in exec_send.c. */
+ * (coll/executor.h). Steps are in exec_step.c, sends in exec_send.c, waiting in exec_idle.c. */
 #include "coll/exec_internal.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "device/memory.h"
 
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,15 +16,6 @@
 static const size_t WINDOW_BYTES_A_RANK = (size_t)256 << 10;
 static const size_t WINDOW_LEAST_RANKS = 4;
 static const size_t WINDOW_LEAST = (size_t)64 << 10;
-
-enum {
-    SPINS = 100,        /* turns without progress before the thread yields ... */
-    SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
-    SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
-    YIELDS = 1500,      /* yields before it sleeps */
-    LISTEN_EVERY = 256, /* turns between looks at the clock */
-    SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
-};
 
 /* ---- placing ---- */
 
@@ -91,6 +80,7 @@ enum tutti_result tti_executor_create(struct tutti_comm *comm, struct tti_execut
     if (!x)
         return TUTTI_ERR_MEMORY;
     x->comm = comm;
+    x->fast_from = -1;
     *executor = x;
     return TUTTI_OK;
 }
@@ -197,71 +187,6 @@ static bool exec_over(struct tti_executor *x)
     return true;
 }
 
-/* "rank 3 (b:77): waiting to receive, lane 0 step 2 of 6" for the first few stuck lanes. */
-static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
-{
-    size_t used = 0, listed = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {
-        struct tti_exec_lane *lane = &x->lanes[i];
-        int peer = -1;
-        const char *doing = "sending to";
-        if (!tti_exec_lane_over(x, lane) && lane->steps[lane->step].from >= 0) {
-            peer = lane->steps[lane->step].from;
-            doing = "receiving from";
-        } else if (lane->oldest) {
-            peer = lane->oldest->queue->link->peer;
-        }
-        if (peer < 0)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s rank %d (%s)",
-                                 listed++ ? ", " : "", doing, peer, x->comm->peers.all[peer].name);
-    }
-}
-
-static enum tutti_result exec_timeout(struct tti_executor *x)
-{
-    char waits[400], what[TTI_LABEL_BYTES];
-    exec_waits(x, waits, sizeof waits);
-    return tti_comm_fail(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                                           "%s on rank %d did not finish within %g s; stuck %s",
-                                           tti_label_text(x->label, what, sizeof what),
-                                           x->comm->rank, x->comm->settings.timeout_s, waits));
-}
-
-/* Turns without progress that are spent spinning before the core is offered to others. */
-static unsigned exec_spins(const struct tutti_comm *comm)
-{
-    enum { FIRST_NETWORK_RANK = 30 }; /* of transports: see plugin.h */
-    if (comm->peers.local_size > comm->cores)
-        return SPINS_CROWDED;
-    for (int c = 0; c < comm->peers.ncarriers; c++)
-        if (comm->peers.carriers[c].in_use &&
-            comm->peers.carriers[c].ops->rank >= FIRST_NETWORK_RANK)
-            return SPINS_SYSTEM;
-    return SPINS;
-}
-
-/* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
-static enum tutti_result exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
-{
-    unsigned spins = exec_spins(x->comm);
-    TTI_TRY(tti_links_progress(x->comm));
-    if (idle < spins)
-        tti_cpu_relax();
-    else if (idle < spins + YIELDS)
-        sched_yield();
-    bool sleepy = idle >= spins + YIELDS;
-    if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
-        TTI_TRY(tti_comm_listen(x->comm));
-        if (tti_deadline_passed(deadline))
-            return exec_timeout(x);
-    }
-    if (sleepy)
-        tti_links_sleep(x->comm, tti_deadline_ms(deadline, SLEEP_MS));
-    return TUTTI_OK;
-}
-
 static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
 {
     unsigned idle = 0;
@@ -277,7 +202,7 @@ static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
             idle = 0;
             continue;
         }
-        TTI_TRY(exec_idle(x, idle++, deadline));
+        TTI_TRY(tti_exec_idle(x, idle++, deadline));
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/executor.h"
+#include "coll/fast_one_shot.h"
 #include "coll/select.h"
 #include "device/memory.h"
 #include "device/reduce.h"
@@ -64,11 +65,14 @@ static enum tutti_result run_explain(enum tutti_result result, const struct tti_
 }
 
 static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
-                                  uint64_t deadline, const struct tti_label *label)
+                                  const struct tti_label *label)
 {
     struct tti_selection selection;
     const struct tti_plan_entry *entry = NULL;
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    if (tti_fast_one_shot_serves(comm, o, &selection))
+        return tti_fast_one_shot(comm, o, tti_tag(o, selection.index), label);
+    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
     TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
             tutti_collective_name(o->collective), (unsigned long long)label->sequence,
@@ -83,13 +87,12 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
     comm->sequence++;
     if (o->count == 0)
         return TUTTI_OK;
-    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     struct tti_label label = {o, comm->sequence, 1};
     TTI_TRY(run_prepare(comm, o, &copy));
     struct tti_operation effective = *o;
     if (copy)
         effective.in = copy;
-    return run_explain(run_plan(comm, &effective, deadline, &label), &label);
+    return run_explain(run_plan(comm, &effective, &label), &label);
 }
 
 static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -201,7 +201,8 @@ enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective coll
             continue;
         double seconds = 0;
         TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
-        if (!best.algorithm || seconds < best.predicted_s)
+        /* Of equals the later: it is the one with a hand-written path (one_shot). */
+        if (!best.algorithm || seconds <= best.predicted_s)
             best = (struct tti_selection){algorithm, i, spec, seconds, count, type};
     }
     if (!best.algorithm)

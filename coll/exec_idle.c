@@ -1,0 +1,83 @@
+/* Waiting in the CPU executor: spin, yield, sleep; and what to say when the deadline passes. */
+#include "coll/exec_internal.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+enum {
+    SPINS = 100,        /* turns without progress before the thread yields ... */
+    SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
+    SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
+    YIELDS = 1500,      /* yields before it sleeps */
+    LISTEN_EVERY = 256, /* turns between looks at the clock */
+    SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
+};
+
+/* "receiving from rank 3 (b:77), sending to rank 2 (a:12)" for the first few stuck lanes. */
+static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
+{
+    size_t used = 0, listed = 0;
+    text[0] = '\0';
+    if (x->fast_from >= 0)
+        snprintf(text, bytes, "receiving from rank %d (%s)", x->fast_from,
+                 x->comm->peers.all[x->fast_from].name);
+    for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {
+        struct tti_exec_lane *lane = &x->lanes[i];
+        int peer = -1;
+        const char *doing = "sending to";
+        if (!tti_exec_lane_over(x, lane) && lane->steps[lane->step].from >= 0) {
+            peer = lane->steps[lane->step].from;
+            doing = "receiving from";
+        } else if (lane->oldest) {
+            peer = lane->oldest->queue->link->peer;
+        }
+        if (peer < 0)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s rank %d (%s)",
+                                 listed++ ? ", " : "", doing, peer, x->comm->peers.all[peer].name);
+    }
+}
+
+static enum tutti_result exec_timeout(struct tti_executor *x)
+{
+    char waits[400], what[TTI_LABEL_BYTES];
+    exec_waits(x, waits, sizeof waits);
+    return tti_comm_fail(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                                           "%s on rank %d did not finish within %g s; stuck %s",
+                                           tti_label_text(x->label, what, sizeof what),
+                                           x->comm->rank, x->comm->settings.timeout_s, waits));
+}
+
+/* Turns without progress that are spent spinning before the core is offered to others. */
+static unsigned exec_spins(const struct tutti_comm *comm)
+{
+    enum { FIRST_NETWORK_RANK = 30 }; /* of transports: see plugin.h */
+    if (comm->peers.local_size > comm->cores)
+        return SPINS_CROWDED;
+    for (int c = 0; c < comm->peers.ncarriers; c++)
+        if (comm->peers.carriers[c].in_use &&
+            comm->peers.carriers[c].ops->rank >= FIRST_NETWORK_RANK)
+            return SPINS_SYSTEM;
+    return SPINS;
+}
+
+enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
+{
+    unsigned spins = exec_spins(x->comm);
+    TTI_TRY(tti_links_progress(x->comm));
+    if (idle < spins)
+        tti_cpu_relax();
+    else if (idle < spins + YIELDS)
+        sched_yield();
+    bool sleepy = idle >= spins + YIELDS;
+    if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
+        TTI_TRY(tti_comm_listen(x->comm));
+        if (tti_deadline_passed(deadline))
+            return exec_timeout(x);
+    }
+    if (sleepy)
+        tti_links_sleep(x->comm, tti_deadline_ms(deadline, SLEEP_MS));
+    return TUTTI_OK;
+}
