@@ -24,7 +24,7 @@ static const char topo_usage[] =
     "      --json FILE        as -o FILE.json wrote it\n"
     "  -o FILE                write it to FILE.svg as a picture or to FILE.json, and print "
     "nothing\n"
-    "  -e, --explain          which cores each rank of the (first) host would get\n"
+    "  -e, --explain          which cores each rank of the (first) host gets by --bind core\n"
     "  -r, --rings            rings over all GPUs (or all hosts) that together carry the most\n"
     "  -n, --ranks N          that many ranks (as many as GPUs, else cores)\n"
     "  -h, --help             this text\n"
