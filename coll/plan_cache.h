@@ -15,7 +15,8 @@ struct tti_plan_cache {
     size_t capacity, used;
 };
 
-/* The plan of `algorithm` for `spec`, built on first use. Valid until the cache is destroyed. */
+/* The plan of `algorithm` for `spec`, built on first use. The entry is
+ * valid until the next call, its plan until the cache is destroyed. */
 enum tutti_result tti_plan_cache_get(struct tti_plan_cache *cache,
                                      const struct tti_algorithm *algorithm,
                                      const struct tti_plan_spec *spec,
