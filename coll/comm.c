@@ -301,7 +301,10 @@ enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective coll
                         "tutti_comm_choice: comm or choice is NULL, or type %d or collective %d "
                         "does not exist",
                         (int)type, (int)collective);
-    TTI_TRY(tti_select(comm, collective, count, type, 0, &selection));
+    tti_work_pause(comm); /* selection keeps what it found, for operations too */
+    enum tutti_result result = tti_select(comm, collective, count, type, 0, &selection);
+    tti_work_resume(comm);
+    TTI_TRY(result);
     struct tutti_choice made = {.lanes = selection.spec.lanes,
                                 .slices = selection.spec.slices,
                                 .predicted_us = selection.predicted_s * 1e6};

@@ -210,3 +210,22 @@ enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operati
     TTI_TRY(tti_work_post(comm, op, 1, false, &work));
     return tti_work_wait(work);
 }
+
+void tti_work_pause(struct tutti_comm *comm)
+{
+    struct tti_work_queue *queue = &comm->queue;
+    pthread_mutex_lock(&queue->lock);
+    while (queue->busy)
+        queue_wait(queue);
+    queue->busy = true;
+    pthread_mutex_unlock(&queue->lock);
+}
+
+void tti_work_resume(struct tutti_comm *comm)
+{
+    struct tti_work_queue *queue = &comm->queue;
+    pthread_mutex_lock(&queue->lock);
+    queue->busy = false;
+    queue_wake(queue);
+    pthread_mutex_unlock(&queue->lock);
+}

@@ -45,6 +45,11 @@ void tti_work_queue_destroy(struct tti_work_queue *queue);
 /* Run one operation now, in the order of the queue, in the calling thread if it can. */
 enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op);
 
+/* Between the two no operation of the communicator runs: for queries that use what operations use.
+ * Waits for the operation in flight. */
+void tti_work_pause(struct tutti_comm *comm);
+void tti_work_resume(struct tutti_comm *comm);
+
 /* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
  * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,

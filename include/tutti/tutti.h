@@ -343,7 +343,7 @@ struct tutti_choice {
     int slices;
     double predicted_us; /* by the cost model that made the choice */
 };
-/* Pure query: `count` as in the operation's call. */
+/* `count` as in the operation's call. Waits for the operation in flight, starts none. */
 TUTTI_API enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective collective,
                                               size_t count, enum tutti_type type,
                                               struct tutti_choice *choice);

@@ -77,6 +77,9 @@ static int asynchronous(tutti_comm *comm, void *argument)
         CHECK_OK(tutti_all_reduce_async(values[k], values[k], COUNT, TUTTI_FLOAT64, TUTTI_SUM, comm,
                                         NULL, &requests[k]));
     }
+    struct tutti_choice choice; /* a query beside operations in flight */
+    CHECK_OK(tutti_comm_choice(comm, TUTTI_ALL_REDUCE, 3 * COUNT, TUTTI_FLOAT64, &choice));
+    CHECK(choice.algorithm[0] && choice.lanes >= 1);
     while (tutti_test(requests[0]) == TUTTI_IN_PROGRESS)
         usleep(100);
     CHECK_OK(tutti_test(requests[0]));
