@@ -10,6 +10,7 @@
 #include "device/memory.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -83,6 +84,30 @@ enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
     return code;
 }
 
+enum tutti_result tti_comm_timeout(struct tutti_comm *comm, enum tutti_result code)
+{
+    enum { PATIENCE_MS = 250 };
+    struct tti_error own;
+    int rank = -1;
+    tti_error_save(&own, code);
+    if (comm->boot && tti_boot_fd(comm->boot) >= 0) {
+        tti_boot_notify(comm->boot, code, own.text);
+        uint64_t deadline = tti_deadline_in(PATIENCE_MS / 1000.0);
+        while (!tti_deadline_passed(deadline)) {
+            if (tti_boot_poll(comm->boot, &rank) != TUTTI_OK) {
+                char theirs[TTI_ERROR_TEXT_BYTES / 2];
+                snprintf(theirs, sizeof theirs, "%.*s", (int)sizeof theirs - 1, tti_error_text());
+                return tti_comm_fail(comm, TTI_FAIL(code, "%.*s; meanwhile rank %d: %s",
+                                                    TTI_ERROR_TEXT_BYTES / 2 - 40, own.text, rank,
+                                                    theirs));
+            }
+            struct pollfd fd = {.fd = tti_boot_fd(comm->boot), .events = POLLIN};
+            poll(&fd, 1, tti_deadline_ms(deadline, PATIENCE_MS));
+        }
+    }
+    return tti_comm_fail(comm, tti_error_restore(&own));
+}
+
 enum tutti_result tti_comm_check(struct tutti_comm *comm)
 {
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
@@ -98,6 +123,8 @@ enum tutti_result tti_comm_listen(struct tutti_comm *comm)
     int rank = -1;
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result code = comm->boot ? tti_boot_poll(comm->boot, &rank) : TUTTI_OK;
+    if (code == TUTTI_ERR_TIMEOUT && comm->executor)
+        code = tti_executor_add_waits(comm->executor, code);
     return code == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, code);
 }
 

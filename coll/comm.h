@@ -72,6 +72,9 @@ struct tutti_comm {
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell
  * the other ranks, return `code`. */
 enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code);
+/* The same for a deadline that passed here: others whose deadlines pass too may wait for somebody
+ * closer to the cause, so hear one of them out for a moment and add what it says. */
+enum tutti_result tti_comm_timeout(struct tutti_comm *comm, enum tutti_result code);
 /* TUTTI_OK, or the recorded failure restored as this thread's error. */
 enum tutti_result tti_comm_check(struct tutti_comm *comm);
 /* Look for notices from other ranks and for an abort. On TUTTI_OK nothing is new; else the

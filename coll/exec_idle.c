@@ -40,14 +40,24 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
     }
 }
 
+enum tutti_result tti_executor_add_waits(struct tti_executor *x, enum tutti_result code)
+{
+    char waits[400], theirs[TTI_ERROR_TEXT_BYTES / 2];
+    exec_waits(x, waits, sizeof waits);
+    if (!waits[0])
+        return code;
+    snprintf(theirs, sizeof theirs, "%.*s", (int)sizeof theirs - 1, tti_error_text());
+    return TTI_FAIL(code, "%s; rank %d is stuck itself, %s", theirs, x->comm->rank, waits);
+}
+
 static enum tutti_result exec_timeout(struct tti_executor *x)
 {
     char waits[400], what[TTI_LABEL_BYTES];
     exec_waits(x, waits, sizeof waits);
-    return tti_comm_fail(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                                           "%s on rank %d did not finish within %g s; stuck %s",
-                                           tti_label_text(x->label, what, sizeof what),
-                                           x->comm->rank, x->comm->settings.timeout_s, waits));
+    return tti_comm_timeout(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                                              "%s on rank %d did not finish within %g s; stuck %s",
+                                              tti_label_text(x->label, what, sizeof what),
+                                              x->comm->rank, x->comm->settings.timeout_s, waits));
 }
 
 /* Turns without progress that are spent spinning before the core is offered to others. */

@@ -84,11 +84,11 @@ static enum tutti_result links_timeout(struct tutti_comm *comm, const int *peers
         if (peers[i] != comm->rank && !comm->links.all[peers[i]].connected)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d (%s)", used ? ", " : "",
                                      peers[i], comm->peers.all[peers[i]].name);
-    return tti_comm_fail(comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                                        "%s: no connection from rank %s within %g s; that rank has "
-                                        "not begun this operation, or its network is cut",
-                                        tti_label_text(label, what, sizeof what), list,
-                                        comm->settings.timeout_s));
+    return tti_comm_timeout(
+        comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                       "%s: no connection from rank %s within %g s; that rank has "
+                       "not begun this operation, or its network is cut",
+                       tti_label_text(label, what, sizeof what), list, comm->settings.timeout_s));
 }
 
 enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, int count,
