@@ -23,7 +23,8 @@ struct bench_options {
     int cycles;
     int check; /* checking runs a size; 0: none */
     int root;
-    int average; /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
+    int average;  /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
+    bool rewrite; /* inputs get new values before each timed operation */
     bool all_types, all_ops;
     enum tutti_type type;
     int op;    /* enum tutti_op, or BENCH_MULSUM */

@@ -106,6 +106,7 @@ static const struct option long_options[] = {
     {"lanes", required_argument, NULL, 1009},
     {"plugin", required_argument, NULL, 1010},
     {"bind", required_argument, NULL, 1011},
+    {"rewrite", no_argument, NULL, 1012},
     {NULL, 0, NULL, 0},
 };
 
@@ -130,6 +131,8 @@ static void print_help(void)
         "  -r, --root R             root of rooted collectives (0)\n"
         "  -a, --average W          time over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum "
         "(1)\n"
+        "  --rewrite                new values in the inputs, untimed, before each timed "
+        "operation\n"
         "  -T, --timeout SEC        deadline for start-up and for each operation\n"
         "\n"
         "What and where\n"
@@ -277,6 +280,9 @@ static int parse_own_flag(struct bench_options *o, int flag)
     case 1011:
         if (tti_bind_parse("--bind", optarg, &o->bind) != TUTTI_OK)
             return wrong("%s%s", tutti_last_error(), "");
+        return 0;
+    case 1012:
+        o->rewrite = true;
         return 0;
     default:
         o->plugin = optarg;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "bench/bench.h"
+#include "bench/rewrite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,22 +156,35 @@ static int compare_samples(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median on average, 99th percentile at worst, over the ranks. */
-static int percentiles(struct sweep *s, const void *in, void *out, int iterations,
+/* New values in this rank's input; then all begin together. */
+static int rewrite(struct sweep *s, void *in, size_t turn)
+{
+    tti_bench_rewrite(in, s->c.shape.in_elements * tutti_type_size(s->c.type), (unsigned)turn);
+    OK_OR_FAIL(tutti_barrier(s->comm), "barrier");
+    return 0;
+}
+
+/* Median on average, 99th percentile at worst, over the ranks; and this rank's mean. */
+static int percentiles(struct sweep *s, void *in, void *out, int iterations, double *mean_us,
                        struct bench_timing *t)
 {
+    uint64_t total = 0;
     size_t n = (size_t)iterations;
     void *samples = s->samples;
     OK_OR_FAIL(tti_grow(&samples, &s->sample_capacity, n, sizeof *s->samples), "timing");
     s->samples = samples;
     for (size_t i = 0; i < n; i++) {
+        if (s->o->rewrite && rewrite(s, in, i))
+            return 1;
         uint64_t begin = tti_now_ns();
         if (iterate(s, in, out))
             return 1;
         s->samples[i] = tti_now_ns() - begin;
+        total += s->samples[i];
     }
     qsort(s->samples, n, sizeof *s->samples, compare_samples);
     double per = 1e3 * s->o->aggregate;
+    *mean_us = (double)total / (double)n / per;
     if (agree(s, (double)s->samples[n / 2] / per, TUTTI_AVG, &t->p50_us))
         return 1;
     return agree(s, (double)s->samples[(n - 1) * 99 / 100] / per, TUTTI_MAX, &t->p99_us);
@@ -193,27 +207,38 @@ static double bus_factor(enum tutti_collective collective, int size)
     }
 }
 
-static int time_placement(struct sweep *s, const void *in, void *out, struct bench_timing *t)
+/* This rank's mean over a batch between two looks at the clock. */
+static int batch(struct sweep *s, const void *in, void *out, int iterations, double *mean_us)
 {
-    static const enum tutti_op over_ranks[] = {TUTTI_AVG, TUTTI_AVG, TUTTI_MIN, TUTTI_MAX};
-    int iterations = 0;
-    for (int i = 0; i < s->o->warmup; i++)
-        if (iterate(s, in, out))
-            return 1;
-    if (choose_iterations(s, in, out, &iterations))
-        return 1;
     OK_OR_FAIL(tutti_barrier(s->comm), "barrier");
     uint64_t begin = tti_now_ns();
     for (int i = 0; i < iterations; i++)
         if (iterate(s, in, out))
             return 1;
-    double own = (double)(tti_now_ns() - begin) / 1e3 / iterations / s->o->aggregate;
+    *mean_us = (double)(tti_now_ns() - begin) / 1e3 / iterations / s->o->aggregate;
+    return 0;
+}
+
+/* With --rewrite there is no batch: its time would have the rewriting in it. */
+static int time_placement(struct sweep *s, void *in, void *out, struct bench_timing *t)
+{
+    static const enum tutti_op over_ranks[] = {TUTTI_AVG, TUTTI_AVG, TUTTI_MIN, TUTTI_MAX};
+    int iterations = 0;
+    double own = 0, single = 0;
+    for (int i = 0; i < s->o->warmup; i++)
+        if (iterate(s, in, out))
+            return 1;
+    if (choose_iterations(s, in, out, &iterations))
+        return 1;
+    if ((!s->o->rewrite && batch(s, in, out, iterations, &own)) ||
+        percentiles(s, in, out, iterations, &single, t))
+        return 1;
+    if (s->o->rewrite)
+        own = single;
     if (agree(s, own, over_ranks[s->o->average], &t->time_us))
         return 1;
     if (s->o->average == 0)
         t->time_us = own; /* rank 0's, which is the one that is printed */
-    if (percentiles(s, in, out, iterations, t))
-        return 1;
     t->algbw = t->time_us > 0 ? (double)s->c.shape.bytes / t->time_us / 1e3 : 0;
     t->busbw = t->algbw * bus_factor(s->c.collective, s->size);
     return 0;
