@@ -176,7 +176,7 @@ static void wrong_json_is_refused(void **state)
         {"{\"nodes\":[]}", "\"format\" or"},
         {"{\"format\":\"tutti-topology 2\",\"nodes\":[]}", "is not"},
         {NODES HOST "]} x", "after the end"},
-        {NODES HOST "],\"colour\":1}", "no machine has"},
+        {NODES HOST "],\"colour\":1}", "is no member"},
         {NODES "{\"kind\":\"host\"}]}", "without kind or parent"},
         {NODES "{\"kind\":\"house\",\"parent\":-1}]}", "no kind"},
         {NODES "{\"kind\":\"core\",\"parent\":-1}]}", "root"},
