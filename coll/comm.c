@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { DEFAULT_LANES = 2 };
+enum { DEFAULT_LANES = 2, FUSED_FROM = 4 << 10 };
 static const double LINGER_SECONDS = 5;        /* how long rank 0's server waits for goodbyes ... */
 static const double LINGER_FAILED_SECONDS = 1; /* ... and, once all were told of a failure */
 
@@ -52,6 +52,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
     TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));
     TTI_TRY(tti_config_int("TUTTI_FAST", 0, 1, 1, &fast));
+    TTI_TRY(tti_config_bytes("TUTTI_FUSED_FROM", FUSED_FROM, &settings->fused_from));
     settings->fast = fast != 0;
     if (o->timeout_s > 0)
         settings->timeout_s = o->timeout_s;

@@ -27,7 +27,8 @@ struct tti_settings {
     char *plugins;    /* NULL: none */
     int lanes;        /* the most lanes an operation may use */
     bool lanes_forced;
-    bool fast;      /* hand-written paths are allowed */
+    bool fast;         /* hand-written paths are allowed */
+    size_t fused_from; /* bytes from which the fused path is taken */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 
@@ -51,7 +52,7 @@ struct tutti_comm {
     struct tti_links links;
     struct tti_plan_cache plans;
     struct tti_executor *executor;
-    struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT];
+    struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT][2]; /* [fused path allowed] */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     long cores; /* online on this host */
     struct tti_work_queue queue;

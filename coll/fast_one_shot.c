@@ -2,14 +2,11 @@
 #include "coll/fast_one_shot.h"
 
 #include "base/clock.h"
-#include "coll/algorithms/algorithms.h"
 #include "coll/exec_internal.h"
 
 #include <string.h>
 
 enum {
-    FAST_BYTES = 2048,       /* of a block: well below what transports pass by reference */
-    FAST_RANKS = 16,         /* beyond, other algorithms are chosen */
     FIRST_NETWORK_RANK = 30, /* of transports: those below are memory */
     MOST_ACC_BYTES = 4,      /* an accumulator takes at most so many times its element */
 };
@@ -24,15 +21,13 @@ struct fast {
     size_t bytes;
     unsigned idle;
     uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
-    _Alignas(64) char sum[FAST_BYTES * MOST_ACC_BYTES]; /* accumulators */
+    _Alignas(64) char sum[TTI_FAST_BYTES * MOST_ACC_BYTES]; /* accumulators */
 };
 
 bool tti_fast_one_shot_serves(struct tutti_comm *comm, const struct tti_operation *o,
                               const struct tti_selection *selection)
 {
-    if (!comm->settings.fast || selection->algorithm != &tti_one_shot_all_reduce ||
-        (unsigned)o->op >= TUTTI_OP_COUNT || comm->size < 2 || comm->size > FAST_RANKS ||
-        o->count > FAST_BYTES / tutti_type_size(o->type))
+    if (selection->path != TTI_PATH_FAST || (unsigned)o->op >= TUTTI_OP_COUNT)
         return false;
     for (int p = 0; p < comm->size; p++) {
         const struct tti_link *link = &comm->links.all[p];

@@ -10,6 +10,11 @@
 #include "coll/comm.h"
 #include "coll/executor.h"
 
+enum {
+    TTI_FAST_BYTES = 2048, /* of a block: well below what transports pass by reference */
+    TTI_FAST_RANKS = 16,   /* beyond, other algorithms are chosen */
+};
+
 /* Does the fast way serve this operation, and are all links up? Cheap. */
 bool tti_fast_one_shot_serves(struct tutti_comm *comm, const struct tti_operation *o,
                               const struct tti_selection *selection);

@@ -3,6 +3,7 @@
 
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
+#include "coll/selection.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -103,9 +104,20 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
 
 /* ---- tags: collective, type, operator, algorithm, root, count from the top down ---- */
 
-enum { TAG_COUNT_BITS = 33, TAG_ROOT_BITS = 15, TAG_ALGORITHM_BITS = 5, TAG_OP_BITS = 3 };
+enum {
+    TAG_COUNT_BITS = 33,
+    TAG_ROOT_BITS = 15,
+    TAG_ALGORITHM_BITS = 5, /* the number, and whether it runs fused */
+    TAG_OP_BITS = 3,
+    TAG_FUSED = TTI_MOST_ALGORITHMS
+};
 #define TAG_MASK(bits) ((UINT64_C(1) << (bits)) - 1)
 enum { TAG_PREMUL = 7 };
+
+uint64_t tti_tag_fused(const struct tti_operation *o, int algorithm)
+{
+    return tti_tag(o, algorithm | TAG_FUSED);
+}
 
 uint64_t tti_tag(const struct tti_operation *o, int algorithm)
 {
@@ -138,9 +150,12 @@ const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
         snprintf(text, bytes, "send (count %llu, %s)", count, tutti_type_name(type));
         return text;
     }
-    const struct tti_algorithm *found =
-        collective < TUTTI_COLLECTIVE_COUNT ? tti_algorithm_at(collective, algorithm) : NULL;
-    const char *by = found ? found->name : "unknown";
+    const struct tti_algorithm *found = collective < TUTTI_COLLECTIVE_COUNT
+                                            ? tti_algorithm_at(collective, algorithm & ~TAG_FUSED)
+                                            : NULL;
+    char by[64];
+    snprintf(by, sizeof by, "%s%s", found ? found->name : "unknown",
+             algorithm & TAG_FUSED ? ", fused" : "");
     if (collective == TUTTI_BARRIER)
         snprintf(text, bytes, "barrier (algorithm %s)", by);
     else if (tti_reduces(collective))

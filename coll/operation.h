@@ -34,9 +34,11 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
 enum { TTI_LABEL_BYTES = 160 };
 
 /* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
- * the sender is doing instead. Collective 4 bits, type 4, operator 3, algorithm 5, low 15 bits of
- * the root, low 33 of count. Sends and receives: collective SEND_RECV, type and count. */
+ * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 15
+ * bits of the root, low 33 of count. Sends and receives: collective SEND_RECV, type and count. */
 uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
+/* The same for the fused path (coll/fused.h), whose messages are others than the plan's. */
+uint64_t tti_tag_fused(const struct tti_operation *operation, int algorithm);
 /* "broadcast (count 10, float32, root 1, algorithm chain)". Returns `text`. */
 const char *tti_tag_text(uint64_t tag, char *text, size_t bytes);
 

@@ -8,6 +8,8 @@
 #include "coll/select.h"
 
 #include "coll/algorithms/algorithms.h"
+#include "coll/fast_one_shot.h"
+#include "coll/fused.h"
 #include "device/reduce.h"
 
 #include <math.h>
@@ -20,6 +22,7 @@ static const double MEMORY_ALPHA = 0.25e-6; /* a cache line there and back */
 static const double CROWDED_ALPHA = 4e-6;   /* the same through the scheduler */
 static const double MEMORY_STEP = 0.06e-6;  /* handling of one step */
 static const double MEMORY_TOUCH = 17e-12;  /* a byte read or written */
+static const double FUSED_TOUCH = 17e-12;   /* the same on the fused path */
 
 /* Do all ranks share memory? Excluding the memory transports means sockets even on one host. */
 static bool select_in_memory(const struct tutti_comm *comm)
@@ -170,16 +173,35 @@ static bool select_applicable(const struct tti_algorithm *algorithm,
     return !algorithm->applicable || algorithm->applicable(spec);
 }
 
-enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective collective,
-                             size_t count, enum tutti_type type, int root,
-                             struct tti_selection *selection)
+/* Predicted seconds of the fused path (fused.h): two messages, and the bytes that a rank touches.
+ */
+static double select_fused_cost(const struct tutti_comm *comm, enum tutti_collective collective,
+                                double bytes)
 {
-    struct tti_selection *last = &comm->last_selection[collective];
-    if (last->algorithm && last->count == count && last->type == type) {
-        *selection = *last;
-        selection->spec.root = root;
-        return TUTTI_OK;
-    }
+    double crowd = comm->cores > 0 ? (double)comm->size / (double)comm->cores : 1;
+    double touched = tti_fused_touched(collective, comm->size) * bytes * FUSED_TOUCH;
+    return 2 * (crowd > 1 ? CROWDED_ALPHA : MEMORY_ALPHA) + touched * (crowd > 1 ? crowd : 1);
+}
+
+/* The path of `algorithm` for blocks of `bytes`. */
+static enum tti_path select_path(const struct tutti_comm *comm, enum tutti_collective collective,
+                                 const struct tti_algorithm *algorithm, double bytes, bool fused)
+{
+    if (!comm->settings.fast || comm->size < 2 || !select_in_memory(comm))
+        return TTI_PATH_PLAN;
+    if (algorithm == &tti_one_shot_all_reduce && bytes <= TTI_FAST_BYTES &&
+        comm->size <= TTI_FAST_RANKS)
+        return TTI_PATH_FAST;
+    if (fused && algorithm == tti_fused_equal(collective) && comm->size <= TTI_FUSED_RANKS &&
+        bytes * tti_fused_blocks(collective, comm->size) >= (double)comm->settings.fused_from)
+        return TTI_PATH_FUSED;
+    return TTI_PATH_PLAN;
+}
+
+static enum tutti_result select_best(struct tutti_comm *comm, enum tutti_collective collective,
+                                     size_t count, enum tutti_type type, int root, bool fused,
+                                     struct tti_selection *selection)
+{
     double bytes = (double)count * (double)tutti_type_size(type);
     char forced[64];
     bool is_forced = select_forced(comm->settings.algorithms, collective, forced, sizeof forced);
@@ -199,11 +221,18 @@ enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective coll
         };
         if (!select_applicable(algorithm, &spec))
             continue;
+        enum tti_path path = select_path(comm, collective, algorithm, bytes, fused);
         double seconds = 0;
-        TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
-        /* Of equals the later: it is the one with a hand-written path (one_shot). */
-        if (!best.algorithm || seconds <= best.predicted_s)
-            best = (struct tti_selection){algorithm, i, spec, seconds, count, type};
+        if (path == TTI_PATH_FUSED)
+            seconds = select_fused_cost(comm, collective, bytes);
+        else
+            TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
+        /* Where the fused path serves, it moves the fewest bytes that can be. Of equals the later:
+         * it is the one with a hand-written path (one_shot). */
+        bool better =
+            path == TTI_PATH_FUSED || (best.path != TTI_PATH_FUSED && seconds <= best.predicted_s);
+        if (!best.algorithm || better)
+            best = (struct tti_selection){algorithm, path, i, spec, seconds, count, type};
     }
     if (!best.algorithm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
@@ -211,7 +240,33 @@ enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective coll
                         "to the library or name another",
                         tutti_collective_name(collective), is_forced ? forced : "any", comm->size,
                         comm->peers.nhosts);
-    *last = best;
     *selection = best;
     return TUTTI_OK;
+}
+
+/* The last answer of each kind is kept: programs repeat themselves. */
+static enum tutti_result select_kept(struct tutti_comm *comm, enum tutti_collective collective,
+                                     size_t count, enum tutti_type type, int root, bool fused,
+                                     struct tti_selection *selection)
+{
+    struct tti_selection *last = &comm->last_selection[collective][fused];
+    if (!last->algorithm || last->count != count || last->type != type)
+        TTI_TRY(select_best(comm, collective, count, type, root, fused, last));
+    *selection = *last;
+    selection->spec.root = root;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_select(struct tutti_comm *comm, enum tutti_collective collective,
+                             size_t count, enum tutti_type type, int root,
+                             struct tti_selection *selection)
+{
+    return select_kept(comm, collective, count, type, root, true, selection);
+}
+
+enum tutti_result tti_select_plan(struct tutti_comm *comm, enum tutti_collective collective,
+                                  size_t count, enum tutti_type type, int root,
+                                  struct tti_selection *selection)
+{
+    return select_kept(comm, collective, count, type, root, false, selection);
 }

@@ -5,10 +5,18 @@
 #include "coll/work_model.h"
 #include "plan/plan.h"
 
-enum { TTI_MOST_ALGORITHMS = 32 }; /* of one collective: what fits into a tag */
+enum { TTI_MOST_ALGORITHMS = 16 }; /* of one collective: what fits into a tag */
+
+/* Who runs the algorithm: the interpreter of its plan, or hand-written code that is equal to it. */
+enum tti_path {
+    TTI_PATH_PLAN,  /* executor.h */
+    TTI_PATH_FAST,  /* fast_one_shot.h; some ranks may take it while others run the plan */
+    TTI_PATH_FUSED, /* fused.h: all ranks or none, so it is part of the tag */
+};
 
 struct tti_selection {
     const struct tti_algorithm *algorithm;
+    enum tti_path path;
     int index; /* of the algorithm within its collective: part of the tag */
     struct tti_plan_spec spec;
     double predicted_s;

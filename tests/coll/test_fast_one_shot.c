@@ -3,9 +3,9 @@
  *
  * Ranks are threads with random contributions (sums are not exact, so the order of combination
  * shows). In round m of a case, rank r takes the fast way if bit r of m is set: all mixtures. */
-#include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
 #include "coll/fast_one_shot.h"
+#include "coll/select.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -37,6 +37,12 @@ static void fill(char *in, enum tutti_type type, size_t count, uint32_t seed)
     }
 }
 
+static void allow_fast(tutti_comm *comm, bool allowed)
+{
+    comm->settings.fast = allowed;
+    memset(comm->last_selection, 0, sizeof comm->last_selection); /* made with the old setting */
+}
+
 /* One all-reduce in each mixture, out of place and in place; the mixture 0 is the plan alone. */
 static int mixtures(tutti_comm *comm, enum tutti_type type, enum tutti_op op, size_t count)
 {
@@ -44,7 +50,7 @@ static int mixtures(tutti_comm *comm, enum tutti_type type, enum tutti_op op, si
     size_t bytes = count * tutti_type_size(type);
     for (unsigned mixture = 0; mixture < 1u << comm->size; mixture++)
         for (int in_place = 0; in_place < 2; in_place++) {
-            comm->settings.fast = mixture >> comm->rank & 1;
+            allow_fast(comm, mixture >> comm->rank & 1);
             fill(in, type, count, (uint32_t)(comm->rank * 7919 + (int)count));
             char *to = in_place ? in : out;
             if (tutti_all_reduce(in, to, count, type, op, comm) != TUTTI_OK)
@@ -63,10 +69,11 @@ static int mixtures(tutti_comm *comm, enum tutti_type type, enum tutti_op op, si
 /* The fast way must have been taken, or the test shows nothing. */
 static int is_taken(tutti_comm *comm)
 {
-    struct tti_selection selection = {.algorithm = &tti_one_shot_all_reduce};
+    struct tti_selection selection;
     struct tti_operation o = {.collective = TUTTI_ALL_REDUCE, .count = 1, .type = TUTTI_FLOAT32};
-    comm->settings.fast = true;
-    return tti_fast_one_shot_serves(comm, &o, &selection);
+    allow_fast(comm, true);
+    return tti_select(comm, o.collective, o.count, o.type, 0, &selection) == TUTTI_OK &&
+           selection.path == TTI_PATH_FAST && tti_fast_one_shot_serves(comm, &o, &selection);
 }
 
 static int all_mixtures(tutti_comm *comm, void *argument)
