@@ -1,15 +1,18 @@
 /* Machines from one line: "4 hosts x 8 gpus, nvlink 450, 8 nics 50".
  *
- *   line  = part {("," | "x") part}
+ *   line  = hosts {";" hosts}
+ *   hosts = part {("," | "x") part}
  *   part  = N ("hosts" | "packages" | "numa" | "cores" | "threads" | "switches" | "gpus")
- *         | N "nics" G | "nvlink" G | "mesh" G | "pcie" G
+ *         | N "nics" G | "nvlink" G | "mesh" G | "cube" G | "pcie" G | "nvls"
  *
- * The hosts are alike; the other numbers are of each host (threads: of each core), spread evenly in
- * order. G is GB/s in each direction: `nvlink` from each GPU to a switch that joins all GPUs of the
- * host, `mesh` between each two GPUs, `pcie` of each device, `nics` of each NIC to the network.
- * Switches are PCI switches, which take all GPUs and NICs. Each part stands once at most, in any
- * order, in the singular or plural. Without hosts it is one, without packages one, and without numa
- * one in each package. */
+ * The hosts of a group are alike, and groups stand one after the other; the other numbers are of
+ * each host (threads: of each core), spread evenly in order. G is GB/s in each direction: `nvlink`
+ * from each GPU to a switch that joins all GPUs of the host, `mesh` between each two GPUs, `cube`
+ * of one link of a hybrid cube mesh of 8 GPUs with 6 links each, `pcie` of each device, `nics` of
+ * each NIC to the network, which all groups share. `nvls`: the NVLink switch adds up and
+ * multicasts. Switches are PCI switches, which take all GPUs and NICs. Each part stands once at
+ * most in a group, in any order, in the singular or plural. Without hosts it is one, without
+ * packages one, and without numa one in each package. */
 #include "topology/topology.h"
 
 #include <ctype.h>
@@ -18,7 +21,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_OF_A_PART = 65536 };
+enum { MOST_OF_A_PART = 65536, MOST_GROUPS = 64 };
 
 enum part {
     HOSTS,
@@ -31,18 +34,32 @@ enum part {
     NICS,
     NVLINK,
     MESH,
+    CUBE,
     PCIE,
+    NVLS,
     PARTS
 };
 
-static const char *const part_names[PARTS] = {
-    "host", "package", "numa", "core", "thread", "switch", "gpu", "nic", "nvlink", "mesh", "pcie"};
+static const char *const part_names[PARTS] = {"host",   "package", "numa", "core",   "thread",
+                                              "switch", "gpu",     "nic",  "nvlink", "mesh",
+                                              "cube",   "pcie",    "nvls"};
 
+/* Links between the GPUs of a hybrid cube mesh, as in a DGX-1 with V100: two squares with their
+ * diagonals, and four edges between them. */
+enum { CUBE_GPUS = 8, CUBE_PAIRS = 16 };
+static const struct {
+    int a, b, links;
+} cube_pairs[CUBE_PAIRS] = {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1},
+                            {1, 5, 2}, {2, 3, 2}, {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1},
+                            {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
+
+/* A group of hosts that are alike. */
 struct synthetic {
     const char *line, *at;
     bool given[PARTS];
     int count[PARTS];
     double gbs[PARTS];
+    int first, end; /* its nodes, once built */
 };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -116,7 +133,7 @@ static enum tutti_result synthetic_word(struct synthetic *s, enum part *part)
         }
     }
     return synthetic_wrong(s, "no part that is known (hosts, packages, numa, cores, threads, "
-                              "switches, gpus, nics, nvlink, mesh, pcie)");
+                              "switches, gpus, nics, nvlink, mesh, cube, pcie, nvls)");
 }
 
 static enum tutti_result synthetic_part(struct synthetic *s)
@@ -128,14 +145,15 @@ static enum tutti_result synthetic_part(struct synthetic *s)
     if (isdigit((unsigned char)*s->at))
         TTI_TRY(synthetic_count(s, &count));
     TTI_TRY(synthetic_word(s, &part));
-    bool rated = part >= NICS;
+    bool rated = part >= NICS && part != NVLS;
     if (rated)
         TTI_TRY(synthetic_rate(s, &s->gbs[part]));
     const char *wrong = NULL;
     if (s->given[part])
         wrong = "this part was there before";
     else if (part >= NVLINK && count)
-        wrong = "this part has a bandwidth, and no number before it";
+        wrong = rated ? "this part has a bandwidth, and no number before it"
+                      : "this part has no number before it";
     else if (part < NVLINK && !count)
         wrong = "a number before the part is missing";
     if (wrong) {
@@ -160,8 +178,12 @@ static enum tutti_result synthetic_check(struct synthetic *s)
         s->count[NUMA] = s->count[PACKAGES];
     if (s->count[NUMA] < s->count[PACKAGES])
         return synthetic_wrong(s, "fewer NUMA nodes than packages");
-    if ((s->given[NVLINK] || s->given[MESH]) && !s->given[GPUS])
+    if ((s->given[NVLINK] || s->given[MESH] || s->given[CUBE]) && !s->given[GPUS])
         return synthetic_wrong(s, "NVLink without GPUs");
+    if (s->given[CUBE] && s->count[GPUS] != CUBE_GPUS)
+        return synthetic_wrong(s, "a hybrid cube mesh has 8 GPUs");
+    if (s->given[NVLS] && !s->given[NVLINK])
+        return synthetic_wrong(s, "nvls without nvlink");
     if (s->given[PCIE] && !s->given[GPUS] && !s->given[NICS])
         return synthetic_wrong(s, "PCIe without GPUs or NICs");
     if (s->given[THREADS] && !s->given[CORES])
@@ -172,15 +194,28 @@ static enum tutti_result synthetic_check(struct synthetic *s)
     return TUTTI_OK;
 }
 
-static enum tutti_result synthetic_parse(struct synthetic *s)
+/* The groups of a line. */
+static enum tutti_result synthetic_parse(const char *line, struct synthetic *groups, int *count)
 {
+    int used = 0;
+    const char *at = line;
     do {
-        TTI_TRY(synthetic_part(s));
-        synthetic_skip(s);
-    } while ((*s->at == ',' || *s->at == 'x') && s->at++);
-    if (*s->at)
-        return synthetic_wrong(s, "a comma is missing");
-    return synthetic_check(s);
+        struct synthetic *s = &groups[used];
+        *s = (struct synthetic){.line = line, .at = at};
+        if (used++ == MOST_GROUPS)
+            return synthetic_wrong(s, "more than 64 groups of hosts");
+        s->count[HOSTS] = s->count[PACKAGES] = s->count[THREADS] = 1;
+        do {
+            TTI_TRY(synthetic_part(s));
+            synthetic_skip(s);
+        } while ((*s->at == ',' || *s->at == 'x') && s->at++);
+        if (*s->at && *s->at != ';')
+            return synthetic_wrong(s, "a comma is missing");
+        TTI_TRY(synthetic_check(s));
+        at = s->at;
+    } while (*at == ';' && at++);
+    *count = used;
+    return TUTTI_OK;
 }
 
 /* ---- Building -------------------------------------------------------------------------------- */
@@ -244,10 +279,15 @@ static enum tutti_result synthetic_numa(const struct synthetic *s, struct tti_to
 static enum tutti_result synthetic_nvlink(const struct synthetic *s, struct tti_topology *topology,
                                           int host)
 {
-    struct tti_node node = {
-        .kind = TTI_NODE_SWITCH, .parent = host, .os_index = -1, .name = "NVSwitch"};
+    struct tti_node node = {.kind = TTI_NODE_SWITCH,
+                            .parent = host,
+                            .os_index = -1,
+                            .reduces = s->given[NVLS],
+                            .name = "NVSwitch"};
     int end = (int)topology->node_count;
     int nvswitch = 0;
+    int gpus[CUBE_GPUS];
+    int found = 0;
     if (s->given[NVLINK])
         TTI_TRY(tti_topology_add(topology, &node, &nvswitch));
     for (int i = host; i < end; i++) {
@@ -261,6 +301,15 @@ static enum tutti_result synthetic_nvlink(const struct synthetic *s, struct tti_
         for (link.to = i + 1; s->given[MESH] && link.to < end; link.to++)
             if (topology->nodes[link.to].kind == TTI_NODE_GPU)
                 TTI_TRY(tti_topology_link(topology, &link));
+        if (s->given[CUBE])
+            gpus[found++] = i;
+    }
+    for (int pair = 0; s->given[CUBE] && pair < CUBE_PAIRS; pair++) {
+        struct tti_link link = {.kind = TTI_LINK_NVLINK,
+                                .from = gpus[cube_pairs[pair].a],
+                                .to = gpus[cube_pairs[pair].b],
+                                .gbs = s->gbs[CUBE] * cube_pairs[pair].links};
+        TTI_TRY(tti_topology_link(topology, &link));
     }
     return TUTTI_OK;
 }
@@ -283,33 +332,42 @@ static enum tutti_result synthetic_host(const struct synthetic *s, struct tti_to
     return synthetic_nvlink(s, topology, host);
 }
 
-static enum tutti_result synthetic_build(const struct synthetic *s, struct tti_topology *topology)
+static enum tutti_result synthetic_build(struct synthetic *groups, int count,
+                                         struct tti_topology *topology)
 {
     struct tti_node node = {
         .kind = TTI_NODE_SWITCH, .parent = -1, .os_index = -1, .name = "network"};
     int network = 0;
-    for (int host = 0; host < s->count[HOSTS]; host++)
-        TTI_TRY(synthetic_host(s, topology, host));
-    if (!s->given[NICS])
+    int hosts = 0;
+    bool nics = false;
+    for (int g = 0; g < count; g++) {
+        groups[g].first = (int)topology->node_count;
+        for (int host = 0; host < groups[g].count[HOSTS]; host++)
+            TTI_TRY(synthetic_host(&groups[g], topology, hosts++));
+        groups[g].end = (int)topology->node_count;
+        nics |= groups[g].given[NICS];
+    }
+    if (!nics)
         return TUTTI_OK;
     TTI_TRY(tti_topology_add(topology, &node, &network));
-    for (int i = 0; i < network; i++) {
-        struct tti_link link = {
-            .kind = TTI_LINK_NETWORK, .from = i, .to = network, .gbs = s->gbs[NICS]};
-        if (topology->nodes[i].kind == TTI_NODE_NIC)
-            TTI_TRY(tti_topology_link(topology, &link));
-    }
+    for (int g = 0; g < count; g++)
+        for (int i = groups[g].first; i < groups[g].end; i++) {
+            struct tti_link link = {
+                .kind = TTI_LINK_NETWORK, .from = i, .to = network, .gbs = groups[g].gbs[NICS]};
+            if (topology->nodes[i].kind == TTI_NODE_NIC)
+                TTI_TRY(tti_topology_link(topology, &link));
+        }
     return TUTTI_OK;
 }
 
 enum tutti_result tti_topology_from_text(const char *text, struct tti_topology **topology)
 {
-    struct synthetic s = {.line = text, .at = text};
+    struct synthetic groups[MOST_GROUPS + 1];
     struct tti_topology *made = NULL;
-    s.count[HOSTS] = s.count[PACKAGES] = s.count[THREADS] = 1;
-    TTI_TRY(synthetic_parse(&s));
+    int count = 0;
+    TTI_TRY(synthetic_parse(text, groups, &count));
     TTI_TRY(tti_topology_create(text, &made));
-    enum tutti_result result = synthetic_build(&s, made);
+    enum tutti_result result = synthetic_build(groups, count, made);
     if (result != TUTTI_OK) {
         tti_topology_destroy(made);
         return result;

@@ -35,6 +35,8 @@ struct tti_node {
     int os_index;                   /* the operating system's number; -1: none */
     int level;                      /* of a cache, 1 to 5; else 0 */
     uint64_t bytes;                 /* of a cache or of a NUMA node's memory; 0: unknown or none */
+    bool reduces;                   /* a switch that adds up and multicasts what passes (NVLS) */
+    bool staged;                    /* a GPU that others of its host reach through memory only */
     char name[TTI_NODE_NAME_BYTES]; /* printable ASCII without quotes; "" for none */
 };
 
@@ -72,7 +74,8 @@ enum tutti_result tti_topology_probe_sysfs(const char *sysfs, struct tti_topolog
 enum tutti_result tti_topology_from_xml(const char *path, struct tti_topology **topology);
 enum tutti_result tti_topology_from_hwloc_synthetic(const char *text,
                                                     struct tti_topology **topology);
-/* Our own: "4 hosts x 8 gpus, nvlink 450, 8 nics 50" (synthetic.c has the grammar). */
+/* Our own: "4 hosts x 8 gpus, nvlink 450, 8 nics 50; 1 host x 4 gpus, pcie 25, 1 nic 25"
+ * (synthetic.c has the grammar). */
 enum tutti_result tti_topology_from_text(const char *text, struct tti_topology **topology);
 /* Our JSON, as tti_topology_write_json writes it. Strict: what is not ours is refused with its
  * place. */

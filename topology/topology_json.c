@@ -38,6 +38,10 @@ enum tutti_result tti_topology_write_json(const struct tti_topology *topology, F
             fprintf(out, ", \"level\": %d", node->level);
         if (node->bytes)
             fprintf(out, ", \"bytes\": %llu", (unsigned long long)node->bytes);
+        if (node->reduces)
+            fprintf(out, ", \"reduces\": 1");
+        if (node->staged)
+            fprintf(out, ", \"staged\": 1");
         if (*node->name)
             fprintf(out, ", \"name\": \"%s\"", node->name);
         putc('}', out);
@@ -89,10 +93,10 @@ static const char *json_link_name(int kind)
 
 static enum tutti_result json_node(struct tti_json *json, void *topology)
 {
-    static const char *const names[] = {"kind",  "parent", "os_index", "level",
-                                        "bytes", "name",   NULL};
+    static const char *const names[] = {"kind", "parent",  "os_index", "level", "bytes",
+                                        "name", "reduces", "staged",   NULL};
     struct tti_node node = {0};
-    double value[5] = {0, 0, -1, 0, 0};
+    double value[8] = {0, 0, -1, 0, 0};
     unsigned seen = 0;
     int kind = 0;
     TTI_TRY(tti_json_expect(json, '{'));
@@ -107,6 +111,7 @@ static enum tutti_result json_node(struct tti_json *json, void *topology)
             TTI_TRY(tti_json_integer(json, member < 3 ? -1 : 0,
                                      member == 3   ? 5
                                      : member == 4 ? 0x1p53
+                                     : member > 5  ? 1
                                                    : INT32_MAX,
                                      &value[member]));
     } while (tti_json_takes(json, ','));
@@ -118,6 +123,8 @@ static enum tutti_result json_node(struct tti_json *json, void *topology)
     node.os_index = (int)value[2];
     node.level = (int)value[3];
     node.bytes = (uint64_t)value[4];
+    node.reduces = value[6] > 0;
+    node.staged = value[7] > 0;
     if ((node.kind == TTI_NODE_CACHE) != (node.level > 0))
         return tti_json_wrong(json, "a cache without a level, or a level of something else");
     return tti_json_where(json, tti_topology_add(topology, &node, NULL));

@@ -80,6 +80,10 @@ static void print_node(const struct print *print, int node)
     fputs(tti_topology_label(print->topology, node, label, sizeof label), print->out);
     if (at->bytes)
         fprintf(print->out, " %s", tti_size_text(at->bytes, size, sizeof size));
+    if (at->reduces)
+        fputs(", adds up and multicasts", print->out);
+    if (at->staged)
+        fputs(", reached through memory", print->out);
     if (at->kind == TTI_NODE_HOST) {
         static const enum tti_node_kind told[] = {TTI_NODE_CORE, TTI_NODE_PU, TTI_NODE_GPU,
                                                   TTI_NODE_NIC};

@@ -73,6 +73,39 @@ static void parts_are_spread_evenly(void **state)
     tti_topology_destroy(t);
 }
 
+static void check_round_trip(struct tti_topology *topology);
+
+static void hosts_may_differ(void **state)
+{
+    struct tti_topology *t = described("2 hosts x 8 gpus, nvlink 450, nvls, 8 nics 50; "
+                                       "1 host x 4 gpus, pcie 25, 2 nics 12.5; 8 gpus, cube 25");
+    (void)state;
+    int hosts = 0;
+    assert_int_equal(tti_topology_count(t, -1, TTI_NODE_GPU), 2 * 8 + 4 + 8);
+    for (int i = 0; i < (int)t->node_count; i++) {
+        if (t->nodes[i].kind == TTI_NODE_HOST)
+            assert_int_equal(t->nodes[i].os_index, hosts++);
+        bool nvswitch = t->nodes[i].kind == TTI_NODE_SWITCH && t->nodes[i].parent >= 0;
+        assert_true(t->nodes[i].reduces == nvswitch);
+    }
+    assert_int_equal(hosts, 4);
+    double rate[2] = {0, 0};
+    double cube = 0;
+    for (size_t i = 0; i < t->link_count; i++) {
+        const struct tti_link *link = &t->links[i];
+        int host = tti_topology_above(t, link->from, TTI_NODE_HOST);
+        if (link->kind == TTI_LINK_NETWORK)
+            rate[t->nodes[host].os_index == 2] += link->gbs;
+        if (link->kind == TTI_LINK_NVLINK && t->nodes[host].os_index == 3)
+            cube += 2 * link->gbs;
+    }
+    assert_true(rate[0] == 2 * 8 * 50 && rate[1] == 2 * 12.5);
+    assert_true(cube == 8 * 6 * 25); /* six links of each GPU */
+    t->nodes[4].staged = true;
+    check_round_trip(t);
+    tti_topology_destroy(t);
+}
+
 static void wrong_lines_are_refused(void **state)
 {
     static const char *const wrong[][2] = {
@@ -88,6 +121,10 @@ static void wrong_lines_are_refused(void **state)
         {"8 gpus, nvlink 0", "more than 0"},
         {"8 gpus, nvlink 1.2.3", "more than 0"},
         {"8 gpus, 4 nvlink 450", "no number before"},
+        {"8 gpus, nvlink 450, 2 nvls", "no number before"},
+        {"8 gpus, nvls", "nvls without nvlink"},
+        {"4 gpus, cube 25", "has 8 GPUs"},
+        {"2 hosts;", "no part that is known"},
         {"8 nics", "a bandwidth"},
         {"nvlink 450", "NVLink without GPUs"},
         {"pcie 64, 4 cores", "PCIe without"},
@@ -133,6 +170,7 @@ static void check_round_trip(struct tti_topology *topology)
         const struct tti_node *b = &again->nodes[i];
         assert_true(a->kind == b->kind && a->parent == b->parent && a->os_index == b->os_index);
         assert_true(a->level == b->level && a->bytes == b->bytes);
+        assert_true(a->reduces == b->reduces && a->staged == b->staged);
         assert_string_equal(a->name, b->name);
     }
     for (size_t i = 0; i < topology->link_count; i++) {
@@ -249,6 +287,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_describes_a_cluster),
         cmocka_unit_test(parts_are_spread_evenly),
+        cmocka_unit_test(hosts_may_differ),
         cmocka_unit_test(wrong_lines_are_refused),
         cmocka_unit_test(json_gives_back_what_was_written),
         cmocka_unit_test(wrong_json_is_refused),
