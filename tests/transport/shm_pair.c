@@ -31,6 +31,7 @@ void shm_pair_open(struct shm_pair *pair)
     const struct tutti_transport_ops *shm = shm_pair_ops();
     static uint64_t job = 4200;
     memset(pair, 0, sizeof *pair);
+    setenv("TUTTI_SHM_CMA", "1", 0); /* all kinds of lines are to be seen */
     job++;
     for (int i = 0; i < 2; i++) {
         pair->env[i] = (struct tutti_transport_env){.size = sizeof pair->env[i],

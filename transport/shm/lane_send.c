@@ -1,11 +1,10 @@
 /* shm, the sending half of a lane (layout.h has the memory).
  *
  * A fragment goes the cheapest way that its size and place allow: inside its line; as a reference
- * to a region that the peer maps; as an address that the peer reads with process_vm_readv; or as a
- * copy in the piece ring. Only references keep the caller's memory busy. */
+ * to a region that the peer maps; as a copy in the piece ring; or, where TUTTI_SHM_CMA asks for it,
+ * as an address that the peer reads with process_vm_readv. Only references keep the caller's memory
+ * busy. */
 #include "transport/shm/shm.h"
-
-#include "device/reduce.h"
 
 #include <string.h>
 
@@ -163,7 +162,8 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
     if (taken == 0) {
         taken = send_piece_room(self, out, bytes);
         if (taken > 0) {
-            tti_copy_bytes(out->pieces + out->piece_head % self->piece_ring, data, taken);
+            /* Into the caches, whatever the size: the peer reads it there at once. */
+            memcpy(out->pieces + out->piece_head % self->piece_ring, data, taken);
             send_piece(self, out, tag, taken);
         }
     }

@@ -55,7 +55,7 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
     size_t bytes = 0;
     TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 8, &slots));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 64 << 10, &bytes));
-    TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 1, &memory));
+    TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 0, &memory));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 8 << 10, &settings->region_from));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
     if (bytes < SHM_PAGE || bytes > SHM_REFERENCE_MOST || bytes % SHM_PAGE)
