@@ -1,7 +1,8 @@
 /* Inside a communicator. Owned by coll; nothing outside includes this.
  *
  * Read in this order: operation.h (what a call is), select.h (which algorithm), plan_cache.h,
- * executor.h (running a plan), links.h (connections), work.h (queue and progress thread). */
+ * executor.h (running a plan), small_plan.h (the same for few bytes), links.h (connections), work.h
+ * (queue and progress thread). */
 #ifndef TTI_COLL_COMM_H
 #define TTI_COLL_COMM_H
 
@@ -10,6 +11,7 @@
 #include "coll/peers.h"
 #include "coll/plan_cache.h"
 #include "coll/selection.h"
+#include "coll/small_plan.h"
 #include "coll/work.h"
 #include "launch/boot.h"
 #include "launch/environment.h"
@@ -27,7 +29,7 @@ struct tti_settings {
     char *plugins;    /* NULL: none */
     int lanes;        /* the most lanes an operation may use */
     bool lanes_forced;
-    bool fast;         /* hand-written paths are allowed */
+    bool fast;         /* short paths are allowed: small programs, fused */
     size_t fused_from; /* bytes from which the fused path is taken */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
@@ -51,6 +53,7 @@ struct tutti_comm {
     struct tti_peers peers;
     struct tti_links links;
     struct tti_plan_cache plans;
+    struct tti_small_plans small;
     struct tti_executor *executor;
     struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT][2]; /* [fused path allowed] */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];

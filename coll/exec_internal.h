@@ -79,10 +79,14 @@ struct tti_executor {
     size_t slot_elements;
     struct tti_exec_buffers buffers;
     const struct tti_label *label;
-    int fast_from; /* whom the fast path waits for; -1: lanes tell */
+    int fast_from; /* whom a small program waits for; -1: lanes tell */
 };
 
 /* ---- placing (executor.c) ---- */
+
+/* Make `plan` for `o` the operation under way: buffers, windows, scratch memory. */
+enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operation *o,
+                                const struct tti_plan *plan);
 
 /* Elements of block window number `pass`. */
 size_t tti_exec_window(const struct tti_executor *x, size_t pass);

@@ -146,8 +146,8 @@ static size_t exec_window_elements(const struct tti_operation *o, int nranks)
     return bytes / tutti_type_size(o->type);
 }
 
-static enum tutti_result exec_bind(struct tti_executor *x, const struct tti_operation *o,
-                                   const struct tti_plan *plan)
+enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operation *o,
+                                const struct tti_plan *plan)
 {
     enum tutti_type acc = plan->reduces ? tti_acc_type(o->type) : o->type;
     size_t type_size = tutti_type_size(o->type), acc_size = tutti_type_size(acc);
@@ -214,7 +214,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     if (plan->nlanes > x->comm->links.lanes)
         return TTI_FAIL(TUTTI_ERR_INTERNAL, "a plan of %d lanes on links of %d", plan->nlanes,
                         x->comm->links.lanes);
-    TTI_TRY(exec_bind(x, op, plan));
+    TTI_TRY(tti_exec_bind(x, op, plan));
     TTI_TRY(exec_lanes(x, (size_t)plan->nlanes));
     x->tag = tag;
     x->label = label;

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/executor.h"
-#include "coll/fast_one_shot.h"
 #include "coll/select.h"
+#include "coll/small_plan.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 
@@ -69,15 +69,19 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
 {
     struct tti_selection selection;
     const struct tti_plan_entry *entry = NULL;
+    const struct tti_small_program *program = tti_small_find(comm, o);
+    if (program)
+        return tti_small_run(comm, program, o, label);
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
-    if (tti_fast_one_shot_serves(comm, o, &selection))
-        return tti_fast_one_shot(comm, o, tti_tag(o, selection.index), label);
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
     TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
             tutti_collective_name(o->collective), (unsigned long long)label->sequence,
             selection.algorithm->name, selection.spec.lanes, selection.spec.slices);
     TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
+    TTI_TRY(tti_small_make(comm, o, &selection, entry, &program));
+    if (program)
+        return tti_small_run(comm, program, o, label);
     return tti_executor_run(comm->executor, o, entry, tti_tag(o, selection.index), deadline, label);
 }
 

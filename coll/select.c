@@ -8,7 +8,6 @@
 #include "coll/select.h"
 
 #include "coll/algorithms/algorithms.h"
-#include "coll/fast_one_shot.h"
 #include "coll/fused.h"
 #include "device/reduce.h"
 
@@ -189,9 +188,6 @@ static enum tti_path select_path(const struct tutti_comm *comm, enum tutti_colle
 {
     if (!comm->settings.fast || comm->size < 2 || !select_in_memory(comm))
         return TTI_PATH_PLAN;
-    if (algorithm == &tti_one_shot_all_reduce && bytes <= TTI_FAST_BYTES &&
-        comm->size <= TTI_FAST_RANKS)
-        return TTI_PATH_FAST;
     if (fused && algorithm == tti_fused_equal(collective) && comm->size <= TTI_FUSED_RANKS &&
         bytes * tti_fused_blocks(collective, comm->size) >= (double)comm->settings.fused_from)
         return TTI_PATH_FUSED;
@@ -227,8 +223,8 @@ static enum tutti_result select_best(struct tutti_comm *comm, enum tutti_collect
             seconds = select_fused_cost(comm, collective, bytes);
         else
             TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
-        /* Where the fused path serves, it moves the fewest bytes that can be. Of equals the later:
-         * it is the one with a hand-written path (one_shot). */
+        /* Where the fused path serves, it moves the fewest bytes that can be. Of equals the later,
+         * which has the fewer steps (one_shot). */
         bool better =
             path == TTI_PATH_FUSED || (best.path != TTI_PATH_FUSED && seconds <= best.predicted_s);
         if (!best.algorithm || better)

@@ -1,0 +1,46 @@
+/* Small operations over shared memory: a plan, its pass over a block worked out once for one count
+ * and type, run step by step.
+ *
+ * The executor serves many lanes, passes and cut-through, and looks everything up as it goes. None
+ * of that matters for a few KiB, where its bookkeeping costs more than the messages. Here the plan
+ * of one lane becomes a list of steps with their addresses, sizes and links (a program), kept with
+ * the communicator. The messages are the executor's, so some ranks may run the program and others
+ * the executor in one and the same operation; tests/coll/test_small_plan.c holds the two together.
+ * TUTTI_FAST=0 switches it off. */
+#ifndef TTI_COLL_SMALL_PLAN_H
+#define TTI_COLL_SMALL_PLAN_H
+
+#include "coll/operation.h"
+#include "coll/plan_cache.h"
+#include "coll/selection.h"
+
+struct tutti_comm;
+struct tti_small_program;
+
+enum {
+    TTI_SMALL_BYTES = 8192, /* the most of a message: the executor cuts none through below this */
+    TTI_SMALL_PROGRAMS = 16,
+};
+
+/* The programs of a communicator, by what their operations agree on. */
+struct tti_small_plans {
+    struct tti_small_program *all[TTI_SMALL_PROGRAMS];
+};
+
+/* The program of an operation like `o`, or NULL. */
+const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
+                                               const struct tti_operation *o);
+
+/* Make one of the plan that was selected for `o`, whose links are up. *program is NULL where a plan
+ * is no small one, has several lanes or goes over a network. */
+enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_operation *o,
+                                 const struct tti_selection *selection,
+                                 const struct tti_plan_entry *entry,
+                                 const struct tti_small_program **program);
+
+enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_program *program,
+                                const struct tti_operation *o, const struct tti_label *label);
+
+void tti_small_plans_destroy(struct tti_small_plans *plans);
+
+#endif

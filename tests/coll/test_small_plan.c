@@ -1,0 +1,245 @@
+/* A small program (coll/small_plan.c) and the executor run one and the same operation: ranks that
+ * take the one and ranks that take the other work together, and give the same bits as the executor
+ * alone. Every collective by every algorithm.
+ *
+ * Ranks are threads with random contributions (sums are not exact, so the order of combination
+ * shows). In round m of a case, rank r runs the program if bit r of m is set: all mixtures. */
+#include "coll/algorithms/algorithms.h"
+#include "coll/comm.h"
+#include "coll/plan_cache.h"
+#include "coll/select.h"
+#include "coll/small_plan.h"
+#include "device/reduce.h"
+#include "tests/integration/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 4, MOST_BYTES = 8192, MOST_ALGORITHMS = 16 };
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Finite values of the type, of mixed magnitudes. */
+static void fill(char *in, enum tutti_type type, size_t count, uint32_t seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value = (float)(int)(next_random(&seed) % 2001 - 1000) / 37.0f;
+        int64_t integer = (int64_t)next_random(&seed) - (1 << 22);
+        double wide = (double)value * 1.0000001;
+        char *to = in + i * tutti_type_size(type);
+        if (type == TUTTI_FLOAT64)
+            memcpy(to, &wide, sizeof wide);
+        else if (tti_acc_type(type) == TUTTI_FLOAT32)
+            tti_convert(to, type, &value, TUTTI_FLOAT32, 1, NULL);
+        else
+            memcpy(to, &integer, tutti_type_size(type));
+    }
+}
+
+/* The memory of one rank: IN and OUT, or both in one where the collective has a place for it. */
+struct memory {
+    char apart[2][MOST_RANKS * MOST_BYTES];
+    char together[2 * MOST_RANKS * MOST_BYTES];
+    char plain[MOST_RANKS * MOST_BYTES]; /* OUT after the executor alone */
+};
+
+static enum tutti_result call(const struct tti_operation *o, tutti_comm *comm)
+{
+    switch (o->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(o->in, o->out, o->count, o->type, o->op, comm);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(o->in, o->out, o->count, o->type, o->root, comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(o->in, o->out, o->count, o->type, o->op, o->root, comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(o->in, o->out, o->count, o->type, o->op, comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(o->in, o->out, o->count, o->type, comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all(o->in, o->out, o->count, o->type, comm);
+    case TUTTI_GATHER:
+        return tutti_gather(o->in, o->out, o->count, o->type, o->root, comm);
+    case TUTTI_SCATTER:
+        return tutti_scatter(o->in, o->out, o->count, o->type, o->root, comm);
+    default:
+        return tutti_barrier(comm);
+    }
+}
+
+/* Must this operation have been run by a program? (One message may hold the blocks of all.) */
+static bool is_small(tutti_comm *comm, const struct tti_operation *o)
+{
+    struct tti_selection selection;
+    const struct tti_plan_entry *entry = NULL;
+    if (tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection) != TUTTI_OK ||
+        tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry) != TUTTI_OK)
+        return true;
+    return entry->plan->nlanes == 1 && tti_acc_type(o->type) == o->type &&
+           o->count * tutti_type_size(o->type) <= TTI_SMALL_BYTES / MOST_RANKS;
+}
+
+/* One operation in one mixture. */
+static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_operation o,
+                       bool in_place, unsigned mixture)
+{
+    uint32_t in_blocks = 0, out_blocks = 0, in_block = 0, out_block = 0;
+    size_t bytes = o.count * tutti_type_size(o.type);
+    if (o.collective != TUTTI_BARRIER)
+        tti_shape(o.collective, comm->size, comm->rank, o.root, &in_blocks, &out_blocks);
+    char *in = memory->apart[0], *out = memory->apart[1];
+    if (in_place &&
+        tti_in_place(o.collective, comm->size, comm->rank, o.root, &in_block, &out_block)) {
+        in = memory->together + (out_block > in_block ? out_block - in_block : 0) * bytes;
+        out = memory->together + (in_block > out_block ? in_block - out_block : 0) * bytes;
+    }
+    memset(out, 0x5a, out_blocks * bytes);
+    fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
+    o.in = in;
+    o.out = out;
+    comm->settings.fast = mixture >> comm->rank & 1;
+    if (call(&o, comm) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    if (mixture == 0 && !in_place)
+        memcpy(memory->plain, out, out_blocks * bytes);
+    if (memcmp(memory->plain, out, out_blocks * bytes) != 0)
+        return fprintf(stderr, "%s %s %s count %zu, mixture %u%s: other bits than the executor\n",
+                       tutti_collective_name(o.collective), tutti_type_name(o.type),
+                       tutti_op_name(o.op), o.count, mixture, in_place ? " in place" : ""),
+               1;
+    if (comm->settings.fast && o.collective != TUTTI_BARRIER && is_small(comm, &o) &&
+        !tti_small_find(comm, &o))
+        return fprintf(stderr, "%s count %zu: no program was made\n",
+                       tutti_collective_name(o.collective), o.count),
+               1;
+    return 0;
+}
+
+static int mixtures(tutti_comm *comm, struct memory *memory, const struct tti_operation *o)
+{
+    for (unsigned mixture = 0; mixture < 1u << comm->size; mixture++)
+        for (int in_place = 0; in_place < 2; in_place++)
+            if (one_mixture(comm, memory, *o, in_place == 1, mixture))
+                return 1;
+    return 0;
+}
+
+static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collective collective,
+                      enum tutti_type type, enum tutti_op op)
+{
+    static const size_t bytes[] = {1, 8, 48, 49, 64, 200, 1000, 2048, MOST_BYTES};
+    for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
+        struct tti_operation o = {.collective = collective,
+                                  .count = bytes[b] / tutti_type_size(type),
+                                  .type = type,
+                                  .op = op,
+                                  .root = (int)b % comm->size};
+        if (collective == TUTTI_ALL_REDUCE || collective == TUTTI_REDUCE_SCATTER ||
+            collective == TUTTI_ALL_GATHER || collective == TUTTI_ALL_TO_ALL)
+            o.root = 0;
+        if (o.count > 0 && mixtures(comm, memory, &o))
+            return 1;
+    }
+    return 0;
+}
+
+static int all_operations(tutti_comm *comm, void *argument)
+{
+    static const enum tutti_type types[] = {TUTTI_FLOAT32, TUTTI_BFLOAT16, TUTTI_UINT8};
+    static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_MAX};
+    struct memory *memory = calloc(1, sizeof *memory);
+    int bad = !memory;
+    (void)argument;
+    for (int c = 0; c < (int)TUTTI_SEND_RECV && !bad; c++) {
+        enum tutti_collective collective = (enum tutti_collective)c;
+        bool reduces = tti_reduces(collective) && collective != TUTTI_BARRIER;
+        for (size_t t = 0; t < sizeof types / sizeof types[0] && !bad; t++)
+            for (size_t op = 0; op < (reduces ? sizeof ops / sizeof ops[0] : 1) && !bad; op++)
+                bad = all_counts(comm, memory, collective, types[t], ops[op]);
+    }
+    free(memory);
+    return bad;
+}
+
+/* Every type and operator, by what is chosen for all-reduce. */
+static int all_types(tutti_comm *comm, void *argument)
+{
+    struct memory *memory = calloc(1, sizeof *memory);
+    int bad = !memory;
+    (void)argument;
+    for (int t = 0; t < TUTTI_TYPE_COUNT && !bad; t++)
+        for (int op = 0; op < TUTTI_OP_COUNT && !bad; op++)
+            bad = all_counts(comm, memory, TUTTI_ALL_REDUCE, (enum tutti_type)t, (enum tutti_op)op);
+    free(memory);
+    return bad;
+}
+
+/* A rank that makes another call is named, by programs too. */
+static int mismatch(tutti_comm *comm, void *argument)
+{
+    float x[4] = {1, 2, 3, 4};
+    (void)argument;
+    struct tti_operation o = {.collective = TUTTI_ALL_REDUCE, .count = 4, .type = TUTTI_FLOAT32};
+    for (int i = 0; i < 2; i++)
+        if (tutti_all_reduce(x, x, 4, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK)
+            return 1;
+    if (!tti_small_find(comm, &o))
+        return fprintf(stderr, "mismatch: no program was made\n"), 1;
+    enum tutti_result result =
+        tutti_all_reduce(x, x, comm->rank == 1 ? 3 : 4, TUTTI_FLOAT32, TUTTI_SUM, comm);
+    return result != TUTTI_ERR_MISMATCH || !strstr(tutti_last_error(), "count 3");
+}
+
+/* "all_reduce=A,broadcast=B,...": algorithm number `k` of each collective, or the first that serves
+ * `ranks` after it. False when no collective has that many. */
+static bool algorithms_text(int k, int ranks, char *text, size_t bytes)
+{
+    size_t used = 0;
+    bool any = false;
+    for (int c = 0; c < (int)TUTTI_SEND_RECV; c++) {
+        enum tutti_collective collective = (enum tutti_collective)c;
+        const struct tti_algorithm *algorithm = tti_algorithm_at(collective, k);
+        struct tti_plan_spec spec = {.collective = collective,
+                                     .nranks = ranks,
+                                     .lanes = 1,
+                                     .slices = 1,
+                                     .layout = {1, NULL}};
+        any = any || algorithm;
+        if (!algorithm || (algorithm->applicable && !algorithm->applicable(&spec)))
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used ? "," : "",
+                                 tutti_collective_name(collective), algorithm->name);
+    }
+    return any;
+}
+
+int main(void)
+{
+    static const char *const transports[] = {"inproc", "shm"};
+    int failed = 0;
+    setenv("TUTTI_SHM_SLOTS", "2", 1); /* rings that are soon full */
+    setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
+    for (int t = 0; t < 2; t++)
+        for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+            struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
+            how.options.transports = transports[t];
+            how.options.timeout_s = 60;
+            int bad = tti_ranks_run(&how, all_types, NULL) + tti_ranks_run(&how, mismatch, NULL);
+            char algorithms[1000];
+            for (int k = 0; k < MOST_ALGORITHMS; k++) {
+                algorithms[0] = '\0';
+                if (!algorithms_text(k, ranks, algorithms, sizeof algorithms))
+                    break;
+                how.options.algorithms = algorithms;
+                bad += tti_ranks_run(&how, all_operations, NULL);
+            }
+            printf("%d ranks over %s: %s\n", ranks, transports[t], bad ? "FAILED" : "ok");
+            failed += bad;
+        }
+    return failed ? 1 : 0;
+}
