@@ -2,33 +2,30 @@
 """The sweep of Tutti beside its peers' at their best settings and the physical limit: a table of
 ratios and a plot. `./dev compare` sets up and builds what this runs.
 
-All contenders run in every round, in a random order, each in a short process of its own per group
-of sizes, so that a drift of the machine meets them all alike. Read contenders.py (who, with which
-settings), verdict.py (when a ratio is refused), present.py (what is written)."""
+Read rounds.py (what is run when), contenders.py (who, with which settings), verdict.py (when a ratio
+is refused), present.py (what is written); whole.py (--all) and startup.py (--startup)."""
 
 import argparse
 import datetime
 import json
 import os
 import platform
-import random
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 import contenders
 import present
 import verdict
+from rounds import groups_of, measure, say
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COLLECTIVES = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"]
 KI, MI = 1 << 10, 1 << 20
-RUN_SECONDS = 300  # a run that takes longer is killed and counts as failed
+MEMORIES = ["library", "malloc", "registered"]
 
 
 def parse_size(text):
@@ -45,13 +42,21 @@ def positive(text):
     return int(text)
 
 
+def usual_place(coll):
+    return "in" if coll == "broadcast" else "out"
+
+
 def parse_flags(arguments):
     parser = argparse.ArgumentParser(prog="./dev compare", description=__doc__.split("\n\n")[0])
     parser.add_argument("--ranks", type=positive, default=2)
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
     parser.add_argument("--coll", choices=COLLECTIVES, default="all_reduce")
-    parser.add_argument("--memory", choices=["library", "malloc", "registered"], default="library",
-                        help="of our buffers; the peers have what malloc gives")
+    parser.add_argument("--memory", default="library", help="of our buffers: library, malloc, "
+                        "registered, or a list; the peers have what malloc gives")
+    parser.add_argument("--place", choices=["in", "out"], default=None,
+                        help="operations in or out of place (out; broadcast, which MPI has in place: in)")
+    parser.add_argument("--rewrite", action="store_true",
+                        help="new values in the inputs, untimed, before each operation")
     parser.add_argument("--rounds", type=positive, default=None, help="5; with --quick 2")
     parser.add_argument("--sizes", help="a list, 8,64K,1M, instead of -b, -e and -f")
     parser.add_argument("-b", dest="first", type=parse_size, default=8)
@@ -64,10 +69,18 @@ def parse_flags(arguments):
                         help="what is compared first: the median of operations timed one by one, or the "
                         "mean of a batch: the default where ranks run ahead of each other, which is in "
                         "broadcast and where there are more ranks than cores")
+    parser.add_argument("--seconds", type=positive, default=None,
+                        help="no round begins that would likely end later, but for the first three")
     parser.add_argument("--seed", type=int, default=1, help="of the random order")
     parser.add_argument("--quick", action="store_true", help="few sizes and rounds: a look, no result")
     parser.add_argument("--build", default=os.path.join(TOP, "build"))
     parser.add_argument("--out", default=None, help="folder of the files (BUILD/compare/out)")
+    parser.add_argument("--all", action="store_true", help="everything there is a table of (see --parts)")
+    parser.add_argument("--parts", help="with --all: a list of parts; \"list\" lists them")
+    parser.add_argument("--again", action="store_true",
+                        help="with --all: measure parts again that were measured with this build")
+    parser.add_argument("--startup", action="store_true",
+                        help="instead: time and memory of starting 2 to 64 ranks beside MPI_Init")
     parser.add_argument("--replay", metavar="JSON", help="no runs: judge the samples of this file again")
     flags = parser.parse_args(arguments)
     if flags.factor == 1:
@@ -77,8 +90,15 @@ def parse_flags(arguments):
     flags.factor = flags.factor or (8 if flags.quick else 2)
     flags.last = flags.last or (16 * MI if flags.quick else 256 * MI)
     flags.rounds = flags.rounds or (2 if flags.quick else 5)
-    ahead = flags.coll == "broadcast" or flags.ranks > len(os.sched_getaffinity(0))
+    flags.memories = flags.memory.split(",")
+    if not set(flags.memories) <= set(MEMORIES) or len(set(flags.memories)) < len(flags.memories):
+        parser.error(f"--memory {flags.memory}: a list out of {', '.join(MEMORIES)}")
+    flags.place = flags.place or usual_place(flags.coll)
+    # Rewriting ends in a barrier, so that no rank is ahead in a single operation.
+    ahead = not flags.rewrite and (flags.coll == "broadcast" or
+                                   flags.ranks > len(os.sched_getaffinity(0)))
     flags.figure = flags.figure or ("mean_us" if ahead else "p50_us")
+    flags.out_given = bool(flags.out)
     flags.out = flags.out or os.path.join(flags.build, "compare", "out")
     try:
         flags.sizes = sorted({parse_size(s) for s in flags.sizes.split(",")}) if flags.sizes else None
@@ -103,126 +123,7 @@ def sweep_sizes(flags):
     return [size for size in sizes if size >= least]
 
 
-def effort_of(size, flags, cores):
-    """(warm-up, iterations; 0: as many as fill 20 ms), the same for all contenders."""
-    if size > 16 * MI:
-        return 2, 10
-    if size <= 4 * KI and flags.ranks <= cores and flags.transport == "shm":
-        return 200, 5000
-    return 20, 0
-
-
-def groups_of(sizes, flags, cores):
-    """Runs of sizes that double, of one effort, at most `together` long."""
-    groups = []
-    for size in sizes:
-        last = groups[-1] if groups else None
-        if last and len(last) < flags.together and size == 2 * last[-1] and \
-                effort_of(size, flags, cores) == effort_of(last[-1], flags, cores):
-            last.append(size)
-        else:
-            groups.append([size])
-    return groups
-
-
-# ---- one run ---------------------------------------------------------------------------------------
-
-class Failed(Exception):
-    pass
-
-
-def run(command, env):
-    """Standard output and status. The whole process group ends with the call."""
-    process = subprocess.Popen(command, env={**os.environ, **env}, text=True, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        output, errors = process.communicate(timeout=RUN_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"no end within {RUN_SECONDS} s")
-    finally:
-        if process.poll() is None:
-            end(process)
-    return output, errors, process.returncode
-
-
-def end(process):
-    """Politely first: mpirun ends its ranks, which are in process groups of their own."""
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.communicate(timeout=5)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def last_words(errors, status):
-    lines = [line.strip() for line in errors.splitlines() if re.search(r"\w", line)]
-    return f"status {status}" + (f": {lines[0][:160]}" if lines else "")
-
-
-def ours_rows(text, sizes, coll):
-    """Peers broadcast in place, so that our in-place figure is what they are compared with."""
-    rows = json.loads(text)["rows"]
-    if len(rows) != len(sizes):
-        raise Failed(f"{len(rows)} rows for {len(sizes)} sizes")
-    place = "in_place" if coll == "broadcast" else "out_of_place"
-    return [{"size": size, "p50_us": row[place]["p50_us"], "p99_us": row[place]["p99_us"],
-             "mean_us": row[place]["time_us"], "wrong": row[place]["wrong"]}
-            for size, row in zip(sizes, rows)]
-
-
-def run_ours(job, sizes, effort):
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = contenders.ours_command(job, sizes, effort, file.name)
-        _, errors, status = run(command, {})
-        text = file.read().decode()
-    if not text:
-        raise Failed(last_words(errors, status))
-    return ours_rows(text, sizes, job.coll)
-
-
-def run_setting(job, setting, sizes, effort):
-    if setting.kind() == "ours":
-        return run_ours(job, sizes, effort)
-    output, errors, status = run(contenders.peer_command(job, setting, sizes, effort), setting.env)
-    keep = ("size", "p50_us", "p99_us", "mean_us", "wrong")
-    rows = [{key: row[key] for key in keep}
-            for row in map(json.loads, filter(lambda line: line.startswith("{"), output.splitlines()))]
-    # After wrong results a peer stops: those rows say enough.
-    if [row["size"] for row in rows] != sizes and not any(row["wrong"] for row in rows):
-        raise Failed(last_words(errors, status))
-    return rows
-
-
 # ---- the whole -------------------------------------------------------------------------------------
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def measure(job, settings, groups, flags, cores, record):
-    chance = random.Random(flags.seed)
-    failed = set()
-    for sizes in groups:
-        effort = (5, 50) if flags.quick else effort_of(sizes[0], flags, cores)
-        for number in range(flags.rounds):
-            say(f"compare: {present.size_text(sizes[0])} to {present.size_text(sizes[-1])}, round "
-                f"{number + 1} of {flags.rounds}")
-            order = [(s, [size for size in sizes if s.plays(size)]) for s in settings]
-            order = [(s, mine) for s, mine in order if mine and (s.label(), sizes[0]) not in failed]
-            chance.shuffle(order)
-            for setting, mine in order:
-                try:
-                    rows = run_setting(job, setting, mine, effort)
-                except (Failed, OSError, ValueError, KeyError) as error:
-                    failed.add((setting.label(), sizes[0]))
-                    why = f"{setting.label()} from {present.size_text(mine[0])}: {error}"
-                    record["failures"].append(why)
-                    say(f"compare: FAILED: {why}")
-                    continue
-                record["samples"] += [{"contender": setting.label(), "round": number, **row}
-                                      for row in rows]
-
 
 def first_line(*command):
     if not shutil.which(command[0]):
@@ -236,16 +137,14 @@ def load():
     return "%.2f %.2f %.2f" % os.getloadavg()
 
 
-def facts_of(flags, arguments, job, cores):
+def facts_of(flags, arguments, job):
     lscpu = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
     model = re.search(r"^Model name:\s*(.*)", lscpu, re.M)
-    hop = first_line(contenders.program_path(job.build, "ideal"), "--algorithm", "hop")
     facts = {
         "command": f"`./dev compare {shlex.join(arguments)}`",
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "machine": f"{model.group(1) if model else platform.machine()}, {cores} cores, "
+        "machine": f"{model.group(1) if model else platform.machine()}, {job.cores} cores, "
                    f"Linux {platform.release()}",
-        "core to core": f"{json.loads(hop)['hop_ns']} ns one way" if hop else "",
         "Tutti": " ".join([first_line(contenders.program_path(job.build, "allreduce_bench"), "--version"),
                            first_line("git", "-C", TOP, "describe", "--always", "--dirty")]),
         "Open MPI": first_line("mpirun.openmpi", "--version"),
@@ -254,68 +153,111 @@ def facts_of(flags, arguments, job, cores):
         "ranks": "bound to cores" if job.bound() else "more than cores, unbound",
         "load before": load(),
     }
-    if job.bound() and not job.can_bind:
-        facts["ranks"] = "peers' bound to cores, ours not (this allreduce_bench has no --bind)"
     return {name: value for name, value in facts.items() if value}
 
 
-def record_of(flags, arguments):
+def record_of(flags, arguments, before=""):
+    """Measure; one record with ours in every kind of memory asked for."""
     cores = len(os.sched_getaffinity(0))
     ours = contenders.program_path(flags.build, "allreduce_bench")
     if not os.access(ours, os.X_OK):
         sys.exit(f"compare: there is no {ours}; ./dev compare builds it")
-    help_text = subprocess.run([ours, "--help"], capture_output=True, text=True).stdout
-    job = contenders.Job(flags.build, flags.coll, flags.ranks, flags.transport, flags.memory, cores,
-                         "--bind" in help_text)
-    settings = contenders.all_settings(flags.coll, flags.transport)
+    job = contenders.Job(flags.build, flags.coll, flags.ranks, flags.transport, cores,
+                         flags.place == "in", flags.rewrite)
+    settings = contenders.all_settings(flags.coll, flags.transport, flags.ranks, cores, flags.memories)
     missing = contenders.missing(flags.build, settings)
     for peer, why in missing.items():
         say(f"compare: WARNING: {peer} is MISSING and left out: {why}")
     settings = [s for s in settings if s.peer not in missing]
     record = {"coll": flags.coll, "ranks": flags.ranks, "transport": flags.transport,
-              "memory": flags.memory, "rounds": flags.rounds, "noise_limit": flags.noise,
-              "figure": flags.figure, "facts": facts_of(flags, arguments, job, cores),
-              "missing": missing, "failures": [], "samples": [],
+              "memory": flags.memory, "place": flags.place, "rewrite": flags.rewrite,
+              "rounds": 0, "noise_limit": flags.noise, "figure": flags.figure,
+              "facts": facts_of(flags, arguments, job), "missing": missing, "failures": [],
+              "hops_ns": [], "samples": [],
               "contenders": [{"label": s.label(), **s.facts()} for s in settings]}
     if os.getloadavg()[0] > 0.5:
         say(f"compare: WARNING: the machine is not quiet (load {load()}): expect noisy rows")
-    measure(job, settings, groups_of(sweep_sizes(flags), flags, cores), flags, cores, record)
+    measure(job, settings, groups_of(sweep_sizes(flags), job, flags.together), flags, record, before)
     record["facts"]["load after"] = load()
     return record
 
 
-def write_files(record, judged, folder):
-    stem = os.path.join(folder, "{coll}_{ranks}_{transport}_{memory}".format(**record))
+def stem_of(record):
+    stem = "{coll}_{ranks}_{transport}_{memory}".format(**record)
+    place = record.get("place", usual_place(record["coll"]))
+    if place != usual_place(record["coll"]):
+        stem += f"_{place}_of_place" if place == "out" else "_in_place"
+    return stem + ("_rewrite" if record.get("rewrite") else "")
+
+
+def one_memory(record, memory):
+    """The record with ours in this memory only, under our plain name."""
+    ours = {c["label"]: c.get("memory", memory) for c in record["contenders"] if c["kind"] == "ours"}
+    out = {label for label, its in ours.items() if its != memory}
+    plain = {label: contenders.OURS for label in ours}
+    return {**record, "memory": memory,
+            "contenders": [{**c, "label": plain.get(c["label"], c["label"])}
+                           for c in record["contenders"] if c["label"] not in out],
+            "samples": [{**s, "contender": plain.get(s["contender"], s["contender"])}
+                        for s in record["samples"] if s["contender"] not in out]}
+
+
+def write_record(record, folder):
     os.makedirs(folder, exist_ok=True)
-    with open(stem + ".json", "w", encoding="utf-8") as file:
-        json.dump(record, file, indent=1)
+    path = os.path.join(folder, stem_of({**record, "memory": record["memory"].replace(",", "_")}) + ".json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(record, file)
         file.write("\n")
-    with open(stem + ".md", "w", encoding="utf-8") as file:
-        file.write(present.markdown(record, judged))
+    return path
+
+
+def write_page(record, judged, folder):
+    """The table and the plot of one kind of memory."""
+    stem = os.path.join(folder, stem_of(record))
+    os.makedirs(folder, exist_ok=True)
     drawn = present.plot(record, judged, stem + ".svg")
     if not drawn:
         say("compare: WARNING: no plot (is gnuplot there?)")
-    return [stem + ending for ending in (".md", ".json", ".svg")[:3 if drawn else 2]]
+    with open(stem + ".md", "w", encoding="utf-8") as file:
+        file.write(present.markdown(record, judged, os.path.basename(stem) + ".svg" if drawn else None))
+    return [stem + ".md"] + [stem + ".svg"] * drawn
+
+
+def report(record, folder):
+    """Pages and what they say, for each kind of memory. Returns whether every size has a ratio."""
+    good, files = True, []
+    for memory in record["memory"].split(","):
+        single = one_memory(record, memory)
+        judged = verdict.judge(single)
+        files += write_page(single, judged, folder)
+        print(f"{present.title(single)}\n\n{present.table(single, judged)}\n\n"
+              f"{present.summary(single, judged)}\n")
+        good = good and bool(judged["rows"]) and all(row["ratio"] for row in judged["rows"])
+    for peer, why in record["missing"].items():
+        print(f"MISSING, not measured: {peer}: {why}")
+    for failure in sorted(set(record["failures"])):
+        print(f"FAILED, left out: {failure}")
+    print("Files: " + "  ".join(files), flush=True)
+    return good
 
 
 def main(arguments):
     flags = parse_flags(arguments)
+    if flags.startup:
+        import startup
+        return startup.main(flags)
+    if flags.all:
+        import whole
+        return whole.main(flags)
     if flags.replay:
         with open(flags.replay, encoding="utf-8") as file:
             record = json.load(file)
     else:
         record = record_of(flags, arguments)
-    judged = verdict.judge(record)
-    files = write_files(record, judged, flags.out)
-    print(f"{present.title(record)}\n\n{present.table(record, judged)}\n\n{present.summary(record, judged)}\n")
-    for peer, why in record["missing"].items():
-        print(f"MISSING, not measured: {peer}: {why}")
-    for failure in sorted(set(record["failures"])):
-        print(f"FAILED, left out: {failure}")
-    print("Files: " + "  ".join(files))
-    # Success: every size has its ratio.
-    return 0 if judged["rows"] and all(row["ratio"] for row in judged["rows"]) else 1
+        print(f"Samples: {write_record(record, flags.out)}")
+    return 0 if report(record, flags.out) else 1
 
 
 if __name__ == "__main__":
+    sys.modules["compare"] = sys.modules["__main__"]  # whole.py imports it: one copy
     sys.exit(main(sys.argv[1:]))

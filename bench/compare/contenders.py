@@ -13,8 +13,8 @@ ANY = (0, 1 << 62)
 class Setting:
     """One way to run one contender. `peer` names it in tables; `range` is of sizes in bytes."""
 
-    def __init__(self, peer, name, program, flags=(), env=None, range=ANY):
-        self.peer, self.name, self.program = peer, name, program
+    def __init__(self, peer, name, program, flags=(), env=None, range=ANY, memory="malloc"):
+        self.peer, self.name, self.program, self.memory = peer, name, program, memory
         self.flags, self.env, self.range = list(flags), dict(env or {}), range
 
     def label(self):
@@ -28,7 +28,7 @@ class Setting:
 
     def facts(self):
         return {"peer": self.peer, "setting": self.name, "kind": self.kind(), "flags": self.flags,
-                "env": self.env}
+                "env": self.env, "memory": self.memory}
 
 
 def mca(**parameters):
@@ -50,85 +50,130 @@ def cvars(**values):
 
 # MPICH's portable algorithms instead of those of its device.
 PORTABLE = cvars(DEVICE_COLLECTIVES="none")
+ABOVE = 1 << 62
 
-# Open MPI's forced algorithms, by collective: (name, flags, range of sizes).
+# ---- Open MPI --------------------------------------------------------------------------------------
+
+# What its shared-memory transport is fastest with on hosts where reading another process' memory
+# (process_vm_readv, its default) costs more than a copy through a segment: no single copy, and
+# fragments that stay in a level-2 cache.
+FRAGMENTS = mca(btl_vader_single_copy_mechanism="none", btl_vader_eager_limit=64 * KI,
+                btl_vader_max_send_size=128 * KI)
+SMALL_FRAGMENTS = mca(btl_vader_single_copy_mechanism="none", btl_vader_eager_limit=64 * KI,
+                      btl_vader_max_send_size=64 * KI)
+BOXES = mca(btl_vader_fbox_size=MI, btl_vader_fbox_threshold=1, btl_vader_eager_limit=64 * KI)
+
+
+def segmented_ring(segment):
+    return tuned(allreduce_algorithm=5, allreduce_algorithm_segmentsize=segment)
+
+
+# Forced algorithms, by collective: (name, flags, range of sizes, least ranks). That a rule takes
+# effect shows in its times: with two ranks most algorithms are the same exchange.
 OPENMPI_ALGORITHMS = {
     "all_reduce": [
-        ("segmented ring 128 KiB", tuned(allreduce_algorithm=5,
-                                         allreduce_algorithm_segmentsize=128 * KI), (64 * KI, 128 * MI)),
-        ("segmented ring 256 KiB", tuned(allreduce_algorithm=5,
-                                         allreduce_algorithm_segmentsize=256 * KI), (256 * KI, 1 << 62)),
+        ("segmented ring 128 KiB", segmented_ring(128 * KI), (64 * KI, ABOVE), 2),
+        ("segmented ring 256 KiB", segmented_ring(256 * KI), (256 * KI, ABOVE), 2),
+        ("Rabenseifner", tuned(allreduce_algorithm=6), (16 * KI, ABOVE), 3),
+        ("recursive doubling", tuned(allreduce_algorithm=3), (0, 16 * KI), 3),
     ],
     "broadcast": [
         ("pipeline 128 KiB", tuned(bcast_algorithm=3, bcast_algorithm_segmentsize=128 * KI),
-         (128 * KI, 1 << 62)),
+         (128 * KI, ABOVE), 2),
+        ("binomial", tuned(bcast_algorithm=6), ANY, 3),
+        ("chain", tuned(bcast_algorithm=2), (4 * KI, ABOVE), 3),
+        ("knomial", tuned(bcast_algorithm=7), ANY, 3),
     ],
     "reduce_scatter": [
-        ("recursive halving", tuned(reduce_scatter_block_algorithm=3), (64 * KI, 1 << 62)),
+        ("linear", tuned(reduce_scatter_block_algorithm=1), (64 * KI, ABOVE), 2),
+        ("recursive doubling", tuned(reduce_scatter_block_algorithm=2), (0, 64 * KI), 3),
+        ("recursive halving", tuned(reduce_scatter_block_algorithm=3), (4 * KI, ABOVE), 2),
+        ("butterfly", tuned(reduce_scatter_block_algorithm=4), ANY, 3),
     ],
     "all_gather": [
-        ("ring", tuned(allgather_algorithm=4), (64 * KI, 1 << 62)),
+        ("ring", tuned(allgather_algorithm=4), (64 * KI, ABOVE), 2),
+        ("recursive doubling", tuned(allgather_algorithm=3), (0, 64 * KI), 3),
+        ("neighbour", tuned(allgather_algorithm=5), ANY, 4),
     ],
 }
 
 
-def openmpi_shm(coll):
-    base = mca(pml="ob1", btl="self,vader")
-    boxes = mca(btl_vader_fbox_size=MI, btl_vader_fbox_threshold=1, btl_vader_eager_limit=64 * KI)
-    settings = [("default", [], ANY), ("large fast boxes", boxes, (0, 512 * KI))]
-    settings += OPENMPI_ALGORITHMS[coll]
+def openmpi_shm(coll, ranks, crowded):
+    # More ranks than cores: without yielding a message takes a time slice.
+    base = mca(pml="ob1", btl="self,vader") + (mca(mpi_yield_when_idle=1) if crowded else [])
+    settings = [("default", [], ANY), ("large fast boxes", BOXES, (0, 512 * KI)),
+                ("128 KiB fragments", FRAGMENTS, ANY),
+                ("64 KiB fragments", SMALL_FRAGMENTS, (64 * KI, ABOVE))]
+    for name, flags, sizes, least in OPENMPI_ALGORITHMS[coll]:
+        if ranks >= least:
+            settings.append((name + ", 128 KiB fragments", FRAGMENTS + flags, sizes))
+            if sizes[1] == ABOVE:
+                settings.append((name, flags, (max(sizes[0], MI), ABOVE)))
     if coll in ("all_reduce", "broadcast"):
-        settings.append(("coll/sm 128 KiB", mca(coll_sm_priority=100,
-                                                coll_sm_fragment_size=128 * KI), (16 * KI, 1 << 62)))
+        for size, sizes in ((8 * KI, (0, 64 * KI)), (128 * KI, (16 * KI, ABOVE))):
+            settings.append((f"coll/sm {size // KI} KiB", mca(coll_sm_priority=100,
+                                                              coll_sm_fragment_size=size), sizes))
     return [Setting("Open MPI", name, "peer_openmpi", base + flags, range=sizes)
             for name, flags, sizes in settings]
 
 
-def openmpi_tcp(coll):
+def openmpi_tcp(coll, ranks, crowded):
     base = mca(pml="ob1", btl="self,tcp", btl_tcp_if_include="lo")
+    base += mca(mpi_yield_when_idle=1) if crowded else []
     buffers = mca(btl_tcp_sndbuf=4 * MI, btl_tcp_rcvbuf=4 * MI)
-    settings = [("default", [], ANY), ("4 MiB socket buffers", buffers, (64 * KI, 1 << 62))]
-    settings += [algorithm for algorithm in OPENMPI_ALGORITHMS[coll]]
+    settings = [("default", [], ANY), ("4 MiB socket buffers", buffers, (64 * KI, ABOVE))]
+    settings += [(name, flags, sizes) for name, flags, sizes, least in OPENMPI_ALGORITHMS[coll]
+                 if ranks >= least]
     return [Setting("Open MPI", name, "peer_openmpi", base + flags, range=sizes)
             for name, flags, sizes in settings]
 
 
+# ---- MPICH -----------------------------------------------------------------------------------------
+
+# (name, environment, range of sizes). Those from 8 KiB up run with large cells as well.
 MPICH_ALGORITHMS = {
     "all_reduce": [
         ("recursive doubling", cvars(ALLREDUCE_INTRA_ALGORITHM="recursive_doubling"), (0, 64 * KI)),
-        ("Rabenseifner", cvars(ALLREDUCE_INTRA_ALGORITHM="reduce_scatter_allgather"),
-         (8 * KI, 1 << 62)),
+        ("Rabenseifner", cvars(ALLREDUCE_INTRA_ALGORITHM="reduce_scatter_allgather"), (8 * KI, ABOVE)),
     ],
     "broadcast": [
-        ("binomial", cvars(BCAST_INTRA_ALGORITHM="binomial"), ANY),
+        ("binomial", cvars(BCAST_INTRA_ALGORITHM="binomial"), (8 * KI, ABOVE)),
+        ("scatter and ring", cvars(BCAST_INTRA_ALGORITHM="scatter_ring_allgather"), (MI, ABOVE)),
     ],
     "reduce_scatter": [
-        ("pairwise", cvars(REDUCE_SCATTER_BLOCK_INTRA_ALGORITHM="pairwise"), (4 * KI, 1 << 62)),
+        ("recursive halving", cvars(REDUCE_SCATTER_BLOCK_INTRA_ALGORITHM="recursive_halving"),
+         (0, 64 * KI)),
+        ("pairwise", cvars(REDUCE_SCATTER_BLOCK_INTRA_ALGORITHM="pairwise"), (8 * KI, ABOVE)),
     ],
     "all_gather": [
-        ("recursive doubling", cvars(ALLGATHER_INTRA_ALGORITHM="recursive_doubling"), ANY),
+        ("recursive doubling", cvars(ALLGATHER_INTRA_ALGORITHM="recursive_doubling"), (8 * KI, ABOVE)),
+        ("ring", cvars(ALLGATHER_INTRA_ALGORITHM="ring"), (8 * KI, ABOVE)),
     ],
 }
 # The collectives that MPICH has through shared flags and cells.
 MPICH_RELEASE_GATHER = {"all_reduce": "ALLREDUCE", "broadcast": "BCAST"}
 
 
-def mpich_shm(coll):
+def mpich_shm(coll, ranks, crowded):
     cells = cvars(CH4_SHM_POSIX_IQUEUE_CELL_SIZE=256 * KI)
-    settings = [("default", {}, ANY)]
+    settings = [("default", {}, ANY), ("large cells", cells, (8 * KI, ABOVE))]
     for name, env, sizes in MPICH_ALGORITHMS[coll]:
-        large = sizes[1] > MI and coll != "all_reduce" or name == "Rabenseifner"
-        settings.append((name + (", large cells" if large else ""),
-                         {**PORTABLE, **env, **(cells if large else {})}, sizes))
+        settings.append((name, {**PORTABLE, **env}, sizes))
+        if sizes[0] >= 8 * KI:
+            settings.append((name + ", large cells", {**PORTABLE, **env, **cells}, sizes))
     if coll in MPICH_RELEASE_GATHER:
         name = MPICH_RELEASE_GATHER[coll] + "_POSIX_INTRA_ALGORITHM"
         settings.append(("release-gather", cvars(**{name: "release_gather"},
                                                  POSIX_NUM_COLLS_THRESHOLD=0), ANY))
+    if crowded:
+        # Its ranks spin whatever the setting (POLLS_BEFORE_YIELD changes nothing in shared memory):
+        # every message takes time slices, and variants only take time.
+        settings = settings[:1]
     return [Setting("MPICH", name, "peer_mpich", env=env, range=sizes)
             for name, env, sizes in settings]
 
 
-def mpich_tcp(coll):
+def mpich_tcp(coll, ranks, crowded):
     base = {**cvars(NOLOCAL=1), "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
     settings = [("default", {}, ANY)]
     settings += [(name, {**PORTABLE, **env}, sizes) for name, env, sizes in MPICH_ALGORITHMS[coll]]
@@ -136,7 +181,7 @@ def mpich_tcp(coll):
             for name, env, sizes in settings]
 
 
-def gloo_tcp(coll):
+def gloo_tcp(coll, ranks, crowded):
     if coll == "reduce_scatter":
         return []
     if coll != "all_reduce":
@@ -146,15 +191,18 @@ def gloo_tcp(coll):
 
 # Below this size the ideal is a few nanoseconds: what it leaves out is all there is.
 IDEAL_FROM = 4 * KI
+OURS = "Tutti"
 
 
-def all_settings(coll, transport):
+def all_settings(coll, transport, ranks=2, cores=2, memories=("library",)):
+    """Ours in each kind of memory, the peers in each setting, the limit."""
     peers = ([openmpi_shm, mpich_shm] if transport == "shm" else [openmpi_tcp, mpich_tcp, gloo_tcp])
-    settings = [Setting("Tutti", "", "allreduce_bench")]
+    settings = [Setting(OURS, memory if len(memories) > 1 else "", "allreduce_bench", memory=memory)
+                for memory in memories]
     for peer in peers:
-        settings += peer(coll)
+        settings += peer(coll, ranks, ranks > cores)
     if transport == "shm":
-        settings.append(Setting("ideal fused direct", "", "ideal", range=(IDEAL_FROM, 1 << 62)))
+        settings.append(Setting("ideal fused direct", "", "ideal", range=(IDEAL_FROM, ABOVE)))
     return settings
 
 
@@ -177,38 +225,45 @@ def missing(build, settings):
 class Job:
     """What all runs have in common."""
 
-    def __init__(self, build, coll, ranks, transport, memory, cores, can_bind):
+    def __init__(self, build, coll, ranks, transport, cores, in_place=False, rewrite=False):
         self.build, self.coll, self.ranks = build, coll, ranks
-        self.transport, self.memory, self.cores = transport, memory, cores
-        self.can_bind = can_bind  # whether our own program has --bind
+        self.transport, self.cores = transport, cores
+        self.in_place, self.rewrite = in_place, rewrite
 
     def bound(self):
         return self.ranks <= self.cores
 
 
-def ours_command(job, sizes, effort, json_path):
+def ours_command(job, memory, sizes, effort, json_path):
     """`sizes` are consecutive in a sweep with a factor of two, or one."""
     command = [program_path(job.build, "allreduce_bench"), "--coll", job.coll, "-b", str(sizes[0]),
                "-e", str(sizes[-1]), "-f", "2", "--ranks", str(job.ranks), "--transport",
-               job.transport, "--memory", job.memory, "-w", str(effort[0]), "--json", json_path]
+               job.transport, "--memory", memory, "-w", str(effort[0]), "--json", json_path]
     if effort[1]:
         command += ["-n", str(effort[1])]
-    if job.can_bind and job.bound():
-        command += ["--bind", "core"]
-    return command
+    if job.rewrite:
+        command += ["--rewrite"]
+    return command + ["--bind", "core" if job.bound() else "none"]
 
 
 def peer_command(job, setting, sizes, effort):
     program = program_path(job.build, setting.program)
     sweep = ["--coll", job.coll, "--sizes", ",".join(map(str, sizes)), "--warmup", str(effort[0]),
              "--iterations", str(effort[1])]
+    sweep += ["--in-place"] * job.in_place + ["--rewrite"] * job.rewrite
     if setting.program == "peer_openmpi":
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        place = ["--bind-to", "core"] if job.bound() else ["--bind-to", "none", "--oversubscribe"]
-        return (["mpirun.openmpi"] + root + place + setting.flags +
-                ["-n", str(job.ranks), program] + sweep)
+        return openmpi_launch(job.ranks, job.bound()) + setting.flags + [program] + sweep
     if setting.program == "peer_mpich":
-        place = ["-bind-to", "core"] if job.bound() else []
-        return ["mpiexec.mpich"] + place + ["-n", str(job.ranks), program] + sweep
+        return mpich_launch(job.ranks, job.bound()) + [program] + sweep
     bind = ["--bind"] if job.bound() or setting.program == "ideal" else []
     return [program] + setting.flags + bind + ["--ranks", str(job.ranks)] + sweep
+
+
+def openmpi_launch(ranks, bound):
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    place = ["--bind-to", "core"] if bound else ["--bind-to", "none", "--oversubscribe"]
+    return ["mpirun.openmpi"] + root + place + ["-n", str(ranks)]
+
+
+def mpich_launch(ranks, bound):
+    return ["mpiexec.mpich"] + (["-bind-to", "core"] if bound else []) + ["-n", str(ranks)]

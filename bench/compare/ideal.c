@@ -1,12 +1,13 @@
 /* The physical limit that compare.py puts beside the measurements: the "ideal fused direct"
  * collective. All inputs and outputs are mapped by all threads; thread t reads its share of all
  * inputs once and stores its share of all outputs once; the synchronisation that a real collective
- * needs is not counted. Plain stores up to 2 MiB, non-temporal ones above, which is what each range
- * is fastest with.
+ * needs is not counted. Plain stores, and non-temporal ones too above 256 KiB, where they can win:
+ * the faster counts.
  *
  * Threads are min(ranks, cores), each bound to a core. `--algorithm hop` measures instead how long
  * a cache line takes from one core to another. Options and output as peer_sweep.h says. */
 #include "bench/compare/peer_sweep.h"
+#include "bench/rewrite.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -22,7 +23,7 @@
 #endif
 
 enum { MOST_RANKS = 64, MOST_PASSES = 4096, DEFAULT_SAMPLES = 200, LEAST_SAMPLES = 10 };
-static const size_t NON_TEMPORAL_ABOVE = 2u << 20;
+static const size_t NON_TEMPORAL_ABOVE = 256u << 10;
 
 /* ---- kernels ---- */
 
@@ -111,10 +112,11 @@ static void combine_any(const float *const *ins, int in_count, float *const *out
 struct job {
     const struct peer_options *options;
     int threads;
-    float *in[MOST_RANKS], *out[MOST_RANKS];
-    size_t bytes; /* of the size at hand */
+    float *in[MOST_RANKS], *out[MOST_RANKS]; /* in place: out alone */
+    size_t bytes;                            /* of the size at hand */
     struct peer_shape shape;
     int passes, samples;
+    bool stream;   /* non-temporal stores */
     double *times; /* [thread][sample] */
     atomic_int arrived;
     atomic_int round;
@@ -143,36 +145,74 @@ static void share(const struct job *job, int t, size_t count, size_t *begin, siz
     *length = (last < count ? last : count) - *begin;
 }
 
-static void one_pass(struct job *job, int t, bool stream)
+/* Where rank r's input begins. In place an all-gather's lies in its own block. */
+static float *input_of(const struct job *job, int r)
+{
+    if (!job->options->in_place)
+        return job->in[r];
+    return job->out[r] +
+           (job->options->collective == PEER_ALL_GATHER ? (size_t)r * job->shape.count : 0);
+}
+
+/* The outputs of block b, but for one that has the block already. */
+static int outputs_of(const struct job *job, int b, float **outs)
+{
+    enum peer_collective collective = job->options->collective;
+    bool in_place = job->options->in_place;
+    int count = 0;
+    size_t at = (size_t)b * job->shape.count;
+    if (collective == PEER_REDUCE_SCATTER) {
+        outs[0] = job->out[b] + (in_place ? at : 0);
+        return 1;
+    }
+    for (int r = 0; r < job->options->ranks; r++)
+        if (!in_place || collective == PEER_ALL_REDUCE ||
+            r != (collective == PEER_BROADCAST ? 0 : b))
+            outs[count++] = job->out[r] + at;
+    return count;
+}
+
+static int inputs_of(const struct job *job, int b, const float **ins)
+{
+    enum peer_collective collective = job->options->collective;
+    if (collective == PEER_BROADCAST || collective == PEER_ALL_GATHER) {
+        ins[0] = input_of(job, b);
+        return 1;
+    }
+    for (int r = 0; r < job->options->ranks; r++)
+        ins[r] = input_of(job, r) + (size_t)b * job->shape.count;
+    return job->options->ranks;
+}
+
+static void one_pass(struct job *job, int t)
 {
     const float *ins[MOST_RANKS];
     float *outs[MOST_RANKS];
     enum peer_collective collective = job->options->collective;
-    int n = job->options->ranks, blocks = 1, in_count = n, out_count = n, first_out = 0;
+    bool blocks = collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER;
     size_t begin, length;
-    if (collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER)
-        blocks = n;
-    if (collective == PEER_BROADCAST) { /* in place: the root has it */
-        in_count = 1;
-        first_out = 1;
-        out_count = n - 1;
-    }
     share(job, t, job->shape.count, &begin, &length);
-    for (int b = 0; b < blocks; b++) {
-        size_t at = (size_t)b * job->shape.count + begin;
-        for (int r = 0; r < n; r++) {
-            ins[r] = job->in[r] + at;
-            outs[r] = job->out[r] + at;
-        }
-        if (collective == PEER_REDUCE_SCATTER) {
-            outs[0] = job->out[b] + begin;
-            out_count = 1;
-        } else if (collective == PEER_ALL_GATHER) {
-            ins[0] = job->in[b] + begin;
-            in_count = 1;
-        }
-        combine_any(ins, in_count, outs + first_out, out_count, length, stream);
+    for (int b = 0; b < (blocks ? job->options->ranks : 1); b++) {
+        int in_count = inputs_of(job, b, ins), out_count = outputs_of(job, b, outs);
+        for (int i = 0; i < in_count; i++)
+            ins[i] += begin;
+        for (int i = 0; i < out_count; i++)
+            outs[i] += begin;
+        combine_any(ins, in_count, outs, out_count, length, job->stream);
     }
+}
+
+/* Elements that rank r contributes. */
+static size_t input_elements(const struct job *job, int r)
+{
+    return job->options->collective == PEER_BROADCAST && r != 0 ? 0 : job->shape.in_elements;
+}
+
+/* Each thread writes the inputs of the ranks that would run on its core. */
+static void rewrite(const struct job *job, int t, unsigned turn)
+{
+    for (int r = t; r < job->options->ranks; r += job->threads)
+        tti_bench_rewrite(input_of(job, r), input_elements(job, r) * sizeof(float), turn);
 }
 
 struct worker {
@@ -185,14 +225,15 @@ static void *work(void *argument)
 {
     struct worker *w = argument;
     struct job *job = w->job;
-    bool stream = job->bytes > NON_TEMPORAL_ABOVE;
     if (job->options->bind)
         (void)peer_bind(w->t); /* unbound is slower, not wrong */
     for (int s = -job->options->warmup; s < job->samples; s++) {
+        if (job->options->rewrite)
+            rewrite(job, w->t, (unsigned)s);
         spin_barrier(job);
         double begin = peer_now_us();
         for (int p = 0; p < job->passes; p++) {
-            one_pass(job, w->t, stream);
+            one_pass(job, w->t);
             atomic_signal_fence(memory_order_seq_cst); /* no pass may be merged with another */
         }
         if (s >= 0)
@@ -209,13 +250,24 @@ static float input(int rank, size_t i)
     return (float)((i * 5 + (size_t)rank * 3) % 11);
 }
 
+static void fill(const struct job *job)
+{
+    for (int r = 0; r < job->options->ranks; r++) {
+        memset(job->out[r], 0xff, job->bytes);
+        for (size_t i = 0; i < input_elements(job, r); i++)
+            input_of(job, r)[i] = input(r, i);
+    }
+}
+
 static double wrong_elements(const struct job *job)
 {
     enum peer_collective collective = job->options->collective;
     int n = job->options->ranks;
     size_t count = job->shape.count;
     double wrong = 0;
-    for (int r = collective == PEER_BROADCAST ? 1 : 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
+        size_t block = collective == PEER_REDUCE_SCATTER ? (size_t)r * count : 0;
+        const float *out = job->out[r] + (job->options->in_place ? block : 0);
         for (size_t i = 0; i < job->shape.out_elements; i++) {
             float right = 0;
             if (collective == PEER_BROADCAST)
@@ -224,10 +276,10 @@ static double wrong_elements(const struct job *job)
                 right = input((int)(i / count), i % count);
             else
                 for (int k = 0; k < n; k++)
-                    right +=
-                        input(k, i + (collective == PEER_REDUCE_SCATTER ? (size_t)r * count : 0));
-            wrong += job->out[r][i] != right;
+                    right += input(k, i + block);
+            wrong += out[i] != right;
         }
+    }
     return wrong;
 }
 
@@ -260,34 +312,48 @@ static void over_threads(struct job *job, double figures[3])
     }
 }
 
-static int measure(struct job *job, size_t bytes)
+/* Time one size with one kind of stores, then check a pass over fresh data. */
+static int measure_stores(struct job *job, bool stream, double figures[3], double *wrong)
 {
-    const struct peer_options *o = job->options;
     enum { ENOUGH_BYTES = 1 << 20 }; /* a sample is long against a look at the clock */
-    double figures[3];
-    size_t passes = ENOUGH_BYTES / bytes;
-    job->bytes = bytes;
-    job->shape = peer_shape(o->collective, bytes, o->ranks);
+    const struct peer_options *o = job->options;
+    size_t passes = o->rewrite ? 1 : ENOUGH_BYTES / job->bytes;
+    job->stream = stream;
     job->passes = passes < 1 ? 1 : passes > MOST_PASSES ? MOST_PASSES : (int)passes;
     job->samples =
         o->iterations && o->iterations < DEFAULT_SAMPLES ? o->iterations : DEFAULT_SAMPLES;
-    if (!o->iterations && bytes > ((size_t)8 << 20))
+    if (!o->iterations && job->bytes > ((size_t)8 << 20))
         job->samples = LEAST_SAMPLES;
     job->times = calloc((size_t)job->samples * (size_t)job->threads, sizeof *job->times);
     if (!job->times) {
         fprintf(stderr, "ideal: out of memory\n");
         return 1;
     }
-    for (int r = 0; r < o->ranks; r++) {
-        for (size_t i = 0; i < bytes / sizeof(float); i++)
-            job->in[r][i] = input(r, i);
-        memset(job->out[r], 0xff, bytes);
-    }
+    fill(job);
     run_threads(job);
-    double wrong = wrong_elements(job);
     over_threads(job, figures);
-    peer_print_row(bytes, job->shape.count, figures, job->samples * job->passes, wrong);
     free(job->times);
+    fill(job);
+    for (int t = 0; t < job->threads; t++)
+        one_pass(job, t);
+    *wrong += wrong_elements(job);
+    return 0;
+}
+
+static int measure(struct job *job, size_t bytes)
+{
+    double figures[3], streamed[3], wrong = 0;
+    job->bytes = bytes;
+    job->shape = peer_shape(job->options->collective, bytes, job->options->ranks);
+    if (measure_stores(job, false, figures, &wrong))
+        return 1;
+    if (bytes > NON_TEMPORAL_ABOVE) {
+        if (measure_stores(job, true, streamed, &wrong))
+            return 1;
+        if (streamed[0] < figures[0])
+            memcpy(figures, streamed, sizeof figures);
+    }
+    peer_print_row(bytes, job->shape.count, figures, job->samples * job->passes, wrong);
     return wrong > 0;
 }
 
@@ -347,6 +413,19 @@ static int measure_hop(int cores)
     return 0;
 }
 
+/* Shared pages, as those of real ranks are. */
+static int map_shared(size_t bytes, float **buffer)
+{
+    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) {
+        fprintf(stderr, "ideal: cannot map %zu bytes\n", bytes);
+        return 1;
+    }
+    (void)madvise(made, bytes, MADV_HUGEPAGE); /* a wish, as in device/memory.c */
+    *buffer = made;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct job job;
@@ -367,15 +446,9 @@ int main(int argc, char **argv)
         most = options.sizes[i] > most ? options.sizes[i] : most;
     job.options = &options;
     job.threads = options.ranks < cores ? options.ranks : cores;
-    for (int r = 0; r < 2 * options.ranks; r++) { /* shared pages, as those of real ranks are */
-        float **buffer = r % 2 ? &job.out[r / 2] : &job.in[r / 2];
-        *buffer = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (*buffer == MAP_FAILED) {
-            fprintf(stderr, "ideal: cannot map %zu bytes\n", most);
-            return 1;
-        }
-        (void)madvise(*buffer, most, MADV_HUGEPAGE); /* a wish, as in device/memory.c */
-    }
+    for (int r = 0; r < options.ranks && !status; r++)
+        status =
+            map_shared(most, &job.out[r]) || (!options.in_place && map_shared(most, &job.in[r]));
     for (int i = 0; i < options.size_count && !status; i++)
         status = measure(&job, options.sizes[i]);
     return status;

@@ -31,6 +31,7 @@ namespace
 struct rank_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     enum peer_collective collective;
+    bool in_place;
     gloo::AllreduceOptions::Algorithm algorithm;
 };
 
@@ -40,7 +41,8 @@ void reduce_into(rank_state *s, const T *in, T *out, size_t count,
 {
     gloo::AllreduceOptions options(s->context);
     options.setAlgorithm(s->algorithm);
-    options.setInput(const_cast<T *>(in), count);
+    if (in != out) // without an input it works in place
+        options.setInput(const_cast<T *>(in), count);
     options.setOutput(out, count);
     options.setReduceFunction(function);
     gloo::allreduce(options);
@@ -54,11 +56,14 @@ void operate(rank_state *s, const float *in, float *out, size_t count)
     } else if (s->collective == PEER_BROADCAST) {
         gloo::BroadcastOptions options(s->context);
         options.setRoot(0);
+        if (!s->in_place && s->context->rank == 0)
+            options.setInput(input, count);
         options.setOutput(out, count);
         gloo::broadcast(options);
     } else {
         gloo::AllgatherOptions options(s->context);
-        options.setInput(input, count);
+        if (!s->in_place)
+            options.setInput(input, count);
         options.setOutput(out, count * static_cast<size_t>(s->context->size));
         gloo::allgather(options);
     }
@@ -110,6 +115,7 @@ int run_rank(const struct peer_options *options, int rank, const std::string &fo
         auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
         gloo::rendezvous::FileStore store(folder);
         state.collective = options->collective;
+        state.in_place = options->in_place;
         state.algorithm = strcmp(options->algorithm, "bcube") == 0
                               ? gloo::AllreduceOptions::Algorithm::BCUBE
                               : gloo::AllreduceOptions::Algorithm::RING;

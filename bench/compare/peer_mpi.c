@@ -6,32 +6,43 @@
 
 #include <mpi.h>
 #include <stdio.h>
+#include <string.h>
+
+static bool in_place;
+
+static const void *source(const float *in)
+{
+    return in_place ? MPI_IN_PLACE : (const void *)in;
+}
 
 /* Errors are fatal in MPI's default handler, which says what failed: nothing to forward. */
 static int all_reduce(void *self, const float *in, float *out, size_t count)
 {
     (void)self;
-    return MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return MPI_Allreduce(source(in), out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* In place, as MPI has it (see peer_shape). */
+/* MPI has it in place only: out of place, a program copies at the root. */
 static int broadcast(void *self, const float *in, float *out, size_t count)
 {
-    (void)self;
-    (void)in;
+    const struct peer *peer = self;
+    if (!in_place && peer->rank == 0)
+        memcpy(out, in, count * sizeof *out);
     return MPI_Bcast(out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
 
 static int reduce_scatter(void *self, const float *in, float *out, size_t count)
 {
     (void)self;
-    return MPI_Reduce_scatter_block(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return MPI_Reduce_scatter_block(source(in), out, (int)count, MPI_FLOAT, MPI_SUM,
+                                    MPI_COMM_WORLD);
 }
 
 static int all_gather(void *self, const float *in, float *out, size_t count)
 {
     (void)self;
-    return MPI_Allgather(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
+    return MPI_Allgather(source(in), (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT,
+                         MPI_COMM_WORLD);
 }
 
 static int barrier(void *self)
@@ -66,6 +77,7 @@ int main(int argc, char **argv)
     int status = peer_options_parse(argc, argv, &options);
     if (!status) {
         peer.self = &peer;
+        in_place = options.in_place;
         peer.operate = operations[options.collective];
         MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &peer.size);

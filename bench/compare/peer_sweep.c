@@ -1,6 +1,7 @@
 /* The sweep of a peer: for each size fill, warm up, time a batch, time single operations, then
  * check a run on fresh data. The same steps as bench/sweep.c, so that figures mean the same. */
 #include "bench/compare/peer_sweep.h"
+#include "bench/rewrite.h"
 
 #include <getopt.h>
 #include <sched.h>
@@ -64,7 +65,8 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
         {"coll", required_argument, NULL, 'c'},   {"sizes", required_argument, NULL, 's'},
         {"warmup", required_argument, NULL, 'w'}, {"iterations", required_argument, NULL, 'n'},
         {"ranks", required_argument, NULL, 'r'},  {"algorithm", required_argument, NULL, 'a'},
-        {"bind", no_argument, NULL, 'b'},         {NULL, 0, NULL, 0},
+        {"bind", no_argument, NULL, 'b'},         {"rewrite", no_argument, NULL, 'R'},
+        {"in-place", no_argument, NULL, 'p'},     {NULL, 0, NULL, 0},
     };
     int flag = 0, status = 0;
     *o = (struct peer_options){.sizes = {8}, .size_count = 1, .warmup = 5, .ranks = 2};
@@ -84,6 +86,10 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
             o->algorithm = optarg;
         else if (flag == 'b')
             o->bind = true;
+        else if (flag == 'R')
+            o->rewrite = true;
+        else if (flag == 'p')
+            o->in_place = true;
         else
             status = 2;
     }
@@ -143,8 +149,6 @@ struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int 
 {
     size_t n = (size_t)ranks, elements = bytes / sizeof(float);
     struct peer_shape s = {elements, elements, elements};
-    if (collective == PEER_BROADCAST)
-        s.in_elements = 0;
     if (collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER) {
         s.count = elements / n;
         s.in_elements = s.count * (collective == PEER_REDUCE_SCATTER ? n : 1);
@@ -159,14 +163,27 @@ static float contribution(int rank, size_t i, int salt)
     return (float)((i * 5 + i / 17 + (size_t)rank * 3 + (size_t)salt * 7) % 11);
 }
 
-static void fill(const struct peer *p, enum peer_collective collective, const struct peer_shape *s,
-                 int salt, float *in, float *out)
+/* One size of a sweep on this rank. */
+struct work {
+    const struct peer *p;
+    const struct peer_options *o;
+    struct peer_shape shape;
+    float *in, *out;    /* as in the call */
+    size_t in_elements; /* that this rank contributes */
+    int iterations;
+};
+
+static int operate(const struct work *w)
 {
-    bool root = collective == PEER_BROADCAST && p->rank == 0;
-    for (size_t i = 0; i < s->in_elements; i++)
-        in[i] = contribution(p->rank, i, salt);
-    for (size_t i = 0; i < s->out_elements; i++)
-        out[i] = root ? contribution(0, i, salt) : -1; /* -1 is no result */
+    return w->p->operate(w->p->self, w->in, w->out, w->shape.count);
+}
+
+static void fill(const struct work *w, int salt)
+{
+    for (size_t i = 0; i < w->shape.out_elements; i++)
+        w->out[i] = -1; /* no result */
+    for (size_t i = 0; i < w->in_elements; i++)
+        w->in[i] = contribution(w->p->rank, i, salt);
 }
 
 static float expected(const struct peer *p, enum peer_collective collective,
@@ -186,51 +203,71 @@ static float expected(const struct peer *p, enum peer_collective collective,
 
 /* ---- timing ---- */
 
-static int choose_iterations(const struct peer *p, const struct peer_options *o, const float *in,
-                             float *out, size_t count, int *iterations)
+static int choose_iterations(struct work *w)
 {
     enum { PROBES = 3 };
     double slowest = 0;
-    *iterations = o->iterations;
-    if (o->iterations)
+    w->iterations = w->o->iterations;
+    if (w->iterations)
         return 0;
     double begin = peer_now_us();
     for (int i = 0; i < PROBES; i++)
-        if (p->operate(p->self, in, out, count))
+        if (operate(w))
             return 1;
-    if (p->max(p->self, (peer_now_us() - begin) / PROBES, &slowest))
+    if (w->p->max(w->p->self, (peer_now_us() - begin) / PROBES, &slowest))
         return 1;
     double wanted = slowest > 0 ? AIM_US / slowest : MOST_ITERATIONS;
-    *iterations = wanted < LEAST_ITERATIONS  ? LEAST_ITERATIONS
-                  : wanted > MOST_ITERATIONS ? MOST_ITERATIONS
-                                             : (int)wanted;
+    w->iterations = wanted < LEAST_ITERATIONS  ? LEAST_ITERATIONS
+                    : wanted > MOST_ITERATIONS ? MOST_ITERATIONS
+                                               : (int)wanted;
     return 0;
 }
 
-/* Fills {p50, p99, mean}: over the ranks average, maximum, average. */
-static int time_size(const struct peer *p, const float *in, float *out, size_t count,
-                     int iterations, double figures[3])
+/* The mean of a batch between two looks at the clock. */
+static int time_batch(const struct work *w, double *mean)
 {
-    double *samples = malloc((size_t)iterations * sizeof *samples), mean, p50, p99;
-    int status = 1;
-    if (!samples || p->barrier(p->self))
-        goto out;
+    if (w->p->barrier(w->p->self))
+        return 1;
     double begin = peer_now_us();
-    for (int i = 0; i < iterations; i++)
-        if (p->operate(p->self, in, out, count))
-            goto out;
-    mean = (peer_now_us() - begin) / iterations;
-    if (p->barrier(p->self))
-        goto out;
-    for (int i = 0; i < iterations; i++) {
-        begin = peer_now_us();
-        if (p->operate(p->self, in, out, count))
-            goto out;
+    for (int i = 0; i < w->iterations; i++)
+        if (operate(w))
+            return 1;
+    *mean = (peer_now_us() - begin) / w->iterations;
+    return w->p->barrier(w->p->self);
+}
+
+static int time_single(const struct work *w, double *samples, double *mean)
+{
+    *mean = 0;
+    for (int i = 0; i < w->iterations; i++) {
+        if (w->o->rewrite) {
+            tti_bench_rewrite(w->in, w->in_elements * sizeof(float), (unsigned)i);
+            if (w->p->barrier(w->p->self))
+                return 1;
+        }
+        double begin = peer_now_us();
+        if (operate(w))
+            return 1;
         samples[i] = peer_now_us() - begin;
+        *mean += samples[i] / w->iterations;
     }
-    p50 = peer_percentile(samples, (size_t)iterations, 50);
-    p99 = peer_percentile(samples, (size_t)iterations, 99);
-    status = p->sum(p->self, p50 / p->size, &figures[0]) || p->max(p->self, p99, &figures[1]) ||
+    return 0;
+}
+
+/* Fills {p50, p99, mean}: over the ranks average, maximum, average. With rewriting there is no
+ * batch, whose time would have the rewriting in it. */
+static int time_size(const struct work *w, double figures[3])
+{
+    const struct peer *p = w->p;
+    size_t n = (size_t)w->iterations;
+    double *samples = malloc(n * sizeof *samples), mean = 0, single = 0;
+    int status = 1;
+    if (!samples || (!w->o->rewrite && time_batch(w, &mean)) || time_single(w, samples, &single))
+        goto out;
+    if (w->o->rewrite)
+        mean = single;
+    status = p->sum(p->self, peer_percentile(samples, n, 50) / p->size, &figures[0]) ||
+             p->max(p->self, peer_percentile(samples, n, 99), &figures[1]) ||
              p->sum(p->self, mean / p->size, &figures[2]);
 out:
     free(samples);
@@ -238,35 +275,29 @@ out:
 }
 
 /* Wrong elements over all ranks of one run on fresh data. */
-static int check_size(const struct peer *p, enum peer_collective collective,
-                      const struct peer_shape *s, float *in, float *out, double *wrong_elements)
+static int check_size(const struct work *w, double *wrong_elements)
 {
     enum { SALT = 1 };
     double own = 0;
-    fill(p, collective, s, SALT, in, out);
-    if (p->barrier(p->self) || p->operate(p->self, in, out, s->count))
+    fill(w, SALT);
+    if (w->p->barrier(w->p->self) || operate(w))
         return 1;
-    for (size_t i = 0; i < s->out_elements; i++)
-        own += out[i] != expected(p, collective, s, i, SALT);
-    return p->sum(p->self, own, wrong_elements);
+    for (size_t i = 0; i < w->shape.out_elements; i++)
+        own += w->out[i] != expected(w->p, w->o->collective, &w->shape, i, SALT);
+    return w->p->sum(w->p->self, own, wrong_elements);
 }
 
-static int sweep_size(const struct peer *p, const struct peer_options *o, size_t bytes, float *in,
-                      float *out, double *wrong_elements)
+static int sweep_size(struct work *w, size_t bytes, double *wrong_elements)
 {
-    struct peer_shape s = peer_shape(o->collective, bytes, p->size);
     double figures[3];
-    int iterations = 0;
-    fill(p, o->collective, &s, 0, in, out);
-    for (int i = 0; i < o->warmup; i++)
-        if (p->operate(p->self, in, out, s.count))
+    fill(w, 0);
+    for (int i = 0; i < w->o->warmup; i++)
+        if (operate(w))
             return 1;
-    if (choose_iterations(p, o, in, out, s.count, &iterations) ||
-        time_size(p, in, out, s.count, iterations, figures) ||
-        check_size(p, o->collective, &s, in, out, wrong_elements))
+    if (choose_iterations(w) || time_size(w, figures) || check_size(w, wrong_elements))
         return 1;
-    if (p->rank == 0)
-        peer_print_row(bytes, s.count, figures, iterations, *wrong_elements);
+    if (w->p->rank == 0)
+        peer_print_row(bytes, w->shape.count, figures, w->iterations, *wrong_elements);
     return 0;
 }
 
@@ -285,8 +316,14 @@ int peer_sweep(const struct peer *p, const struct peer_options *o)
         goto out;
     }
     status = 0;
-    for (int i = 0; i < o->size_count && !status; i++)
-        status = sweep_size(p, o, o->sizes[i], in, out, &wrong_elements) || wrong_elements > 0;
+    for (int i = 0; i < o->size_count && !status; i++) {
+        struct peer_shape s = peer_shape(o->collective, o->sizes[i], p->size);
+        struct work w = {.p = p, .o = o, .shape = s, .in = in, .out = out};
+        w.in_elements = o->collective == PEER_BROADCAST && p->rank != 0 ? 0 : s.in_elements;
+        if (o->in_place)
+            w.in = out + (o->collective == PEER_ALL_GATHER ? (size_t)p->rank * s.count : 0);
+        status = sweep_size(&w, o->sizes[i], &wrong_elements) || wrong_elements > 0;
+    }
 out:
     free(in);
     free(out);

@@ -22,17 +22,21 @@ struct peer_options {
     int warmup;
     int iterations; /* 0: enough for 20 ms, from 20 to 2000 */
     int ranks;      /* for programs that start their own */
-    bool bind;      /* the same: rank or thread r runs on the r-th core that the process may use */
+    bool rewrite;   /* new values in the inputs, untimed, before each timed operation */
+    bool in_place;
+    bool bind; /* the same: rank or thread r runs on the r-th core that the process may use */
     const char *algorithm; /* for programs that choose by a flag; "" otherwise */
 };
 
-/* --coll NAME --sizes N,N,... --warmup N --iterations N --ranks N --bind --algorithm NAME.
+/* --coll NAME --sizes N,N,... --warmup N --iterations N --rewrite --in-place --ranks N --bind
+ * --algorithm NAME.
  * Returns 0, or 2 after one line about what is wrong. */
 int peer_options_parse(int argc, char **argv, struct peer_options *options);
 
-/* Elements at any rank for a size: `count` as in the call, and what each buffer holds. Out of
- * place, but for broadcast, which MPI has in place only: `out` is its one buffer, and our in-place
- * figure is what it is compared with. */
+/* Elements at any rank for a size: `count` as in the call, and what each buffer holds (the input of
+ * a broadcast: at the root). In place there is `out` alone, and the input lies in it: an
+ * all-gather's at the rank's own block, others' at the beginning. A reduce-scatter's result is then
+ * at the beginning too, as MPI has it. */
 struct peer_shape {
     size_t count, in_elements, out_elements;
 };
@@ -42,7 +46,7 @@ struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int 
 struct peer {
     int rank, size;
     void *self;
-    /* The collective of the options, float32, sum, root 0, out of place. */
+    /* The collective of the options, float32, sum, root 0. In place: `in` lies in `out`. */
     int (*operate)(void *self, const float *in, float *out, size_t count);
     int (*barrier)(void *self);
     int (*sum)(void *self, double value, double *over_ranks);

@@ -18,26 +18,47 @@ def us_text(us):
 
 
 def title(record):
-    return (f"{record['coll']}, {record['ranks']} ranks, {record['transport']}, "
-            f"{record['memory']} memory")
+    text = f"{record['coll']}, {record['ranks']} ranks, {record['transport']}, {record['memory']} memory"
+    text += f", {record['place']} of place".replace("in of", "in") if "place" in record else ""
+    return text + (", inputs rewritten" if record.get("rewrite") else "")
+
+
+def number(value):
+    return f"{value:.2f}" if value else ""
 
 
 def table(record, verdict):
     other = judging.FIGURES[judging.other_figure(record)]
-    lines = ["| size | ours us | ours p99 | best peer us | which | ratio peer/ours | "
-             f"ratio by {other} | ours/ideal | noise |", "|---:|---:|---:|---:|---|---:|---:|---:|---:|"]
+    limit = any(row["over_ideal"] for row in verdict["rows"])
+    synced = any(row["over_synced"] for row in verdict["rows"])
+    heads = ["size", "ours us", "ours p99", "best peer us", "which", "ratio peer/ours",
+             f"ratio by {other}"] + ["ideal us", "ours/ideal"] * limit + \
+        [f"ours/(ideal + {judging.HOPS} hops)"] * synced + ["noise"]
+    lines = ["| " + " | ".join(heads) + " |",
+             "|" + "|".join("---" if head == "which" else "---:" for head in heads) + "|"]
     for row in verdict["rows"]:
         ours, best = row["ours"], row["best"]
         # A figure of wrong results is no figure.
         cells = [size_text(row["size"])]
         cells += [us_text(ours["us"]), us_text(ours["p99_us"])] if ours and not ours["wrong"] else ["-", "-"]
         cells += [us_text(best["us"]), best["label"]] if best and not best["wrong"] else ["-", "-"]
-        cells.append(f"{row['ratio']:.2f}" if row["ratio"] else row["why"])
-        cells.append(f"{row['other_ratio']:.2f}" if row["other_ratio"] else "")
-        cells.append(f"{row['over_ideal']:.2f}" if row["over_ideal"] else "")
+        cells += [number(row["ratio"]) or row["why"], number(row["other_ratio"])]
+        if limit:
+            cells += [us_text(row["ideal"]["us"]) if row["over_ideal"] else "", number(row["over_ideal"])]
+        if synced:
+            cells.append(number(row["over_synced"]))
         cells.append(f"{row['noise']:.0%}" if row["noise"] is not None else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+LARGE = 64 << 10
+
+
+def worst(verdict, key, least_size=0):
+    """The row with the largest figure of this kind, or None."""
+    rows = [row for row in verdict["rows"] if row[key] and row["size"] >= least_size]
+    return max(rows, key=lambda row: row[key]) if rows else None
 
 
 def summary(record, verdict):
@@ -49,27 +70,35 @@ def summary(record, verdict):
         lines.append(f"Geometric mean of peer/ours: {verdict['ratio']:.2f}; least "
                      f"{least['ratio']:.2f}, at {size_text(least['size'])}. By "
                      f"{judging.FIGURES[judging.other_figure(record)]}: {verdict['other_ratio']:.2f}.")
-    if verdict["over_ideal"]:
-        large = [row for row in rows if row["over_ideal"] and row["size"] >= 64 << 10]
-        lines.append(f"Geometric mean of ours/ideal: {verdict['over_ideal']:.2f}.")
-        if large:
-            worst = max(large, key=lambda row: row["over_ideal"])
-            lines.append(f"From 64 KiB up, at worst {worst['over_ideal']:.2f}, at "
-                         f"{size_text(worst['size'])}.")
+    for key, name in (("over_ideal", "ours/ideal"),
+                      ("over_synced", f"ours/(ideal + {judging.HOPS} hops)")):
+        if verdict[key]:
+            most = worst(verdict, key, LARGE)
+            lines.append(f"Geometric mean of {name}: {verdict[key]:.2f}" +
+                         (f"; from 64 KiB up at worst {most[key]:.2f}, at {size_text(most['size'])}."
+                          if most else "."))
+    most = worst(verdict, "tail")
+    if most:
+        lines.append(f"Our p99 over our median: at worst {most['tail']:.1f}, at {size_text(most['size'])}.")
     return " ".join(lines)
 
 
-def markdown(record, verdict):
+def markdown(record, verdict, picture=None):
     lines = [f"# Compared: {title(record)}", ""]
     lines += [f"- {name}: {value}" for name, value in record["facts"].items()]
     lines += [f"- MISSING, not measured: {peer}: {why}" for peer, why in record["missing"].items()]
     lines += [f"- FAILED, left out: {failure}" for failure in sorted(set(record["failures"]))]
     what = {"p50_us": "the median of operations timed one by one",
             "mean_us": "the mean of a batch of operations"}[record["figure"]]
+    if judging.hop_us(record):
+        lines.append(f"- core to core: {judging.hop_us(record) * 1e3:.0f} ns one way, median of "
+                     f"{len(record['hops_ns'])}")
+    lines += ["", f"![{title(record)}]({picture})"] if picture else []
     lines += ["", f"Figures: {what}, averaged over the ranks; then the median of {record['rounds']} rounds, in which all "
               "contenders run in a random order. p99: the worst rank's, median of the rounds. Noise: "
               "interquartile range over median, the larger of ours and the best peer's. A peer's best "
-              "setting at each size counts.", "", table(record, verdict), "", summary(record, verdict), "",
+              "setting at each size counts; one that another was much faster than at all sizes of a "
+              "group is left out after the first round.", "", table(record, verdict), "", summary(record, verdict), "",
               "Settings:", ""]
     for c in record["contenders"]:
         setting = " ".join([f"{k}={v}" for k, v in c.get("env", {}).items()] + c.get("flags", []))
@@ -79,38 +108,65 @@ def markdown(record, verdict):
 
 # ---- the plot --------------------------------------------------------------------------------------
 
-def best_of(row, peer, record):
-    labels = [c["label"] for c in record["contenders"] if c["peer"] == peer]
+def best_of(row, labels):
     values = [row["figures"][name]["us"] for name in labels
               if name in row["figures"] and not row["figures"][name]["wrong"]]
     return min(values) if values else None
 
 
+def curves(record, verdict):
+    """{name: (points, gnuplot style)} of times, in the order of the key."""
+    rows, found = verdict["rows"], {}
+    peers = {}
+    for c in record["contenders"]:
+        if c["kind"] == "peer":
+            peers.setdefault(c["peer"], []).append(c["label"])
+    shades = iter(("#f0a030", "#c04040", "#9060a0"))
+    ours = [c["label"] for c in record["contenders"] if c["kind"] == "ours"]
+    found["Tutti"] = ([(r["size"], best_of(r, ours)) for r in rows], "lw 3 pt 7 ps 0.5 lc rgb '#1060c0'")
+    for peer, labels in peers.items():
+        found[f"{peer}, best setting"] = ([(r["size"], best_of(r, labels)) for r in rows],
+                                          f"lw 2 pt 7 ps 0.4 lc rgb '{next(shades)}'")
+    limits = [c["label"] for c in record["contenders"] if c["kind"] == "limit"]
+    ideal = [(r["size"], best_of(r, limits)) for r in rows]
+    found["ideal"] = (ideal, "lw 2 dt 2 pt -1 lc rgb '#208040'")
+    hop = judging.hop_us(record)
+    if hop:
+        found[f"ideal + {judging.HOPS} hops"] = (
+            [(size, us and us + judging.HOPS * hop) for size, us in ideal],
+            "lw 2 pt -1 lc rgb '#208040'")
+    return {name: (points, style) for name, (points, style) in found.items()
+            if any(us for _, us in points)}
+
+
 def gnuplot_script(record, verdict, path):
-    peers = list(dict.fromkeys(c["peer"] for c in record["contenders"]))
+    found = curves(record, verdict)
     lines = []
-    for number, peer in enumerate(peers):
-        lines.append(f"$peer{number} << END")
-        points = [(row["size"], best_of(row, peer, record)) for row in verdict["rows"]]
-        lines += [f"{size} {us}" for size, us in points if us]
-        lines.append("END")
-    lines.append("$ratio << END")
-    lines += [f"{row['size']} {row['ratio']}" for row in verdict["rows"] if row["ratio"]]
-    lines.append("END")
-    quoted = path.replace("'", "''")
-    lines += ["set terminal svg size 1000,460 background rgb 'white'", f"set output '{quoted}'",
+    for index, (points, _) in enumerate(found.values()):
+        lines += [f"$curve{index} << END"] + [f"{size} {us}" for size, us in points if us] + ["END"]
+    rows = verdict["rows"]
+    lines += ["$ratio << END"] + [f"{r['size']} {r['ratio']}" for r in rows if r["ratio"]] + ["END"]
+    lines += ["$refused << END"] + [f"{r['size']} 1" for r in rows if not r["ratio"]] + ["END"]
+    mean = verdict["ratio"]
+    quoted, first, last = path.replace("'", "''"), rows[0]["size"] / 1.4, rows[-1]["size"] * 1.4
+    ticks = ", ".join(f"'{size_text(size)}' {size}" for size in (8 << 4 * i for i in range(8)))
+    lines += ["set terminal svg size 1100,480 font 'sans,12' background rgb 'white'", f"set output '{quoted}'",
               f"set multiplot layout 1,2 title '{title(record)}' noenhanced",
-              "set logscale x 2", "set format x '%.0b %BB'", "set xtics rotate by -45", "set grid",
-              "set xlabel 'size'", "set key top left", "set ylabel 'time of an operation (us)'",
-              "set logscale y 10"]
-    measured = [n for n, peer in enumerate(peers)
-                if any(best_of(row, peer, record) for row in verdict["rows"])]
-    lines.append("plot " + ", ".join(
-        f"$peer{n} using 1:2 with linespoints pt 7 ps 0.5 lw 2 title '{peers[n]}'" for n in measured))
-    if any(row["ratio"] for row in verdict["rows"]):
-        lines += ["unset logscale y", "set yrange [0:*]", "set ylabel 'best peer / ours'",
-                  "plot $ratio using 1:2 with linespoints pt 7 ps 0.5 lw 2 title 'best peer / ours', "
-                  "1 with lines lc rgb 'gray' title 'equal'"]
+              "set logscale x 2", f"set xtics ({ticks}) rotate by -30", "set grid",
+              f"set xrange [{first}:{last}]", "set key top left reverse Left",
+              "set title 'time of an operation (us): lower is better' noenhanced", "set logscale y 10",
+              "plot " + ", ".join(f"$curve{index} using 1:2 with linespoints {style} title '{name}'"
+                                  for index, (name, (_, style)) in enumerate(found.items()))]
+    if mean:
+        most = max(row["ratio"] for row in rows if row["ratio"])
+        lines += ["unset logscale y", f"set yrange [0:{max(most, 1) * 1.25}]",
+                  "set title 'best peer / ours: above 1 ours is faster' noenhanced",
+                  "plot 1 with lines lw 2 lc rgb '#808080' title 'equal', "
+                  f"{mean} with lines lw 1 dt 2 lc rgb '#1060c0' title 'geometric mean {mean:.2f}', "
+                  "$ratio using 1:2 with linespoints lw 3 pt 7 ps 0.6 lc rgb '#1060c0' "
+                  "title 'best peer / ours'" +
+                  (", $refused using 1:2 with points pt 2 lc rgb '#c04040' title 'refused'"
+                   if any(not row["ratio"] for row in rows) else "")]
     lines.append("unset multiplot")
     return "\n".join(lines) + "\n"
 

@@ -32,6 +32,7 @@ def figures(record, size):
     for label, samples in found.items():
         us, noise = median_and_noise([s[record["figure"]] for s in samples])
         found[label] = {"us": us, "noise": noise, "rounds": len(samples),
+                        "p50_us": statistics.median(s["p50_us"] for s in samples),
                         "p99_us": statistics.median(s["p99_us"] for s in samples),
                         "other_us": statistics.median(s[other_figure(record)] for s in samples),
                         # What was not checked counts as wrong.
@@ -39,11 +40,20 @@ def figures(record, size):
     return found
 
 
+HOPS = 2  # no rank can end before another's word that it began, nor before one that it has read
+
+
+def hop_us(record):
+    """A cache line from core to core, one way: the median over the rounds of this run."""
+    hops = record.get("hops_ns")
+    return statistics.median(hops) / 1e3 if hops else None
+
+
 def judge_size(record, size):
     kinds = {c["label"]: c["kind"] for c in record["contenders"]}
     found = figures(record, size)
     row = {"size": size, "ours": None, "best": None, "ratio": None, "other_ratio": None, "why": "", "ideal": None,
-           "over_ideal": None, "noise": None, "figures": found}
+           "over_ideal": None, "over_synced": None, "tail": None, "noise": None, "figures": found}
     of_kind = {kind: [label for label in found if kinds[label] == kind]
                for kind in ("ours", "peer", "limit")}
     for label in of_kind["ours"]:
@@ -62,12 +72,16 @@ def judge_size(record, size):
         row["noise"] = max(row["ours"]["noise"], row["best"]["noise"])
     if clean(record, row["ours"]) and clean(record, row["ideal"]):
         row["over_ideal"] = row["ours"]["us"] / row["ideal"]["us"]
+        if hop_us(record):
+            row["over_synced"] = row["ours"]["us"] / (row["ideal"]["us"] + HOPS * hop_us(record))
+    if clean(record, row["ours"]):
+        row["tail"] = row["ours"]["p99_us"] / row["ours"]["p50_us"]
     return row
 
 
 def clean(record, figure):
     return bool(figure) and not figure["wrong"] and figure["noise"] <= record["noise_limit"] and \
-        figure["rounds"] >= record["rounds"] and figure["us"] > 0
+        figure["rounds"] >= record["rounds"] and figure["us"] > 0 and figure["p50_us"] > 0
 
 
 def why_no_ratio(record, row, found):
@@ -94,7 +108,8 @@ def judge(record):
     """All rows, and the geometric means over those that have a ratio."""
     rows = [judge_size(record, size) for size in sorted({s["size"] for s in record["samples"]})]
     return {"rows": rows, "ratio": mean_of(rows, "ratio"),
-            "other_ratio": mean_of(rows, "other_ratio"), "over_ideal": mean_of(rows, "over_ideal")}
+            "other_ratio": mean_of(rows, "other_ratio"), "over_ideal": mean_of(rows, "over_ideal"),
+            "over_synced": mean_of(rows, "over_synced")}
 
 
 def mean_of(rows, key):

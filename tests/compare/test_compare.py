@@ -2,6 +2,9 @@
 """compare.py on canned samples: medians and geometric means are right; wrong results, noise and
 missed rounds leave no ratio and say why; the files are written; sizes and commands are as asked."""
 
+import contextlib
+import io
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +17,7 @@ FOLDER = os.path.join(os.environ["TUTTI_SOURCE"], "bench", "compare")
 sys.path.insert(0, FOLDER)
 import compare
 import contenders
+import rounds
 import verdict
 
 OURS, FAST, SLOW, IDEAL = "Tutti", "Open MPI, boxes", "MPICH, default", "ideal fused direct"
@@ -34,7 +38,7 @@ def canned():
     kinds = {OURS: "ours", FAST: "peer", SLOW: "peer", IDEAL: "limit"}
     return {"coll": "all_reduce", "ranks": 2, "transport": "shm", "memory": "library", "rounds": 5,
             "noise_limit": 0.25, "figure": "p50_us", "facts": {"machine": "canned"}, "missing": {},
-            "failures": [], "samples": samples,
+            "failures": [], "hops_ns": [90, 100, 400], "samples": samples,
             "contenders": [{"label": label, "peer": label.split(",")[0], "kind": kind}
                            for label, kind in kinds.items()]}
 
@@ -62,6 +66,9 @@ class Verdict(unittest.TestCase):
         self.assertAlmostEqual(judged["ratio"], 4)
         self.assertAlmostEqual(rows[65536]["over_ideal"], 1.25)
         self.assertIsNone(rows[8]["over_ideal"])
+        # Two hops of 0.1 us, the median of those measured, beside an ideal of 8.
+        self.assertAlmostEqual(rows[65536]["over_synced"], 10 / 8.2)
+        self.assertAlmostEqual(rows[65536]["tail"], 3)
         self.assertAlmostEqual(rows[8]["noise"], 0.02)
 
     def test_one_bad_round_moves_nothing(self):
@@ -123,7 +130,7 @@ class Program(unittest.TestCase):
     def test_table(self):
         done, markdown = self.replay(canned())
         self.assertEqual(done.returncode, 0, done.stderr)
-        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 8.00 | 1.25 | 2% |"
+        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 8.00 | 8.00 | 1.25 | 1.22 | 2% |"
         self.assertIn(line, done.stdout)
         self.assertIn(line, markdown)
         self.assertIn("Geometric mean of peer/ours: 4.00", markdown)
@@ -143,45 +150,175 @@ class Runs(unittest.TestCase):
     def flags(self, *arguments):
         return compare.parse_flags(list(arguments))
 
+    def job(self, **more):
+        return contenders.Job("/nowhere", "all_reduce", 2, "shm", 2, **more)
+
     def test_sizes_and_groups(self):
         sizes = compare.sweep_sizes(self.flags())
         self.assertEqual((sizes[0], sizes[-1], len(sizes)), (8, 256 << 20, 26))
         self.assertEqual(compare.sweep_sizes(self.flags("--sizes", "1M,8,64K")), [8, 65536, 1 << 20])
         self.assertEqual(compare.sweep_sizes(self.flags("--coll", "all_gather", "--ranks", "4"))[0], 16)
-        groups = compare.groups_of(sizes, self.flags(), 2)
+        groups = rounds.groups_of(sizes, self.job(), 6)
         self.assertEqual([s for group in groups for s in group], sizes)
         self.assertLessEqual(max(map(len, groups)), 6)
-        alone = compare.groups_of(sizes, self.flags("--together", "1"), 2)
-        self.assertEqual(alone, [[size] for size in sizes])
+        self.assertEqual(rounds.groups_of(sizes, self.job(), 1), [[size] for size in sizes])
+
+    def test_what_is_compared(self):
+        self.assertEqual([self.flags("--coll", c).place for c in ("all_reduce", "broadcast")], ["out", "in"])
+        self.assertEqual(self.flags("--coll", "broadcast").figure, "mean_us")
+        self.assertEqual(self.flags("--coll", "broadcast", "--rewrite").figure, "p50_us")
+        self.assertEqual(self.flags("--memory", "malloc,library").memories, ["malloc", "library"])
+        for wrong in (["--memory", "hbm"], ["--memory", "malloc,malloc"], ["-f", "1"], ["--ranks", "1"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                self.flags(*wrong)
+
+    def test_all_contenders_get_the_same_mode(self):
+        job = self.job(in_place=True, rewrite=True)
+        for setting in contenders.all_settings("all_reduce", "shm"):
+            if setting.kind() == "ours":
+                command = contenders.ours_command(job, "library", [8, 16], (1, 1), "x.json")
+            else:
+                command = contenders.peer_command(job, setting, [8, 16], (1, 1))
+                self.assertIn("--in-place", command)
+            self.assertIn("--rewrite", command)
 
     def test_every_collective_has_peers_and_unique_labels(self):
-        for coll in compare.COLLECTIVES:
-            for transport in ("shm", "tcp"):
-                settings = contenders.all_settings(coll, transport)
-                labels = [s.label() for s in settings]
-                self.assertEqual(len(labels), len(set(labels)))
-                for size in (16, 4096, 1 << 20, 256 << 20):
-                    peers = {s.peer for s in settings if s.plays(size) and s.kind() == "peer"}
-                    self.assertTrue({"Open MPI", "MPICH"} <= peers, (coll, transport, size))
+        for coll, transport, ranks in itertools.product(compare.COLLECTIVES, ("shm", "tcp"), (2, 3, 4)):
+            settings = contenders.all_settings(coll, transport, ranks, 2, ("library", "malloc"))
+            labels = [s.label() for s in settings]
+            self.assertEqual(len(labels), len(set(labels)))
+            for size in (16, 4096, 1 << 20, 256 << 20):
+                peers = {s.peer for s in settings if s.plays(size) and s.kind() == "peer"}
+                self.assertTrue({"Open MPI", "MPICH"} <= peers, (coll, transport, size))
 
     def test_rows_of_our_own_program(self):
         row = {"size": 8, "out_of_place": {"p50_us": 1, "p99_us": 2, "time_us": 3, "wrong": 0},
                "in_place": {"p50_us": 4, "p99_us": 5, "time_us": 6, "wrong": 1}}
         text = json.dumps({"rows": [row]})
-        self.assertEqual(compare.ours_rows(text, [8], "all_reduce"), [
+        self.assertEqual(rounds.ours_rows(text, [8], False), [
             {"size": 8, "p50_us": 1, "p99_us": 2, "mean_us": 3, "wrong": 0}])
-        self.assertEqual(compare.ours_rows(text, [8], "broadcast")[0]["wrong"], 1)
-        self.assertRaises(compare.Failed, compare.ours_rows, text, [8, 16], "all_reduce")
+        self.assertEqual(rounds.ours_rows(text, [8], True)[0]["wrong"], 1)
+        self.assertRaises(rounds.Failed, rounds.ours_rows, text, [8, 16], False)
 
     def test_a_run_that_hangs_or_fails_is_told(self):
-        job = contenders.Job("/nowhere", "all_reduce", 2, "shm", "library", 2, False)
         setting = contenders.Setting("Gloo", "ring", "peer_gloo")
-        self.assertRaises(OSError, compare.run_setting, job, setting, [8], (1, 1))
-        before, compare.RUN_SECONDS = compare.RUN_SECONDS, 0.2
-        try:
-            self.assertRaises(compare.Failed, compare.run, ["sleep", "20"], {})
-        finally:
-            compare.RUN_SECONDS = before
+        self.assertRaises(OSError, rounds.run_setting, self.job(), setting, [8], (1, 1))
+        self.assertRaises(rounds.Failed, rounds.run, ["sleep", "20"], {}, 0.2)
+
+    def test_only_what_is_far_behind_everywhere_is_left_out(self):
+        names = ("near", "far", "far at one size", "wrong")
+        settings = [contenders.Setting(name, "", "peer_gloo") for name in names]
+        times = {"near": (1, 1), "far": (3, 9), "far at one size": (9, 1.5), "wrong": (0.1, 0.1)}
+        record = {"figure": "p50_us", "samples": [sample(name, size, 0, times[name][i], name == "wrong")
+                                                  for name in names for i, size in enumerate((8, 16))]}
+        self.assertEqual(rounds.hopeless(record, [8, 16], settings), {"far"})
+
+    def test_kinds_of_memory_are_told_apart(self):
+        record = canned()
+        record["memory"] = "library,malloc"
+        record["contenders"][0].update(label="Tutti, library", memory="library")
+        record["contenders"].append({"label": "Tutti, malloc", "peer": "Tutti", "kind": "ours",
+                                     "memory": "malloc"})
+        for s in of(record, OURS, 8) + of(record, OURS, 65536):
+            s["contender"] = "Tutti, library"
+            record["samples"].append({**s, "contender": "Tutti, malloc", "p50_us": 4 * s["p50_us"]})
+        ratios = [verdict.judge(compare.one_memory(record, memory))["ratio"]
+                  for memory in ("library", "malloc")]
+        self.assertAlmostEqual(ratios[0], 4)
+        self.assertAlmostEqual(ratios[1], 1)
+
+
+# A program that takes part as ours or as a peer, whose times and errors are planted: PLANT is
+# {size: [factor of round 0, of round 1, ...]}, WRONG a list of sizes.
+STAND_IN = """#!/usr/bin/env python3
+import json, os, sys
+place = os.path.dirname(os.path.abspath(__file__))
+def after(flag):
+    return sys.argv[sys.argv.index(flag) + 1]
+plant = json.load(open(__file__ + ".plant"))
+ours = "--json" in sys.argv
+size, sizes = int(after("-b")) if ours else 0, []
+while ours and size <= int(after("-e")):
+    sizes.append(size)
+    size *= 2
+sizes = sizes or [int(size) for size in after("--sizes").split(",")]
+turns = json.load(open(__file__ + ".turns")) if os.path.exists(__file__ + ".turns") else {}
+rows = []
+for size in sizes:
+    turn = turns.get(str(size), 0)
+    turns[str(size)] = turn + 1
+    factors = plant["times"].get(str(size), [1])
+    us = plant["us"] * factors[turn % len(factors)]
+    rows.append({"size": size, "p50_us": us, "p99_us": us, "mean_us": us, "time_us": us,
+                 "wrong": 1 if size in plant["wrong"] else 0})
+json.dump(turns, open(__file__ + ".turns", "w"))
+if ours:
+    json.dump({"rows": [{"out_of_place": row, "in_place": row} for row in rows]},
+              open(after("--json"), "w"))
+else:
+    for row in rows:
+        print(json.dumps(row))
+"""
+
+
+class Planted(unittest.TestCase):
+    """The whole program, over stand-ins for ours and for a peer that needs no launcher."""
+
+    def compare(self, ours, peer, *arguments, times=1):
+        with tempfile.TemporaryDirectory() as build:
+            for name, plant in (("bin/allreduce_bench", ours), ("compare/peer_gloo", peer)):
+                path = os.path.join(build, name)
+                os.makedirs(os.path.dirname(path))
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(STAND_IN)
+                with open(path + ".plant", "w", encoding="utf-8") as file:
+                    json.dump({"us": 1, "times": {}, "wrong": [], **plant}, file)
+                os.chmod(path, 0o755)
+            command = [os.path.join(FOLDER, "compare.py"), "--build", build, "--coll", "all_gather",
+                       "--transport", "tcp", "--sizes", "64K,1M,16M", "--rounds", "4", *arguments]
+            for _ in range(times):
+                done = subprocess.run(command, capture_output=True, text=True)
+            return done
+
+    def line(self, done, size):
+        return next(line for line in done.stdout.splitlines() if line.startswith(f"| {size} |"))
+
+    def test_good_runs_have_ratios(self):
+        done = self.compare({}, {"us": 3})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("| 3.00 | Gloo | 3.00 |", self.line(done, "1 MiB"))
+        self.assertIn("Sizes with a ratio: 3 of 3", done.stdout)
+
+    def test_a_wrong_peer(self):
+        done = self.compare({}, {"us": 3, "wrong": [1 << 20]})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("wrong results: Gloo", self.line(done, "1 MiB"))
+        self.assertNotIn("3.00", self.line(done, "1 MiB"))
+        self.assertIn("| 3.00 | Gloo | 3.00 |", self.line(done, "64 KiB"))
+
+    def test_noisy_runs(self):
+        for ours, peer, who in (({}, {"us": 3, "times": {str(1 << 20): [1, 2, 1, 2]}}, "Gloo"),
+                                ({"times": {str(1 << 20): [1, 2, 1, 2]}}, {"us": 3}, "ours")):
+            done = self.compare(ours, peer)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"noisy: {who} ", self.line(done, "1 MiB"))
+            self.assertIn("| 3.00 |", self.line(done, "64 KiB"))
+
+    def test_all_goes_on_where_it_was(self):
+        with tempfile.TemporaryDirectory() as pages:
+            more = ["--all", "--parts", "all_reduce_2_tcp", "--out", pages]
+            done = self.compare({}, {"us": 3}, *more)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(os.path.join(pages, "README.md"), encoding="utf-8") as file:
+                self.assertIn("| 3 of 3 | 3.00 | 3.00 at ", file.read())
+            self.assertEqual(sorted(os.listdir(pages))[:2],
+                             ["README.md", "all_reduce_2_tcp_library.md"])
+            self.assertNotIn("measured before", done.stderr)
+            done = self.compare({}, {"us": 3}, *more, times=2)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("measured before", done.stderr)
+            self.assertNotIn("round", done.stderr)
+            self.assertIn("| 3.00 |", done.stdout)
 
 
 if __name__ == "__main__":
