@@ -143,7 +143,7 @@ static enum tutti_result topo_explain(const struct tti_topology *topology, int r
 static void topo_print_ring(const struct tti_topology *topology, const struct tti_rings *rings,
                             int ring)
 {
-    const struct tti_ring_hop *hops = &rings->hops[(size_t)ring * (size_t)rings->stops];
+    const struct tti_hop *hops = &rings->hops[(size_t)ring * (size_t)rings->stops];
     int last_host = -1;
     char label[80];
     printf("ring %d:", ring);

@@ -6,23 +6,17 @@
 #ifndef TTI_TOPOLOGY_RINGS_H
 #define TTI_TOPOLOGY_RINGS_H
 
-#include "topology/topology.h"
+#include "topology/routes.h"
 
-enum { TTI_RING_STOPS = 512, TTI_RINGS = 32 };
-
-struct tti_ring_hop {
-    enum tti_link_kind kind; /* the slowest kind on the way: network, else PCI, else NVLink */
-    int from, to;            /* nodes */
-    int nic_out, nic_in;     /* nodes; -1 within a host */
-};
+enum { TTI_RINGS = 32 };
 
 struct tti_rings {
     int count, stops;
-    double gbs;                /* of each ring; 0: no link on their way has a known bandwidth */
-    struct tti_ring_hop *hops; /* of ring r: hops[r * stops] and on, hop k from its k-th stop */
+    double gbs;           /* of each ring; 0: no link on their way has a known bandwidth */
+    struct tti_hop *hops; /* of ring r: hops[r * stops] and on, hop k from its k-th stop */
 };
 
-/* Rings over the nodes `stops` (2 to TTI_RING_STOPS of them, all different). Exhaustive it is not:
+/* Rings over the nodes `stops` (2 to TTI_ROUTE_STOPS of them, all different). Exhaustive it is not:
  * for each bandwidth that could be the bottleneck, rings are taken one by one, with few steps back,
  * in several orders; the best sum wins, and of equal sums the fewest rings. The same input gives
  * the same rings. Links of unknown bandwidth, and the ways inside a host that are no links, do not

@@ -32,7 +32,7 @@ static void check_visits(const struct tti_topology *topology, const struct tti_r
                          const int *stops)
 {
     for (int r = 0; r < rings->count; r++) {
-        const struct tti_ring_hop *hops = &rings->hops[r * rings->stops];
+        const struct tti_hop *hops = &rings->hops[r * rings->stops];
         for (int i = 0; i < rings->stops; i++) {
             int visits = 0;
             for (int k = 0; k < rings->stops; k++)
@@ -52,7 +52,7 @@ static int uses(const struct tti_rings *rings, enum tti_link_kind kind, int from
 {
     int found = 0;
     for (int i = 0; i < rings->count * rings->stops; i++) {
-        const struct tti_ring_hop *hop = &rings->hops[i];
+        const struct tti_hop *hop = &rings->hops[i];
         bool network = kind == TTI_LINK_NETWORK;
         found += hop->kind == kind && (from < 0 || from == (network ? hop->nic_out : hop->from)) &&
                  (to < 0 || to == (network ? hop->nic_in : hop->to));
