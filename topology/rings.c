@@ -15,6 +15,7 @@ struct ring_search {
     struct tti_routes r;
     /* The ring being made. */
     int ring, order, budget;
+    int entry;  /* the stop by which the host at hand was entered */
     int *visit; /* stops by place */
     bool *visited;
     int *candidates; /* [place][count] */
@@ -66,6 +67,11 @@ static void ring_give_back(struct ring_search *s, int place)
 
 /* ---- One ring -------------------------------------------------------------------------------- */
 
+static int ring_parent(const struct ring_search *s, int stop)
+{
+    return s->r.topology->nodes[s->r.stops[stop]].parent;
+}
+
 /* In which order stops that are equally near are tried; always those of the next host first. Order
  * 0 goes round within a host, from another place for each ring, so that rings enter and leave it by
  * different devices; order 1 goes in steps as wide as the ring's number; the others are random. */
@@ -85,7 +91,11 @@ static unsigned ring_key(const struct ring_search *s, int from, int stop)
             tti_routes_mix((unsigned)s->order, (unsigned)s->ring, (unsigned)from, (unsigned)stop) %
             TTI_ROUTE_STOPS;
     }
-    return host * TTI_ROUTE_STOPS + key;
+    /* Those beside the one by which the host was entered go last, so that the ring leaves it by the
+     * same NIC or one beside it, and comes home by the NIC that it left by. */
+    if (s->order == 0 && s->r.hosts > 1 && ring_parent(s, stop) == ring_parent(s, s->entry))
+        key += TTI_ROUTE_STOPS;
+    return host * 2 * TTI_ROUTE_STOPS + key;
 }
 
 /* The stops that can come next, best first. */
@@ -124,6 +134,10 @@ static bool ring_extend(struct ring_search *s, int place)
         ring_take(s, place, s->r.stops[from], home);
         return true;
     }
+    int entered = place;
+    while (entered > 0 && s->r.host[s->visit[entered - 1]] == s->r.host[from])
+        entered--;
+    s->entry = s->visit[entered];
     int found = ring_candidates(s, from, list);
     for (int i = 0; i < found && s->budget > 0; i++) {
         if (i > 0) /* what was found before is overwritten */
@@ -184,26 +198,16 @@ static int ring_fill(struct ring_search *s, struct tti_hop *hops, bool *unknown)
 
 /* ---- All rings ------------------------------------------------------------------------------- */
 
-/* No sum is above what any stop can send. */
-static double ring_bound(const struct ring_search *s)
-{
-    double bound = INFINITY;
-    for (int i = 0; i < s->r.count; i++)
-        bound = fmin(bound, tti_routes_out(&s->r, s->r.stops[i]));
-    return bound;
-}
-
 static void ring_search_all(struct ring_search *s, struct tti_rings *best, struct tti_hop *tried)
 {
     double speeds[TTI_ROUTE_SPEEDS];
     int count = tti_routes_speeds(&s->r, 0, speeds);
-    double bound = ring_bound(s);
     bool unknown = false;
     int orders = s->r.count > MANY_STOPS ? 1 : 2 + RANDOM_ORDERS;
     for (int k = 0; k < count; k++)
         for (s->order = 0; s->order < orders; s->order++) {
             double sum = best->count * best->gbs;
-            if (sum >= bound * (1 - 1e-9))
+            if (sum >= best->limit.gbs * (1 - 1e-9))
                 return;
             s->r.gbs = speeds[k];
             if (s->r.gbs * TTI_RINGS <= sum)
@@ -245,10 +249,13 @@ enum tutti_result tti_rings_search(const struct tti_topology *topology, const in
         result = ring_allocate(&s);
     if (result == TUTTI_OK) {
         best->stops = count;
+        best->limit = tti_routes_limit(&s.r);
         ring_search_all(&s, best, tried);
         s.r.detours = best->count == 0;
-        if (s.r.detours)
+        if (s.r.detours) {
+            best->limit = tti_routes_limit(&s.r);
             ring_search_all(&s, best, tried);
+        }
         if (best->count == 0)
             result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                               "no ring over %d stops: some have no way to the others", count);

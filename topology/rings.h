@@ -12,8 +12,9 @@ enum { TTI_RINGS = 32 };
 
 struct tti_rings {
     int count, stops;
-    double gbs;           /* of each ring; 0: no link on their way has a known bandwidth */
-    struct tti_hop *hops; /* of ring r: hops[r * stops] and on, hop k from its k-th stop */
+    double gbs;             /* of each ring; 0: no link on their way has a known bandwidth */
+    struct tti_limit limit; /* what their sum cannot be above */
+    struct tti_hop *hops;   /* of ring r: hops[r * stops] and on, hop k from its k-th stop */
 };
 
 /* Rings over the nodes `stops` (2 to TTI_ROUTE_STOPS of them, all different). Exhaustive it is not:

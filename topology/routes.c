@@ -118,14 +118,15 @@ static enum tutti_result route_allocate(struct tti_routes *r)
     r->distance = tti_calloc(nodes, sizeof *r->distance);
     r->came_by = tti_calloc(nodes, sizeof *r->came_by);
     r->queue = tti_calloc(nodes, sizeof *r->queue);
+    r->rail = tti_calloc(nodes, sizeof *r->rail);
     r->queued = tti_calloc(nodes, sizeof *r->queued);
     r->is_stop = tti_calloc(nodes, sizeof *r->is_stop);
     r->has_nvlink = tti_calloc(nodes, sizeof *r->has_nvlink);
     r->host = tti_calloc(count, sizeof *r->host);
     r->local = tti_calloc(count, sizeof *r->local);
     r->local_count = tti_calloc(count, sizeof *r->local_count);
-    bool all = r->distance && r->came_by && r->queue && r->queued && r->is_stop && r->has_nvlink &&
-               r->host && r->local && r->local_count;
+    bool all = r->distance && r->came_by && r->queue && r->rail && r->queued && r->is_stop &&
+               r->has_nvlink && r->host && r->local && r->local_count;
     return all ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
@@ -139,6 +140,14 @@ static void route_look_at_stops(struct tti_routes *r)
         r->host[i] = same < i ? r->host[same] : r->hosts++;
         r->local[i] = r->local_count[r->host[i]]++;
         r->is_stop[r->stops[i]] = true;
+    }
+    int host = -1;
+    int rail = 0;
+    for (int i = 0; i < (int)r->topology->node_count; i++) {
+        int above = tti_topology_above(r->topology, i, TTI_NODE_HOST);
+        rail = above == host ? rail : 0;
+        host = above;
+        r->rail[i] = r->topology->nodes[i].kind == TTI_NODE_NIC ? rail++ : -1;
     }
     for (int e = 0; e < r->edge_count; e++)
         if (r->edges[e].kind == TTI_LINK_NVLINK)
@@ -162,9 +171,10 @@ enum tutti_result tti_routes_init(struct tti_routes *routes, const struct tti_to
 
 void tti_routes_clear(struct tti_routes *routes)
 {
-    void *owned[] = {routes->edges,      routes->reverse, routes->first,  routes->distance,
-                     routes->came_by,    routes->queue,   routes->queued, routes->is_stop,
-                     routes->has_nvlink, routes->host,    routes->local,  routes->local_count};
+    void *owned[] = {routes->edges,      routes->reverse,    routes->first, routes->distance,
+                     routes->came_by,    routes->queue,      routes->rail,  routes->queued,
+                     routes->is_stop,    routes->has_nvlink, routes->host,  routes->local,
+                     routes->local_count};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
         free(owned[i]);
     *routes = (struct tti_routes){0};
@@ -188,6 +198,15 @@ static bool route_is_detour(const struct tti_routes *r, const struct tti_route_e
            r->is_stop[edge->to] && distance < TTI_ROUTE_FAR;
 }
 
+/* 1 for coming into a host by another NIC than the one by which the last host was left. */
+static int route_changes_rail(const struct tti_routes *r, const struct tti_route_edge *edge)
+{
+    if (edge->kind != TTI_LINK_NETWORK || r->rail[edge->to] < 0 || r->rail[edge->from] >= 0)
+        return 0;
+    int left_by = r->rail[r->edges[r->came_by[edge->from]].from];
+    return left_by >= 0 && left_by != r->rail[edge->to];
+}
+
 void tti_routes_reach(struct tti_routes *routes, int source, int most)
 {
     int nodes = (int)routes->topology->node_count;
@@ -207,7 +226,8 @@ void tti_routes_reach(struct tti_routes *routes, int source, int most)
             continue;
         for (int e = routes->first[at]; e < routes->first[at + 1]; e++) {
             const struct tti_route_edge *edge = &routes->edges[e];
-            int distance = routes->distance[at] + route_cost[edge->kind];
+            int distance =
+                routes->distance[at] + route_cost[edge->kind] + route_changes_rail(routes, edge);
             if (edge->left < routes->gbs || distance >= routes->distance[edge->to] ||
                 distance > most || route_is_detour(routes, edge, distance))
                 continue;
@@ -277,12 +297,52 @@ int tti_routes_speeds(const struct tti_routes *routes, int own, double *speeds)
     return count;
 }
 
-double tti_routes_out(const struct tti_routes *routes, int stop)
+static double route_out(const struct tti_routes *r, int node, bool nvlink_only)
 {
     double out = 0;
-    for (int e = routes->first[stop]; e < routes->first[stop + 1]; e++)
-        out += routes->edges[e].gbs;
+    for (int e = r->first[node]; e < r->first[node + 1]; e++)
+        if (!nvlink_only || r->edges[e].kind == TTI_LINK_NVLINK)
+            out += r->edges[e].gbs;
     return out;
+}
+
+double tti_routes_nvlink_out(const struct tti_routes *routes, int node)
+{
+    return route_out(routes, node, true);
+}
+
+double tti_routes_host_out(const struct tti_routes *routes, int host)
+{
+    int stop = 0;
+    double out = 0;
+    while (routes->host[stop] != host)
+        stop++;
+    int node = tti_topology_above(routes->topology, routes->stops[stop], TTI_NODE_HOST);
+    int end = node < 0 ? 0 : tti_topology_end(routes->topology, node);
+    for (int e = routes->first[node < 0 ? 0 : node]; e < routes->first[end]; e++)
+        if (routes->edges[e].kind == TTI_LINK_NETWORK)
+            out += routes->edges[e].gbs;
+    return out;
+}
+
+struct tti_limit tti_routes_limit(const struct tti_routes *routes)
+{
+    struct tti_limit limit = {.gbs = INFINITY, .node = -1};
+    for (int i = 0; i < routes->count; i++) {
+        int stop = routes->stops[i];
+        bool nvlink_only = routes->hosts == 1 && routes->has_nvlink[stop] && !routes->detours;
+        double out = route_out(routes, stop, nvlink_only);
+        if (out < limit.gbs)
+            limit = (struct tti_limit){.gbs = out, .node = stop};
+    }
+    for (int i = 0; i < routes->count && routes->hosts > 1; i++) {
+        double out = tti_routes_host_out(routes, routes->host[i]);
+        if (out < limit.gbs)
+            limit = (struct tti_limit){
+                .gbs = out,
+                .node = tti_topology_above(routes->topology, routes->stops[i], TTI_NODE_HOST)};
+    }
+    return limit;
 }
 
 unsigned tti_routes_mix(unsigned a, unsigned b, unsigned c, unsigned d)

@@ -2,7 +2,9 @@
  *
  * Every link is two edges, one in each direction, each with the whole bandwidth; inside a host
  * there is a way from each node to its parent. A route is the cheapest one on which every edge has
- * enough left; it does not pass through other GPUs. Taking a route uses up what it carries. */
+ * enough left; of equal ones that which comes in by the NIC with the number of the one it left by,
+ * so that rails stay apart. It does not pass through other GPUs. Taking a route uses up what it
+ * carries. */
 #ifndef TTI_TOPOLOGY_ROUTES_H
 #define TTI_TOPOLOGY_ROUTES_H
 
@@ -34,6 +36,7 @@ struct tti_routes {
     /* After tti_routes_reach: of each node the cost (INT_MAX: not reached) and the last edge. */
     int *distance, *came_by;
     int *queue;
+    int *rail; /* of NICs their number on their host, from 0; else -1 */
     bool *queued, *is_stop, *has_nvlink;
     /* Of stops: their host, counted in order, and their place there; of hosts: their stops. */
     int *host, *local, *local_count;
@@ -58,8 +61,21 @@ struct tti_hop tti_routes_hop(const struct tti_routes *routes, int from, int to,
  * part beside those in the table. Returns their number, at most TTI_ROUTE_SPEEDS. */
 enum { TTI_ROUTE_SPEEDS = 96 };
 int tti_routes_speeds(const struct tti_routes *routes, int own, double *speeds);
-/* What the links of a stop can send; INFINITY when one of them is unknown. */
-double tti_routes_out(const struct tti_routes *routes, int stop);
+/* What the NVLinks of a node can send. */
+double tti_routes_nvlink_out(const struct tti_routes *routes, int node);
+/* What the NICs of a host (by its number among the stops' hosts) can send; INFINITY when one of
+ * them is unknown, 0 without. */
+double tti_routes_host_out(const struct tti_routes *routes, int host);
+
+/* What no set of rings or trees can be above. */
+struct tti_limit {
+    double gbs; /* INFINITY: unknown */
+    int node;   /* the GPU or host that can send no more; -1: all of them together */
+};
+/* Each stop must send everything, on one host by NVLink if it has any; and so must each host where
+ * there are several. */
+struct tti_limit tti_routes_limit(const struct tti_routes *routes);
+
 /* A number that looks random, the same for the same inputs: for orders of trying. */
 unsigned tti_routes_mix(unsigned a, unsigned b, unsigned c, unsigned d);
 

@@ -165,6 +165,33 @@ static void several_hosts(void **state)
     check(described("2 hosts x 4 gpus, nvlink 200, 4 nics 100, pcie 128"), TTI_NODE_GPU, 3, 300);
 }
 
+static void hosts_that_differ(void **state)
+{
+    (void)state;
+    check(described("1 host x 8 gpus, nvlink 450, 8 nics 50; 1 host x 4 gpus, nvlink 300, 4 nics "
+                    "25"),
+          TTI_NODE_GPU, 4, 100);
+    check(described("2 hosts x 8 gpus, nvlink 450, 8 nics 50; 1 host x 4 gpus, pcie 50, 1 nic 25"),
+          TTI_NODE_GPU, 1, 25);
+    check(described("1 host x 8 gpus, cube 25, 4 nics 12.5; 2 hosts x 2 gpus, pcie 16, 1 nic 12.5"),
+          TTI_NODE_GPU, 1, 12.5);
+    check(described("1 host x 1 gpu, 1 nic 50; 1 host x 3 gpus, mesh 50, 2 nics 12.5"),
+          TTI_NODE_GPU, 2, 25);
+    /* Between hosts alike, each ring stays on its rail. */
+    struct tti_topology *topology =
+        described("3 hosts x 4 gpus, nvlink 300, 4 nics 25, pcie 64, 2 packages");
+    int stops[MOST_STOPS];
+    struct tti_rings *rings = NULL;
+    int count = stops_of(topology, TTI_NODE_GPU, stops);
+    assert_int_equal(tti_rings_search(topology, stops, count, &rings), TUTTI_OK);
+    for (int i = 0; i < rings->count * rings->stops; i++)
+        if (rings->hops[i].nic_out >= 0)
+            assert_int_equal(topology->nodes[rings->hops[i].nic_out].os_index,
+                             topology->nodes[rings->hops[i].nic_in].os_index);
+    tti_rings_destroy(rings);
+    tti_topology_destroy(topology);
+}
+
 static void what_is_unknown_does_not_limit(void **state)
 {
     (void)state;
@@ -197,6 +224,7 @@ int main(void)
         cmocka_unit_test(the_hybrid_cube_mesh_is_used_up),
         cmocka_unit_test(pci_joins_what_nvlink_does_not),
         cmocka_unit_test(several_hosts),
+        cmocka_unit_test(hosts_that_differ),
         cmocka_unit_test(what_is_unknown_does_not_limit),
         cmocka_unit_test(wrong_stops_are_refused),
     };
