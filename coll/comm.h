@@ -7,6 +7,7 @@
 #define TTI_COLL_COMM_H
 
 #include "base/atomic.h"
+#include "coll/fused.h"
 #include "coll/links.h"
 #include "coll/peers.h"
 #include "coll/plan_cache.h"
@@ -57,6 +58,7 @@ struct tutti_comm {
     struct tti_executor *executor;
     struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT][2]; /* [fused path allowed] */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
+    struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
     long cores; /* online on this host */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];

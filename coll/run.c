@@ -69,10 +69,20 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
 {
     struct tti_selection selection;
     const struct tti_plan_entry *entry = NULL;
-    const struct tti_small_program *program = tti_small_find(comm, o);
+    const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    if (selection.path == TTI_PATH_FUSED) {
+        bool served = false;
+        TTI_TRY(tti_fused(comm, o, &selection, label, &served));
+        if (served)
+            return TUTTI_OK;
+        TTI_TRY(tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection));
+        program = tti_small_find(comm, o, true);
+        if (program)
+            return tti_small_run(comm, program, o, label);
+    }
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
     TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",

@@ -228,7 +228,7 @@ static enum tutti_result select_best(struct tutti_comm *comm, enum tutti_collect
         bool better =
             path == TTI_PATH_FUSED || (best.path != TTI_PATH_FUSED && seconds <= best.predicted_s);
         if (!best.algorithm || better)
-            best = (struct tti_selection){algorithm, path, i, spec, seconds, count, type};
+            best = (struct tti_selection){algorithm, path, !fused, i, spec, seconds, count, type};
     }
     if (!best.algorithm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,

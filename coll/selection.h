@@ -16,7 +16,8 @@ enum tti_path {
 struct tti_selection {
     const struct tti_algorithm *algorithm;
     enum tti_path path;
-    int index; /* of the algorithm within its collective: part of the tag */
+    bool refused; /* made because the fused path turned out not to serve (tti_select_plan) */
+    int index;    /* of the algorithm within its collective: part of the tag */
     struct tti_plan_spec spec;
     double predicted_s;
     size_t count; /* what it was made for */

@@ -51,9 +51,9 @@ struct tti_small_program {
 /* ---- making --------------------------------------------------------------------------------- */
 
 /* All that tells one program of a communicator from another. */
-static uint64_t small_key(const struct tti_operation *o)
+static uint64_t small_key(const struct tti_operation *o, bool refused)
 {
-    return tti_tag(o, 0);
+    return tti_tag(o, refused);
 }
 
 static size_t small_slot(uint64_t key)
@@ -63,11 +63,11 @@ static size_t small_slot(uint64_t key)
 _Static_assert(TTI_SMALL_PROGRAMS == 16, "small_slot gives four bits");
 
 const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
-                                               const struct tti_operation *o)
+                                               const struct tti_operation *o, bool refused)
 {
     if (o->count > TTI_SMALL_BYTES || !comm->settings.fast)
         return NULL;
-    uint64_t key = small_key(o);
+    uint64_t key = small_key(o, refused);
     const struct tti_small_program *found = comm->small.all[small_slot(key)];
     return found && found->key == key ? found : NULL;
 }
@@ -165,7 +165,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
         free(made);
         return TUTTI_OK;
     }
-    made->key = small_key(o);
+    made->key = small_key(o, selection->refused);
     made->tag = tti_tag(o, selection->index);
     made->slots = (size_t)(x->buffers.base[TTI_SLOT] - x->buffers.base[TTI_SCRATCH]);
     made->op = x->op;

@@ -27,9 +27,11 @@ struct tti_small_plans {
     struct tti_small_program *all[TTI_SMALL_PROGRAMS];
 };
 
-/* The program of an operation like `o`, or NULL. */
+/* The program of an operation like `o`, or NULL. `refused`: whether the fused path was tried first
+ * and turned out not to serve. Those have programs of their own: whether a rank has a program is
+ * its own affair, whether the fused path is tried is not. */
 const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
-                                               const struct tti_operation *o);
+                                               const struct tti_operation *o, bool refused);
 
 /* Make one of the plan that was selected for `o`, whose links are up. *program is NULL where a plan
  * is no small one, has several lanes or goes over a network. */

@@ -33,6 +33,13 @@ enum tutti_result tti_region_deregister(void *memory);
  * Fast: a few compares when the pointer repeats. */
 bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region);
 
+/* Cut the region off from everybody who has it mapped: fresh pages with the same contents at the
+ * same addresses, under a new id. What other threads write to it meanwhile may be lost. A region
+ * that is gone is no error. Errors: MEMORY, SYSTEM; it is shared still then, under a new id. */
+enum tutti_result tti_region_renew(uint64_t id);
+/* How many have been renewed in this process: whoever let a peer write to a region compares. */
+uint64_t tti_region_renewals(void);
+
 /* Called with the id after a region is gone, on the thread that released it. For caches keyed by
  * id; at most 64 listeners. After tti_region_unlisten has returned, the listener is not running and
  * never runs again; so it must not listen or unlisten itself, nor take a lock that is held around

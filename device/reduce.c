@@ -181,3 +181,8 @@ void tti_copy_expect(size_t operation_bytes)
 {
     copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
 }
+
+bool tti_copy_streams(void)
+{
+    return copy_streams;
+}

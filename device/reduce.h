@@ -43,6 +43,16 @@ void tti_copy_bytes(void *dst, const void *src, size_t bytes);
  * more than the last cache holds, its copies go around the caches from 16 KiB up, since nothing
  * that they write will still be there when it is read. 0 takes it back. */
 void tti_copy_expect(size_t operation_bytes);
+/* Is it more, on this thread's present word? */
+bool tti_copy_streams(void);
+
+/* Many operands, many results (fuse.c): dsts[d][i] = finish(srcs[0][i] (op) srcs[1][i] (op) ...)
+ * for all d, combined from the left in acc(type), rounded once. One source: a copy, `finish` NULL.
+ * A dst may be exactly a source. Respects tti_copy_expect; all stores are ordered before the
+ * return. */
+void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
+              const void *const *srcs, int src_count, size_t count,
+              const struct tti_finish *finish);
 
 /* The variant in use ("avx512", ...), and forcing one: TUTTI_ERR_UNSUPPORTED lists those that this
  * CPU runs. Forcing is for tests; not thread-safe. */

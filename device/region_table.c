@@ -251,6 +251,20 @@ enum tutti_result tti_region_table_add(struct tti_region *region, enum tti_regio
     return result;
 }
 
+/* Under table_lock. */
+static void table_delete(size_t at)
+{
+    struct table_array *array = atomic_load_explicit(&table_current, memory_order_relaxed);
+    const size_t count = tti_load_acquire(&table_count);
+    table_change_begin();
+    for (size_t i = at + 1; i < count; i++) {
+        struct table_entry moved = slot_read(&array->slots[i]);
+        slot_write(&array->slots[i - 1], &moved);
+    }
+    tti_store_release(&table_count, count - 1);
+    table_change_end();
+}
+
 bool tti_region_table_remove(const void *base, enum tti_region_kind kind, struct tti_region *region)
 {
     struct table_entry entry;
@@ -259,15 +273,27 @@ bool tti_region_table_remove(const void *base, enum tti_region_kind kind, struct
         table_search((uintptr_t)base, 0, &entry) && entry.region.base == base && entry.kind == kind;
     if (found) {
         struct table_array *array = atomic_load_explicit(&table_current, memory_order_relaxed);
-        const size_t count = tti_load_acquire(&table_count);
-        table_change_begin();
-        for (size_t i = slots_up_to(array, count, (uintptr_t)base); i < count; i++) {
-            struct table_entry moved = slot_read(&array->slots[i]);
-            slot_write(&array->slots[i - 1], &moved);
-        }
-        tti_store_release(&table_count, count - 1);
-        table_change_end();
+        table_delete(slots_up_to(array, tti_load_acquire(&table_count), (uintptr_t)base) - 1);
         *region = entry.region;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return found;
+}
+
+bool tti_region_table_take(uint64_t id, struct tti_region *region, enum tti_region_kind *kind)
+{
+    bool found = false;
+    pthread_mutex_lock(&table_lock);
+    struct table_array *array = atomic_load_explicit(&table_current, memory_order_relaxed);
+    const size_t count = tti_load_acquire(&table_count);
+    for (size_t i = 0; i < count && !found; i++) {
+        struct table_entry entry = slot_read(&array->slots[i]);
+        found = entry.region.id == id;
+        if (!found)
+            continue;
+        *region = entry.region;
+        *kind = entry.kind;
+        table_delete(i);
     }
     pthread_mutex_unlock(&table_lock);
     return found;

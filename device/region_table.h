@@ -22,6 +22,8 @@ enum tutti_result tti_region_table_check(const char *base, size_t bytes);
  * or replaces it, closes the descriptor and then calls tti_region_gone. */
 bool tti_region_table_remove(const void *base, enum tti_region_kind kind,
                              struct tti_region *region);
+/* The same by id. */
+bool tti_region_table_take(uint64_t id, struct tti_region *region, enum tti_region_kind *kind);
 /* The region with this address in it, for error texts; false if there is none. */
 bool tti_region_table_at(const void *memory, struct tti_region *region, enum tti_region_kind *kind);
 
@@ -31,6 +33,8 @@ void tti_region_gone(uint64_t id);
 /* A memfd of `bytes` that can neither shrink nor grow: a peer that maps it is never hit by SIGBUS
  * because of this process. */
 enum tutti_result tti_region_memfd(size_t bytes, int *fd);
+/* Write [base, base + bytes) into the memfd. */
+enum tutti_result tti_region_fill(int fd, const char *base, size_t bytes);
 /* What to do about errno of a call that makes or maps a region; "" if there is no advice. Starts
  * with "; ". */
 const char *tti_region_advice(int error);

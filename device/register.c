@@ -99,7 +99,7 @@ static enum tutti_result register_check(const struct registration *wanted)
     return result;
 }
 
-static enum tutti_result register_copy(int fd, const char *base, size_t bytes)
+enum tutti_result tti_region_fill(int fd, const char *base, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t wrote = pwrite(fd, base + done, bytes - done, (off_t)done);
@@ -120,7 +120,7 @@ static enum tutti_result register_copy(int fd, const char *base, size_t bytes)
 static enum tutti_result register_replace(const struct registration *wanted, int fd)
 {
     struct tti_region region = {.base = wanted->base, .bytes = wanted->bytes, .fd = fd};
-    TTI_TRY(register_copy(fd, wanted->base, wanted->bytes));
+    TTI_TRY(tti_region_fill(fd, wanted->base, wanted->bytes));
     TTI_TRY(tti_region_table_add(&region, TTI_REGION_REGISTERED));
     if (mmap(region.base, region.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
         MAP_FAILED) {

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +65,10 @@ const struct tutti_services *tti_transport_services(void)
 
 /* ---- plugins -------------------------------------------------------------------------------- */
 
+/* The first published table ended with disarm. */
+static const size_t TABLE_LEAST = offsetof(struct tutti_transport_ops, disarm) +
+                                  sizeof(((struct tutti_transport_ops *)0)->disarm);
+
 /* The name of a required operation that `ops` lacks, or NULL. */
 static const char *registry_missing(const struct tutti_transport_ops *ops)
 {
@@ -85,7 +90,20 @@ static const char *registry_missing(const struct tutti_transport_ops *ops)
             return required[i].name;
     if (!ops->reserve != !ops->commit)
         return ops->reserve ? "commit" : "reserve";
+    if (ops->size < sizeof *ops)
+        return NULL;
+    if (ops->offer || ops->map || ops->unmap || ops->withdraw)
+        return !ops->offer      ? "offer"
+               : !ops->map      ? "map"
+               : !ops->unmap    ? "unmap"
+               : !ops->withdraw ? "withdraw"
+                                : NULL;
     return NULL;
+}
+
+bool tti_transport_maps(const struct tutti_transport_ops *ops)
+{
+    return ops->size >= sizeof *ops && ops->offer != NULL;
 }
 
 static bool registry_good_name(const char *name)
@@ -104,11 +122,11 @@ static enum tutti_result registry_check(const char *path, const struct tutti_tra
                         "plugin %s is of transport ABI %u, this library has %d; rebuild it with "
                         "this library's tutti/plugin.h",
                         path, ops->abi, TUTTI_TRANSPORT_ABI);
-    if (ops->size != sizeof *ops)
+    if (ops->size < TABLE_LEAST)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "plugin %s: its table has %u bytes, this library's has %zu; rebuild it "
-                        "with this library's tutti/plugin.h",
-                        path, ops->size, sizeof *ops);
+                        "plugin %s: its table has %u bytes, the smallest that can be has %zu; "
+                        "rebuild it with this library's tutti/plugin.h",
+                        path, ops->size, TABLE_LEAST);
     if (!registry_good_name(ops->name))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "plugin %s: a transport's name is 1 to 31 of a-z 0-9 _ -", path);

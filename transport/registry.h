@@ -5,10 +5,15 @@
 #include "base/error.h"
 #include "tutti/plugin.h"
 
+#include <stdbool.h>
+
 enum { TTI_MAX_TRANSPORTS = 16 };
 
 /* Transport number `index` of those compiled in, best first; NULL past the end. */
 const struct tutti_transport_ops *tti_transport_at(int index);
+
+/* Does it have the operations by which a peer reads and writes memory itself (offer, map, ...)? */
+bool tti_transport_maps(const struct tutti_transport_ops *ops);
 
 /* The services that plugins are given. */
 const struct tutti_services *tti_transport_services(void);

@@ -32,6 +32,8 @@ struct tti_kernels {
     tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
     tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
     tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
+    tti_copy_kernel *copy_stream; /* the same without the fence at the end */
+    void (*fence)(void);          /* what copy_stream has stored comes before what follows */
 };
 
 extern const struct tti_kernels tti_kernels_baseline;

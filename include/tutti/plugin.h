@@ -67,6 +67,13 @@ struct tutti_transport_env {
     int lanes;        /* the most lanes that any endpoint will use */
 };
 
+/* A range of one rank's memory, as its `offer` describes it to a peer's `map`. Opaque. */
+struct tutti_place {
+    uint64_t region, offset;
+};
+
+/* Operations are only ever added at the end: a table that ends before some of the optional ones is
+ * a transport without them. */
 struct tutti_transport_ops {
     uint32_t abi;  /* TUTTI_TRANSPORT_ABI */
     uint32_t size; /* sizeof(struct tutti_transport_ops) */
@@ -144,6 +151,30 @@ struct tutti_transport_ops {
     bool (*arm)(void *transport);
     /* The caller is awake again; takes back `arm` and empties `fd` of wake-ups. */
     void (*disarm)(void *transport);
+
+    /* ---- optional, all four or none: memory that the peer itself reads and writes ----
+     *
+     * The owner offers a range and tells its peer the place, in a message of its own. The peer maps
+     * it, reads and writes, unmaps, and says so in another message. Loads and stores are ordered by
+     * those messages as by any other. */
+
+    /* Describe [data, data + bytes) of own memory so that this peer can map it. False: it cannot,
+     * and *place is untouched. Does not block. */
+    bool (*offer)(void *endpoint, const void *data, size_t bytes, struct tutti_place *place);
+    /* Where the range that the peer has so described is readable and writable here, until `unmap`.
+     * Does not block. May give PEER (it has withdrawn or is gone), PROTOCOL (no such place),
+     * MEMORY, SYSTEM. */
+    enum tutti_result (*map)(void *endpoint, const struct tutti_place *place, size_t bytes,
+                             void **address);
+    /* Nothing that was mapped over this endpoint is touched any more from here on. */
+    void (*unmap)(void *endpoint);
+    /* After a failure: once this has returned OK, no store of the peer to what was offered over
+     * this endpoint shows here any more, whenever it runs, and its `map` fails. Blocks until the
+     * peer has unmapped, at most `wait_ms`; a peer that has not by then (stopped, say) is cut off
+     * if the transport has the means: the memory keeps its address and contents, but is no longer
+     * shared with whoever had mapped it. Other threads must not write to the same allocation
+     * meanwhile. May give TIMEOUT (no means), MEMORY, SYSTEM. */
+    enum tutti_result (*withdraw)(void *endpoint, int wait_ms);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

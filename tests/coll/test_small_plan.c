@@ -113,7 +113,7 @@ static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_opera
                        tutti_op_name(o.op), o.count, mixture, in_place ? " in place" : ""),
                1;
     if (comm->settings.fast && o.collective != TUTTI_BARRIER && is_small(comm, &o) &&
-        !tti_small_find(comm, &o))
+        !tti_small_find(comm, &o, false))
         return fprintf(stderr, "%s count %zu: no program was made\n",
                        tutti_collective_name(o.collective), o.count),
                1;
@@ -188,7 +188,7 @@ static int mismatch(tutti_comm *comm, void *argument)
     for (int i = 0; i < 2; i++)
         if (tutti_all_reduce(x, x, 4, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK)
             return 1;
-    if (!tti_small_find(comm, &o))
+    if (!tti_small_find(comm, &o, false))
         return fprintf(stderr, "mismatch: no program was made\n"), 1;
     enum tutti_result result =
         tutti_all_reduce(x, x, comm->rank == 1 ? 3 : 4, TUTTI_FLOAT32, TUTTI_SUM, comm);
@@ -222,7 +222,8 @@ int main(void)
 {
     static const char *const transports[] = {"inproc", "shm"};
     int failed = 0;
-    setenv("TUTTI_SHM_SLOTS", "2", 1); /* rings that are soon full */
+    setenv("TUTTI_FUSED_FROM", "1G", 1); /* what all ranks take or none is not for mixtures */
+    setenv("TUTTI_SHM_SLOTS", "2", 1);   /* rings that are soon full */
     setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
     for (int t = 0; t < 2; t++)
         for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {

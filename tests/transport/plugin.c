@@ -1,11 +1,19 @@
 /* A transport that reaches nobody, for the tests of plugin loading. PLUGIN_x plants one mistake. */
 #include "tutti/plugin.h"
 
+#include <stddef.h>
+
 #ifndef PLUGIN_ABI
 #define PLUGIN_ABI 0
 #endif
 #ifndef PLUGIN_SIZE
 #define PLUGIN_SIZE 0
+#endif
+#ifndef PLUGIN_OLDER
+#define PLUGIN_OLDER 0
+#endif
+#ifndef PLUGIN_MAP
+#define PLUGIN_MAP 0
 #endif
 #ifndef PLUGIN_NAME
 #define PLUGIN_NAME 0
@@ -129,9 +137,14 @@ static bool plugin_arm(void *transport)
     return true;
 }
 
+/* The table as it was when it ended with disarm. */
+enum { LEAST = offsetof(struct tutti_transport_ops, offer) };
+
 static const struct tutti_transport_ops plugin_ops = {
     .abi = PLUGIN_ABI ? TUTTI_TRANSPORT_ABI + 6 : TUTTI_TRANSPORT_ABI,
-    .size = sizeof(struct tutti_transport_ops) - (PLUGIN_SIZE ? 8 : 0),
+    .size = PLUGIN_OLDER  ? LEAST
+            : PLUGIN_SIZE ? LEAST - 8
+                          : sizeof(struct tutti_transport_ops),
     .name = PLUGIN_NAME ? "Not A Name" : "testplug",
     .rank = 15,
     .probe = plugin_probe,
@@ -151,6 +164,7 @@ static const struct tutti_transport_ops plugin_ops = {
     .fd = plugin_fd,
     .arm = plugin_arm,
     .disarm = plugin_nothing,
+    .unmap = PLUGIN_MAP ? plugin_nothing : NULL,
 };
 
 #if PLUGIN_SYMBOL

@@ -56,12 +56,23 @@ static void good_plugin(void **state)
     assert_string_equal(tutti_last_error(), "the test plugin never works");
 }
 
+/* Built against a header that had fewer optional operations. */
+static void older_plugin(void **state)
+{
+    (void)state;
+    const struct tutti_transport_ops *ops = NULL;
+    assert_int_equal(tti_transport_load(plugin("older"), &ops), TUTTI_OK);
+    assert_false(tti_transport_maps(ops));
+    assert_true(tti_transport_maps(tti_transport_at(0)));
+}
+
 static void bad_plugins(void **state)
 {
     (void)state;
     refused("/nowhere/plugin.so", "cannot be loaded");
     refused(plugin("abi"), "ABI 7");
     refused(plugin("size"), "bytes");
+    refused(plugin("map"), "lacks the required operation offer");
     refused(plugin("name"), "name");
     refused(plugin("table"), "no table");
     refused(plugin("operation"), "lacks the required operation consume");
@@ -124,8 +135,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(built_in_tables), cmocka_unit_test(good_plugin),
-        cmocka_unit_test(bad_plugins),     cmocka_unit_test(not_an_object),
-        cmocka_unit_test(selection),       cmocka_unit_test(bad_selections),
+        cmocka_unit_test(older_plugin),    cmocka_unit_test(bad_plugins),
+        cmocka_unit_test(not_an_object),   cmocka_unit_test(selection),
+        cmocka_unit_test(bad_selections),
     };
     folder = argc > 1 ? argv[1] : ".";
     return cmocka_run_group_tests(tests, NULL, NULL);

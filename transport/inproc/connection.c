@@ -72,7 +72,7 @@ static void connection_free(struct inproc_connection *connection)
 static struct inproc_connection *connection_make(const struct tutti_transport_env *env,
                                                  const int ranks[2], int lanes)
 {
-    struct inproc_connection *made = tti_calloc(1, sizeof *made);
+    struct inproc_connection *made = tti_calloc_aligned(TTI_CACHE_LINE, 1, sizeof *made);
     if (!made)
         return NULL;
     made->rings = tti_calloc_aligned(TTI_CACHE_LINE, 2 * (size_t)lanes, sizeof *made->rings);

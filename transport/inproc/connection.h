@@ -54,6 +54,10 @@ struct inproc_connection {
     _Atomic uint64_t joined[2];
     _Atomic uint64_t left[2]; /* enum inproc_left */
     struct inproc_ring *rings;
+    _Atomic uint64_t withdrawn[2]; /* the other side must not map this side's memory any more */
+    struct {
+        _Alignas(TTI_CACHE_LINE) _Atomic uint64_t held; /* this side uses the other's memory now */
+    } hold[2];
 };
 
 enum tutti_result tti_inproc_bell_create(struct inproc_bell **bell);

@@ -275,6 +275,59 @@ static enum tutti_result inproc_receive(void *endpoint, int number, uint64_t *ta
     return TUTTI_OK;
 }
 
+/* ---- memory that the peer uses itself ------------------------------------------------------- */
+
+/* Threads share everything, so any memory will do, and the pointer is the place. */
+static bool inproc_offer(void *endpoint, const void *data, size_t bytes, struct tutti_place *place)
+{
+    (void)endpoint;
+    (void)bytes;
+    *place = (struct tutti_place){0, (uint64_t)(uintptr_t)data};
+    return true;
+}
+
+static void inproc_unmap(void *endpoint)
+{
+    struct inproc_endpoint *self = endpoint;
+    tti_store_release(&self->connection->hold[self->side].held, 0);
+}
+
+static enum tutti_result inproc_map(void *endpoint, const struct tutti_place *place, size_t bytes,
+                                    void **address)
+{
+    struct inproc_endpoint *self = endpoint;
+    (void)bytes;
+    /* It says so and then looks; inproc_withdraw likewise: one of the two sees the other. */
+    atomic_store_explicit(&self->connection->hold[self->side].held, 1, memory_order_relaxed);
+    tti_full_fence();
+    if (tti_load_acquire(&self->connection->withdrawn[!self->side]) ||
+        inproc_peer_left(self) != INPROC_THERE) {
+        inproc_unmap(self);
+        return inproc_fail_left(self);
+    }
+    *address = (void *)(uintptr_t)place->offset;
+    return TUTTI_OK;
+}
+
+/* A thread cannot be stopped alone: it lets go when it is through with what it has begun. */
+static enum tutti_result inproc_withdraw(void *endpoint, int wait_ms)
+{
+    enum { NAP_MS = 1 };
+    struct inproc_endpoint *self = endpoint;
+    uint64_t deadline = tti_deadline_in(wait_ms / 1e3);
+    tti_store_release(&self->connection->withdrawn[self->side], 1);
+    tti_full_fence();
+    while (tti_load_acquire(&self->connection->hold[!self->side].held)) {
+        if (tti_deadline_passed(deadline))
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                            "rank %d (%s) has not let go of this rank's buffers within %d ms and "
+                            "may still write to them",
+                            self->peer->rank, self->peer->name, wait_ms);
+        (void)poll(NULL, 0, NAP_MS);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- waiting -------------------------------------------------------------------------------- */
 
 static enum tutti_result inproc_progress(void *transport)
@@ -404,4 +457,8 @@ const struct tutti_transport_ops tti_inproc_ops = {
     .fd = inproc_fd,
     .arm = inproc_arm,
     .disarm = inproc_disarm,
+    .offer = inproc_offer,
+    .map = inproc_map,
+    .unmap = inproc_unmap,
+    .withdraw = inproc_withdraw,
 };

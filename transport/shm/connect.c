@@ -55,6 +55,8 @@ static void connect_lay_out(struct shm_endpoint *self)
     int me = self->side, peer = !me, lanes = self->lanes;
     self->ours = &header->side[me];
     self->theirs = &header->side[peer];
+    self->our_hold = &header->hold[me];
+    self->their_hold = &header->hold[peer];
     for (int i = 0; i < lanes; i++) {
         struct shm_out *out = &self->lane[i].out;
         struct shm_in *in = &self->lane[i].in;

@@ -25,11 +25,7 @@ static enum tutti_result receive_refuse(struct shm_endpoint *self, const char *w
 static enum tutti_result receive_find_region(struct shm_endpoint *self, uint64_t id,
                                              struct shm_mapping **mapping)
 {
-    *mapping = tti_shm_region_mapped(self, id);
-    if (!*mapping) { /* its descriptor was put into the socket before the line was published */
-        tti_shm_endpoint_ready(self);
-        *mapping = tti_shm_region_mapped(self, id);
-    }
+    *mapping = tti_shm_region_expect(self, id);
     if (self->state == SHM_FAILED)
         return tti_error_restore(&self->error);
     if (!*mapping)

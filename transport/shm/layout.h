@@ -2,6 +2,7 @@
  *
  *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, reads_memory
  *            acks        [side][lane]            a cache line each: lines consumed by that side
+ *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
  *
@@ -58,15 +59,22 @@ struct shm_side {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t sleeping;
     _Atomic uint64_t left;         /* enum shm_left */
     _Atomic uint64_t reads_memory; /* this side can process_vm_readv the other */
+    _Atomic uint64_t withdrawn;    /* the other side must not map this side's memory any more */
 };
 
 struct shm_ack {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t consumed;
 };
 
+/* Written in every operation on mapped memory, read by the other side only after a failure. */
+struct shm_hold {
+    _Alignas(TTI_CACHE_LINE) _Atomic uint64_t held; /* this side uses the other's memory now */
+};
+
 struct shm_header {
     struct shm_side side[2];
     struct shm_ack ack[2 * TUTTI_MAX_LANES]; /* [side * TUTTI_MAX_LANES + lane] */
+    struct shm_hold hold[2];
 };
 _Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "the header fits its page");
 

@@ -130,7 +130,7 @@ static bool regions_pass(struct shm_endpoint *self, const struct tti_region *reg
             return false;
     }
     self->passed_last = self->passed_count;
-    self->passed[self->passed_count++] = (struct shm_passed){region->id, usable};
+    self->passed[self->passed_count++] = (struct shm_passed){region->id, usable, false};
     return true;
 }
 
@@ -166,6 +166,15 @@ struct shm_mapping *tti_shm_region_mapped(struct shm_endpoint *self, uint64_t id
         self->mappings = found;
     }
     return found;
+}
+
+struct shm_mapping *tti_shm_region_expect(struct shm_endpoint *self, uint64_t id)
+{
+    struct shm_mapping *found = tti_shm_region_mapped(self, id);
+    if (found)
+        return found;
+    tti_shm_endpoint_ready(self);
+    return tti_shm_region_mapped(self, id);
 }
 
 static void regions_drop(struct shm_endpoint *self, struct shm_mapping *mapping)
@@ -205,7 +214,10 @@ enum tutti_result tti_shm_region_map(struct shm_endpoint *self, const struct shm
         close(fd);
         return TUTTI_ERR_MEMORY;
     }
-    made->base = mmap(NULL, message->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    made->base = mmap(NULL, message->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    made->writable = made->base != MAP_FAILED;
+    if (!made->writable && (errno == EPERM || errno == EACCES)) /* good for reading at least */
+        made->base = mmap(NULL, message->bytes, PROT_READ, MAP_SHARED, fd, 0);
     int error = errno;
     close(fd);
     if (made->base == MAP_FAILED) {

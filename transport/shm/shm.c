@@ -337,4 +337,8 @@ const struct tutti_transport_ops tti_shm_ops = {
     .fd = shm_fd,
     .arm = shm_arm,
     .disarm = shm_disarm,
+    .offer = tti_shm_offer,
+    .map = tti_shm_map,
+    .unmap = tti_shm_unmap,
+    .withdraw = tti_shm_withdraw,
 };

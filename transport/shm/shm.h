@@ -1,7 +1,7 @@
 /* What the files of the shm transport share. layout.h has the memory, shm.c the life of a
  * transport, door.c how peers are let in, connect.c how a connection is made, channel.c messages
  * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, regions.c
- * mapped memory of peers. */
+ * mapped memory of peers, reach.c its use by the caller. */
 #ifndef TTI_TRANSPORT_SHM_SHM_H
 #define TTI_TRANSPORT_SHM_SHM_H
 
@@ -126,15 +126,19 @@ struct shm_mapping {
     uint64_t id;
     unsigned char *base;
     size_t bytes;
-    int uses; /* lanes whose oldest fragment lies in it */
+    int uses; /* lanes whose oldest fragment lies in it, and holds (reach.c) */
     bool gone;
+    bool writable;
 };
 
 /* A region that the peer knows (or that cannot be passed to it). */
 struct shm_passed {
     uint64_t id;
     bool usable;
+    bool offered; /* the peer may write to it */
 };
+
+enum { SHM_HOLDS = 4 }; /* ranges of one peer that are mapped at a time */
 
 enum shm_state {
     SHM_KNOCKING, /* to connect, when the peer's queue has room */
@@ -165,10 +169,13 @@ struct shm_endpoint {
     size_t segment_bytes;
     size_t piece_ring;
     struct shm_side *ours, *theirs;
+    struct shm_hold *our_hold, *their_hold;
     struct shm_lane *lane;
 
     struct shm_mapping *mappings; /* most recently used first */
     int mapping_count;
+    struct shm_mapping *held[SHM_HOLDS]; /* until unmap */
+    int held_count;
     struct shm_passed *passed;
     size_t passed_count, passed_capacity;
     size_t passed_last;
@@ -270,6 +277,14 @@ enum tutti_result tti_shm_receive(void *endpoint, int lane, uint64_t *tag, void 
 /* Lines that have arrived, at least the ones known. */
 uint64_t tti_shm_arrived(const struct shm_in *in);
 
+/* ---- reach.c -------------------------------------------------------------------------------- */
+
+bool tti_shm_offer(void *endpoint, const void *data, size_t bytes, struct tutti_place *place);
+enum tutti_result tti_shm_map(void *endpoint, const struct tutti_place *place, size_t bytes,
+                              void **address);
+void tti_shm_unmap(void *endpoint);
+enum tutti_result tti_shm_withdraw(void *endpoint, int wait_ms);
+
 /* ---- regions.c ------------------------------------------------------------------------------ */
 
 enum tutti_result tti_shm_regions_join(struct shm_transport *self);
@@ -285,6 +300,8 @@ enum tutti_result tti_shm_region_map(struct shm_endpoint *self, const struct shm
 void tti_shm_region_unmap(struct shm_endpoint *self, uint64_t id);
 /* A region of the peer by id; NULL when it has not been passed. */
 struct shm_mapping *tti_shm_region_mapped(struct shm_endpoint *self, uint64_t id);
+/* The same, after a look into the socket, where its descriptor was put before it was named. */
+struct shm_mapping *tti_shm_region_expect(struct shm_endpoint *self, uint64_t id);
 void tti_shm_region_done(struct shm_endpoint *self, struct shm_mapping *mapping);
 void tti_shm_regions_free(struct shm_endpoint *self);
 

@@ -1,0 +1,115 @@
+/* Many operands into many results (reduce.h): the arithmetic of the fused path.
+ *
+ * Block by block, a block small enough for the first-level cache: combine the sources from the
+ * left, finish, and store to every destination. Where the operation is larger than the caches, the
+ * block is made in a buffer of its own and streamed out, so that no destination is read first. A
+ * block of all sources is read before any of it is written, so a destination may be a source. */
+#include "device/reduce.h"
+
+#include "device/cpu/kernels.h"
+
+#include <string.h>
+
+enum { BLOCK_BYTES = 4096 };
+
+struct fuse {
+    const struct tti_kernels *kernels;
+    enum tutti_op op;
+    enum tutti_type type, acc;
+    void *const *dsts;
+    const void *const *srcs;
+    int dst_count, src_count;
+    const struct tti_finish *finish; /* NULL unless it averages */
+    bool stream;
+};
+
+static char *fuse_dst(const struct fuse *f, int d, size_t at)
+{
+    return (char *)f->dsts[d] + at * tutti_type_size(f->type);
+}
+
+static const char *fuse_src(const struct fuse *f, int s, size_t at)
+{
+    return (const char *)f->srcs[s] + at * tutti_type_size(f->type);
+}
+
+static void fuse_store(const struct fuse *f, int d, size_t at, const void *block, size_t bytes)
+{
+    char *dst = fuse_dst(f, d, at);
+    if (dst == block)
+        return;
+    if (f->stream)
+        f->kernels->copy_stream(dst, block, bytes);
+    else
+        memcpy(dst, block, bytes);
+}
+
+/* Combine, types being accumulators themselves: into the first destination, or aside. */
+static void fuse_plain(const struct fuse *f, size_t at, size_t n)
+{
+    _Alignas(64) char aside[BLOCK_BYTES];
+    tti_combine_kernel *combine = f->kernels->combine[f->op][f->type];
+    void *last = f->stream ? aside : fuse_dst(f, 0, at);
+    const void *sum = fuse_src(f, 0, at);
+    for (int s = 1; s < f->src_count; s++) {
+        void *into = s == f->src_count - 1 ? last : aside;
+        combine(into, sum, fuse_src(f, s, at), n);
+        sum = into;
+    }
+    if (f->finish)
+        f->kernels->divide[f->type](last, last, n, f->finish->ranks);
+    for (int d = 0; d < f->dst_count; d++)
+        fuse_store(f, d, at, last, n * tutti_type_size(f->type));
+}
+
+/* Through float32: widen, combine, narrow once. */
+static void fuse_widened(const struct fuse *f, size_t at, size_t n)
+{
+    _Alignas(64) float sum[BLOCK_BYTES / sizeof(float)], next[BLOCK_BYTES / sizeof(float)];
+    _Alignas(64) char narrow[BLOCK_BYTES / 2];
+    f->kernels->widen[f->type](sum, fuse_src(f, 0, at), n);
+    for (int s = 1; s < f->src_count; s++) {
+        f->kernels->widen[f->type](next, fuse_src(f, s, at), n);
+        f->kernels->combine[f->op][f->acc](sum, sum, next, n);
+    }
+    if (f->finish)
+        f->kernels->divide[f->acc](sum, sum, n, f->finish->ranks);
+    f->kernels->narrow[f->type](narrow, sum, n);
+    for (int d = 0; d < f->dst_count; d++)
+        fuse_store(f, d, at, narrow, n * tutti_type_size(f->type));
+}
+
+static void fuse_copy(const struct fuse *f, size_t at, size_t n)
+{
+    for (int d = 0; d < f->dst_count; d++)
+        fuse_store(f, d, at, fuse_src(f, 0, at), n * tutti_type_size(f->type));
+}
+
+void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
+              const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish)
+{
+    struct fuse f = {
+        .kernels = tti_kernels_now(),
+        .op = op,
+        .type = type,
+        .acc = tti_acc_type(type),
+        .dsts = dsts,
+        .srcs = srcs,
+        .dst_count = dst_count,
+        .src_count = src_count,
+        .finish = finish && finish->average ? finish : NULL,
+        .stream = tti_copy_streams(),
+    };
+    size_t block = BLOCK_BYTES / tutti_type_size(f.acc);
+    for (size_t at = 0; at < count; at += block) {
+        size_t n = count - at < block ? count - at : block;
+        if (src_count == 1)
+            fuse_copy(&f, at, n);
+        else if (f.acc == type)
+            fuse_plain(&f, at, n);
+        else
+            fuse_widened(&f, at, n);
+    }
+    if (f.stream)
+        f.kernels->fence();
+}

@@ -1,0 +1,270 @@
+/* coll/fused.c and the plans that it stands for are the same operations: the same bits for every
+ * collective, type, operator, odd count, place and alignment. Where memory cannot be mapped, all
+ * ranks take the plan, and stop asking for a while.
+ *
+ * Contributions are random, so the order of combination shows in the sums. */
+#include "coll/algorithms/algorithms.h"
+#include "coll/comm.h"
+#include "coll/fused.h"
+#include "device/reduce.h"
+#include "tests/integration/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COUNT = 5000, MOST_RANKS = 4, SHIFT = 8 };
+enum { MOST_BYTES = MOST_COUNT * MOST_RANKS * 8 + SHIFT };
+
+static const char equals[] = "all_reduce=two_shot,reduce_scatter=direct,all_gather=direct,"
+                             "broadcast=scatter_gather,reduce=direct,gather=direct,"
+                             "scatter=direct,all_to_all=direct";
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Finite values of the type, of mixed magnitudes. */
+static void fill(char *in, enum tutti_type type, size_t count, uint32_t seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value = (float)(int)(next_random(&seed) % 2001 - 1000) / 37.0f;
+        int64_t integer = (int64_t)next_random(&seed) - (1 << 22);
+        double wide = (double)value * 1.0000001;
+        char *to = in + i * tutti_type_size(type);
+        if (type == TUTTI_FLOAT64)
+            memcpy(to, &wide, sizeof wide);
+        else if (tti_acc_type(type) == TUTTI_FLOAT32)
+            tti_convert(to, type, &value, TUTTI_FLOAT32, 1, NULL);
+        else
+            memcpy(to, &integer, tutti_type_size(type));
+    }
+}
+
+struct buffers {
+    char *in, *out, *plain;
+};
+
+static enum tutti_result call(const struct tti_operation *o, tutti_comm *comm)
+{
+    switch (o->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(o->in, o->out, o->count, o->type, o->op, comm);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(o->in, o->out, o->count, o->type, o->root, comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(o->in, o->out, o->count, o->type, o->op, o->root, comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(o->in, o->out, o->count, o->type, o->op, comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(o->in, o->out, o->count, o->type, comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all(o->in, o->out, o->count, o->type, comm);
+    case TUTTI_GATHER:
+        return tutti_gather(o->in, o->out, o->count, o->type, o->root, comm);
+    default:
+        return tutti_scatter(o->in, o->out, o->count, o->type, o->root, comm);
+    }
+}
+
+static void allow(tutti_comm *comm, bool fused)
+{
+    comm->settings.fast = fused;
+    comm->settings.fused_from = 0;
+    memset(comm->last_selection, 0, sizeof comm->last_selection); /* made with the old settings */
+}
+
+/* One operation by the plan (fused == false) or by hand; its output is at *out, *bytes long. */
+static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b, bool in_place,
+               bool fused, const char **out, size_t *bytes)
+{
+    uint32_t in_blocks = 0, out_blocks = 0, in_at = 0, out_at = 0;
+    size_t size = tutti_type_size(o.type), block = o.count * size;
+    tti_shape(o.collective, comm->size, comm->rank, o.root, &in_blocks, &out_blocks);
+    bool aliased =
+        in_place && tti_in_place(o.collective, comm->size, comm->rank, o.root, &in_at, &out_at);
+    char *in = aliased ? b->out + out_at * block : b->in;
+    char *to = aliased ? b->out + in_at * block : b->out;
+    memset(b->out, 0x5a, MOST_BYTES - SHIFT);
+    fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
+    o.in = in;
+    o.out = to;
+    allow(comm, fused);
+    uint64_t served = comm->fused[o.collective].served;
+    if (call(&o, comm) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    if (comm->fused[o.collective].served - served != (fused ? 1 : 0))
+        return fprintf(stderr, "%s: not by the path that was asked for\n",
+                       tutti_collective_name(o.collective)),
+               1;
+    *out = to;
+    *bytes = out_blocks * block;
+    return 0;
+}
+
+static int compare(tutti_comm *comm, const struct tti_operation *o, const struct buffers *b)
+{
+    for (int in_place = 0; in_place < 2; in_place++) {
+        const char *out = NULL;
+        size_t bytes = 0;
+        if (run(comm, *o, b, in_place, false, &out, &bytes))
+            return 1;
+        memcpy(b->plain, out, bytes);
+        if (run(comm, *o, b, in_place, true, &out, &bytes))
+            return 1;
+        if (memcmp(b->plain, out, bytes) != 0)
+            return fprintf(stderr, "%s %s %s count %zu root %d%s: other bits than the plan\n",
+                           tutti_collective_name(o->collective), tutti_type_name(o->type),
+                           tutti_op_name(o->op), o->count, o->root, in_place ? " in place" : ""),
+                   1;
+    }
+    return 0;
+}
+
+static int every_operation(tutti_comm *comm, const struct buffers *b)
+{
+    static const size_t counts[] = {1, 7, 64, 1025, MOST_COUNT};
+    for (int c = 0; c < TUTTI_BARRIER; c++)
+        for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
+            for (int op = 0; op < (tti_reduces((enum tutti_collective)c) ? TUTTI_OP_COUNT : 1);
+                 op++)
+                for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+                    struct tti_operation o = {.collective = (enum tutti_collective)c,
+                                              .count = counts[i],
+                                              .type = (enum tutti_type)t,
+                                              .op = (enum tutti_op)op,
+                                              .root = (int)(i % (size_t)comm->size)};
+                    if (compare(comm, &o, b))
+                        return 1;
+                }
+    return 0;
+}
+
+/* An operator of the program's, which scales the input aside first. */
+static int premultiplied(tutti_comm *comm, const struct buffers *b)
+{
+    const float scalar = 0.37f;
+    struct tti_operation o = {
+        .collective = TUTTI_ALL_REDUCE, .count = MOST_COUNT, .type = TUTTI_FLOAT32};
+    if (tutti_premul_sum_create(comm, TUTTI_FLOAT32, &scalar, &o.op) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    return compare(comm, &o, b);
+}
+
+/* Large enough to be streamed around the caches. */
+static int streamed(tutti_comm *comm)
+{
+    const size_t count = ((size_t)40 << 20) / sizeof(float) + 3;
+    float *x = NULL;
+    if (tutti_alloc(count * sizeof *x, (void **)&x) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(i % 1000 + (size_t)comm->rank);
+    allow(comm, true);
+    uint64_t served = comm->fused[TUTTI_ALL_REDUCE].served;
+    int bad = tutti_all_reduce(x, x, count, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK ||
+              comm->fused[TUTTI_ALL_REDUCE].served == served;
+    int n = comm->size;
+    for (size_t i = 0; i < count && !bad; i++)
+        bad = x[i] != (float)((i % 1000) * (size_t)n + (size_t)(n * (n - 1) / 2));
+    tutti_free(x);
+    return bad ? fprintf(stderr, "streamed: wrong, or not fused\n"), 1 : 0;
+}
+
+static int buffers_make(struct buffers *b)
+{
+    char **const all[] = {&b->in, &b->out, &b->plain};
+    for (int i = 0; i < 3; i++) {
+        void *memory = NULL;
+        if (tutti_alloc(MOST_BYTES, &memory) != TUTTI_OK)
+            return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+        *all[i] = memory;
+    }
+    return 0;
+}
+
+/* Shifted by less than an element: no alignment may be counted on. */
+static int mapped(tutti_comm *comm, void *argument)
+{
+    struct buffers b = {0};
+    (void)argument;
+    if (buffers_make(&b))
+        return 1;
+    struct buffers shifted = {b.in + 3, b.out + 5, b.plain};
+    int bad = every_operation(comm, comm->size == 3 ? &shifted : &b) || premultiplied(comm, &b) ||
+              (comm->size == 2 && streamed(comm));
+    tutti_free(b.in);
+    tutti_free(b.out);
+    tutti_free(b.plain);
+    return bad;
+}
+
+/* One rank's memory cannot be mapped by other processes' means: the plan serves, and the question
+ * is not asked every time. Then everybody's can be. */
+static int not_mapped(tutti_comm *comm, void *argument)
+{
+    enum { COUNT = 3000, ROUNDS = 40 };
+    static const char text[] = "all ranks take the plan when one must";
+    float *mappable = NULL, *plain = malloc(COUNT * sizeof *plain);
+    const struct tti_fused_record *record = &comm->fused[TUTTI_ALL_REDUCE];
+    (void)argument;
+    if (!plain || tutti_alloc(COUNT * sizeof *plain, (void **)&mappable) != TUTTI_OK)
+        return 1;
+    allow(comm, true);
+    int bad = 0;
+    for (int k = 0; k < 2 * ROUNDS && !bad; k++) {
+        float *x = k < ROUNDS && comm->rank == 1 ? plain : mappable;
+        for (int i = 0; i < COUNT; i++)
+            x[i] = (float)(i + comm->rank);
+        bad = tutti_all_reduce(x, x, COUNT, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK;
+        for (int i = 0; i < COUNT && !bad; i++)
+            bad = x[i] != (float)(comm->size * i + comm->size * (comm->size - 1) / 2);
+        if (k == ROUNDS - 1) /* 1 + 2 + 1 + 4 + 1 + 8 ... operations */
+            bad = bad || record->served != 0 || record->refused < 3 || record->refused > 6;
+    }
+    bad = bad || record->served == 0 || record->refused != 0;
+    free(plain);
+    tutti_free(mappable);
+    return bad ? fprintf(stderr, "%s: served %llu, refused %u; %s\n", text,
+                         (unsigned long long)record->served, record->refused, tutti_last_error()),
+           1   : 0;
+}
+
+/* A rank that makes another call is named. */
+static int mismatch(tutti_comm *comm, void *argument)
+{
+    float *x = NULL;
+    (void)argument;
+    if (tutti_alloc(4096, (void **)&x) != TUTTI_OK)
+        return 1;
+    allow(comm, true);
+    enum tutti_result result =
+        tutti_all_reduce(x, x, comm->rank == 1 ? 300 : 400, TUTTI_FLOAT32, TUTTI_SUM, comm);
+    int bad = result != TUTTI_ERR_MISMATCH || !strstr(tutti_last_error(), "count 300") ||
+              !strstr(tutti_last_error(), "two_shot, fused");
+    if (bad)
+        fprintf(stderr, "a mismatch gave %d: %s\n", (int)result, tutti_last_error());
+    tutti_free(x);
+    return bad;
+}
+
+int main(void)
+{
+    static const char *const transports[] = {"inproc", "shm"};
+    int failed = 0;
+    for (int t = 0; t < 2; t++)
+        for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+            struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
+            how.options.transports = transports[t];
+            how.options.algorithms = equals;
+            how.processes = t == 1 && ranks == 4;
+            int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL);
+            if (t == 1)
+                bad += tti_ranks_run(&how, not_mapped, NULL);
+            printf("%d ranks over %s: %s\n", ranks, transports[t], bad ? "FAILED" : "ok");
+            failed += bad;
+        }
+    return failed ? 1 : 0;
+}
