@@ -55,11 +55,14 @@ static void hostile_lines(void **state)
     (void)state;
     const uint64_t piece = shm_flag(0, SHM_KIND_PIECE, 0), region = shm_flag(0, SHM_KIND_REGION, 0);
     const uint64_t memory = shm_flag(0, SHM_KIND_MEMORY, 0), ring = 8 * 65536;
+    const uint64_t tail = shm_flag(0, SHM_KIND_TAIL, 0);
     const enum tutti_result no = TUTTI_ERR_PROTOCOL;
     refuses_line(shm_flag(0, SHM_KIND_INLINE, 0), 0, 0, 0, no);
     refuses_line(shm_flag(0, SHM_KIND_INLINE, SHM_INLINE + 1), 0, 0, 0, no);
     refuses_line(shm_flag(0, (enum shm_kind)0, 0), 0, 64, 0, no);
     refuses_line(shm_flag(0, (enum shm_kind)9, 0), 0, 64, 0, no);
+    refuses_line(tail, 0, 0, 0, no);
+    refuses_line(tail, 0, SHM_TAIL_BYTES + 1, 0, no);
     refuses_line(piece, 0, 0, 0, no);
     refuses_line(piece, 0, ring + 1, 0, no);
     refuses_line(piece, ring, 1, 0, no);

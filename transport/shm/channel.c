@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint64_t channel_magic = 0x31306d6873747574u; /* "tutshm01" */
+static const uint64_t channel_magic = 0x32306d6873747574u; /* "tutshm02" */
 
 union channel_control {
     struct cmsghdr header;

@@ -61,12 +61,31 @@ static void connect_lay_out(struct shm_endpoint *self)
         struct shm_out *out = &self->lane[i].out;
         struct shm_in *in = &self->lane[i].in;
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
+        out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = base + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
         in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
+        in->tails = base + shm_tails_offset(lanes, peer, i);
         in->pieces = base + shm_pieces_offset(lanes, self->piece_ring, peer, i);
         in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
     }
+}
+
+/* Have the pages of the first lane there that any message needs (68 KiB a pair), so that the first
+ * lap through them does not stumble. Without the kernel's help they come one by one, as used. */
+static void connect_populate(struct shm_endpoint *self)
+{
+#ifdef MADV_POPULATE_WRITE
+    unsigned char *base = self->segment;
+    const size_t lines = SHM_LINES * sizeof(struct shm_line), tails = SHM_TAILS * SHM_TAIL_BYTES;
+    (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);
+    for (int side = 0; side < 2; side++) {
+        (void)madvise(base + shm_lines_offset(self->lanes, side, 0), lines, MADV_POPULATE_WRITE);
+        (void)madvise(base + shm_tails_offset(self->lanes, side, 0), tails, MADV_POPULATE_WRITE);
+    }
+#else
+    (void)self;
+#endif
 }
 
 static enum tutti_result connect_map_segment(struct shm_endpoint *self, int fd)
@@ -86,6 +105,7 @@ static enum tutti_result connect_map_segment(struct shm_endpoint *self, int fd)
     self->segment = segment;
     self->segment_bytes = bytes;
     connect_lay_out(self);
+    connect_populate(self);
     return TUTTI_OK;
 }
 

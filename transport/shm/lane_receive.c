@@ -1,9 +1,9 @@
 /* shm, the receiving half of a lane (layout.h has the memory).
  *
  * The oldest line is copied and checked once, when it is first seen (struct shm_in); nothing that
- * the peer may change later is looked at twice. Where its bytes are: in the line or the piece ring
- * (shared), in a region of the sender that is mapped here, or in the sender's process, from where
- * they are read into a small stage for peek, or straight to their place for receive. */
+ * the peer may change later is looked at twice. Where its bytes are: in the line, its tail or the
+ * piece ring (shared), in a region of the sender that is mapped here, or in the sender's process,
+ * from where they are read into a small stage for peek, or straight to their place for receive. */
 #include "transport/shm/shm.h"
 
 #include "base/memory.h"
@@ -33,17 +33,39 @@ static enum tutti_result receive_find_region(struct shm_endpoint *self, uint64_t
     return TUTTI_OK;
 }
 
+static const unsigned char *receive_tail(const struct shm_in *in)
+{
+    return in->tails + in->consumed % SHM_TAILS * SHM_TAIL_BYTES;
+}
+
+/* Ask for the tail that the next fragment may lie in, along with its line: they are on their way
+ * together. When the line has not been written yet, the tail comes for nothing and once more later,
+ * which costs less than what it saves (256 B: 320 ns and not 395). */
+static inline void receive_expect(const struct shm_in *in)
+{
+    const unsigned char *tail = receive_tail(in);
+    for (size_t at = 0; at < in->tail_bytes; at += TTI_CACHE_LINE)
+        __builtin_prefetch(tail + at);
+}
+
 static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_in *in,
                                           const struct shm_line *line, enum shm_kind kind)
 {
     uint64_t where = line->far.where, bytes = line->far.bytes, id = line->far.id;
     size_t ring = self->piece_ring;
     struct shm_mapping *mapping = NULL;
-    if (bytes == 0 || bytes > (kind == SHM_KIND_PIECE ? ring : SHM_REFERENCE_MOST))
+    size_t most = kind == SHM_KIND_TAIL    ? SHM_TAIL_BYTES
+                  : kind == SHM_KIND_PIECE ? ring
+                                           : SHM_REFERENCE_MOST;
+    bool shared = kind == SHM_KIND_PIECE || kind == SHM_KIND_TAIL;
+    if (bytes == 0 || bytes > most)
         return receive_refuse(self, "a fragment of an impossible size");
-    if (kind != SHM_KIND_PIECE && tti_load_acquire(&self->theirs->left) == SHM_CUT)
+    if (!shared && tti_load_acquire(&self->theirs->left) == SHM_CUT)
         return tti_shm_fail_gone(self);
-    if (kind == SHM_KIND_PIECE) {
+    in->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
+    if (kind == SHM_KIND_TAIL) {
+        in->data = receive_tail(in);
+    } else if (kind == SHM_KIND_PIECE) {
         if (where > ring || bytes > ring - where)
             return receive_refuse(self, "a piece beyond the end of its ring");
         in->data = in->pieces + where;
@@ -72,6 +94,7 @@ static enum tutti_result receive_open(struct shm_endpoint *self, struct shm_in *
     const struct shm_line *line = &in->lines[in->consumed % SHM_LINES];
     if (self->state == SHM_FAILED)
         return tti_error_restore(&self->error);
+    receive_expect(in);
     uint64_t flag = tti_load_acquire(&line->flag);
     if (!shm_flag_is(flag, in->consumed)) {
         if (!self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE)
@@ -192,8 +215,9 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
     in->open = false;
     in->consumed++;
     tti_store_release(in->ack, in->consumed);
-    /* The sender of an inline fragment can only wait for a free line: wake it now and then. */
-    if (in->kind != SHM_KIND_INLINE || in->consumed % SHM_ACK_EVERY == 0)
+    /* The sender of a small fragment can only wait for a free line: wake it now and then. */
+    bool small = in->kind == SHM_KIND_INLINE || in->kind == SHM_KIND_TAIL;
+    if (!small || in->consumed % SHM_ACK_EVERY == 0)
         tti_shm_ring(self);
 }
 
@@ -214,7 +238,7 @@ enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, voi
         ready = in->stage_to - in->offset; /* what peek has fetched already */
     if (ready > bytes)
         ready = bytes;
-    if (in->kind == SHM_KIND_INLINE)
+    if (in->kind == SHM_KIND_INLINE || in->kind == SHM_KIND_TAIL)
         memcpy(into, in->data + in->offset, ready);
     else if (in->kind != SHM_KIND_MEMORY)
         tti_copy_bytes(into, in->data + in->offset, ready);

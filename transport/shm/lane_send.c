@@ -1,6 +1,7 @@
 /* shm, the sending half of a lane (layout.h has the memory).
  *
- * A fragment goes the cheapest way that its size and place allow: inside its line; as a reference
+ * A fragment goes the cheapest way that its size and place allow: inside its line; in the line's
+ * tail; as a reference
  * to a region that the peer maps; as a copy in the piece ring; or, where TUTTI_SHM_CMA asks for it,
  * as an address that the peer reads with process_vm_readv. Only references keep the caller's memory
  * busy. */
@@ -77,10 +78,27 @@ static void send_far(struct shm_endpoint *self, struct shm_out *out, uint64_t ta
     line->far.where = where;
     line->far.id = id;
     line->far.bytes = bytes;
-    send_publish(self, out, tag, kind, bytes, kind == SHM_KIND_PIECE);
+    send_publish(self, out, tag, kind, bytes, kind == SHM_KIND_PIECE || kind == SHM_KIND_TAIL);
+}
+
+/* The tail of the next line, or NULL: the peer has not read what was there before. */
+static unsigned char *send_tail(struct shm_out *out)
+{
+    if (out->sent - out->freed >= SHM_TAILS &&
+        (!tti_shm_collect(out) || out->sent - out->freed >= SHM_TAILS))
+        return NULL;
+    return out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
 }
 
 /* ---- the piece ring ------------------------------------------------------------------------- */
+
+/* Small pieces keep to the start of the ring while the peer keeps up: a lap through all of it would
+ * push everything else out of the caches, and touch new pages for long. */
+static bool send_turns_back(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
+{
+    return want <= SHM_NEAR_PIECE && self->piece_ring > SHM_NEAR_RING &&
+           out->piece_head % self->piece_ring >= SHM_NEAR_RING;
+}
 
 /* Contiguous room for up to `want` bytes; skips the end of the ring when the start has more. */
 static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
@@ -91,6 +109,8 @@ static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t w
     if (want > most)
         want = most;
     size_t room = free_bytes < to_end ? free_bytes : to_end;
+    if (send_turns_back(self, out, want) && free_bytes >= to_end + want)
+        room = 0;
     if (room < want && free_bytes > to_end && free_bytes - to_end > room) {
         out->piece_head += to_end;
         room = free_bytes - to_end;
@@ -104,6 +124,8 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
 {
     size_t most = self->transport->settings.piece_bytes;
     size_t worth = (want < most ? want : most) / 4;
+    if (send_turns_back(self, out, want))
+        (void)tti_shm_collect(out); /* a count that makes no sense is found when room is needed */
     size_t room = send_room(self, out, want);
     if (room < want && room < most && tti_shm_collect(out))
         room = send_room(self, out, want);
@@ -155,6 +177,13 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
     }
     if (bytes <= SHM_INLINE) {
         send_inline(self, out, tag, data, bytes);
+        *accepted = bytes;
+        return TUTTI_OK;
+    }
+    unsigned char *tail = bytes <= SHM_TAIL_BYTES ? send_tail(out) : NULL;
+    if (tail) {
+        memcpy(tail, data, bytes);
+        send_far(self, out, tag, SHM_KIND_TAIL, 0, 0, bytes);
         *accepted = bytes;
         return TUTTI_OK;
     }

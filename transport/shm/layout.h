@@ -4,6 +4,7 @@
  *            acks        [side][lane]            a cache line each: lines consumed by that side
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
+ *   pages    tails       [side][lane][32]        512 B each: copies of small fragments
  *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
@@ -12,6 +13,10 @@
  * last (release); the receiver polls that one line. The flag holds the number of the line since the
  * connection began, so nothing is ever cleared. A line is written again only after the receiver's
  * ack has passed it. Pieces are freed in order with the lines that name them.
+ *
+ * Line number n has tail n % 32, and so the receiver knows where a small fragment will lie before
+ * it sees the line: both come from the other core at once, and not one after the other. A tail is
+ * written again once the line that had it before is acknowledged; until then pieces do.
  *
  * The peer may be broken or hostile: whatever is read here is copied once, then checked. */
 #ifndef TTI_TRANSPORT_SHM_LAYOUT_H
@@ -26,8 +31,12 @@ enum {
     SHM_LINES = 256,    /* per lane and direction, a power of two */
     SHM_ACK_EVERY = 64, /* a sender that sleeps for a free line is woken every so many */
     SHM_INLINE = 48,    /* bytes that fit into a line */
+    SHM_TAILS = 32,     /* per lane and direction, a power of two */
+    SHM_TAIL_BYTES = 512,
     SHM_PAGE = 4096,
     SHM_PIECE_ALIGN = 64,
+    SHM_NEAR_PIECE = 8192,     /* pieces up to this size ... */
+    SHM_NEAR_RING = 64 * 1024, /* ... keep to so many bytes of their ring */
 };
 
 enum shm_kind {
@@ -35,6 +44,7 @@ enum shm_kind {
     SHM_KIND_PIECE = 2,  /* where: offset in the piece ring */
     SHM_KIND_REGION = 3, /* where: offset in region `id` of the sender */
     SHM_KIND_MEMORY = 4, /* where: address in the sender's process */
+    SHM_KIND_TAIL = 5,   /* where: 0; in the line's own tail */
 };
 
 struct shm_line {
@@ -47,6 +57,7 @@ struct shm_line {
         } far;
     };
 };
+_Static_assert((size_t)SHM_TAILS *SHM_TAIL_BYTES % SHM_PAGE == 0, "tails are whole pages");
 _Static_assert(sizeof(struct shm_line) == TTI_CACHE_LINE, "a descriptor is one cache line");
 
 enum shm_left {
@@ -95,9 +106,15 @@ static inline size_t shm_lines_offset(int lanes, int side, int lane)
            ((size_t)side * (size_t)lanes + (size_t)lane) * SHM_LINES * sizeof(struct shm_line);
 }
 
-static inline size_t shm_pieces_offset(int lanes, size_t piece_ring, int side, int lane)
+static inline size_t shm_tails_offset(int lanes, int side, int lane)
 {
     return shm_lines_offset(lanes, 2, 0) +
+           ((size_t)side * (size_t)lanes + (size_t)lane) * SHM_TAILS * SHM_TAIL_BYTES;
+}
+
+static inline size_t shm_pieces_offset(int lanes, size_t piece_ring, int side, int lane)
+{
+    return shm_tails_offset(lanes, 2, 0) +
            ((size_t)side * (size_t)lanes + (size_t)lane) * piece_ring;
 }
 

@@ -90,6 +90,7 @@ struct shm_sent {
 
 struct shm_out {
     struct shm_line *lines;
+    unsigned char *tails;
     unsigned char *pieces;
     const _Atomic uint64_t *acked;
     uint64_t sent, freed; /* lines published, and of these consumed by the peer */
@@ -101,7 +102,9 @@ struct shm_out {
 
 struct shm_in {
     const struct shm_line *lines;
+    const unsigned char *tails;
     const unsigned char *pieces;
+    size_t tail_bytes; /* of the last fragment, if it came in a tail: the next one may too */
     _Atomic uint64_t *ack;
     uint64_t consumed, known; /* lines handed back; lines that the caller has been told of */
     /* The oldest fragment, checked. */

@@ -1,0 +1,132 @@
+/* How a lane of shm places what it sends: in lines, tails and pieces; and that it all arrives, read
+ * at once or long after. */
+#include "tests/transport/shm_pair.h"
+#include "tests/tutti_cmocka.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAGMENTS = 250, MOST = 8192, LAPS = 40 };
+
+struct lane_test {
+    struct shm_pair pair;
+    const struct tutti_transport_ops *shm;
+    uint64_t sent, received; /* fragments */
+};
+
+static void open_pair(struct lane_test *t)
+{
+    memset(t, 0, sizeof *t);
+    t->shm = shm_pair_ops();
+    shm_pair_open(&t->pair);
+    shm_pair_connect(&t->pair);
+}
+
+static unsigned char pattern(uint64_t fragment, size_t at)
+{
+    return (unsigned char)(fragment * 31 + at * 7 + 1);
+}
+
+/* Send one fragment from rank 0; returns the kind that its line got, and *where it says. */
+static enum shm_kind send_one(struct lane_test *t, size_t bytes, uint64_t *where)
+{
+    unsigned char data[MOST];
+    size_t accepted = 0;
+    const struct shm_line *line =
+        &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.lines[t->sent % SHM_LINES];
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = pattern(t->sent, i);
+    assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, t->sent, data, bytes, &accepted),
+                     TUTTI_OK);
+    assert_int_equal(accepted, bytes);
+    t->sent++;
+    *where = line->far.where;
+    return (enum shm_kind)(line->flag >> 8 & 0xff);
+}
+
+static void receive_one(struct lane_test *t, size_t bytes, bool peek)
+{
+    unsigned char data[MOST];
+    const void *seen = data;
+    size_t got = 0;
+    uint64_t tag = 0;
+    void *endpoint = t->pair.endpoint[1];
+    assert_int_equal(peek ? t->shm->peek(endpoint, 0, &tag, &seen, &got)
+                          : t->shm->receive(endpoint, 0, &tag, data, bytes, &got),
+                     TUTTI_OK);
+    assert_int_equal(got, bytes);
+    assert_int_equal(tag, t->received);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(((const unsigned char *)seen)[i], pattern(t->received, i));
+    if (peek)
+        t->shm->consume(endpoint, 0, bytes);
+    t->received++;
+}
+
+/* Nobody reads: tails while there are any, pieces after that; then all is read. */
+static void unread_tails(void **state)
+{
+    static const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, SHM_TAIL_BYTES};
+    struct lane_test t;
+    uint64_t where = 0;
+    (void)state;
+    open_pair(&t);
+    for (int lap = 0; lap < 3; lap++) {
+        for (int i = 0; i < FRAGMENTS; i++) {
+            enum shm_kind kind = send_one(&t, sizes[i % 5], &where);
+            assert_int_equal(kind, i < SHM_TAILS ? SHM_KIND_TAIL : SHM_KIND_PIECE);
+        }
+        for (int i = 0; i < FRAGMENTS; i++)
+            receive_one(&t, sizes[i % 5], i % 2 == 0);
+    }
+    shm_pair_close(&t.pair);
+}
+
+/* The peer keeps up: tails for ever, and pieces that stay near. */
+static void read_at_once(void **state)
+{
+    struct lane_test t;
+    uint64_t where = 0;
+    (void)state;
+    open_pair(&t);
+    for (int i = 0; i < LAPS * SHM_TAILS; i++) {
+        assert_int_equal(send_one(&t, 256, &where), SHM_KIND_TAIL);
+        receive_one(&t, 256, false);
+        assert_int_equal(send_one(&t, SHM_NEAR_PIECE, &where), SHM_KIND_PIECE);
+        assert_true(where < SHM_NEAR_RING);
+        receive_one(&t, SHM_NEAR_PIECE, true);
+    }
+    shm_pair_close(&t.pair);
+}
+
+/* The peer is late: small pieces take the whole ring, and turn back once it has caught up. */
+static void late_pieces(void **state)
+{
+    enum { LATE = 60 };
+    struct lane_test t;
+    uint64_t where = 0, furthest = 0;
+    (void)state;
+    open_pair(&t);
+    for (int lap = 0; lap < LAPS; lap++) {
+        for (int i = 0; i < LATE; i++) {
+            assert_int_equal(send_one(&t, SHM_NEAR_PIECE, &where), SHM_KIND_PIECE);
+            furthest = where > furthest ? where : furthest;
+        }
+        for (int i = 0; i < LATE; i++)
+            receive_one(&t, SHM_NEAR_PIECE, i % 3 == 0);
+    }
+    assert_true(furthest > 5 * SHM_NEAR_RING);
+    (void)send_one(&t, SHM_NEAR_PIECE, &where);
+    assert_true(where < SHM_NEAR_RING);
+    shm_pair_close(&t.pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unread_tails),
+        cmocka_unit_test(read_at_once),
+        cmocka_unit_test(late_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
