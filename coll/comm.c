@@ -5,8 +5,10 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/agree.h"
 #include "coll/executor.h"
 #include "coll/select.h"
+#include "coll/tuning.h"
 #include "device/memory.h"
 
 #include <poll.h>
@@ -16,7 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { DEFAULT_LANES = 2, FUSED_FROM = 4 << 10 };
+enum { FUSED_LEAST = 512 };                    /* below, the fused path is not even thought of */
 static const double LINGER_SECONDS = 5;        /* how long rank 0's server waits for goodbyes ... */
 static const double LINGER_FAILED_SECONDS = 1; /* ... and, once all were told of a failure */
 
@@ -52,7 +54,8 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
     TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));
     TTI_TRY(tti_config_int("TUTTI_FAST", 0, 1, 1, &fast));
-    TTI_TRY(tti_config_bytes("TUTTI_FUSED_FROM", FUSED_FROM, &settings->fused_from));
+    TTI_TRY(tti_config_bytes("TUTTI_FUSED_FROM", FUSED_LEAST, &settings->fused_from));
+    settings->fused_forced = tti_config_text("TUTTI_FUSED_FROM") != NULL;
     settings->fast = fast != 0;
     if (o->timeout_s > 0)
         settings->timeout_s = o->timeout_s;
@@ -61,8 +64,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     if (o->lanes > 0)
         lanes = o->lanes;
     settings->lanes_forced = lanes > 0;
-    settings->lanes = lanes > 0 ? (int)lanes : DEFAULT_LANES;
-    settings->wire_lanes = (settings->lanes + 1) / 2 * 2;
+    settings->lanes = lanes > 0 ? (int)lanes : TTI_USUAL_LANES;
     TTI_TRY(settings_text(o->transports, "TUTTI_TRANSPORT", &settings->transports));
     TTI_TRY(settings_text(o->algorithms, "TUTTI_ALGO", &settings->algorithms));
     TTI_TRY(settings_text(o->plugins, "TUTTI_PLUGINS", &settings->plugins));
@@ -157,11 +159,13 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
         return TTI_FAIL_ERRNO("cannot create an eventfd (see ulimit -n)");
     uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
     TTI_TRY(tti_work_queue_create(&comm->queue));
-    TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
     TTI_TRY(tti_boot_create(&comm->meeting, comm->rank, comm->size, deadline, &comm->boot));
+    TTI_TRY(tti_agree(comm, deadline));
+    comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
+    TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
-                             comm->settings.wire_lanes, deadline, &comm->peers, &comm->job));
+                             comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
     return tti_executor_create(comm, &comm->executor);
 }
 
@@ -179,6 +183,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
         (void)tti_region_free(comm->aside);
     if (comm->wake_fd >= 0)
         close(comm->wake_fd);
+    tti_tuning_destroy(comm->tuning);
+    free(comm->tuning_source);
     free(comm->settings.transports);
     free(comm->settings.algorithms);
     free(comm->settings.plugins);
@@ -319,25 +325,4 @@ const char *tutti_comm_transport(tutti_comm *comm, int peer)
         return "no such rank";
     return peer == comm->rank ? "self"
                               : comm->peers.carriers[comm->peers.all[peer].carrier].ops->name;
-}
-
-enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective collective,
-                                    size_t count, enum tutti_type type, struct tutti_choice *choice)
-{
-    struct tti_selection selection;
-    if (!comm || !choice || !tutti_type_size(type) || (unsigned)collective >= TUTTI_SEND_RECV)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "tutti_comm_choice: comm or choice is NULL, or type %d or collective %d "
-                        "does not exist",
-                        (int)type, (int)collective);
-    tti_work_pause(comm); /* selection keeps what it found, for operations too */
-    enum tutti_result result = tti_select(comm, collective, count, type, 0, &selection);
-    tti_work_resume(comm);
-    TTI_TRY(result);
-    struct tutti_choice made = {.lanes = selection.spec.lanes,
-                                .slices = selection.spec.slices,
-                                .predicted_us = selection.predicted_s * 1e6};
-    strncpy(made.algorithm, selection.algorithm->name, sizeof made.algorithm - 1);
-    *choice = made;
-    return TUTTI_OK;
 }

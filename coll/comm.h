@@ -11,6 +11,7 @@
 #include "coll/links.h"
 #include "coll/peers.h"
 #include "coll/plan_cache.h"
+#include "coll/profile.h"
 #include "coll/selection.h"
 #include "coll/small_plan.h"
 #include "coll/work.h"
@@ -20,6 +21,7 @@
 #include <pthread.h>
 
 struct tti_executor;
+struct tti_tuning;
 
 /* Settings after options and environment are merged. */
 struct tti_settings {
@@ -31,11 +33,16 @@ struct tti_settings {
     int lanes;        /* the most lanes an operation may use */
     bool lanes_forced;
     bool fast;         /* short paths are allowed: small programs, fused */
-    size_t fused_from; /* bytes from which the fused path is taken */
+    size_t fused_from; /* bytes from which the fused path may be taken ... */
+    bool fused_forced; /* ... and is, whatever the model says */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 
-enum { TTI_MAX_USER_OPS = 64 };
+enum {
+    TTI_MAX_USER_OPS = 64,
+    TTI_USUAL_LANES = 2,      /* the most that are used where nothing else is asked or measured */
+    TTI_KEPT_SELECTIONS = 64, /* sizes whose selection is kept: a power of two */
+};
 
 /* An operator made by tutti_premul_sum_create. */
 struct tti_user_op {
@@ -56,7 +63,11 @@ struct tutti_comm {
     struct tti_plan_cache plans;
     struct tti_small_plans small;
     struct tti_executor *executor;
-    struct tti_selection last_selection[TUTTI_COLLECTIVE_COUNT][2]; /* [fused path allowed] */
+    struct tti_profile profile; /* constants of the cost model, alike on all ranks */
+    struct tti_tuning *tuning;  /* what was measured, alike on all ranks; NULL: nothing */
+    char *tuning_source;        /* the file, or why there is none */
+    struct tti_selection selections[2][TTI_KEPT_SELECTIONS]; /* [fused path allowed][hash] */
+    const struct tti_selection *trial; /* tutti-tune: what to run instead of the best; else NULL */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
     long cores; /* online on this host */

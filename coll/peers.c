@@ -10,7 +10,6 @@
 #include "base/memory.h"
 
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,33 +237,20 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
 
 enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeting *meeting,
                                    int rank, int size, const char *transports, const char *plugins,
-                                   int lanes, uint64_t deadline, struct tti_peers *peers,
-                                   uint64_t *job)
+                                   int lanes, uint64_t job, uint64_t deadline,
+                                   struct tti_peers *peers)
 {
     TTI_TRY(peers_allocate(peers, rank, size));
-    if (sodium_init() < 0)
-        return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium could not start (no source of randomness?)");
-    uint64_t number = 0;
-    uint64_t *numbers = tti_calloc((size_t)size, sizeof *numbers);
-    if (!numbers)
-        return TUTTI_ERR_MEMORY;
-    randombytes_buf(&number, sizeof number);
-    enum tutti_result result = tti_boot_all_gather(boot, &number, sizeof number, numbers, deadline);
-    number = numbers[0];
-    free(numbers);
-    TTI_TRY(result);
     peers->env = (struct tutti_transport_env){
         .size = sizeof(struct tutti_transport_env),
         .services = tti_transport_services(),
-        .job = number,
+        .job = job,
         .secret = meeting->secret,
         .rank = rank,
         .nranks = size,
         .lanes = lanes,
     };
-    TTI_TRY(peers_exchange(boot, transports, plugins, deadline, peers));
-    *job = number;
-    return TUTTI_OK;
+    return peers_exchange(boot, transports, plugins, deadline, peers);
 }
 
 void tti_peers_close(struct tti_peers *peers)

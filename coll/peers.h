@@ -36,11 +36,12 @@ struct tti_peers {
     struct tutti_transport_env env;
 };
 
-/* Open the transports, exchange identities and addresses, choose a transport for each peer. */
+/* Open the transports (for the communicator of number `job`), exchange identities and addresses,
+ * choose a transport for each peer. */
 enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeting *meeting,
                                    int rank, int size, const char *transports, const char *plugins,
-                                   int lanes, uint64_t deadline, struct tti_peers *peers,
-                                   uint64_t *job);
+                                   int lanes, uint64_t job, uint64_t deadline,
+                                   struct tti_peers *peers);
 /* Close the transports; names stay valid. */
 void tti_peers_close(struct tti_peers *peers);
 void tti_peers_destroy(struct tti_peers *peers);

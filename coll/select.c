@@ -1,159 +1,124 @@
-/* Selection by cost model (coll/select.h).
+/* Selection: all ways of doing an operation, what each would take, the cheapest (coll/select.h).
  *
- * Over a network, every algorithm states its closed formula in latency and bandwidth, and the model
- * supplies those two numbers. On one host no wire is the bottleneck but the cores that read,
- * combine and write: there the cost is the formula's latency, and the steps and touched bytes of
- * the algorithm's own plans (work_model.h). The cheapest wins. Measured corrections belong here
- * too, once there is a tuner. */
+ * A way is an algorithm, a number of lanes and who runs it. Its time is the cost model's
+ * (cost_model.h), corrected by what was measured on this machine (tuning.h). What was measured wins
+ * over what was not: a model that is a little wrong must not prefer an unknown. */
 #include "coll/select.h"
 
 #include "coll/algorithms/algorithms.h"
+#include "coll/cost_model.h"
 #include "coll/fused.h"
-#include "device/reduce.h"
+#include "coll/small_plan.h"
+#include "coll/tuning.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Constants of the model, in seconds and seconds per byte: middling values of current servers. */
-static const double NETWORK_ALPHA = 12e-6, NETWORK_BETA = 1.0 / 2e9;
-static const double MEMORY_ALPHA = 0.25e-6; /* a cache line there and back */
-static const double CROWDED_ALPHA = 4e-6;   /* the same through the scheduler */
-static const double MEMORY_STEP = 0.06e-6;  /* handling of one step */
-static const double MEMORY_TOUCH = 17e-12;  /* a byte read or written */
-static const double FUSED_TOUCH = 17e-12;   /* the same on the fused path */
+/* An operation and what the ways of doing it have in common. */
+struct select_case {
+    struct tutti_comm *comm;
+    enum tutti_collective collective;
+    size_t count;
+    enum tutti_type type;
+    int root;
+    bool fused; /* the fused path is allowed */
+    double bytes;
+    struct tti_cost_place place;
+    double least, most; /* sizes between which this operation was measured; 0: it was not */
+    char forced[64];    /* "" for none */
+};
 
-/* Do all ranks share memory? Excluding the memory transports means sockets even on one host. */
-static bool select_in_memory(const struct tutti_comm *comm)
+static const double LEAST_SECONDS = 1e-12; /* a ratio to the model is made of */
+
+static enum tti_medium select_medium(const struct tutti_comm *comm, bool mapped)
 {
     const char *names = comm->settings.transports;
+    if (comm->peers.nhosts > 1)
+        return TTI_NETWORK;
+    if (comm->peers.same_process && (!names || strstr(names, "inproc")))
+        return TTI_THREADS;
     if (names && !strstr(names, "shm") && !strstr(names, "inproc"))
-        return false;
-    return comm->peers.nhosts == 1;
+        return TTI_LOOPBACK;
+    return mapped ? TTI_MAPPED : TTI_PRIVATE;
 }
 
-/* The plan's work, counted once for each algorithm (for one root: all roots cost alike). */
-static enum tutti_result select_work(struct tutti_comm *comm, int index,
-                                     const struct tti_algorithm *algorithm,
-                                     const struct tti_plan_spec *spec, struct tti_work_model *model)
+static bool select_in_memory(enum tti_medium medium)
 {
-    struct tti_work_model *known = &comm->work[spec->collective][index];
-    if (known->steps < 0) {
-        *model = (struct tti_work_model){0, 0};
-        return TUTTI_OK;
+    return medium != TTI_LOOPBACK && medium != TTI_NETWORK;
+}
+
+static int select_most_local(const struct tutti_comm *comm)
+{
+    int most = 0;
+    if (comm->peers.nhosts == 1)
+        return comm->size;
+    for (int host = 0; host < comm->peers.nhosts; host++) {
+        int here = 0;
+        for (int r = 0; r < comm->size; r++)
+            here += comm->peers.host_of[r] == host;
+        most = here > most ? here : most;
     }
+    return most;
+}
+
+/* ---- what was measured ---- */
+
+static bool select_is_of(const struct select_case *c, const struct tti_series *series)
+{
+    return series->collective == c->collective && series->medium == c->place.medium &&
+           series->ranks == c->comm->size && series->hosts == c->comm->peers.nhosts;
+}
+
+static void select_measured_range(struct select_case *c)
+{
+    const struct tti_tuning *tuning = c->comm->tuning;
+    for (size_t i = 0; tuning && i < tuning->count; i++) {
+        const struct tti_series *series = &tuning->series[i];
+        if (!select_is_of(c, series))
+            continue;
+        double first = series->point[0].bytes, last = series->point[series->count - 1].bytes;
+        c->least = c->least > 0 && c->least < first ? c->least : first;
+        c->most = c->most > last ? c->most : last;
+    }
+}
+
+/* The series of a way, if it says something about this size: beyond all sizes measured it counts
+ * as the nearest. */
+static const struct tti_series *select_series(const struct select_case *c,
+                                              const struct tti_selection *way)
+{
+    static const double NEAR = 4; /* the step between the sizes of a series, or so */
+    const struct tti_tuning *tuning = c->comm->tuning;
+    double bytes = c->bytes < c->least ? c->least : c->bytes > c->most ? c->most : c->bytes;
+    for (size_t i = 0; tuning && i < tuning->count; i++) {
+        const struct tti_series *series = &tuning->series[i];
+        if (select_is_of(c, series) && series->algorithm == way->index &&
+            series->path == way->path &&
+            (series->lanes == way->spec.lanes || way->path != TTI_PATH_PLAN) &&
+            bytes > series->point[0].bytes / NEAR &&
+            bytes < series->point[series->count - 1].bytes * NEAR)
+            return series;
+    }
+    return NULL;
+}
+
+/* ---- what it takes ---- */
+
+/* The plan's work, counted once for each algorithm (for one root: all roots cost alike). */
+static enum tutti_result select_work(const struct select_case *c, const struct tti_selection *way,
+                                     struct tti_work_model *model)
+{
+    struct tti_work_model *known = &c->comm->work[c->collective][way->index];
     if (known->steps == 0) {
-        struct tti_plan_spec any_root = *spec;
+        struct tti_plan_spec any_root = way->spec;
         any_root.root = 0;
-        TTI_TRY(tti_work_model_of(algorithm, &any_root, known));
+        TTI_TRY(tti_work_model_of(way->algorithm, &any_root, known));
         if (known->steps == 0)
             known->steps = -1; /* nothing to do: counted nevertheless */
     }
-    *model = *known;
+    *model = known->steps < 0 ? (struct tti_work_model){0, 0} : *known;
     return TUTTI_OK;
-}
-
-/* Predicted seconds for blocks of `bytes`. */
-static enum tutti_result select_cost(struct tutti_comm *comm, int index,
-                                     const struct tti_algorithm *algorithm,
-                                     const struct tti_plan_spec *spec, double bytes,
-                                     double *seconds)
-{
-    if (!select_in_memory(comm)) {
-        *seconds = algorithm->cost(spec, bytes, NETWORK_ALPHA, NETWORK_BETA);
-        return TUTTI_OK;
-    }
-    struct tti_work_model work;
-    TTI_TRY(select_work(comm, index, algorithm, spec, &work));
-    double crowd = comm->cores > 0 ? (double)comm->size / (double)comm->cores : 1;
-    double alpha = crowd > 1 ? CROWDED_ALPHA : MEMORY_ALPHA;
-    double busy = work.steps * MEMORY_STEP + work.touched * bytes * MEMORY_TOUCH;
-    *seconds = algorithm->cost(spec, 0, alpha, 0) + busy * (crowd > 1 ? crowd : 1);
-    return TUTTI_OK;
-}
-
-/* The algorithm that the settings name for a collective: "ring" names it for every collective that
- * has one of that name, "all_reduce=ring" for one. False if none is named. */
-static bool select_forced(const char *text, enum tutti_collective collective, char *name,
-                          size_t bytes)
-{
-    bool found = false;
-    while (text && *text) {
-        size_t length = strcspn(text, ",");
-        const char *equals = memchr(text, '=', length);
-        const char *want = tutti_collective_name(collective);
-        const char *value = equals ? equals + 1 : text;
-        size_t value_length = length - (size_t)(value - text);
-        bool mine = equals ? (size_t)(equals - text) == strlen(want) &&
-                                 strncmp(text, want, strlen(want)) == 0
-                           : true;
-        if (mine && value_length < bytes) {
-            char candidate[64];
-            snprintf(candidate, sizeof candidate, "%.*s", (int)value_length, value);
-            if (equals || tti_algorithm_find(collective, candidate)) {
-                snprintf(name, bytes, "%s", candidate);
-                found = true;
-            }
-        }
-        text += length + (text[length] == ',');
-    }
-    return found;
-}
-
-static void select_names(enum tutti_collective collective, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int i = 0; tti_algorithm_at(collective, i) && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
-                                 tti_algorithm_at(collective, i)->name);
-}
-
-static enum tutti_result select_check_one(const char *entry, size_t length)
-{
-    const char *equals = memchr(entry, '=', length);
-    char name[64], known[400];
-    const char *value = equals ? equals + 1 : entry;
-    snprintf(name, sizeof name, "%.*s", (int)(length - (size_t)(value - entry)), value);
-    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
-        const char *collective = tutti_collective_name((enum tutti_collective)c);
-        bool named = equals && (size_t)(equals - entry) == strlen(collective) &&
-                     strncmp(entry, collective, strlen(collective)) == 0;
-        if ((named || !equals) && tti_algorithm_find((enum tutti_collective)c, name))
-            return TUTTI_OK;
-        if (named) {
-            select_names((enum tutti_collective)c, known, sizeof known);
-            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "\"%s\" is no algorithm for %s; there are: %s",
-                            name, collective, known);
-        }
-    }
-    select_names(TUTTI_ALL_REDUCE, known, sizeof known);
-    if (equals)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "\"%.*s\" is no collective (algorithms are given as \"ring\" or "
-                        "\"all_reduce=ring,broadcast=tree\")",
-                        (int)(equals - entry), entry);
-    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                    "\"%s\" is no algorithm of any collective; for all_reduce there are: %s", name,
-                    known);
-}
-
-enum tutti_result tti_select_check(const char *algorithms)
-{
-    while (algorithms && *algorithms) {
-        size_t length = strcspn(algorithms, ",");
-        TTI_TRY(select_check_one(algorithms, length));
-        algorithms += length + (algorithms[length] == ',');
-    }
-    return TUTTI_OK;
-}
-
-static int select_most_lanes(const struct tutti_comm *comm, double bytes)
-{
-    /* A lane is worth its messages from about 256 KiB up; forcing overrides. */
-    if (comm->settings.lanes_forced)
-        return comm->settings.lanes;
-    return bytes >= 256.0 * 1024 * comm->size ? comm->settings.lanes : 1;
 }
 
 static int select_slices(const struct tti_algorithm *algorithm, double bytes)
@@ -166,89 +131,179 @@ static int select_slices(const struct tti_algorithm *algorithm, double bytes)
     return slices;
 }
 
-static bool select_applicable(const struct tti_algorithm *algorithm,
-                              const struct tti_plan_spec *spec)
+static double select_modelled(const struct select_case *c, struct tti_cost_way *way, double bytes)
 {
-    return !algorithm->applicable || algorithm->applicable(spec);
+    way->spec.slices = select_slices(way->algorithm, bytes);
+    double seconds = tti_cost_seconds(&c->comm->profile, &c->place, way, bytes);
+    return seconds > LEAST_SECONDS ? seconds : LEAST_SECONDS;
 }
 
-/* Predicted seconds of the fused path (fused.h): two messages, and the bytes that a rank touches.
- */
-static double select_fused_cost(const struct tutti_comm *comm, enum tutti_collective collective,
-                                double bytes)
+static enum tutti_result select_predict(const struct select_case *c, struct tti_selection *way)
 {
-    double crowd = comm->cores > 0 ? (double)comm->size / (double)comm->cores : 1;
-    double touched = tti_fused_touched(collective, comm->size) * bytes * FUSED_TOUCH;
-    return 2 * (crowd > 1 ? CROWDED_ALPHA : MEMORY_ALPHA) + touched * (crowd > 1 ? crowd : 1);
-}
-
-/* The path of `algorithm` for blocks of `bytes`. */
-static enum tti_path select_path(const struct tutti_comm *comm, enum tutti_collective collective,
-                                 const struct tti_algorithm *algorithm, double bytes, bool fused)
-{
-    if (!comm->settings.fast || comm->size < 2 || !select_in_memory(comm))
-        return TTI_PATH_PLAN;
-    if (fused && algorithm == tti_fused_equal(collective) && comm->size <= TTI_FUSED_RANKS &&
-        bytes * tti_fused_blocks(collective, comm->size) >= (double)comm->settings.fused_from)
-        return TTI_PATH_FUSED;
-    return TTI_PATH_PLAN;
-}
-
-static enum tutti_result select_best(struct tutti_comm *comm, enum tutti_collective collective,
-                                     size_t count, enum tutti_type type, int root, bool fused,
-                                     struct tti_selection *selection)
-{
-    double bytes = (double)count * (double)tutti_type_size(type);
-    char forced[64];
-    bool is_forced = select_forced(comm->settings.algorithms, collective, forced, sizeof forced);
-    struct tti_selection best = {.predicted_s = INFINITY};
-    for (int i = 0; tti_algorithm_at(collective, i); i++) {
-        const struct tti_algorithm *algorithm = tti_algorithm_at(collective, i);
-        if (is_forced && strcmp(algorithm->name, forced) != 0)
-            continue;
-        struct tti_plan_spec spec = {
-            .collective = collective,
-            .nranks = comm->size,
-            .rank = comm->rank,
-            .root = root,
-            .lanes = select_most_lanes(comm, bytes),
-            .slices = select_slices(algorithm, bytes),
-            .layout = tti_peers_layout(&comm->peers),
-        };
-        if (!select_applicable(algorithm, &spec))
-            continue;
-        enum tti_path path = select_path(comm, collective, algorithm, bytes, fused);
-        double seconds = 0;
-        if (path == TTI_PATH_FUSED)
-            seconds = select_fused_cost(comm, collective, bytes);
-        else
-            TTI_TRY(select_cost(comm, i, algorithm, &spec, bytes, &seconds));
-        /* Where the fused path serves, it moves the fewest bytes that can be. Of equals the later,
-         * which has the fewer steps (one_shot). */
-        bool better =
-            path == TTI_PATH_FUSED || (best.path != TTI_PATH_FUSED && seconds <= best.predicted_s);
-        if (!best.algorithm || better)
-            best = (struct tti_selection){algorithm, path, !fused, i, spec, seconds, count, type};
-    }
-    if (!best.algorithm)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "%s: algorithm \"%s\" cannot serve %d ranks on %d hosts; leave the choice "
-                        "to the library or name another",
-                        tutti_collective_name(collective), is_forced ? forced : "any", comm->size,
-                        comm->peers.nhosts);
-    *selection = best;
+    struct tti_cost_way cost = {.algorithm = way->algorithm, .path = way->path, .spec = way->spec};
+    double modelled[TTI_TUNING_POINTS];
+    TTI_TRY(select_work(c, way, &cost.work));
+    cost.small = c->comm->settings.fast && select_in_memory(c->place.medium) &&
+                 way->spec.lanes == 1 && cost.work.steps <= TTI_SMALL_STEPS;
+    way->modelled_s = way->predicted_s = select_modelled(c, &cost, c->bytes);
+    const struct tti_series *series = select_series(c, way);
+    way->measured = series != NULL;
+    for (int i = 0; series && i < series->count; i++)
+        modelled[i] = select_modelled(c, &cost, series->point[i].bytes);
+    if (series)
+        way->predicted_s = tti_series_seconds(series, modelled, c->bytes, way->modelled_s);
     return TUTTI_OK;
 }
 
-/* The last answer of each kind is kept: programs repeat themselves. */
+/* ---- the ways ---- */
+
+/* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up. */
+static int select_usual_lanes(const struct select_case *c)
+{
+    const struct tti_settings *s = &c->comm->settings;
+    if (s->lanes_forced || s->lanes < TTI_USUAL_LANES)
+        return s->lanes;
+    return c->bytes >= 256.0 * 1024 * c->comm->size ? TTI_USUAL_LANES : 1;
+}
+
+/* Cheapest first; measured ones before others, and those with unusual lanes last. Of equals the
+ * later one first: it has the fewer steps (one_shot). */
+static int select_class(const struct select_case *c, const struct tti_selection *way)
+{
+    if (way->path == TTI_PATH_FUSED && c->comm->settings.fused_forced)
+        return -1;
+    return way->measured ? 0 : way->spec.lanes == select_usual_lanes(c) ? 1 : 2;
+}
+
+static bool select_before(const struct select_case *c, const struct tti_selection *a,
+                          const struct tti_selection *b)
+{
+    int x = select_class(c, a), y = select_class(c, b);
+    return x != y ? x < y : a->predicted_s <= b->predicted_s;
+}
+
+static enum tutti_result select_add(const struct select_case *c, struct tti_selection *way,
+                                    struct tti_ways *ways)
+{
+    TTI_TRY(select_predict(c, way));
+    if (ways->count == TTI_MOST_WAYS && !select_before(c, way, &ways->way[TTI_MOST_WAYS - 1]))
+        return TUTTI_OK;
+    int at = ways->count < TTI_MOST_WAYS ? ways->count++ : TTI_MOST_WAYS - 1;
+    for (; at > 0 && select_before(c, way, &ways->way[at - 1]); at--)
+        ways->way[at] = ways->way[at - 1];
+    ways->way[at] = *way;
+    return TUTTI_OK;
+}
+
+static bool select_is_fused(const struct select_case *c, const struct tti_algorithm *algorithm)
+{
+    const struct tutti_comm *comm = c->comm;
+    return c->fused && comm->settings.fast && comm->size > 1 && select_in_memory(c->place.medium) &&
+           algorithm == tti_fused_equal(c->collective) && comm->size <= TTI_FUSED_RANKS &&
+           c->bytes * tti_fused_blocks(c->collective, comm->size) >=
+               (double)comm->settings.fused_from;
+}
+
+/* The ways of one algorithm: fused, and its plan with any number of lanes. An algorithm that is
+ * asked for by name runs fused where it can. */
+static enum tutti_result select_ways_of(const struct select_case *c, struct tti_selection *way,
+                                        struct tti_ways *ways)
+{
+    const struct tti_settings *s = &c->comm->settings;
+    if (select_is_fused(c, way->algorithm)) {
+        way->path = TTI_PATH_FUSED;
+        way->spec.lanes = select_usual_lanes(c);
+        TTI_TRY(select_add(c, way, ways));
+        if (c->forced[0])
+            return TUTTI_OK;
+    }
+    way->path = TTI_PATH_PLAN;
+    for (int lanes = s->lanes_forced ? s->lanes : 1; lanes <= s->lanes; lanes *= 2) {
+        way->spec.lanes = lanes;
+        TTI_TRY(select_add(c, way, ways));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective collective,
+                                  size_t count, enum tutti_type type, bool fused,
+                                  struct tti_ways *ways)
+{
+    struct select_case c = {.comm = comm,
+                            .collective = collective,
+                            .count = count,
+                            .type = type,
+                            .fused = fused,
+                            .bytes = (double)count * (double)tutti_type_size(type),
+                            .place = {select_medium(comm, fused), select_most_local(comm)}};
+    bool is_forced =
+        tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
+    select_measured_range(&c);
+    ways->count = 0;
+    for (int i = 0; tti_algorithm_at(collective, i); i++) {
+        const struct tti_algorithm *algorithm = tti_algorithm_at(collective, i);
+        struct tti_selection way = {.algorithm = algorithm,
+                                    .refused = !fused,
+                                    .index = i,
+                                    .count = count,
+                                    .type = type,
+                                    .spec = {.collective = collective,
+                                             .nranks = comm->size,
+                                             .rank = comm->rank,
+                                             .lanes = 1,
+                                             .slices = select_slices(algorithm, c.bytes),
+                                             .layout = tti_peers_layout(&comm->peers)}};
+        if ((is_forced && strcmp(algorithm->name, c.forced) != 0) ||
+            (algorithm->applicable && !algorithm->applicable(&way.spec)))
+            continue;
+        TTI_TRY(select_ways_of(&c, &way, ways));
+    }
+    if (ways->count > 0)
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "%s: algorithm \"%s\" cannot serve %d ranks on %d hosts; leave the choice to "
+                    "the library or name another",
+                    tutti_collective_name(collective), is_forced ? c.forced : "any", comm->size,
+                    comm->peers.nhosts);
+}
+
+/* ---- the choice, and keeping it ---- */
+
+void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way)
+{
+    memset(comm->selections, 0, sizeof comm->selections);
+    tti_small_plans_destroy(&comm->small); /* made of what was selected */
+    comm->trial = way;
+}
+
+/* Where the answer for a size is kept: programs repeat themselves. */
+static struct tti_selection *select_slot(struct tutti_comm *comm, enum tutti_collective collective,
+                                         size_t count, enum tutti_type type, bool fused)
+{
+    uint64_t hash = (uint64_t)count * TUTTI_TYPE_COUNT + (uint64_t)type;
+    hash = (hash * TUTTI_COLLECTIVE_COUNT + (uint64_t)collective) * UINT64_C(0x9e3779b97f4a7c15);
+    return &comm->selections[fused][hash >> 32 & (TTI_KEPT_SELECTIONS - 1)];
+}
+
 static enum tutti_result select_kept(struct tutti_comm *comm, enum tutti_collective collective,
                                      size_t count, enum tutti_type type, int root, bool fused,
                                      struct tti_selection *selection)
 {
-    struct tti_selection *last = &comm->last_selection[collective][fused];
-    if (!last->algorithm || last->count != count || last->type != type)
-        TTI_TRY(select_best(comm, collective, count, type, root, fused, last));
-    *selection = *last;
+    struct tti_selection *kept = select_slot(comm, collective, count, type, fused);
+    if (comm->trial) {
+        *selection = *comm->trial;
+        if (selection->path == TTI_PATH_FUSED && !fused)
+            selection->path = TTI_PATH_PLAN;
+        selection->refused = !fused;
+    } else {
+        if (!kept->algorithm || kept->count != count || kept->type != type ||
+            kept->spec.collective != collective) {
+            struct tti_ways ways;
+            TTI_TRY(tti_select_ways(comm, collective, count, type, fused, &ways));
+            *kept = ways.way[0];
+        }
+        *selection = *kept;
+    }
     selection->spec.root = root;
     return TUTTI_OK;
 }

@@ -1,7 +1,7 @@
-/* Which algorithm, how many lanes and slices, and who runs it: the cheapest by a cost model, or the
- * one asked for. An algorithm that is asked for by name runs by its hand-written equal where it has
- * one (TUTTI_FAST=0 forbids those).
- * The answer depends only on what all ranks know alike. */
+/* Which algorithm, how many lanes and slices, and who runs it: the cheapest by a cost model
+ * and by what was measured on the machine, or the one asked for. An algorithm that is asked for by
+ * name runs by its hand-written equal where it has one (TUTTI_FAST=0 forbids those). The answer
+ * depends only on what all ranks know alike. */
 #ifndef TTI_COLL_SELECT_H
 #define TTI_COLL_SELECT_H
 
@@ -20,6 +20,19 @@ enum tutti_result tti_select_plan(struct tutti_comm *comm, enum tutti_collective
                                   size_t count, enum tutti_type type, int root,
                                   struct tti_selection *selection);
 
+/* All ways of doing it, the best first: what tti_select takes, or tti_select_plan where the fused
+ * path is not allowed. For root 0. */
+enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective collective,
+                                  size_t count, enum tutti_type type, bool fused,
+                                  struct tti_ways *ways);
+/* From now on `way` is selected, whatever is asked for; NULL: the best again. Collective in effect.
+ * For tutti-tune. */
+void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way);
+
+/* The algorithm that a text like that of TUTTI_ALGO names for a collective: "ring" names it for
+ * every collective that has one of that name, "all_reduce=ring" for one. False if none is named. */
+bool tti_select_forced(const char *text, enum tutti_collective collective, char *name,
+                       size_t bytes);
 /* Check the "ring" or "all_reduce=ring,..." text of the settings once, when they are read. */
 enum tutti_result tti_select_check(const char *algorithms);
 

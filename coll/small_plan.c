@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    SMALL_STEPS = 64,
     FIRST_NETWORK_RANK = 30, /* of transports: those below are memory (plugin.h) */
 };
 
@@ -76,7 +75,8 @@ static bool small_serves(struct tutti_comm *comm, const struct tti_operation *o,
                          const struct tti_selection *selection, const struct tti_plan *plan)
 {
     if (!comm->settings.fast || selection->path != TTI_PATH_PLAN || plan->nlanes != 1 ||
-        plan->lanes[0].count > SMALL_STEPS || o->count > TTI_SMALL_BYTES / tutti_type_size(o->type))
+        plan->lanes[0].count > TTI_SMALL_STEPS ||
+        o->count > TTI_SMALL_BYTES / tutti_type_size(o->type))
         return false;
     for (int i = 0; i < plan->npeers; i++) {
         const struct tti_link *link = &comm->links.all[plan->peers[i]];
@@ -129,7 +129,7 @@ static bool small_step(const struct tti_executor *x, const struct tti_step *from
 static bool small_steps(const struct tti_executor *x, const struct tti_lane *lane,
                         struct tti_small_program *program)
 {
-    uint16_t sends = 0, before[SMALL_STEPS + 1] = {0};
+    uint16_t sends = 0, before[TTI_SMALL_STEPS + 1] = {0};
     for (size_t i = 0; i < lane->count; i++) {
         const struct tti_step *step = &lane->steps[i];
         struct small_step *to = &program->steps[program->count];
@@ -201,7 +201,7 @@ struct small {
     size_t stuck;       /* sends that the transport did not take whole */
     unsigned idle;
     uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
-    struct small_send sent[SMALL_STEPS];
+    struct small_send sent[TTI_SMALL_STEPS];
 };
 
 /* Offer what is left of a send. */

@@ -18,6 +18,7 @@ struct tutti_comm;
 struct tti_small_program;
 
 enum {
+    TTI_SMALL_STEPS = 64,   /* the most of a plan */
     TTI_SMALL_BYTES = 8192, /* the most of a message: the executor cuts none through below this */
     TTI_SMALL_PROGRAMS = 16,
 };

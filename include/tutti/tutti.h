@@ -336,17 +336,30 @@ enum tutti_collective {
 /* "all_reduce", "broadcast", ...; "unknown collective" otherwise. */
 TUTTI_API const char *tutti_collective_name(enum tutti_collective collective);
 
-/* What the library would run for an operation of this size. */
+/* A way of doing an operation, and what it is predicted to take. */
 struct tutti_choice {
     char algorithm[32]; /* as TUTTI_ALGO takes it */
+    char path[16];      /* "plan" is interpreted; "fused": hand-written for mapped memory */
     int lanes;
     int slices;
-    double predicted_us; /* by the cost model that made the choice */
+    double predicted_us; /* by the cost model, corrected by what was measured on this machine */
+    double modelled_us;  /* by the cost model alone */
+    bool measured;       /* tutti-tune measured this way near this size */
 };
-/* `count` as in the operation's call. Waits for the operation in flight, starts none. */
+/* What the library would run for an operation of this size on memory that all ranks can map (from
+ * tutti_alloc or tutti_register). `count` as in the operation's call. Waits for the operation in
+ * flight, starts none. */
 TUTTI_API enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_collective collective,
                                               size_t count, enum tutti_type type,
                                               struct tutti_choice *choice);
+/* The ways that the choice is among, the one taken first: at most `capacity` of them into
+ * `choices`, their number into *found. Memory that all ranks can map, or other memory. */
+TUTTI_API enum tutti_result tutti_comm_choices(tutti_comm *comm, enum tutti_collective collective,
+                                               size_t count, enum tutti_type type, bool mapped,
+                                               struct tutti_choice *choices, int capacity,
+                                               int *found);
+/* The file that corrects the cost model (TUTTI_TUNING; tutti-tune writes it), or "none" and why. */
+TUTTI_API const char *tutti_comm_tuning(const tutti_comm *comm);
 
 /* Name number `index` of the algorithms for a collective, or NULL past the end. */
 TUTTI_API const char *tutti_algorithm_name(enum tutti_collective collective, int index);

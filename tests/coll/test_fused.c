@@ -6,6 +6,7 @@
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
 #include "coll/fused.h"
+#include "coll/select.h"
 #include "device/reduce.h"
 #include "tests/integration/ranks.h"
 
@@ -73,7 +74,8 @@ static void allow(tutti_comm *comm, bool fused)
 {
     comm->settings.fast = fused;
     comm->settings.fused_from = 0;
-    memset(comm->last_selection, 0, sizeof comm->last_selection); /* made with the old settings */
+    comm->settings.fused_forced = true;
+    tti_select_try(comm, NULL); /* forgets what was selected with the old settings */
 }
 
 /* One operation by the plan (fused == false) or by hand; its output is at *out, *bytes long. */

@@ -74,6 +74,8 @@ static int ranks_as_processes(struct rank_task *tasks, int ranks)
             abort();
         if (pids[r] == 0) {
             pretend_host(tasks[r].how, r);
+            if (tasks[r].how->prepare)
+                tasks[r].how->prepare(r);
             int status = rank_run(&tasks[r]);
             fflush(NULL);
             _exit(status ? 1 : 0);

@@ -11,6 +11,7 @@ struct tti_ranks {
     bool processes;
     int hosts; /* > 1 (processes only): pretend that ranks are dealt in blocks to so many hosts */
     struct tutti_options options;
+    void (*prepare)(int rank); /* processes only: called before the communicator is made; or NULL */
 };
 
 /* Create a communicator of `ranks` ranks, call `function` on each, destroy. Returns the number of

@@ -1,0 +1,91 @@
+/* Agreeing on what selection goes by (coll/agree.h). */
+#include "coll/agree.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "coll/tuning.h"
+#include "topology/machine.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct agree_words {
+    uint64_t number; /* random; that of rank 0 is the communicator's */
+    uint64_t tuning; /* digest of the file; 0: none */
+    uint64_t cache[3];
+    int64_t cores;
+};
+
+/* The first rank whose tuning is not that of rank 0; -1 if all are the same. */
+static int agree_other_tuning(const struct agree_words *words, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (words[r].tuning != words[0].tuning)
+            return r;
+    return -1;
+}
+
+/* Series of other numbers of ranks are of no use here. */
+static void agree_keep_own(struct tutti_comm *comm)
+{
+    struct tti_tuning *tuning = comm->tuning;
+    size_t kept = 0;
+    int lanes = comm->settings.lanes;
+    for (size_t i = 0; i < tuning->count; i++)
+        if (tuning->series[i].ranks == comm->size)
+            tuning->series[kept++] = tuning->series[i];
+    tuning->count = kept;
+    for (size_t i = 0; i < kept; i++)
+        lanes = tuning->series[i].lanes > lanes ? tuning->series[i].lanes : lanes;
+    if (!comm->settings.lanes_forced)
+        comm->settings.lanes = lanes;
+    for (int medium = 0; medium < TTI_MEDIA; medium++)
+        if (tuning->fitted[medium])
+            memcpy(comm->profile.cost[medium], tuning->cost[medium], sizeof tuning->cost[medium]);
+}
+
+static void agree_conclude(struct tutti_comm *comm, const struct agree_words *words)
+{
+    double cache[3];
+    for (int level = 0; level < 3; level++)
+        cache[level] = (double)words[0].cache[level];
+    comm->job = words[0].number;
+    tti_profile_default(cache, (double)words[0].cores, &comm->profile);
+    int other = agree_other_tuning(words, comm->size);
+    if (other >= 0) {
+        TTI_LOG(TTI_LOG_WARN,
+                "no tuning is used: rank %d has another one than rank 0, or none; give all ranks "
+                "the same file (TUTTI_TUNING), or none (TUTTI_TUNING=off)",
+                other);
+        snprintf(comm->tuning_source, TTI_TUNING_PATH_BYTES,
+                 "none; ranks 0 and %d have different ones", other);
+        tti_tuning_destroy(comm->tuning);
+        comm->tuning = NULL;
+    }
+    if (comm->tuning)
+        agree_keep_own(comm);
+}
+
+enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
+{
+    if (sodium_init() < 0)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium could not start (no source of randomness?)");
+    comm->tuning_source = tti_calloc(TTI_TUNING_PATH_BYTES, 1);
+    struct agree_words *words = tti_calloc((size_t)comm->size, sizeof *words);
+    struct agree_words mine = {.cores = comm->cores};
+    enum tutti_result result = words && comm->tuning_source ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK)
+        result = tti_tuning_find(&comm->tuning, comm->tuning_source);
+    if (result == TUTTI_OK) {
+        randombytes_buf(&mine.number, sizeof mine.number);
+        mine.tuning = comm->tuning ? comm->tuning->digest : 0;
+        tti_machine_caches("", mine.cache);
+        result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
+    }
+    if (result == TUTTI_OK)
+        agree_conclude(comm, words);
+    free(words);
+    return result;
+}

@@ -1,0 +1,13 @@
+/* What the ranks of a communicator agree on before they know each other: its number, and what
+ * selection goes by. */
+#ifndef TTI_COLL_AGREE_H
+#define TTI_COLL_AGREE_H
+
+#include "coll/comm.h"
+
+/* Collective, over the bootstrap. Sets the communicator's job, profile, tuning (only if all ranks
+ * read the same file), and settings.lanes where the tuning knows of more. Constants of the model
+ * that depend on the machine are those of rank 0. */
+enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline);
+
+#endif

@@ -1,0 +1,79 @@
+/* The text that names algorithms: TUTTI_ALGO and tutti_options.algorithms (coll/select.h). */
+#include "coll/algorithms/algorithms.h"
+#include "coll/select.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool tti_select_forced(const char *text, enum tutti_collective collective, char *name, size_t bytes)
+{
+    bool found = false;
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        const char *equals = memchr(text, '=', length);
+        const char *want = tutti_collective_name(collective);
+        const char *value = equals ? equals + 1 : text;
+        size_t value_length = length - (size_t)(value - text);
+        bool mine = equals ? (size_t)(equals - text) == strlen(want) &&
+                                 strncmp(text, want, strlen(want)) == 0
+                           : true;
+        if (mine && value_length < bytes) {
+            char candidate[64];
+            snprintf(candidate, sizeof candidate, "%.*s", (int)value_length, value);
+            if (equals || tti_algorithm_find(collective, candidate)) {
+                snprintf(name, bytes, "%s", candidate);
+                found = true;
+            }
+        }
+        text += length + (text[length] == ',');
+    }
+    return found;
+}
+
+static void select_names(enum tutti_collective collective, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; tti_algorithm_at(collective, i) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
+                                 tti_algorithm_at(collective, i)->name);
+}
+
+static enum tutti_result select_check_one(const char *entry, size_t length)
+{
+    const char *equals = memchr(entry, '=', length);
+    char name[64], known[400];
+    const char *value = equals ? equals + 1 : entry;
+    snprintf(name, sizeof name, "%.*s", (int)(length - (size_t)(value - entry)), value);
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
+        const char *collective = tutti_collective_name((enum tutti_collective)c);
+        bool named = equals && (size_t)(equals - entry) == strlen(collective) &&
+                     strncmp(entry, collective, strlen(collective)) == 0;
+        if ((named || !equals) && tti_algorithm_find((enum tutti_collective)c, name))
+            return TUTTI_OK;
+        if (named) {
+            select_names((enum tutti_collective)c, known, sizeof known);
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "\"%s\" is no algorithm for %s; there are: %s",
+                            name, collective, known);
+        }
+    }
+    select_names(TUTTI_ALL_REDUCE, known, sizeof known);
+    if (equals)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "\"%.*s\" is no collective (algorithms are given as \"ring\" or "
+                        "\"all_reduce=ring,broadcast=tree\")",
+                        (int)(equals - entry), entry);
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "\"%s\" is no algorithm of any collective; for all_reduce there are: %s", name,
+                    known);
+}
+
+enum tutti_result tti_select_check(const char *algorithms)
+{
+    while (algorithms && *algorithms) {
+        size_t length = strcspn(algorithms, ",");
+        TTI_TRY(select_check_one(algorithms, length));
+        algorithms += length + (algorithms[length] == ',');
+    }
+    return TUTTI_OK;
+}
