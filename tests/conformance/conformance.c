@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct conf_check *const lists[] = {conf_checks_connect, conf_checks_traffic,
-                                                 conf_checks_wait, conf_checks_end};
+static const struct conf_check *const lists[] = {
+    conf_checks_connect, conf_checks_traffic, conf_checks_wait, conf_checks_end, conf_checks_reach};
 
 static const char usage[] =
     "usage: tutti-conformance (--transport NAME | --plugin PATH) [--processes | --threads]\n"
@@ -83,6 +83,8 @@ static const char *conformance_skip(const struct conf_check *check,
         return "needs processes";
     if ((check->flags & CONF_RESERVES) && !ops->reserve)
         return "reserve and commit are not offered";
+    if ((check->flags & CONF_MAPS) && !tti_transport_maps(ops))
+        return "peers cannot map memory";
     return NULL;
 }
 

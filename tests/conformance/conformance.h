@@ -27,6 +27,7 @@ enum conf_flag {
     CONF_PROCESSES = 1,   /* only as processes */
     CONF_RANK_0_DIES = 2, /* rank 0 kills itself and reports nothing */
     CONF_RESERVES = 4,    /* needs the optional reserve and commit */
+    CONF_MAPS = 8,        /* needs the optional offer, map, unmap and withdraw */
 };
 
 /* One rank of a running check. */
@@ -66,6 +67,7 @@ extern const struct conf_check conf_checks_connect[];
 extern const struct conf_check conf_checks_traffic[];
 extern const struct conf_check conf_checks_wait[];
 extern const struct conf_check conf_checks_end[];
+extern const struct conf_check conf_checks_reach[];
 
 /* Run one check; 0 when it passed, else 1 with lines on stderr. */
 int conf_run(const struct conf_check *check, const struct tutti_transport_ops *ops, bool threads,

@@ -264,6 +264,47 @@ struct heard {
     uint64_t id;
 };
 
+/* Fresh pages for a region that somebody else has mapped: he keeps the old ones. */
+static void check_renewed(char *memory, size_t bytes)
+{
+    struct tti_region before, after;
+    const uint64_t renewals = tti_region_renewals();
+    assert_true(tti_region_find(memory, bytes, &before));
+    char *theirs = mmap(NULL, before.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, before.fd, 0);
+    assert_true(theirs != MAP_FAILED);
+    pattern(before.base, before.bytes, 3);
+    assert_pattern(theirs, before.bytes, 3);
+    assert_int_equal(tti_region_renew(before.id), TUTTI_OK);
+    assert_true(tti_region_find(memory, bytes, &after));
+    assert_true(after.id > before.id && after.base == before.base && after.bytes == before.bytes);
+    assert_int_equal(tti_region_renewals(), renewals + 1);
+    memset(theirs, 1, before.bytes);
+    assert_pattern(memory, bytes, 3 + 7 * (unsigned)(memory - before.base));
+    assert_shared(&after, 5, 6);
+    assert_int_equal(tti_region_renew(before.id), TUTTI_OK); /* gone: nothing to do */
+    assert_int_equal(tti_region_renewals(), renewals + 1);
+    munmap(theirs, before.bytes);
+}
+
+static void renewed(void **state)
+{
+    (void)state;
+    const int before = open_descriptors();
+    void *memory = NULL;
+    assert_int_equal(tti_region_alloc(10 * page, &memory), TUTTI_OK);
+    check_renewed(memory, 10 * page);
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+    char *own = aligned_alloc(page, 4 * page);
+    assert_non_null(own);
+    assert_int_equal(tti_region_register(own, 4 * page), TUTTI_OK);
+    check_renewed(own, 4 * page);
+    pattern(own, 4 * page, 9);
+    assert_int_equal(tti_region_deregister(own), TUTTI_OK);
+    assert_pattern(own, 4 * page, 9);
+    free(own);
+    assert_int_equal(open_descriptors(), before);
+}
+
 static void hear(void *context, uint64_t id)
 {
     struct heard *heard = context;
@@ -400,15 +441,11 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocate),
-        cmocka_unit_test(wrong_frees),
-        cmocka_unit_test(registers),
-        cmocka_unit_test(private_again),
-        cmocka_unit_test(wrong_registers),
-        cmocka_unit_test(no_descriptors),
-        cmocka_unit_test(listeners),
-        cmocka_unit_test(threads),
-        cmocka_unit_test(many),
+        cmocka_unit_test(allocate),        cmocka_unit_test(wrong_frees),
+        cmocka_unit_test(registers),       cmocka_unit_test(private_again),
+        cmocka_unit_test(wrong_registers), cmocka_unit_test(no_descriptors),
+        cmocka_unit_test(renewed),         cmocka_unit_test(listeners),
+        cmocka_unit_test(threads),         cmocka_unit_test(many),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

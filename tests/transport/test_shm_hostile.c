@@ -95,6 +95,69 @@ static void hostile_region_offset(void **state)
     assert_int_equal(tti_region_free(memory), TUTTI_OK);
 }
 
+/* Places that rank 1 makes up: rank 0 must refuse to map them. */
+static void hostile_places(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 16 };
+    void *memory = NULL, *address = NULL;
+    assert_int_equal(tti_region_alloc(BYTES, &memory), TUTTI_OK);
+    static const struct {
+        uint64_t wrong_id, offset;
+        size_t bytes;
+    } bad[] = {
+        {77, 0, 64}, {0, BYTES, 1}, {0, BYTES - 63, 64}, {0, UINT64_MAX - 10, 64}, {0, 1, BYTES},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct shm_pair pair;
+        struct tutti_place place;
+        shm_pair_open(&pair);
+        shm_pair_connect(&pair);
+        assert_true(shm->offer(pair.endpoint[1], memory, BYTES, &place));
+        assert_int_equal(shm->map(pair.endpoint[0], &place, BYTES, &address), TUTTI_OK);
+        place.region += bad[i].wrong_id;
+        place.offset = bad[i].offset;
+        assert_int_equal(shm->map(pair.endpoint[0], &place, bad[i].bytes, &address),
+                         TUTTI_ERR_PROTOCOL);
+        assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1)"));
+        shm->unmap(pair.endpoint[0]);
+        shm_pair_close(&pair);
+    }
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+}
+
+/* "Gone" for a region that is in use, and descriptors that cannot be written to. */
+static void hostile_regions(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    void *memory = NULL, *address = NULL;
+    struct tutti_place place;
+    assert_int_equal(tti_region_alloc(8192, &memory), TUTTI_OK);
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    assert_true(shm->offer(peer, memory, 8192, &place));
+    assert_int_equal(shm->map(pair.endpoint[0], &place, 8192, &address), TUTTI_OK);
+    struct shm_message message = {.kind = SHM_GONE, .id = place.region};
+    assert_int_equal(tti_shm_message_send(peer->socket, &message, NULL, 0), SHM_IO_DONE);
+    tti_shm_look(pair.transport[0]);
+    memset(address, 1, 8192); /* still there */
+    shm->unmap(pair.endpoint[0]);
+
+    int fd = memfd_create("read-only", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE), 0);
+    message = (struct shm_message){.kind = SHM_REGION, .id = 12345, .bytes = 8192};
+    assert_int_equal(tti_shm_message_send(peer->socket, &message, &fd, 1), SHM_IO_DONE);
+    place = (struct tutti_place){12345, 0};
+    assert_int_equal(shm->map(pair.endpoint[0], &place, 64, &address), TUTTI_ERR_PROTOCOL);
+    assert_non_null(strstr(tutti_last_error(), "cannot be written to"));
+    close(fd);
+    shm_pair_close(&pair);
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+}
+
 /* A count of consumed lines that is ahead of what was sent, or goes back. */
 static void hostile_ack(void **state)
 {
@@ -343,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hostile_lines),      cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places),     cmocka_unit_test(hostile_regions),
         cmocka_unit_test(hostile_ack),        cmocka_unit_test(hostile_messages),
         cmocka_unit_test(strangers),          cmocka_unit_test(forged_segment),
         cmocka_unit_test(scarce_descriptors), cmocka_unit_test(bad_settings),
