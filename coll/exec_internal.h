@@ -39,6 +39,7 @@ struct tti_exec_lane {
     struct tti_range range;
     size_t done;                               /* elements of the current step */
     struct tti_send_record *forward;           /* the current step's send, or NULL */
+    bool through;                              /* it is filled while the step receives */
     struct tti_send_record *oldest, *youngest; /* sends not known to be consumed */
 };
 

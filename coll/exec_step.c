@@ -1,10 +1,14 @@
 /* Steps of the CPU executor: one lane's turn. */
 #include "coll/exec_internal.h"
 
+#include "device/memory.h"
+
 #include <string.h>
 
-/* Pieces that reductions and conversions work in, so that cut-through starts early. */
-enum { PIECE_BYTES = 256 * 1024 };
+enum {
+    PIECE_BYTES = 256 * 1024,  /* what a step takes at once, so that cut-through starts early */
+    THROUGH_BYTES = 16 * 1024, /* of a result that goes to two places: fits a first-level cache */
+};
 
 static bool step_receives(const struct tti_step *step)
 {
@@ -70,11 +74,34 @@ static void lane_advance(struct tti_executor *x, struct tti_exec_lane *lane)
     (void)x;
     lane->begun = false;
     lane->forward = NULL;
+    lane->through = false;
     lane->done = 0;
     if (++lane->step == lane->count) {
         lane->step = 0;
         lane->pass++;
     }
+}
+
+/* The result is passed on and never looked at again. */
+static bool step_is_transient(const struct tti_exec_lane *lane)
+{
+    return lane->transient && lane->transient[lane->step];
+}
+
+/* Should the result be built in the memory of the transport that passes it on? Not where that
+ * transport passes on a reference instead. */
+static bool step_goes_through(const struct tti_executor *x, const struct tti_exec_lane *lane,
+                              const struct tti_step *step)
+{
+    struct tti_region region;
+    size_t run = 0;
+    if (!step_receives(step) || !lane->forward->queue->link->ops->reserve)
+        return false;
+    if (step->kind == TTI_RECV && message_type(x, step) != x->buffers.type[step->dst.buffer])
+        return false;
+    return step_is_transient(lane) ||
+           !tti_region_find(tti_exec_place(x, step->dst, lane->range, lane->pass, 0, &run), 1,
+                            &region);
 }
 
 /* Range, send record. Returns false when the step must wait for its hazards. */
@@ -91,6 +118,7 @@ static enum tutti_result step_begin(struct tti_executor *x, struct tti_exec_lane
                 tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
         else if (step->flags & TTI_FORWARD)
             TTI_TRY(tti_exec_send_begin(x, lane, step, step->dst, 0, &lane->forward));
+        lane->through = lane->forward && step_goes_through(x, lane, step);
     }
     lane->done = 0;
     lane->begun = true;
@@ -165,8 +193,34 @@ static void receive_piece(const struct tti_executor *x, const struct tti_exec_la
     combine(x, step, dst, local, message, *n);
 }
 
-/* A result that is only passed on is built right in the next transport's memory, if that has room
- * and nothing older waits. *n shrinks to what was done; 0 if this way is closed. */
+/* `n` elements of the message become the step's result in `room` and, unless that is only passed
+ * on, in `dst`: block by block, so that the second of the two is filled from the nearest cache. The
+ * own memory comes first, since room that a peer's core has read last is slow to get hold of; but
+ * not when it shall go around the caches. */
+static void through_fill(const struct tti_executor *x, const struct tti_step *step, char *room,
+                         char *dst, const char *local, const char *message, size_t n)
+{
+    size_t size = x->buffers.size[step->dst.buffer];
+    size_t local_size = x->buffers.size[step->src.buffer];
+    size_t message_size = tutti_type_size(message_type(x, step));
+    size_t block = THROUGH_BYTES / size;
+    bool own_first = dst && !tti_copy_streams();
+    for (size_t at = 0; at < n; at += block) {
+        size_t m = n - at < block ? n - at : block;
+        char *first = own_first ? dst + at * size : room + at * size;
+        if (step->kind == TTI_RECV_REDUCE)
+            combine(x, step, first, local + at * local_size, message + at * message_size, m);
+        else
+            memcpy(first, message + at * size, m * size);
+        if (own_first)
+            memcpy(room + at * size, first, m * size);
+        else if (dst)
+            tti_copy_bytes(dst + at * size, first, m * size);
+    }
+}
+
+/* A result that is passed on is built right in the next transport's memory, if that has room and
+ * nothing older waits. *n shrinks to what was done; 0 if this way is closed. */
 static enum tutti_result receive_through(struct tti_executor *x, struct tti_exec_lane *lane,
                                          const struct tti_step *step, const char *message,
                                          size_t *n)
@@ -174,20 +228,28 @@ static enum tutti_result receive_through(struct tti_executor *x, struct tti_exec
     struct tti_send_record *forward = lane->forward;
     struct tti_send_queue *queue = forward->queue;
     const struct tutti_transport_ops *ops = queue->link->ops;
-    size_t size = x->buffers.size[step->dst.buffer], run = 0;
+    size_t size = x->buffers.size[step->dst.buffer], run = 0, want = *n;
+    char *local = NULL, *dst = NULL;
     void *room = NULL;
-    if (!ops->reserve || queue->head != forward || forward->sent != lane->done) {
-        *n = 0;
+    *n = 0;
+    if (queue->head != forward || forward->sent != lane->done)
         return TUTTI_OK;
+    if (step->kind == TTI_RECV_REDUCE) {
+        local = tti_exec_place(x, step->src, lane->range, lane->pass, lane->done, &run);
+        want = run < want ? run : want;
     }
-    char *local = tti_exec_place(x, step->src, lane->range, lane->pass, lane->done, &run);
-    size_t want = (run < *n ? run : *n) * size;
+    if (!step_is_transient(lane)) {
+        dst = tti_exec_place(x, step->dst, lane->range, lane->pass, lane->done, &run);
+        want = run < want ? run : want;
+    }
+    want *= size;
     size_t bytes = ops->reserve(queue->link->endpoint, queue->lane, want, &room);
+    if (bytes == 0)
+        return TUTTI_OK;
     *n = bytes < want ? bytes / TUTTI_FRAGMENT_UNIT * TUTTI_FRAGMENT_UNIT / size : want / size;
     if (*n > 0)
-        combine(x, step, room, local, message, *n);
-    enum tutti_result result =
-        bytes > 0 ? ops->commit(queue->link->endpoint, queue->lane, x->tag, *n * size) : TUTTI_OK;
+        through_fill(x, step, room, dst, local, message, *n);
+    enum tutti_result result = ops->commit(queue->link->endpoint, queue->lane, x->tag, *n * size);
     if (result != TUTTI_OK)
         return tti_comm_link_failed(x->comm, result);
     queue->accepted += *n * size;
@@ -237,11 +299,10 @@ static enum tutti_result receive_peeked(struct tti_executor *x, struct tti_exec_
     size_t n = bytes / size, left = lane->range.total - lane->done;
     n = n < PIECE_BYTES / size ? n : PIECE_BYTES / size;
     n = n < left ? n : left;
-    size_t through = n;
-    bool may_pass = lane->forward && lane->transient && lane->transient[lane->step];
-    if (may_pass)
+    size_t through = lane->through ? n : 0;
+    if (lane->through)
         TTI_TRY(receive_through(x, lane, step, message, &through));
-    if (!may_pass || through == 0) {
+    if (through == 0) {
         receive_piece(x, lane, step, message, &n);
     } else {
         n = through;
@@ -257,7 +318,7 @@ static enum tutti_result receive_turn(struct tti_executor *x, struct tti_exec_la
 {
     const struct tti_link *link = &x->comm->links.all[step->from];
     uint64_t expected = tti_exec_tag(x, step, step->dst);
-    bool direct = step->kind == TTI_RECV && link->ops->receive &&
+    bool direct = step->kind == TTI_RECV && !lane->through && link->ops->receive &&
                   message_type(x, step) == x->buffers.type[step->dst.buffer];
     while (lane->done < lane->range.total) {
         size_t taken = 0;
