@@ -1,9 +1,12 @@
 /* Checked host memory (base/memory.h). */
 #include "base/memory.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void *tti_calloc(size_t count, size_t size)
 {
@@ -46,6 +49,27 @@ enum tutti_result tti_grow(void **array, size_t *capacity, size_t need, size_t s
     *array = grown;
     *capacity = target;
     return TUTTI_OK;
+}
+
+size_t tti_heap_bytes(const void *memory)
+{
+    return memory ? malloc_usable_size((void *)(uintptr_t)memory) + sizeof(size_t) : 0;
+}
+
+size_t tti_pages_used(const void *mapping, size_t bytes)
+{
+    enum { AT_ONCE = 1024 };
+    unsigned char in_memory[AT_ONCE];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t used = 0;
+    for (size_t at = 0; at < bytes; at += AT_ONCE * page) {
+        size_t left = bytes - at, part = left < AT_ONCE * page ? left : AT_ONCE * page;
+        if (mincore((char *)(uintptr_t)mapping + at, part, in_memory) != 0)
+            return used;
+        for (size_t i = 0; i < (part + page - 1) / page; i++)
+            used += in_memory[i] & 1 ? page : 0;
+    }
+    return used;
 }
 
 char *tti_strdup(const char *text)

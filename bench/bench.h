@@ -95,6 +95,8 @@ struct bench_result {
     long long wrong;
     double busbw_sum;
     size_t busbw_count;
+    struct tutti_memory
+        memory; /* of the communicator at the end: of each kind the most of any rank */
 };
 /* The whole sweep on this rank; collective. 0 on success; else the failure was printed. */
 int bench_sweep(const struct bench_options *options, tutti_comm *comm, struct bench_result *result);

@@ -165,8 +165,12 @@ static int write_json(const struct bench_options *o, tutti_comm *comm,
         }
         fprintf(file, "}");
     }
-    fprintf(file, "\n  ],\n  \"out_of_bounds\": %lld,\n  \"avg_busbw_gbs\": %.4f\n}\n",
-            result->wrong,
+    fprintf(file,
+            "\n  ],\n  \"memory_of_a_rank\": {\"host\": %zu, \"shared\": %zu, "
+            "\"shared_used\": %zu, \"mapped\": %zu, \"descriptors\": %d},",
+            result->memory.host, result->memory.shared, result->memory.shared_used,
+            result->memory.mapped, result->memory.descriptors);
+    fprintf(file, "\n  \"out_of_bounds\": %lld,\n  \"avg_busbw_gbs\": %.4f\n}\n", result->wrong,
             result->busbw_count ? result->busbw_sum / (double)result->busbw_count : 0);
     return finish_file(file, o->json);
 }
@@ -193,13 +197,25 @@ static int write_csv(const struct bench_options *o, const struct bench_result *r
     return finish_file(file, o->csv);
 }
 
+static void print_memory(const struct tutti_memory *m)
+{
+    const double mib = 1 << 20;
+    printf(
+        "# Memory of a rank     : %.2f MiB host, %.2f MiB shared (%.2f in use), %.2f MiB of peers "
+        "mapped, %d files\n",
+        (double)m->host / mib, (double)m->shared / mib, (double)m->shared_used / mib,
+        (double)m->mapped / mib, m->descriptors);
+}
+
 int bench_report_end(const struct bench_options *o, tutti_comm *comm,
                      const struct bench_result *result)
 {
     int status = result->wrong ? 1 : 0;
     printf("# Out of bounds values : %lld %s\n", result->wrong, result->wrong ? "FAILED" : "OK");
-    printf("# Avg bus bandwidth    : %g\n#\n",
+    printf("# Avg bus bandwidth    : %g\n",
            result->busbw_count ? result->busbw_sum / (double)result->busbw_count : 0);
+    print_memory(&result->memory);
+    printf("#\n");
     fflush(stdout);
     if (o->json)
         status |= write_json(o, comm, result);

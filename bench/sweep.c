@@ -390,6 +390,24 @@ static int sweep_types_and_ops(struct sweep *s, struct bench_result *result)
     return 0;
 }
 
+/* After the sweep, when all that it needs has been made. */
+static int measure_memory(struct sweep *s, struct tutti_memory *memory)
+{
+    struct tutti_memory own;
+    OK_OR_FAIL(tutti_comm_memory(s->comm, &own), "memory");
+    int64_t of_rank[] = {(int64_t)own.host, (int64_t)own.shared, (int64_t)own.shared_used,
+                         (int64_t)own.mapped, own.descriptors};
+    OK_OR_FAIL(tutti_all_reduce(of_rank, of_rank, sizeof of_rank / sizeof of_rank[0], TUTTI_INT64,
+                                TUTTI_MAX, s->comm),
+               "memory");
+    *memory = (struct tutti_memory){.host = (size_t)of_rank[0],
+                                    .shared = (size_t)of_rank[1],
+                                    .shared_used = (size_t)of_rank[2],
+                                    .mapped = (size_t)of_rank[3],
+                                    .descriptors = (int)of_rank[4]};
+    return 0;
+}
+
 int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_result *result)
 {
     struct sweep s = {
@@ -406,6 +424,8 @@ int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_re
         bench_report_header(o, comm);
     for (int cycle = 0; cycle < o->cycles && !status; cycle++)
         status = sweep_types_and_ops(&s, result);
+    if (!status)
+        status = measure_memory(&s, &result->memory);
     memory_put(o, s.in);
     memory_put(o, s.out);
     free(s.samples);

@@ -19,6 +19,8 @@ struct tti_executor;
 
 enum tutti_result tti_executor_create(struct tutti_comm *comm, struct tti_executor **executor);
 void tti_executor_destroy(struct tti_executor *executor);
+/* Add what it holds. */
+void tti_executor_memory(const struct tti_executor *executor, struct tutti_memory *memory);
 
 /* Run a collective. Links to the plan's peers are up. `label` names the operation in errors. */
 enum tutti_result tti_executor_run(struct tti_executor *executor, const struct tti_operation *op,

@@ -131,6 +131,25 @@ enum tutti_result tti_plan_cache_get(struct tti_plan_cache *cache,
     return TUTTI_OK;
 }
 
+static size_t entry_bytes(const struct tti_plan_entry *entry)
+{
+    const struct tti_plan *plan = entry->plan;
+    size_t bytes = tti_heap_bytes(plan) + tti_heap_bytes(plan->lanes) +
+                   tti_heap_bytes(plan->peers) + tti_heap_bytes(entry->transient);
+    for (int lane = 0; lane < plan->nlanes; lane++)
+        bytes += tti_heap_bytes(plan->lanes[lane].steps) + tti_heap_bytes(entry->transient[lane]);
+    return bytes;
+}
+
+size_t tti_plan_cache_bytes(const struct tti_plan_cache *cache)
+{
+    size_t bytes = tti_heap_bytes(cache->slots);
+    for (size_t i = 0; i < cache->capacity; i++)
+        if (cache->slots[i].algorithm)
+            bytes += entry_bytes(&cache->slots[i].entry);
+    return bytes;
+}
+
 void tti_plan_cache_destroy(struct tti_plan_cache *cache)
 {
     for (size_t i = 0; i < cache->capacity; i++)

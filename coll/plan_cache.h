@@ -21,6 +21,8 @@ enum tutti_result tti_plan_cache_get(struct tti_plan_cache *cache,
                                      const struct tti_algorithm *algorithm,
                                      const struct tti_plan_spec *spec,
                                      const struct tti_plan_entry **entry);
+/* Bytes of the heap that it takes. */
+size_t tti_plan_cache_bytes(const struct tti_plan_cache *cache);
 void tti_plan_cache_destroy(struct tti_plan_cache *cache);
 
 #endif

@@ -420,6 +420,14 @@ void tti_boot_names(struct tti_boot *boot, const char *const *names)
     boot->names = names;
 }
 
+void tti_boot_memory(const struct tti_boot *boot, struct tutti_memory *memory)
+{
+    memory->host += tti_heap_bytes(boot) + tti_heap_bytes(boot->left);
+    memory->descriptors += boot->fd >= 0;
+    if (boot->server)
+        tti_boot_server_memory(boot->server, memory);
+}
+
 /* Goodbye, and until the server has read it nothing is closed: unread input would reset the
  * connection and could take the goodbye with it. */
 static void boot_goodbye(struct tti_boot *boot, double linger_s)

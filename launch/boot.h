@@ -63,6 +63,9 @@ void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *
  * and must outlive the object. */
 void tti_boot_names(struct tti_boot *boot, const char *const *names);
 
+/* Add what it holds: at rank 0 the server too, as it is while all ranks are there. */
+void tti_boot_memory(const struct tti_boot *boot, struct tutti_memory *memory);
+
 /* Say goodbye and leave. The server (rank 0) stays until all have left or died, at most
  * `linger_s` seconds. NULL is allowed. */
 void tti_boot_destroy(struct tti_boot *boot, double linger_s);

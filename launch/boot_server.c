@@ -279,6 +279,15 @@ const char *tti_boot_server_where(const struct tti_boot_server *server)
     return server->where;
 }
 
+void tti_boot_server_memory(const struct tti_boot_server *s, struct tutti_memory *memory)
+{
+    size_t n = (size_t)s->size;
+    size_t a_rank = sizeof(struct tti_boot_conn) + sizeof(void *) + sizeof *s->polls;
+    memory->host += tti_heap_bytes(s) + tti_heap_bytes(s->joined) + tti_heap_bytes(s->come);
+    memory->host += n * a_rank;
+    memory->descriptors += 1 + s->size;
+}
+
 void tti_boot_server_destroy(struct tti_boot_server *server, double linger_s)
 {
     if (!server)

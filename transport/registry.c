@@ -69,6 +69,17 @@ const struct tutti_services *tti_transport_services(void)
 static const size_t TABLE_LEAST = offsetof(struct tutti_transport_ops, disarm) +
                                   sizeof(((struct tutti_transport_ops *)0)->disarm);
 
+/* Where a table ends that has the optional operations of one kind. */
+static const size_t TABLE_MAPS = offsetof(struct tutti_transport_ops, withdraw) +
+                                 sizeof(((struct tutti_transport_ops *)0)->withdraw);
+static const size_t TABLE_MEMORY = offsetof(struct tutti_transport_ops, memory) +
+                                   sizeof(((struct tutti_transport_ops *)0)->memory);
+
+static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
+{
+    return ops->size >= end;
+}
+
 /* The name of a required operation that `ops` lacks, or NULL. */
 static const char *registry_missing(const struct tutti_transport_ops *ops)
 {
@@ -90,7 +101,7 @@ static const char *registry_missing(const struct tutti_transport_ops *ops)
             return required[i].name;
     if (!ops->reserve != !ops->commit)
         return ops->reserve ? "commit" : "reserve";
-    if (ops->size < sizeof *ops)
+    if (!registry_has(ops, TABLE_MAPS))
         return NULL;
     if (ops->offer || ops->map || ops->unmap || ops->withdraw)
         return !ops->offer      ? "offer"
@@ -103,7 +114,14 @@ static const char *registry_missing(const struct tutti_transport_ops *ops)
 
 bool tti_transport_maps(const struct tutti_transport_ops *ops)
 {
-    return ops->size >= sizeof *ops && ops->offer != NULL;
+    return registry_has(ops, TABLE_MAPS) && ops->offer != NULL;
+}
+
+void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport,
+                          struct tutti_memory *memory)
+{
+    if (registry_has(ops, TABLE_MEMORY) && ops->memory)
+        ops->memory(transport, memory);
 }
 
 static bool registry_good_name(const char *name)

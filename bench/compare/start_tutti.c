@@ -22,6 +22,18 @@ static int talk_to_all(int ranks)
     return status ? failed("all-to-all") : 0;
 }
 
+static int holdings(int64_t *own)
+{
+    struct tutti_memory memory;
+    if (tutti_comm_memory(comm, &memory) != TUTTI_OK)
+        return 1;
+    own[START_HOST] = (int64_t)memory.host;
+    own[START_SHARED] = (int64_t)memory.shared;
+    own[START_SHARED_USED] = (int64_t)memory.shared_used;
+    own[START_DESCRIPTORS] = memory.descriptors;
+    return 0;
+}
+
 int main(void)
 {
     int64_t own[START_FIGURES], most[START_FIGURES], sum[START_FIGURES], begin = start_now_ns();
@@ -38,11 +50,13 @@ int main(void)
     if (all != ranks || talk_to_all(ranks))
         return 1;
     own[START_PSS_ALL] = start_pss();
-    if (tutti_all_reduce(own, most, START_MOST, TUTTI_INT64, TUTTI_MAX, comm) != TUTTI_OK ||
-        tutti_all_reduce(own, sum, START_MOST, TUTTI_INT64, TUTTI_SUM, comm) != TUTTI_OK)
+    if (holdings(own))
+        return failed("memory");
+    if (tutti_all_reduce(own, most, START_FIGURES, TUTTI_INT64, TUTTI_MAX, comm) != TUTTI_OK ||
+        tutti_all_reduce(own, sum, START_FIGURES, TUTTI_INT64, TUTTI_SUM, comm) != TUTTI_OK)
         return failed("report");
     if (tutti_comm_rank(comm) == 0)
-        start_print(most, sum, START_MOST, ranks);
+        start_print(most, sum, START_FIGURES, ranks);
     tutti_comm_destroy(comm);
     return 0;
 }

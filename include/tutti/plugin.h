@@ -175,6 +175,11 @@ struct tutti_transport_ops {
      * shared with whoever had mapped it. Other threads must not write to the same allocation
      * meanwhile. May give TIMEOUT (no means), MEMORY, SYSTEM. */
     enum tutti_result (*withdraw)(void *endpoint, int wait_ms);
+
+    /* ---- optional: telling ---- */
+
+    /* Add what the transport and its endpoints hold to *memory. Control: see above. */
+    void (*memory)(void *transport, struct tutti_memory *memory);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

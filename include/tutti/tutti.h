@@ -361,6 +361,19 @@ TUTTI_API enum tutti_result tutti_comm_choices(tutti_comm *comm, enum tutti_coll
 /* The file that corrects the cost model (TUTTI_TUNING; tutti-tune writes it), or "none" and why. */
 TUTTI_API const char *tutti_comm_tuning(const tutti_comm *comm);
 
+/* What a communicator holds on this rank at the moment. Callers' buffers, what the process shares
+ * between communicators, and stacks of threads are not in it. */
+struct tutti_memory {
+    size_t host;        /* bytes from malloc */
+    size_t shared;      /* bytes of segments and work space that peers map too: address space ... */
+    size_t shared_used; /* ... and of these in memory, because some rank has touched the page */
+    size_t mapped;   /* bytes of peers' buffers mapped here: address space, no memory of its own */
+    int descriptors; /* open files, sockets included */
+};
+/* Waits for the operation in flight, starts none. Segments are shared by two ranks, which both
+ * count all of them. */
+TUTTI_API enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memory);
+
 /* Name number `index` of the algorithms for a collective, or NULL past the end. */
 TUTTI_API const char *tutti_algorithm_name(enum tutti_collective collective, int index);
 /* Name number `index` of the built-in transports, best first, or NULL past the end. */

@@ -434,6 +434,17 @@ static void inproc_close(void *transport)
     free(self);
 }
 
+/* Of a connection, each side counts its half. */
+static void inproc_memory(void *transport, struct tutti_memory *memory)
+{
+    struct inproc_transport *self = transport;
+    memory->host += tti_heap_bytes(self) + tti_heap_bytes(self->bell);
+    memory->descriptors++;
+    for (const struct inproc_endpoint *e = self->endpoints; e; e = e->next)
+        memory->host += tti_heap_bytes(e) +
+                        (tti_heap_bytes(e->connection) + tti_heap_bytes(e->connection->rings)) / 2;
+}
+
 extern const struct tutti_transport_ops tti_inproc_ops;
 const struct tutti_transport_ops tti_inproc_ops = {
     .abi = TUTTI_TRANSPORT_ABI,
@@ -457,6 +468,7 @@ const struct tutti_transport_ops tti_inproc_ops = {
     .fd = inproc_fd,
     .arm = inproc_arm,
     .disarm = inproc_disarm,
+    .memory = inproc_memory,
     .offer = inproc_offer,
     .map = inproc_map,
     .unmap = inproc_unmap,

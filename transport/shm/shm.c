@@ -312,6 +312,35 @@ static void shm_close(void *transport)
     free(self);
 }
 
+static void shm_endpoint_memory(const struct shm_endpoint *e, struct tutti_memory *memory)
+{
+    memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->lane) + tti_heap_bytes(e->passed);
+    for (int i = 0; e->lane && i < e->lanes; i++)
+        memory->host += tti_heap_bytes(e->lane[i].in.stage);
+    for (const struct shm_mapping *m = e->mappings; m; m = m->next) {
+        memory->host += tti_heap_bytes(m);
+        memory->mapped += m->bytes;
+    }
+    if (e->segment) {
+        memory->shared += e->segment_bytes;
+        memory->shared_used += tti_pages_used(e->segment, e->segment_bytes);
+    }
+    memory->descriptors += (e->socket >= 0) + (e->bell >= 0);
+}
+
+static void shm_memory(void *transport, struct tutti_memory *memory)
+{
+    struct shm_transport *self = transport;
+    memory->host += tti_heap_bytes(self) + self->gone_capacity * sizeof *self->gone;
+    memory->descriptors += (self->listener >= 0) + (self->wake >= 0) + (self->epoll >= 0);
+    for (const struct shm_endpoint *e = self->endpoints; e; e = e->next)
+        shm_endpoint_memory(e, memory);
+    for (const struct shm_guest *g = self->guests; g; g = g->next) {
+        memory->host += tti_heap_bytes(g);
+        memory->descriptors += (g->socket >= 0) + (g->fds[0] >= 0) + (g->fds[1] >= 0);
+    }
+}
+
 extern const struct tutti_transport_ops tti_shm_ops;
 const struct tutti_transport_ops tti_shm_ops = {
     .abi = TUTTI_TRANSPORT_ABI,
@@ -341,4 +370,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .map = tti_shm_map,
     .unmap = tti_shm_unmap,
     .withdraw = tti_shm_withdraw,
+    .memory = shm_memory,
 };

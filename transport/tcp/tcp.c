@@ -331,6 +331,29 @@ static bool tcp_reaches(void *object, const struct tutti_peer *peer)
            tti_tcp_reachable(&transport->advert, &advert);
 }
 
+static void tcp_memory(void *object, struct tutti_memory *memory)
+{
+    struct tti_tcp_transport *transport = object;
+    memory->host += tti_heap_bytes(transport) + tti_heap_bytes(transport->interface) +
+                    tti_heap_bytes(transport->lingering);
+    memory->descriptors += (transport->epoll >= 0) + (transport->timer >= 0) +
+                           (transport->listener >= 0) + transport->guests +
+                           (int)transport->lingerings;
+    for (int i = 0; i < transport->guests; i++)
+        memory->host += tti_heap_bytes(transport->guest[i]);
+    for (const struct tti_tcp_parked *p = transport->parked; p; p = p->next) {
+        memory->host += tti_heap_bytes(p);
+        memory->descriptors++;
+    }
+    for (const struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
+        memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt);
+        for (int i = 0; i < e->lanes; i++) {
+            memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
+            memory->descriptors += e->lane[i].socket >= 0;
+        }
+    }
+}
+
 const struct tutti_transport_ops tti_tcp_ops = {
     .abi = TUTTI_TRANSPORT_ABI,
     .size = sizeof tti_tcp_ops,
@@ -353,4 +376,5 @@ const struct tutti_transport_ops tti_tcp_ops = {
     .fd = tcp_fd,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
+    .memory = tcp_memory,
 };

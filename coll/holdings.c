@@ -1,0 +1,66 @@
+/* What a communicator holds (tutti_comm_memory): each part adds its own. A part that is forgotten
+ * here is missed by tests/coll/test_holdings.c, which compares with what the process has. */
+#include "base/memory.h"
+#include "coll/comm.h"
+#include "coll/exec_internal.h"
+#include "coll/tuning.h"
+#include "transport/registry.h"
+
+/* A region of the library's own: it is mapped, and has a descriptor. */
+static void add_region(const void *region, size_t bytes, struct tutti_memory *memory)
+{
+    const size_t page = 4096, pages = (bytes + page - 1) / page * page;
+    if (!region)
+        return;
+    memory->shared += pages;
+    memory->shared_used += tti_pages_used(region, pages);
+    memory->descriptors++;
+}
+
+void tti_executor_memory(const struct tti_executor *x, struct tutti_memory *memory)
+{
+    memory->host += tti_heap_bytes(x) + tti_heap_bytes(x->lanes) + tti_heap_bytes(x->slabs);
+    for (size_t i = 0; i < x->slab_count; i++)
+        memory->host += tti_heap_bytes(x->slabs[i]);
+    add_region(x->scratch, x->scratch_bytes, memory);
+}
+
+static void add_peers(const struct tti_peers *peers, struct tutti_memory *memory)
+{
+    memory->host += tti_heap_bytes(peers->all) + tti_heap_bytes(peers->names) +
+                    tti_heap_bytes(peers->blobs) + tti_heap_bytes(peers->host_of);
+    for (int i = 0; i < peers->ncarriers; i++)
+        tti_transport_memory(peers->carriers[i].ops, peers->carriers[i].object, memory);
+}
+
+static struct tutti_memory holdings(const struct tutti_comm *comm)
+{
+    struct tutti_memory memory = {0};
+    memory.host = tti_heap_bytes(comm) + tti_heap_bytes(comm->settings.transports) +
+                  tti_heap_bytes(comm->settings.algorithms) +
+                  tti_heap_bytes(comm->settings.plugins) + tti_heap_bytes(comm->links.all) +
+                  tti_plan_cache_bytes(&comm->plans) + tti_heap_bytes(comm->tuning) +
+                  tti_heap_bytes(comm->tuning_source);
+    if (comm->tuning)
+        memory.host += tti_heap_bytes(comm->tuning->series);
+    for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
+        memory.host += tti_heap_bytes(comm->small.all[i]);
+    memory.descriptors = comm->wake_fd >= 0;
+    tti_boot_memory(comm->boot, &memory);
+    add_peers(&comm->peers, &memory);
+    tti_executor_memory(comm->executor, &memory);
+    add_region(comm->aside, comm->aside_bytes, &memory);
+    return memory;
+}
+
+enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memory)
+{
+    if (!comm || !memory)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_memory: %s is NULL",
+                        comm ? "memory" : "comm");
+    tti_work_pause(comm);
+    struct tutti_memory found = holdings(comm);
+    tti_work_resume(comm);
+    *memory = found;
+    return TUTTI_OK;
+}

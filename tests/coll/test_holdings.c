@@ -1,0 +1,151 @@
+/* tutti_comm_memory against what the process really has: descriptors in /proc/self/fd, shared
+ * mappings in /proc/self/smaps, and the heap as malloc counts it, before and after a communicator
+ * is made and used. Ranks are processes; the communicator is a split of theirs, which has been
+ * split and used before, so that what changes is the new one's. */
+#include "tests/integration/ranks.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, COUNT = 70000 };
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { HEAP_IS_KNOWN = 0 }; /* a sanitizer's own allocator */
+#else
+enum { HEAP_IS_KNOWN = 1 };
+#endif
+
+struct process {
+    long long heap, mapped, resident; /* bytes; the latter two of the library's shared objects */
+    int descriptors;
+};
+
+static int wrong(const char *what, long long told, long long found)
+{
+    fprintf(stderr, "%s: told %lld, the process has %lld\n", what, told, found);
+    return 1;
+}
+
+#define OK(call)                                                                               \
+    do {                                                                                       \
+        if ((call) != TUTTI_OK) {                                                              \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, tutti_last_error()); \
+            return 1;                                                                          \
+        }                                                                                      \
+    } while (0)
+
+static void look_at_mappings(struct process *now)
+{
+    char line[600];
+    bool ours = false;
+    long long kib = 0;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    while (smaps && fgets(line, sizeof line, smaps)) {
+        if (strstr(line, " kB") == NULL)
+            ours = strstr(line, "memfd:tutti") != NULL;
+        else if (ours && sscanf(line, "Size: %lld kB", &kib) == 1)
+            now->mapped += kib * 1024;
+        else if (ours && sscanf(line, "Rss: %lld kB", &kib) == 1)
+            now->resident += kib * 1024;
+    }
+    if (smaps)
+        fclose(smaps);
+}
+
+static struct process look(void)
+{
+    struct process now = {0};
+    struct mallinfo2 heap = mallinfo2();
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        now.descriptors++;
+    if (folder)
+        closedir(folder);
+    now.heap = (long long)(heap.uordblks + heap.hblkhd);
+    look_at_mappings(&now);
+    return now;
+}
+
+/* All pairs talk, small and large, from malloc'ed and from library memory. */
+static int use(tutti_comm *comm, float *shared)
+{
+    static float values[COUNT], others[COUNT];
+    OK(tutti_all_to_all(values, others, COUNT / RANKS, TUTTI_FLOAT32, comm));
+    OK(tutti_all_reduce(values, others, COUNT, TUTTI_FLOAT32, TUTTI_SUM, comm));
+    OK(tutti_all_reduce(values, others, 2, TUTTI_FLOAT32, TUTTI_SUM, comm));
+    OK(tutti_all_reduce(shared, shared, COUNT, TUTTI_FLOAT32, TUTTI_SUM, comm));
+    OK(tutti_reduce_scatter(values, others, COUNT / RANKS, TUTTI_FLOAT16, TUTTI_AVG, comm));
+    return 0;
+}
+
+static int compare(const struct process *before, const struct process *after,
+                   const struct tutti_memory *told)
+{
+    long long mapped = after->mapped - before->mapped;
+    long long resident = after->resident - before->resident;
+    long long heap = after->heap - before->heap, off = heap - (long long)told->host;
+    int status = 0;
+    if (after->descriptors - before->descriptors != told->descriptors)
+        status |= wrong("descriptors", told->descriptors, after->descriptors - before->descriptors);
+    if (mapped != (long long)(told->shared + told->mapped))
+        status |= wrong("shared mappings", (long long)(told->shared + told->mapped), mapped);
+    /* A page that only the peer has touched is in memory, but not in this process' page table. */
+    if (resident > (long long)(told->shared_used + told->mapped) ||
+        told->shared_used > told->shared)
+        status |= wrong("resident", (long long)told->shared_used, resident);
+    if (HEAP_IS_KNOWN && llabs(off) > heap / 20 + 4096)
+        status |= wrong("heap", (long long)told->host, heap);
+    return status;
+}
+
+static int check_rank(tutti_comm *parent, void *argument)
+{
+    tutti_comm *comm = NULL;
+    void *shared = NULL;
+    (void)argument;
+    OK(tutti_alloc(COUNT * sizeof(float), &shared));
+    OK(tutti_comm_split(parent, 0, 0, &comm));
+    if (use(comm, shared))
+        return 1;
+    tutti_comm_destroy(comm);
+    OK(tutti_barrier(parent));
+
+    struct tutti_memory fresh, used, told;
+    struct process before = look();
+    OK(tutti_comm_split(parent, 0, 0, &comm));
+    OK(tutti_barrier(parent)); /* none of its own: nothing is connected yet */
+    OK(tutti_comm_memory(comm, &fresh));
+    struct process after = look();
+    int status = compare(&before, &after, &fresh);
+    if (use(comm, shared))
+        return 1;
+    OK(tutti_barrier(comm));
+    OK(tutti_barrier(parent)); /* all connections are up on both sides */
+    OK(tutti_comm_memory(comm, &used));
+    after = look();
+    status |= compare(&before, &after, &used);
+    if (used.host <= fresh.host || used.descriptors <= fresh.descriptors)
+        status |= wrong("growth by use", (long long)fresh.host, (long long)used.host);
+    if (tutti_comm_memory(comm, NULL) != TUTTI_ERR_ARGUMENT ||
+        tutti_comm_memory(NULL, &told) != TUTTI_ERR_ARGUMENT)
+        status |= wrong("NULL", 0, 1);
+    OK(tutti_barrier(parent));
+    tutti_comm_destroy(comm);
+    tutti_free(shared);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    for (int i = 1; i < argc; i++) {
+        struct tti_ranks how = {.ranks = RANKS, .processes = true, .options = TUTTI_OPTIONS_INIT};
+        how.options.transports = argv[i];
+        how.options.timeout_s = 20;
+        failed |= tti_ranks_run(&how, check_rank, NULL);
+    }
+    return failed ? 1 : 0;
+}
