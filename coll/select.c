@@ -31,7 +31,7 @@ struct select_case {
 
 static const double LEAST_SECONDS = 1e-12; /* a ratio to the model is made of */
 
-static enum tti_medium select_medium(const struct tutti_comm *comm, bool mapped)
+enum tti_medium tti_select_medium(const struct tutti_comm *comm, bool mapped)
 {
     const char *names = comm->settings.transports;
     if (comm->peers.nhosts > 1)
@@ -121,19 +121,17 @@ static enum tutti_result select_work(const struct select_case *c, const struct t
     return TUTTI_OK;
 }
 
-static int select_slices(const struct tti_algorithm *algorithm, double bytes)
+int tti_select_slices(const struct tti_algorithm *algorithm, double bytes)
 {
-    if (!algorithm->sliced)
-        return 1;
     int slices = 1;
-    while (slices < 32 && bytes / slices > 64.0 * 1024)
+    while (algorithm->sliced && slices < 32 && bytes / slices > 64.0 * 1024)
         slices *= 2;
     return slices;
 }
 
 static double select_modelled(const struct select_case *c, struct tti_cost_way *way, double bytes)
 {
-    way->spec.slices = select_slices(way->algorithm, bytes);
+    way->spec.slices = tti_select_slices(way->algorithm, bytes);
     double seconds = tti_cost_seconds(&c->comm->profile, &c->place, way, bytes);
     return seconds > LEAST_SECONDS ? seconds : LEAST_SECONDS;
 }
@@ -235,7 +233,7 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
                             .type = type,
                             .fused = fused,
                             .bytes = (double)count * (double)tutti_type_size(type),
-                            .place = {select_medium(comm, fused), select_most_local(comm)}};
+                            .place = {tti_select_medium(comm, fused), select_most_local(comm)}};
     bool is_forced =
         tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
     select_measured_range(&c);
@@ -251,7 +249,7 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
                                              .nranks = comm->size,
                                              .rank = comm->rank,
                                              .lanes = 1,
-                                             .slices = select_slices(algorithm, c.bytes),
+                                             .slices = tti_select_slices(algorithm, c.bytes),
                                              .layout = tti_peers_layout(&comm->peers)}};
         if ((is_forced && strcmp(algorithm->name, c.forced) != 0) ||
             (algorithm->applicable && !algorithm->applicable(&way.spec)))

@@ -25,6 +25,10 @@ enum tutti_result tti_select_plan(struct tutti_comm *comm, enum tutti_collective
 enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective collective,
                                   size_t count, enum tutti_type type, bool fused,
                                   struct tti_ways *ways);
+/* What lies between the ranks; `mapped`: the buffers are mapped by all. */
+enum tti_medium tti_select_medium(const struct tutti_comm *comm, bool mapped);
+/* The slices that an operation of this size is cut into. */
+int tti_select_slices(const struct tti_algorithm *algorithm, double bytes);
 /* From now on `way` is selected, whatever is asked for; NULL: the best again. Collective in effect.
  * For tutti-tune. */
 void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way);

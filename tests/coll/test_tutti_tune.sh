@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# tutti-tune from outside: it writes a file that allreduce_bench picks up by itself and goes by; a
+# second run keeps what it did not measure; wrong input is one line and status 2. No times are
+# asserted.
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+unset TUTTI_TUNING
+export XDG_CONFIG_HOME=$dir/config
+file=$dir/config/tutti/tuning.json
+
+wrong() {
+    echo "FAILED: $*"
+    sed 's/^/    out: /' "$dir/out"
+    sed 's/^/    err: /' "$dir/err"
+    failed=1
+}
+# try STATUS PROGRAM ARGUMENTS...
+try() {
+    local wanted=$1 program=$2 status
+    shift 2
+    "$TUTTI_BIN/$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    status=$?
+    [ $status = "$wanted" ] || wrong "status $status instead of $wanted: $program $*"
+}
+out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
+# refuses TEXT ARGUMENTS...
+refuses() {
+    local text=$1
+    shift
+    try 2 tutti-tune "$@"
+    [ "$(wc -l <"$dir/err")" = 1 ] && [ ! -s "$dir/out" ] || wrong "not one line on stderr: $*"
+    grep -qF -- "$text" "$dir/err" || wrong "no \"$text\": $*"
+}
+
+try 0 tutti-tune -n 2 -t 1 -e 32K --coll all_reduce,barrier
+out_has '^# all_reduce, 2 ranks, mapped$'
+out_has '^# all_reduce, 2 ranks, private$'
+out_has '^# 2 ranks: [0-9]+ sizes measured .* written to .*/config/tutti/tuning.json'
+[ -f "$file" ] || wrong "no file"
+command -v python3 >/dev/null && { python3 -m json.tool "$file" >/dev/null || wrong "no JSON"; }
+
+try 0 tutti-tune -n 3 -t 1 -e 2K --coll broadcast --quiet
+grep -q '"all_reduce"' "$file" || wrong "what was measured before is gone"
+grep -q '"broadcast".*"ranks": 3' "$file" || wrong "what was measured now is not there"
+try 0 tuttirun -n 2 "$TUTTI_BIN/tutti-tune" -t 1 -e 2K --coll all_gather --quiet -o "$dir/by_launcher.json"
+grep -q '"all_gather".*"ranks": 2' "$dir/by_launcher.json" || wrong "nothing by tuttirun"
+
+# Say that ring is the fastest by far at 128 B: it is chosen, by itself and by name.
+sed -i -E '/"all_reduce", "medium": "mapped".*"ring"/{n;s/\[128, [^]]*\]/[128, 0.001]/}' "$file"
+try 0 allreduce_bench -b 128 -e 128 -n 20
+out_has ' ring$'
+TUTTI_TUNING=$file try 0 allreduce_bench -b 128 -e 128 -n 20
+out_has ' ring$'
+try 0 allreduce_bench -b 128 -e 128 -n 20 --algo tree
+out_has ' tree$'
+TUTTI_TUNING=off try 0 allreduce_bench -b 128 -e 128 -n 20
+grep -q ' ring$' "$dir/out" && wrong "TUTTI_TUNING=off does not switch it off"
+echo '{' >"$file"
+try 0 allreduce_bench -b 128 -e 128 -n 20 # a broken file is passed over
+
+refuses '--ranks "1"' -n 1
+refuses '--ranks "2;4"' -n '2;4'
+refuses 'no collective' --coll all_reduce,nothing
+refuses '--time' --time 0
+exit $failed

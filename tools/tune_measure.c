@@ -1,0 +1,321 @@
+/* Measuring all ways of all operations (tools/tune.h).
+ *
+ * At one size all ways take turns, in rounds of short batches, so that whatever disturbs the
+ * machine disturbs all of them; the median of the rounds counts. A way that the first rounds show
+ * to be hopeless keeps the figure it has. All decisions are made from numbers that the ranks have
+ * agreed on, so all ranks do the same. */
+#include "tools/tune.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "coll/fused.h"
+#include "coll/select.h"
+#include "device/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ROUNDS = 15,
+    LEAST_ROUNDS = 3,
+    WARMUP = 2,
+    LEAST_BATCH = 4, /* the caches are then those of this way, not of the one before it */
+    MOST_BATCH = 1000,
+    SIZE_FACTOR = 4
+};
+static const double AIM_BATCH = 200e-6; /* seconds: long beside the clock and the barrier */
+static const double HOPELESS = 4;       /* times the best */
+
+struct tune {
+    const struct tune_options *o;
+    struct tutti_comm *comm;
+    struct tune_rows *rows;
+    struct tti_profile built_in;
+    char *in, *out;
+    bool mapped;
+    double size_seconds; /* for all ways at one size */
+    uint64_t begin;
+};
+
+/* ---- one way ---- */
+
+static enum tutti_result tune_operate(struct tune *t, const struct tune_row *row, size_t times)
+{
+    bool barrier = row->collective == TUTTI_BARRIER;
+    struct tti_operation o = {.collective = row->collective,
+                              .in = barrier ? &t->comm->token : (void *)t->in,
+                              .out = barrier ? (void *)&t->comm->token : t->out,
+                              .count = barrier ? 1 : (size_t)row->block / sizeof(float),
+                              .type = barrier ? TUTTI_UINT8 : TUTTI_FLOAT32};
+    for (size_t i = 0; i < times; i++)
+        TTI_TRY(tti_work_run(t->comm, &o));
+    return TUTTI_OK;
+}
+
+static enum tutti_result tune_agree(struct tune *t, double *values, size_t count, enum tutti_op op)
+{
+    tti_select_try(t->comm, NULL);
+    return tutti_all_reduce(values, values, count, TUTTI_FLOAT64, op, t->comm);
+}
+
+/* Seconds an operation in a batch of `times`, on this rank. */
+static enum tutti_result tune_batch(struct tune *t, const struct tune_row *row, int way,
+                                    size_t times, double *seconds)
+{
+    tti_select_try(t->comm, NULL);
+    TTI_TRY(tutti_barrier(t->comm));
+    tti_select_try(t->comm, &row->result[way].way);
+    TTI_TRY(tune_operate(t, row, WARMUP));
+    uint64_t begin = tti_now_ns();
+    TTI_TRY(tune_operate(t, row, times));
+    *seconds = (double)(tti_now_ns() - begin) / 1e9 / (double)times;
+    return TUTTI_OK;
+}
+
+/* ---- one size ---- */
+
+static int tune_compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double tune_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, tune_compare);
+    return values[count / 2];
+}
+
+static double tune_best(const struct tune_row *row)
+{
+    double best = row->result[0].seconds;
+    for (int w = 1; w < row->count; w++)
+        best = row->result[w].seconds < best ? row->result[w].seconds : best;
+    return best;
+}
+
+/* A first look at each way: its time, roughly; again where that costs nothing. */
+static enum tutti_result tune_look(struct tune *t, struct tune_row *row)
+{
+    static const double CHEAP = 1e-3;
+    double seconds[TTI_MOST_WAYS];
+    for (int look = 0; look < 2; look++) {
+        for (int w = 0; w < row->count; w++)
+            if (look == 0 || row->result[w].seconds < CHEAP)
+                TTI_TRY(tune_batch(t, row, w, look ? 8 : 1, &seconds[w]));
+            else
+                seconds[w] = row->result[w].seconds;
+        TTI_TRY(tune_agree(t, seconds, (size_t)row->count, TUTTI_AVG));
+        for (int w = 0; w < row->count; w++)
+            row->result[w].seconds = seconds[w];
+    }
+    return TUTTI_OK;
+}
+
+/* All ways by turns, as often as the time for a size allows. */
+static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
+{
+    double sample[TTI_MOST_WAYS][ROUNDS], all[TTI_MOST_WAYS * ROUNDS], round_seconds = 0;
+    size_t times[TTI_MOST_WAYS], used = 0;
+    double best = tune_best(row);
+    for (int w = 0; w < row->count; w++) {
+        double seconds = row->result[w].seconds, wanted = AIM_BATCH / seconds;
+        times[w] = seconds > HOPELESS * best ? 0
+                   : wanted < LEAST_BATCH    ? LEAST_BATCH
+                   : wanted > MOST_BATCH     ? MOST_BATCH
+                                             : (size_t)wanted;
+        round_seconds += ((double)times[w] + WARMUP) * (times[w] ? seconds : 0);
+    }
+    double fit = t->size_seconds / round_seconds;
+    int rounds = fit < LEAST_ROUNDS ? LEAST_ROUNDS : fit > ROUNDS ? ROUNDS : (int)fit;
+    for (int r = 0; r < rounds; r++)
+        for (int w = 0; w < row->count; w++)
+            if (times[w])
+                TTI_TRY(tune_batch(t, row, w, times[w], &sample[w][r]));
+    for (int w = 0; w < row->count; w++)
+        for (int r = 0; r < rounds; r++)
+            all[used++] = times[w] ? sample[w][r] : row->result[w].seconds;
+    TTI_TRY(tune_agree(t, all, used, TUTTI_AVG));
+    for (int w = 0; w < row->count; w++)
+        row->result[w].seconds = tune_median(&all[w * rounds], rounds);
+    return TUTTI_OK;
+}
+
+/* What the model alone would take, with the constants that are built in: this communicator has no
+ * tuning. */
+static enum tutti_result tune_list_ways(struct tune *t, struct tune_row *row)
+{
+    struct tti_ways ways;
+    bool barrier = row->collective == TUTTI_BARRIER;
+    TTI_TRY(tti_select_ways(t->comm, row->collective,
+                            barrier ? 1 : (size_t)row->block / sizeof(float),
+                            barrier ? TUTTI_UINT8 : TUTTI_FLOAT32, t->mapped, &ways));
+    row->count = ways.count;
+    for (int w = 0; w < ways.count; w++)
+        row->result[w] = (struct tune_result){.way = ways.way[w], .of_model = w == 0};
+    return TUTTI_OK;
+}
+
+static enum tutti_result tune_size(struct tune *t, enum tutti_collective collective, double block,
+                                   double blocks)
+{
+    struct tune_row row = {.collective = collective,
+                           .medium = tti_select_medium(t->comm, t->mapped),
+                           .block = block,
+                           .whole = block * blocks};
+    char text[160];
+    snprintf(text, sizeof text, "%3.0f s: %d ranks, %s, %s of %.0f bytes",
+             (double)(tti_now_ns() - t->begin) / 1e9, t->comm->size, tti_medium_names[row.medium],
+             tutti_collective_name(collective), row.whole);
+    if (t->comm->rank == 0 && !t->o->quiet)
+        tune_progress(text);
+    TTI_TRY(tune_list_ways(t, &row));
+    TTI_TRY(tune_look(t, &row));
+    TTI_TRY(tune_rounds(t, &row));
+    void *all = t->rows->row;
+    TTI_TRY(tti_grow(&all, &t->rows->capacity, t->rows->count + 1, sizeof row));
+    t->rows->row = all;
+    t->rows->row[t->rows->count++] = row;
+    return TUTTI_OK;
+}
+
+/* ---- all sizes, all collectives, both kinds of memory ---- */
+
+static int tune_sizes(const struct tune_options *o)
+{
+    int sizes = 0;
+    for (size_t whole = 8; whole <= o->max_bytes; whole *= SIZE_FACTOR)
+        sizes++;
+    return sizes;
+}
+
+static enum tutti_result tune_collective(struct tune *t, enum tutti_collective collective)
+{
+    double blocks = tti_fused_blocks(collective, t->comm->size), last = 0;
+    if (collective == TUTTI_BARRIER)
+        return tune_size(t, collective, 1, 1);
+    for (size_t whole = 8; whole <= t->o->max_bytes; whole *= SIZE_FACTOR) {
+        size_t count = (size_t)((double)whole / blocks) / sizeof(float);
+        double block = (double)(count ? count : 1) * sizeof(float);
+        if (block > last)
+            TTI_TRY(tune_size(t, collective, block, blocks));
+        last = block;
+    }
+    return TUTTI_OK;
+}
+
+/* Buffers whose pages are there. */
+static enum tutti_result tune_memory(struct tune *t, bool give_back)
+{
+    size_t bytes = t->o->max_bytes + (size_t)t->comm->size * sizeof(float);
+    char **buffers[] = {&t->in, &t->out};
+    for (int i = 0; i < 2; i++) {
+        void *made = NULL;
+        if (give_back && t->mapped)
+            tutti_free(*buffers[i]);
+        else if (give_back)
+            free(*buffers[i]);
+        else if (t->mapped)
+            TTI_TRY(tutti_alloc(bytes, &made));
+        else if (!(made = tti_calloc(bytes, 1)))
+            return TUTTI_ERR_MEMORY;
+        if (made)
+            memset(made, 0, bytes);
+        *buffers[i] = made;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result tune_medium(struct tune *t)
+{
+    enum tutti_result result = tune_memory(t, false);
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT && result == TUTTI_OK; c++)
+        if (t->o->collective[c])
+            result = tune_collective(t, (enum tutti_collective)c);
+    tti_select_try(t->comm, NULL);
+    struct tti_error error;
+    tti_error_save(&error, result);
+    (void)tune_memory(t, true);
+    return result == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
+}
+
+enum tutti_result tune_measure(const struct tune_options *options, struct tutti_comm *comm,
+                               struct tune_rows *rows)
+{
+    struct tune t = {.o = options, .comm = comm, .rows = rows, .begin = tti_now_ns()};
+    bool two_kinds = tti_select_medium(comm, true) != tti_select_medium(comm, false);
+    int collectives = 0;
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++)
+        collectives += options->collective[c] && c != TUTTI_BARRIER;
+    t.size_seconds = options->seconds / (two_kinds ? 2 : 1) / (collectives ? collectives : 1) /
+                     tune_sizes(options);
+    enum tutti_result result = TUTTI_OK;
+    for (int kind = 0; kind < (two_kinds ? 2 : 1) && result == TUTTI_OK; kind++) {
+        t.mapped = kind == 0;
+        result = tune_medium(&t);
+    }
+    if (comm->rank == 0 && !options->quiet)
+        tune_progress(NULL);
+    return result;
+}
+
+/* ---- into the tuning ---- */
+
+static bool tune_is_of(const struct tti_series *series, const struct tutti_comm *comm,
+                       const struct tune_rows *rows)
+{
+    if (series->ranks != comm->size || series->hosts != comm->peers.nhosts)
+        return false;
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->row[i].collective == series->collective && rows->row[i].medium == series->medium)
+            return true;
+    return false;
+}
+
+/* The series that a result belongs to; made where there is none yet. */
+static enum tutti_result tune_series(struct tti_tuning *tuning, const struct tutti_comm *comm,
+                                     const struct tune_row *row, const struct tti_selection *way,
+                                     struct tti_series **series)
+{
+    struct tti_series made = {.collective = row->collective,
+                              .medium = row->medium,
+                              .ranks = comm->size,
+                              .hosts = comm->peers.nhosts,
+                              .algorithm = way->index,
+                              .path = way->path,
+                              .lanes = way->path == TTI_PATH_PLAN ? way->spec.lanes : 1};
+    for (size_t i = 0; i < tuning->count; i++) {
+        struct tti_series *s = &tuning->series[i];
+        if (s->collective == made.collective && s->medium == made.medium &&
+            s->ranks == made.ranks && s->hosts == made.hosts && s->algorithm == made.algorithm &&
+            s->path == made.path && s->lanes == made.lanes) {
+            *series = s;
+            return TUTTI_OK;
+        }
+    }
+    TTI_TRY(tti_tuning_add(tuning, &made));
+    *series = &tuning->series[tuning->count - 1];
+    return TUTTI_OK;
+}
+
+enum tutti_result tune_merge(struct tti_tuning *tuning, const struct tutti_comm *comm,
+                             const struct tune_rows *rows)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < tuning->count; i++)
+        if (!tune_is_of(&tuning->series[i], comm, rows))
+            tuning->series[kept++] = tuning->series[i];
+    tuning->count = kept;
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct tune_row *row = &rows->row[i];
+        for (int w = 0; w < row->count; w++) {
+            struct tti_series *series = NULL;
+            TTI_TRY(tune_series(tuning, comm, row, &row->result[w].way, &series));
+            if (series->count == TTI_TUNING_POINTS)
+                return TTI_FAIL(TUTTI_ERR_INTERNAL, "a series of more than %d sizes",
+                                TTI_TUNING_POINTS);
+            series->point[series->count++] = (struct tti_point){row->block, row->result[w].seconds};
+        }
+    }
+    return TUTTI_OK;
+}
