@@ -24,6 +24,7 @@ struct bench_options {
     int check; /* checking runs a size; 0: none */
     int root;
     int average;  /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
+    bool explain; /* tell what was chosen and what it was predicted to take */
     bool rewrite; /* inputs get new values before each timed operation */
     bool all_types, all_ops;
     enum tutti_type type;
@@ -87,7 +88,8 @@ struct bench_row {
     int op, root;
     bool has_in_place;
     struct bench_timing out_of_place, in_place;
-    struct tutti_choice choice;
+    struct tutti_choice choice, next; /* what was chosen, and what would have been without it */
+    bool has_next;
 };
 struct bench_result {
     struct bench_row *rows;
@@ -110,6 +112,13 @@ int bench_report_end(const struct bench_options *options, tutti_comm *comm,
                      const struct bench_result *result);
 /* A line about what is being measured, on a terminal only; NULL removes it. */
 void bench_progress(const char *text);
+
+/* ---- explain.c: --explain, rank 0 only ---- */
+
+void bench_explain_header(tutti_comm *comm);
+void bench_explain_row(const struct bench_row *row);
+/* The last line: how often the prediction was good. */
+void bench_explain_end(const struct bench_result *result);
 
 /* ---- plot.c ---- */
 

@@ -107,6 +107,7 @@ static const struct option long_options[] = {
     {"plugin", required_argument, NULL, 1010},
     {"bind", required_argument, NULL, 1011},
     {"rewrite", no_argument, NULL, 1012},
+    {"explain", no_argument, NULL, 1013},
     {NULL, 0, NULL, 0},
 };
 
@@ -154,6 +155,9 @@ static void print_help(void)
         "  -J, --json FILE          all figures as JSON      --csv FILE           the table as "
         "CSV\n"
         "  --plot FILE.png|svg      bandwidth and latency over size (needs gnuplot)\n"
+        "  --explain                instead of the table: what was chosen, what it was predicted "
+        "to\n"
+        "                           take, what it took, and the runner-up\n"
         "  -h, --help               this text                --version\n"
         "\n"
         "Columns: size and count of a call; time of an operation in us; algbw = size/time and\n"
@@ -284,6 +288,9 @@ static int parse_own_flag(struct bench_options *o, int flag)
     case 1012:
         o->rewrite = true;
         return 0;
+    case 1013:
+        o->explain = true;
+        return 0;
     default:
         o->plugin = optarg;
         return 0;
@@ -345,6 +352,8 @@ static int check_together(const struct bench_options *o)
     const char *dot = o->plot ? strrchr(o->plot, '.') : NULL;
     if (o->plot && (!dot || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)))
         return wrong("--plot %s: the file must end in .png or .svg%s", o->plot, "");
+    if (o->explain && o->collective == TUTTI_SEND_RECV)
+        return wrong("--explain: sendrecv has nothing to choose from%s%s", "", "");
     if (o->min_bytes > o->max_bytes)
         return wrong("-b is larger than -e%s%s", "", "");
     if (o->step_factor == 0 && o->step_bytes == 0)

@@ -46,6 +46,10 @@ void bench_report_header(const struct bench_options *o, tutti_comm *comm)
     printf("# Using devices\n");
     for (int r = 0; r < size; r++)
         printf("#  Rank %2d on %s host memory\n", r, tutti_comm_rank_name(comm, r));
+    if (o->explain) {
+        bench_explain_header(comm);
+        return;
+    }
     printf("#\n# %57s %31s %21s\n", "out-of-place", "in-place", "out-of-place");
     printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s  %8s  %8s  %s\n",
            "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",
@@ -211,6 +215,8 @@ int bench_report_end(const struct bench_options *o, tutti_comm *comm,
                      const struct bench_result *result)
 {
     int status = result->wrong ? 1 : 0;
+    if (o->explain)
+        bench_explain_end(result);
     printf("# Out of bounds values : %lld %s\n", result->wrong, result->wrong ? "FAILED" : "OK");
     printf("# Avg bus bandwidth    : %g\n",
            result->busbw_count ? result->busbw_sum / (double)result->busbw_count : 0);

@@ -274,6 +274,22 @@ static int measure(struct sweep *s, bool in_place, struct bench_timing *t)
 
 /* ---- the loops ---- */
 
+/* What will run, and what is next best. */
+static enum tutti_result choose(struct sweep *s, struct bench_row *row)
+{
+    struct tutti_choice best[2];
+    int found = 0;
+    enum tutti_result result =
+        tutti_comm_choices(s->comm, s->c.collective, s->c.shape.count, s->c.type,
+                           s->o->memory != BENCH_MALLOC, best, 2, &found);
+    if (result != TUTTI_OK)
+        return result;
+    row->choice = best[0];
+    row->has_next = found > 1;
+    row->next = best[found > 1];
+    return TUTTI_OK;
+}
+
 static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
 {
     s->c.shape = bench_shape(s->c.collective, bytes, s->c.type, s->rank, s->size, s->c.root);
@@ -288,9 +304,7 @@ static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
                               .root = rooted ? s->c.root : -1,
                               .has_in_place = s->c.collective != TUTTI_SEND_RECV};
     if (s->c.collective != TUTTI_SEND_RECV)
-        OK_OR_FAIL(
-            tutti_comm_choice(s->comm, s->c.collective, s->c.shape.count, s->c.type, &row->choice),
-            "choice");
+        OK_OR_FAIL(choose(s, row), "choice");
     else
         snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
     if (measure(s, false, &row->out_of_place))
@@ -334,7 +348,10 @@ static int sweep_sizes(struct sweep *s, struct bench_result *result)
             return 1;
         if (s->rank == 0) {
             bench_progress(NULL);
-            bench_report_row(&row);
+            if (s->o->explain)
+                bench_explain_row(&row);
+            else
+                bench_report_row(&row);
         }
     }
     return 0;

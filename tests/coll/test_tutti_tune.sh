@@ -57,8 +57,14 @@ try 0 allreduce_bench -b 128 -e 128 -n 20 --algo tree
 out_has ' tree$'
 TUTTI_TUNING=off try 0 allreduce_bench -b 128 -e 128 -n 20
 grep -q ' ring$' "$dir/out" && wrong "TUTTI_TUNING=off does not switch it off"
+try 0 allreduce_bench -b 128 -e 128 -n 20 --explain
+out_has "^# Tuning: $file\$"
+out_has '^ +128 +ring +plan +[12] .*\*'
+out_has '^# [01] of 1 sizes within 25% of the prediction'
 echo '{' >"$file"
-try 0 allreduce_bench -b 128 -e 128 -n 20 # a broken file is passed over
+try 0 allreduce_bench -b 128 -e 128 -n 20 --explain # a broken file is passed over
+out_has '^# Tuning: none; ignored .*tuning.json: line 2 of the tuning'
+try 2 allreduce_bench --coll sendrecv --explain
 
 refuses '--ranks "1"' -n 1
 refuses '--ranks "2;4"' -n '2;4'
