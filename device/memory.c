@@ -2,6 +2,7 @@
  * registered ones, region_table.c the table of both. */
 #include "device/memory.h"
 
+#include "device/near.h"
 #include "device/region_table.h"
 
 #include <errno.h>
@@ -89,6 +90,7 @@ static enum tutti_result alloc_region(size_t bytes, void **memory)
     if (base == MAP_FAILED) {
         result = TTI_FAIL_ERRNO("mmap of a memfd%s", tti_region_advice(errno));
     } else {
+        tti_near_place(base, bytes);
         region.base = base;
         result = tti_region_table_add(&region, TTI_REGION_ALLOCATED);
         if (result != TUTTI_OK)

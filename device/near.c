@@ -1,0 +1,114 @@
+/* Memory near cores (near.h), by the system call itself: libnuma is not needed for one call. */
+#include "device/near.h"
+
+#include "base/log.h"
+
+#include <limits.h>
+#include <linux/mempolicy.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { MOST_NODES = 1024, WORD_BITS = CHAR_BIT * sizeof(unsigned long) };
+
+/* Calls `visit` for each number of a list such as "0-3,8"; false when there is no such file. */
+static bool near_list(const char *path, void (*visit)(void *context, int number), void *context)
+{
+    int first = 0;
+    int last = 0;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    while (fscanf(file, "%d", &first) == 1) {
+        int mark = fgetc(file);
+        last = first;
+        if (mark == '-' && fscanf(file, "%d", &last) != 1)
+            break;
+        if (mark == '-')
+            mark = fgetc(file);
+        for (int number = first; number >= 0 && number <= last && number < MOST_NODES * 64;
+             number++)
+            visit(context, number);
+        if (mark != ',')
+            break;
+    }
+    fclose(file);
+    return true;
+}
+
+struct near_nodes {
+    int numbers[MOST_NODES];
+    int count;
+};
+
+static void near_add_node(void *context, int number)
+{
+    struct near_nodes *nodes = context;
+    if (nodes->count < MOST_NODES && number < MOST_NODES)
+        nodes->numbers[nodes->count++] = number;
+}
+
+static void near_add_cpu(void *context, int number)
+{
+    if (number < CPU_SETSIZE)
+        CPU_SET(number, (cpu_set_t *)context);
+}
+
+int tti_near_node(const char *sysfs, const cpu_set_t *cpus)
+{
+    struct near_nodes nodes = {.count = 0};
+    char path[400];
+    snprintf(path, sizeof path, "%.300s/devices/system/node/online", sysfs);
+    if (!near_list(path, near_add_node, &nodes) || nodes.count < 2 || CPU_COUNT(cpus) == 0)
+        return -1;
+    for (int i = 0; i < nodes.count; i++) {
+        cpu_set_t here;
+        cpu_set_t common;
+        CPU_ZERO(&here);
+        snprintf(path, sizeof path, "%.300s/devices/system/node/node%d/cpulist", sysfs,
+                 nodes.numbers[i]);
+        if (!near_list(path, near_add_cpu, &here))
+            return -1;
+        CPU_AND(&common, &here, cpus);
+        if (CPU_COUNT(&common) > 0)
+            return CPU_EQUAL(&common, cpus) ? nodes.numbers[i] : -1;
+    }
+    return -1;
+}
+
+enum tutti_result tti_near_bind(void *base, size_t bytes, int node)
+{
+    unsigned long mask[MOST_NODES / WORD_BITS] = {0};
+    if (node < 0 || node >= MOST_NODES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "NUMA node %d for memory", node);
+    mask[node / (int)WORD_BITS] = 1UL << node % (int)WORD_BITS;
+    /* The kernel counts the bits with one to spare. */
+    if (syscall(SYS_mbind, base, bytes, MPOL_PREFERRED, mask, (unsigned long)MOST_NODES + 1, 0U) !=
+        0)
+        return TTI_FAIL_ERRNO("mbind of %zu bytes to NUMA node %d", bytes, node);
+    return TUTTI_OK;
+}
+
+/* With one node, or none that the kernel tells of, there is nothing to ask for. */
+static pthread_once_t near_once = PTHREAD_ONCE_INIT;
+static bool near_several;
+
+static void near_count(void)
+{
+    struct near_nodes nodes = {.count = 0};
+    near_several =
+        near_list("/sys/devices/system/node/online", near_add_node, &nodes) && nodes.count > 1;
+}
+
+void tti_near_place(void *base, size_t bytes)
+{
+    cpu_set_t cpus;
+    (void)pthread_once(&near_once, near_count);
+    if (!near_several || sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+        return;
+    int node = tti_near_node("/sys", &cpus);
+    if (node >= 0 && tti_near_bind(base, bytes, node) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_DEBUG, "memory lies where it is touched first: %s", tti_error_text());
+}
