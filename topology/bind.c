@@ -3,10 +3,12 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "topology/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A core: a run of nodes. */
 struct bind_core {
@@ -87,19 +89,58 @@ static enum tutti_result bind_seats(const struct bind_cores *all, int ranks, int
     return TUTTI_OK;
 }
 
+/* The group on the NUMA node of the GPU of the rank; -1 where there is none. */
+static int bind_group_of_gpu(const struct tti_topology *topology, const struct bind_cores *all,
+                             int rank)
+{
+    int gpu = tti_gpu_of_rank(topology, rank);
+    int numa = gpu < 0 ? -1 : tti_topology_above(topology, gpu, TTI_NODE_NUMA);
+    for (int g = 0; numa >= 0 && g < all->groups; g++)
+        if (tti_topology_above(topology, all->cores[all->group_first[g]].first, TTI_NODE_NUMA) ==
+            numa)
+            return g;
+    return -1;
+}
+
+/* The same when every rank goes to the NUMA node of its GPU; *seats = 0 where that cannot be: a GPU
+ * hangs on no node with cores, or more ranks would be on a node than it has cores. */
+static enum tutti_result bind_seats_near_gpus(const struct tti_topology *topology,
+                                              const struct bind_cores *all, int ranks, int rank,
+                                              int *group, int *place, int *seats)
+{
+    int *given = tti_calloc((size_t)all->groups, sizeof *given);
+    bool fits = given != NULL;
+    if (!given)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < ranks && fits; r++) {
+        int g = bind_group_of_gpu(topology, all, r);
+        fits = g >= 0 && given[g]++ < bind_group_size(all, g);
+        if (r == rank && fits) {
+            *group = g;
+            *place = given[g] - 1;
+        }
+    }
+    *seats = fits ? given[*group] : 0;
+    free(given);
+    return TUTTI_OK;
+}
+
 /* The cores [*first, *end) of the rank. */
-static enum tutti_result bind_share(const struct bind_cores *all, int ranks, int rank, int *first,
+static enum tutti_result bind_share(const struct tti_topology *topology,
+                                    const struct bind_cores *all, int ranks, int rank, int *first,
                                     int *end)
 {
-    if (ranks < all->groups) {
+    int group = 0;
+    int place = 0;
+    int seats = 0;
+    TTI_TRY(bind_seats_near_gpus(topology, all, ranks, rank, &group, &place, &seats));
+    if (seats == 0 && ranks < all->groups) {
         *first = all->group_first[(long)rank * all->groups / ranks];
         *end = all->group_first[(long)(rank + 1) * all->groups / ranks];
         return TUTTI_OK;
     }
-    int group = 0;
-    int place = 0;
-    int seats = 1;
-    TTI_TRY(bind_seats(all, ranks, rank, &group, &place, &seats));
+    if (seats == 0)
+        TTI_TRY(bind_seats(all, ranks, rank, &group, &place, &seats));
     long size = bind_group_size(all, group);
     *first = all->group_first[group] + (int)(place * size / seats);
     *end = all->group_first[group] + (int)((place + 1) * size / seats);
@@ -132,7 +173,7 @@ enum tutti_result tti_topology_cpus(const struct tti_topology *topology, int loc
                         local_ranks);
     enum tutti_result result = bind_collect(topology, &all);
     if (result == TUTTI_OK && all.count >= local_ranks)
-        result = bind_share(&all, local_ranks, local_rank, &first, &end);
+        result = bind_share(topology, &all, local_ranks, local_rank, &first, &end);
     CPU_ZERO(&set);
     for (int i = first; i < end && result == TUTTI_OK; i++)
         if (!bind_fill(topology, &all.cores[i], &set)) {
@@ -166,6 +207,13 @@ static enum tutti_result bind_all(const struct tti_topology *topology, int local
     return TUTTI_OK;
 }
 
+/* Looking at devices takes time; without a GPU's driver there is nothing to be near to. */
+static enum tutti_result bind_probe(struct tti_topology **topology)
+{
+    bool gpus = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0;
+    return tti_topology_probe(gpus ? TTI_PROBE_DEVICES : TTI_PROBE_CPUS, topology);
+}
+
 enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t **cpus)
 {
     struct tti_topology *topology = NULL;
@@ -177,7 +225,7 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
     cpu_set_t *sets = tti_calloc((size_t)local_ranks, sizeof *sets);
     if (!sets)
         return TUTTI_ERR_MEMORY;
-    enum tutti_result result = tti_topology_probe(TTI_PROBE_CPUS, &topology);
+    enum tutti_result result = bind_probe(&topology);
     if (result == TUTTI_OK)
         result = bind_all(topology, local_ranks, bind == TTI_BIND_CORE ? 1 : 2, sets, &complete);
     if (result == TUTTI_OK && !complete && bind == TTI_BIND_CORE)
@@ -187,8 +235,10 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
                           local_ranks, tti_topology_count(topology, -1, TTI_NODE_CORE));
     for (int rank = 0; rank < local_ranks && result == TUTTI_OK && complete; rank++) {
         char text[256];
-        TTI_LOG(TTI_LOG_INFO, "local rank %d of %d: CPUs %s (%s)", rank, local_ranks,
-                tti_cpus_text(&sets[rank], text, sizeof text), topology->source);
+        char why[160];
+        TTI_LOG(TTI_LOG_INFO, "local rank %d of %d: CPUs %s: %s (%s)", rank, local_ranks,
+                tti_cpus_text(&sets[rank], text, sizeof text),
+                tti_bind_reason(topology, rank, &sets[rank], why, sizeof why), topology->source);
     }
     if (result == TUTTI_OK && !complete)
         TTI_LOG(TTI_LOG_INFO, "%d local ranks are not bound (--bind core does): there are %d cores",
@@ -202,6 +252,24 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
     if (result == TUTTI_OK)
         *cpus = NULL;
     return result;
+}
+
+const char *tti_bind_reason(const struct tti_topology *topology, int local_rank,
+                            const cpu_set_t *cpus, char *text, size_t bytes)
+{
+    int gpu = tti_gpu_of_rank(topology, local_rank);
+    char label[80];
+    cpu_set_t near;
+    cpu_set_t both;
+    if (gpu < 0) {
+        snprintf(text, bytes, "cores of its own");
+        return text;
+    }
+    tti_cpus_near(topology, gpu, &near);
+    CPU_AND(&both, &near, cpus);
+    snprintf(text, bytes, CPU_EQUAL(&both, cpus) ? "near its %s" : "not all near its %s",
+             tti_topology_label(topology, gpu, label, sizeof label));
+    return text;
 }
 
 const char *tti_cpus_text(const cpu_set_t *cpus, char *text, size_t bytes)

@@ -1,8 +1,11 @@
 /* Cores for the ranks of a host, as launchers bind them.
  *
  * Ranks get disjoint sets of neighbouring cores that together are all of them; a set does not cross
- * a NUMA node unless there are fewer ranks than NUMA nodes, and then it is whole nodes. With more
- * ranks than cores nobody is bound: sharing is the kernel's business. */
+ * a NUMA node unless there are fewer ranks than NUMA nodes, and then it is whole nodes. Where the
+ * host has GPUs, the cores of a rank are on the NUMA node of its GPU (nearest.h), as long as every
+ * rank gets one there; memory that a bound rank touches first, or that the library allocates for it
+ * (device/near.h), lies there too. With more ranks than cores nobody is bound: sharing is the
+ * kernel's business. */
 #ifndef TTI_TOPOLOGY_BIND_H
 #define TTI_TOPOLOGY_BIND_H
 
@@ -25,6 +28,9 @@ enum tutti_result tti_bind_parse(const char *what, const char *text, enum tti_bi
  * kernel keeps ranks apart well enough on a quiet machine. */
 enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t **cpus);
 
+/* Why these CPUs: "near its gpu 3", "cores of its own". */
+const char *tti_bind_reason(const struct tti_topology *topology, int local_rank,
+                            const cpu_set_t *cpus, char *text, size_t bytes);
 /* "0-3,8"; "none" for the empty set. */
 const char *tti_cpus_text(const cpu_set_t *cpus, char *text, size_t bytes);
 

@@ -151,12 +151,16 @@ enum tutti_result tti_topology_probe_sysfs(const char *sysfs, struct tti_topolog
 
 enum tutti_result tti_topology_probe(int flags, struct tti_topology **topology)
 {
-    enum tutti_result result = tti_topology_probe_hwloc(flags, topology);
-    if (result == TUTTI_OK)
-        return TUTTI_OK;
-    TTI_LOG(TTI_LOG_INFO, "the machine is read from sysfs, without caches and devices: %s",
-            tti_error_text());
-    return tti_topology_probe_sysfs("/sys", topology);
+    struct tti_topology *made = NULL;
+    if (tti_topology_probe_hwloc(flags, &made) != TUTTI_OK) {
+        TTI_LOG(TTI_LOG_INFO, "the machine is read from sysfs, without caches and devices: %s",
+                tti_error_text());
+        TTI_TRY(tti_topology_probe_sysfs("/sys", &made));
+    }
+    if (flags & TTI_PROBE_DEVICES && tti_topology_add_nvml(made) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_DEBUG, "no NVLinks: %s", tti_error_text());
+    *topology = made;
+    return TUTTI_OK;
 }
 
 double tti_sysfs_nic_gbs(const char *sysfs, const char *name)

@@ -75,6 +75,31 @@ static int topology_depth(const struct tti_topology *topology, int node)
     return depth;
 }
 
+static enum tutti_result topology_check_place(const struct tti_topology *topology,
+                                              const struct tti_node *node)
+{
+    size_t count = topology->node_count;
+    if (!topology_kind_holds(topology, node))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is a %s, which cannot be %s%s", count,
+                        node_names[node->kind], node->parent < 0 ? "a root" : "in a ",
+                        node->parent < 0 ? "" : node_names[topology->nodes[node->parent].kind]);
+    if (topology_depth(topology, node->parent) >= TTI_TOPOLOGY_DEPTH)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is nested deeper than %d", count,
+                        TTI_TOPOLOGY_DEPTH);
+    if (count >= TTI_TOPOLOGY_NODES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the machine has more than %d parts",
+                        TTI_TOPOLOGY_NODES);
+    return TUTTI_OK;
+}
+
+/* So that a name can stand in any output as it is. */
+static void topology_clean_name(struct tti_node *node)
+{
+    for (char *at = node->name; *at; at++)
+        if (*at < ' ' || *at > '~' || strchr("\"\\<>&", *at))
+            *at = '_';
+}
+
 enum tutti_result tti_topology_add(struct tti_topology *topology, const struct tti_node *node,
                                    int *index)
 {
@@ -86,26 +111,40 @@ enum tutti_result tti_topology_add(struct tti_topology *topology, const struct t
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "node %zu has parent %d: expected the node before it, or one above that",
                         count, node->parent);
-    if (!topology_kind_holds(topology, node))
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is a %s, which cannot be %s%s", count,
-                        node_names[node->kind], node->parent < 0 ? "a root" : "in a ",
-                        node->parent < 0 ? "" : node_names[topology->nodes[node->parent].kind]);
-    if (topology_depth(topology, node->parent) >= TTI_TOPOLOGY_DEPTH)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "node %zu is nested deeper than %d", count,
-                        TTI_TOPOLOGY_DEPTH);
-    if (count >= TTI_TOPOLOGY_NODES)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the machine has more than %d parts",
-                        TTI_TOPOLOGY_NODES);
+    TTI_TRY(topology_check_place(topology, node));
     TTI_TRY(tti_grow((void **)&topology->nodes, &topology->node_capacity, count + 1,
                      sizeof *topology->nodes));
     topology->nodes[count] = *node;
-    /* So that a name can stand in any output as it is. */
-    for (char *at = topology->nodes[count].name; *at; at++)
-        if (*at < ' ' || *at > '~' || strchr("\"\\<>&", *at))
-            *at = '_';
+    topology_clean_name(&topology->nodes[count]);
     topology->node_count++;
     if (index)
         *index = (int)count;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_topology_insert(struct tti_topology *topology, const struct tti_node *node,
+                                      int *index)
+{
+    size_t count = topology->node_count;
+    if (node->parent < 0 || node->parent >= (int)count || node->kind >= TTI_NODE_KINDS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "a node is put into %d of %zu", node->parent, count);
+    TTI_TRY(topology_check_place(topology, node));
+    TTI_TRY(tti_grow((void **)&topology->nodes, &topology->node_capacity, count + 1,
+                     sizeof *topology->nodes));
+    int at = tti_topology_end(topology, node->parent);
+    memmove(&topology->nodes[at + 1], &topology->nodes[at],
+            (count - (size_t)at) * sizeof *topology->nodes);
+    topology->nodes[at] = *node;
+    topology_clean_name(&topology->nodes[at]);
+    topology->node_count++;
+    for (int i = at + 1; i < (int)topology->node_count; i++)
+        topology->nodes[i].parent += topology->nodes[i].parent >= at;
+    for (size_t i = 0; i < topology->link_count; i++) {
+        topology->links[i].from += topology->links[i].from >= at;
+        topology->links[i].to += topology->links[i].to >= at;
+    }
+    if (index)
+        *index = at;
     return TUTTI_OK;
 }
 

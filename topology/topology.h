@@ -62,7 +62,7 @@ struct tti_topology {
 
 enum tti_probe_flags {
     TTI_PROBE_CPUS = 0,    /* packages, NUMA nodes, caches, cores: fast */
-    TTI_PROBE_DEVICES = 1, /* GPUs and NICs too */
+    TTI_PROBE_DEVICES = 1, /* GPUs and NICs too, and the NVLinks that NVIDIA's driver knows of */
 };
 /* This machine, without the CPUs that this process may not use (affinity, cgroup). Where hwloc's
  * library cannot be loaded: cores and NUMA nodes from sysfs, and a line in the log that says so. */
@@ -90,6 +90,10 @@ enum tutti_result tti_topology_create(const char *source, struct tti_topology **
  */
 enum tutti_result tti_topology_add(struct tti_topology *topology, const struct tti_node *node,
                                    int *index);
+/* Puts `node` in as the last child of its parent; the nodes behind it move up by one, and so do
+ * their numbers in links and parents. *index is optional. */
+enum tutti_result tti_topology_insert(struct tti_topology *topology, const struct tti_node *node,
+                                      int *index);
 enum tutti_result tti_topology_link(struct tti_topology *topology, const struct tti_link *link);
 
 /* ---- Questions ------------------------------------------------------------------------------- */

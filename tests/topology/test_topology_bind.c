@@ -137,6 +137,57 @@ static void shares_are_as_even_as_nodes_allow(void **state)
     tti_topology_destroy(topology);
 }
 
+/* Two NUMA nodes of 4 and 8 cores; a GPU on the first and three on the second. */
+static void ranks_are_near_their_gpus(void **state)
+{
+    static const int wanted[4][2] = {{0, 4}, {4, 2}, {6, 3}, {9, 3}}; /* first core, cores */
+    struct shape shape = {{4, 8}, 1};
+    struct tti_topology *plain = make(&shape);
+    struct tti_topology *topology = NULL;
+    char text[80];
+    (void)state;
+    assert_int_equal(tti_topology_create("a test", &topology), TUTTI_OK);
+    int numa = 0;
+    int gpus = 0;
+    for (int i = 0; i < (int)plain->node_count; i++) {
+        struct tti_node node = plain->nodes[i];
+        int last = (int)topology->node_count - 1;
+        if (node.kind == TTI_NODE_CORE)
+            node.parent = numa;
+        if (node.kind == TTI_NODE_PU)
+            node.parent = last;
+        assert_int_equal(tti_topology_add(topology, &node, NULL), TUTTI_OK);
+        if (node.kind != TTI_NODE_NUMA)
+            continue;
+        numa = last + 1;
+        for (int k = node.os_index == 0 ? 2 : 0; k < 3; k++, gpus++) {
+            struct tti_node gpu = {.kind = TTI_NODE_GPU, .parent = numa, .os_index = gpus};
+            assert_int_equal(tti_topology_add(topology, &gpu, NULL), TUTTI_OK);
+        }
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        cpu_set_t cpus;
+        assert_int_equal(tti_topology_cpus(topology, 4, rank, &cpus), TUTTI_OK);
+        assert_int_equal(CPU_COUNT(&cpus), wanted[rank][1]);
+        for (int core = wanted[rank][0]; core < wanted[rank][0] + wanted[rank][1]; core++)
+            assert_true(CPU_ISSET(core, &cpus));
+        snprintf(text, sizeof text, "near its gpu %d", rank);
+        char reason[80];
+        assert_string_equal(tti_bind_reason(topology, rank, &cpus, reason, sizeof reason), text);
+    }
+    /* The first two ranks alone have a node each. Of ten, sharing GPUs in turn, the first node
+     * would have three and the second seven; of 13 one would be without a core. */
+    cpu_set_t cpus;
+    assert_int_equal(tti_topology_cpus(topology, 2, 1, &cpus), TUTTI_OK);
+    assert_true(CPU_COUNT(&cpus) == 8 && CPU_ISSET(4, &cpus));
+    assert_int_equal(tti_topology_cpus(topology, 10, 8, &cpus), TUTTI_OK);
+    assert_true(CPU_COUNT(&cpus) == 2 && CPU_ISSET(2, &cpus) && CPU_ISSET(3, &cpus));
+    assert_int_equal(tti_topology_cpus(topology, 12, 11, &cpus), TUTTI_OK);
+    assert_int_equal(CPU_COUNT(&cpus), 1);
+    tti_topology_destroy(topology);
+    tti_topology_destroy(plain);
+}
+
 static void a_rank_that_does_not_exist_is_refused(void **state)
 {
     struct shape shape = {{2}, 1};
@@ -203,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_partition_the_cores),
         cmocka_unit_test(shares_are_as_even_as_nodes_allow),
+        cmocka_unit_test(ranks_are_near_their_gpus),
         cmocka_unit_test(a_rank_that_does_not_exist_is_refused),
         cmocka_unit_test(this_machine_is_bound_within_our_mask),
         cmocka_unit_test(cpu_lists_read_well),
