@@ -117,9 +117,12 @@ const char *tti_link_kind_name(enum tti_link_kind kind);
  */
 
 /* Each fails only when `out` cannot be written. Print: an indented tree, one line for what is
- * nested one in one. Draw: nested boxes as SVG, the first hosts of many. */
+ * nested one in one. Draw: nested boxes as SVG, the first hosts of many; and below them rings and
+ * trees (lanes_draw.h; NULL for none). */
 enum tutti_result tti_topology_print(const struct tti_topology *topology, FILE *out);
-enum tutti_result tti_topology_draw(const struct tti_topology *topology, FILE *out);
+struct tti_lanes;
+enum tutti_result tti_topology_draw(const struct tti_topology *topology,
+                                    const struct tti_lanes *lanes, FILE *out);
 enum tutti_result tti_topology_write_json(const struct tti_topology *topology, FILE *out);
 
 #endif

@@ -8,27 +8,31 @@
 #include "topology/topology.h"
 
 #include "base/memory.h"
+#include "topology/lanes_draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HOSTS = 4, PAD = 8, LINE = 15, BAR = 26 };
+enum { MOST_HOSTS = 4, MOST_ALIKE = 2, PAD = 8, LINE = 15, BAR = 26 };
 
 struct box {
     double x, y, w, h;
     bool drawn;
     bool inner; /* part of the chain of its parent: no box of its own */
     int links[TTI_LINK_KINDS];
-    double gbs[TTI_LINK_KINDS]; /* of one link of the kind */
+    double gbs[TTI_LINK_KINDS];  /* of all links of the kind */
+    bool differ[TTI_LINK_KINDS]; /* some of them have more than others */
 };
 
 struct draw_topology {
     const struct tti_topology *topology;
+    const struct tti_lanes *lanes; /* or NULL */
     FILE *out;
     struct box *boxes;
     int roots, left_out; /* hosts drawn, and not */
     double width, height;
+    double bottom; /* of the machine; lanes are below */
 };
 
 /* A switch that lies below the others as a bar: nothing is inside it. */
@@ -65,19 +69,22 @@ static int draw_chain_end(const struct draw_topology *draw, int node)
     return node;
 }
 
+static void draw_add_link(struct box *box, const struct tti_link *link)
+{
+    int links = box->links[link->kind]++;
+    double before = links ? box->gbs[link->kind] / links : link->gbs;
+    box->differ[link->kind] |= fabs(before - link->gbs) > 1e-6 * link->gbs;
+    box->gbs[link->kind] += link->gbs;
+}
+
 /* What the links of each node add up to. Of a PCI link only the lower end has it. */
 static void draw_add_links(struct draw_topology *draw)
 {
     for (size_t i = 0; i < draw->topology->link_count; i++) {
         const struct tti_link *link = &draw->topology->links[i];
-        struct box *from = &draw->boxes[link->from];
-        struct box *to = &draw->boxes[link->to];
-        from->links[link->kind]++;
-        from->gbs[link->kind] = link->gbs;
-        if (link->kind != TTI_LINK_PCI) {
-            to->links[link->kind]++;
-            to->gbs[link->kind] = link->gbs;
-        }
+        draw_add_link(&draw->boxes[link->from], link);
+        if (link->kind != TTI_LINK_PCI)
+            draw_add_link(&draw->boxes[link->to], link);
     }
 }
 
@@ -88,8 +95,9 @@ static int draw_rates(const struct draw_topology *draw, int node, char lines[TTI
     const struct box *box = &draw->boxes[node];
     int count = 0;
     for (int k = 0; k < TTI_LINK_KINDS; k++)
-        if (box->gbs[k] > 0 && box->links[k] > 1)
-            snprintf(lines[count++], 40, "%s %d x %.4g GB/s", names[k], box->links[k], box->gbs[k]);
+        if (box->gbs[k] > 0 && box->links[k] > 1 && !box->differ[k])
+            snprintf(lines[count++], 40, "%s %d x %.4g GB/s", names[k], box->links[k],
+                     box->gbs[k] / box->links[k]);
         else if (box->gbs[k] > 0)
             snprintf(lines[count++], 40, "%s %.4g GB/s", names[k], box->gbs[k]);
     return count;
@@ -113,6 +121,8 @@ static void draw_title(const struct draw_topology *draw, int node, char *text, s
     if (draw->topology->nodes[node].bytes)
         snprintf(text + used, bytes - used, " %s",
                  tti_size_text(draw->topology->nodes[node].bytes, size, sizeof size));
+    if (draw->topology->nodes[node].reduces)
+        snprintf(text + used, bytes - used, " (adds up and multicasts)");
 }
 
 /* The width that the box's own text takes. */
@@ -128,6 +138,8 @@ static double draw_text_width(const struct draw_topology *draw, int node)
     int count = draw_rates(draw, node, lines);
     for (int i = 0; i < count && draw_is_device(draw->topology, node); i++)
         width = fmax(width, (double)strlen(lines[i]) * 5.6);
+    if (draw->lanes && draw->topology->nodes[node].kind == TTI_NODE_NIC)
+        width += tti_lanes_marks_width(draw->lanes, node);
     return width + 2 * PAD;
 }
 
@@ -206,18 +218,50 @@ static void draw_place(struct draw_topology *draw, int node)
             draw->boxes[i].w = box->w - 2 * PAD;
 }
 
+/* Whether all hosts have the same parts, with the same links. */
+static bool draw_hosts_are_alike(const struct tti_topology *topology)
+{
+    int first = -1;
+    for (int i = 0; i < (int)topology->node_count; i++) {
+        if (topology->nodes[i].kind != TTI_NODE_HOST)
+            continue;
+        first = first < 0 ? i : first;
+        int nodes = tti_topology_end(topology, i) - i;
+        if (nodes != tti_topology_end(topology, first) - first)
+            return false;
+        for (int k = 1; k < nodes; k++)
+            if (topology->nodes[i + k].kind != topology->nodes[first + k].kind ||
+                topology->nodes[i + k].parent - i != topology->nodes[first + k].parent - first)
+                return false;
+    }
+    /* Of each part the same bandwidth as of that part of the first host. */
+    for (size_t i = 0; i < topology->link_count; i++) {
+        const struct tti_link *a = &topology->links[i];
+        int host = tti_topology_above(topology, a->from, TTI_NODE_HOST);
+        bool found = host <= first;
+        for (size_t k = 0; k < topology->link_count && !found; k++) {
+            const struct tti_link *b = &topology->links[k];
+            found = b->from - first == a->from - host && b->kind == a->kind && b->gbs == a->gbs;
+        }
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
 /* Marks what is drawn and what is part of a chain, then sizes from the last node to the first. */
 static void draw_layout(struct draw_topology *draw)
 {
     const struct tti_topology *topology = draw->topology;
     int count = (int)topology->node_count;
+    int most = draw_hosts_are_alike(topology) ? MOST_ALIKE : MOST_HOSTS;
     double x = PAD;
     double y = 2 * PAD + LINE;
     for (int i = 0; i < count; i++) {
         int parent = topology->nodes[i].parent;
         bool host = topology->nodes[i].kind == TTI_NODE_HOST;
         draw->boxes[i].drawn =
-            parent >= 0 ? draw->boxes[parent].drawn : !host || draw->roots < MOST_HOSTS;
+            parent >= 0 ? draw->boxes[parent].drawn : !host || draw->roots < most;
         draw->roots += host && draw->boxes[i].drawn;
         draw->left_out += host && !draw->boxes[i].drawn;
         draw->boxes[i].inner = parent >= 0 && parent == i - 1 && !draw_is_device(topology, i) &&
@@ -246,8 +290,10 @@ static void draw_layout(struct draw_topology *draw)
         }
         draw_place(draw, i);
     }
-    draw->width = fmax(x, 360);
-    draw->height = bottom + PAD + (draw->left_out ? LINE : 0);
+    double width = fmax(x, 360) - 2 * PAD;
+    draw->bottom = bottom + PAD + (draw->left_out ? LINE : 0);
+    draw->height = draw->bottom + (draw->lanes ? tti_lanes_size(draw->lanes, &width) : 0);
+    draw->width = width + 2 * PAD;
 }
 
 /* ---- Output ---------------------------------------------------------------------------------- */
@@ -285,6 +331,8 @@ static void draw_box(const struct draw_topology *draw, int node)
     int count = kind == TTI_NODE_GPU || kind == TTI_NODE_NIC ? draw_rates(draw, node, lines) : 0;
     for (int i = 0; i < count; i++, y += LINE)
         draw_text(draw, box->x + PAD, y, "r", lines[i]);
+    if (draw->lanes && kind == TTI_NODE_NIC)
+        tti_lanes_marks(draw->lanes, node, box->x + box->w - 4, box->y + 6, draw->out);
 }
 
 /* From the middle of one to the other; to a bar straight down, with PCI left to the nesting.
@@ -322,7 +370,7 @@ static void draw_all(const struct draw_topology *draw)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
             "font-family=\"sans-serif\" font-size=\"11\">\n"
             "<style>rect{stroke:#8a94a0}path{fill:none;stroke-opacity:.7}.b{font-weight:bold}"
-            ".r{fill:#555;font-size:10px}</style>\n"
+            ".r{fill:#555;font-size:10px}.h{font-weight:bold;font-size:13px}</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\" style=\"stroke:none\"/>\n",
             draw->width, draw->height);
     snprintf(text, sizeof text, "%s", topology->source);
@@ -341,15 +389,20 @@ static void draw_all(const struct draw_topology *draw)
             draw_link(draw, &topology->links[i]);
     }
     if (draw->left_out) {
-        snprintf(text, sizeof text, "%d more hosts are not drawn", draw->left_out);
-        draw_text(draw, PAD, draw->height - PAD, "t", text);
+        snprintf(text, sizeof text, "%d more host%s not drawn%s", draw->left_out,
+                 draw->left_out == 1 ? " is" : "s are",
+                 draw_hosts_are_alike(topology) ? ": alike" : "");
+        draw_text(draw, PAD, draw->bottom - PAD, "t", text);
     }
+    if (draw->lanes)
+        tti_lanes_draw(draw->lanes, topology, PAD, draw->bottom, draw->width - 2 * PAD, draw->out);
     fprintf(draw->out, "</svg>\n");
 }
 
-enum tutti_result tti_topology_draw(const struct tti_topology *topology, FILE *out)
+enum tutti_result tti_topology_draw(const struct tti_topology *topology,
+                                    const struct tti_lanes *lanes, FILE *out)
 {
-    struct draw_topology draw = {.topology = topology, .out = out};
+    struct draw_topology draw = {.topology = topology, .lanes = lanes, .out = out};
     draw.boxes = tti_calloc(topology->node_count + 1, sizeof *draw.boxes);
     if (!draw.boxes)
         return TUTTI_ERR_MEMORY;

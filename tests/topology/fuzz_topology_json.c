@@ -19,7 +19,7 @@ static char *written(const struct tti_topology *topology, size_t *bytes)
     require(out != NULL);
     require(tti_topology_write_json(topology, out) == TUTTI_OK);
     require(tti_topology_print(topology, out) == TUTTI_OK);
-    require(tti_topology_draw(topology, out) == TUTTI_OK);
+    require(tti_topology_draw(topology, NULL, out) == TUTTI_OK);
     require(fclose(out) == 0);
     return text;
 }

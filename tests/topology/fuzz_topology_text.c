@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FILE *out = topology->node_count < SMALL ? fopen("/dev/null", "we") : NULL;
     if (out) {
         require(tti_topology_print(topology, out) == TUTTI_OK);
-        require(tti_topology_draw(topology, out) == TUTTI_OK);
+        require(tti_topology_draw(topology, NULL, out) == TUTTI_OK);
         require(tti_topology_cpus(topology, 3, 2, &cpus) == TUTTI_OK);
         fclose(out);
     }

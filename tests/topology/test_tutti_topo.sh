@@ -48,7 +48,7 @@ try 0 --json "$dir/cluster.json"
 cmp -s "$dir/out" "$dir/tree" || wrong "JSON gives another tree"
 try 0 --synthetic "$cluster" --explain
 out_has '^8 ranks \(one for each GPU\) on 32 cores of 2 NUMA nodes'
-out_has '^rank 7: CPUs 28-31,60-63, in numa 1$'
+out_has '^rank 7: CPUs 28-31,60-63, in numa 1: near its gpu 7$'
 try 0 --synthetic "$cluster" -e -n 33
 out_has 'not bound'
 try 0 --synthetic "$cluster" -o "$dir/cluster.svg"
@@ -61,6 +61,27 @@ out_has '^ring 5: host 0: gpu . = gpu . = gpu . = gpu . =$'
 try 0 --synthetic "2 hosts, 1 nic 12.5" --rings
 out_has '^ring 0: host 0 \[nic 0 > nic 0\] host 1 \[nic 0 > nic 0\]$'
 try 1 --synthetic "2 hosts" --rings
+
+two="2 hosts x 4 gpus, nvlink 450, nvls, 4 nics 50, pcie 63, 4 switches, 8 cores"
+try 0 --synthetic "$two" --explain --rings --trees --predict
+out_has '^rank 3: CPUs 6-7, in numa 0: near its gpu 3$'
+out_has '^host 1: gpu 3 uses nic 3: same PCI switch, rail 3$'
+out_has '^no more is possible: 200 GB/s is all that host 0 can carry$'
+out_has '^    hops: 6 by NVLink, 1 by network; one rail on all hosts: nic 3$'
+out_has '^tree 0: host 0: gpu 0 \('
+out_has '^  ring    188.0 GB/s$'
+out_has '^assumed: network: 94% of the line rate'
+try 0 --synthetic "$two" -o "$dir/lanes.svg"
+[ "$(grep -c '>ring [0-9]' "$dir/lanes.svg")" = 4 ] || wrong "not 4 rings in the picture"
+grep -q '>tree 0<' "$dir/lanes.svg" || wrong "no tree in the picture"
+grep -q 'bus bandwidth predicted: ring 188' "$dir/lanes.svg" || wrong "no prediction in the picture"
+if command -v xmllint >/dev/null; then xmllint --noout "$dir/lanes.svg" || wrong "no XML"; fi
+try 0 --synthetic "$two" --trees -o "$dir/trees.svg"
+grep -q '>ring 0<' "$dir/trees.svg" && wrong "rings in a picture of trees"
+try 0 --synthetic "$two" -o "$dir/again.svg"
+cmp -s "$dir/lanes.svg" "$dir/again.svg" || wrong "the picture differs from run to run"
+try 0 --synthetic "1000 hosts x 1 gpu, 1 nic 50" -o "$dir/many.svg" # too many to search
+try 1 --synthetic "1 gpu" --predict
 
 if TUTTI_LOG=off "$topo" --synthetic "package:2 core:2 pu:1" >"$dir/out" 2>&1; then
     out_has '^    package 1$'
