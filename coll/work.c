@@ -29,6 +29,63 @@ static void queue_wait(struct tti_work_queue *queue)
     queue->waiters--;
 }
 
+/* ---- turns: only who has it runs operations ---- */
+
+enum { TURN_TAKEN = 1, TURN_WANTED = 2 };
+
+/* Under the lock. */
+static void turn_want(struct tti_work_queue *queue)
+{
+    atomic_fetch_or_explicit(&queue->turn, TURN_WANTED, memory_order_relaxed);
+}
+
+/* Under the lock; false: somebody has it, and will wake the waiters. */
+static bool turn_take(struct tti_work_queue *queue)
+{
+    turn_want(queue);
+    return !(atomic_fetch_or_explicit(&queue->turn, TURN_TAKEN, memory_order_acquire) & TURN_TAKEN);
+}
+
+/* Under the lock. */
+static void turn_end(struct tti_work_queue *queue)
+{
+    unsigned gone = TURN_TAKEN;
+    if (!queue->head && queue->wanting == 0)
+        gone |= TURN_WANTED;
+    atomic_fetch_and_explicit(&queue->turn, ~gone, memory_order_release);
+    queue_wake(queue);
+}
+
+/* Under the lock, which is released while waiting. */
+static void turn_await(struct tti_work_queue *queue)
+{
+    queue->wanting++;
+    while (!turn_take(queue))
+        queue_wait(queue);
+    queue->wanting--;
+}
+
+/* The same two without the lock, where nobody else wants anything: what most calls find. */
+static bool turn_take_alone(struct tti_work_queue *queue)
+{
+    unsigned nobody = 0;
+    return atomic_compare_exchange_strong_explicit(&queue->turn, &nobody, TURN_TAKEN,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static void turn_end_alone(struct tti_work_queue *queue)
+{
+    unsigned only = TURN_TAKEN;
+    if (atomic_compare_exchange_strong_explicit(&queue->turn, &only, 0, memory_order_release,
+                                                memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&queue->lock);
+    turn_end(queue);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* ---- work ---- */
+
 void tti_work_keep(struct tti_work *work)
 {
     struct tti_work_queue *queue = &work->comm->queue;
@@ -54,23 +111,22 @@ void tti_work_release(struct tti_work *work)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Take the head of the queue and run it. The lock is held on entry and exit, not in between. */
+/* Take the head of the queue and run it, in a turn that is taken and ends here. The lock is held on
+ * entry and exit, not in between. */
 static void queue_run_head(struct tti_work_queue *queue)
 {
     struct tti_work *work = queue->head;
     queue->head = work->next;
     if (!queue->head)
         queue->tail = NULL;
-    queue->busy = true;
     pthread_mutex_unlock(&queue->lock);
     enum tutti_result result = tti_run_work(work->comm, work->ops, work->count);
     pthread_mutex_lock(&queue->lock);
-    queue->busy = false;
     if (result != TUTTI_OK)
         tti_error_save(&work->error, result);
     work->done = true;
     work_unreference(work);
-    queue_wake(queue);
+    turn_end(queue);
 }
 
 static void *queue_thread(void *argument)
@@ -78,7 +134,7 @@ static void *queue_thread(void *argument)
     struct tti_work_queue *queue = argument;
     pthread_mutex_lock(&queue->lock);
     while (!queue->stop) {
-        if (queue->head && !queue->busy)
+        if (queue->head && turn_take(queue))
             queue_run_head(queue);
         else
             queue_wait(queue);
@@ -92,12 +148,9 @@ void tti_work_queue_destroy(struct tti_work_queue *queue)
     if (!queue->usable)
         return;
     pthread_mutex_lock(&queue->lock);
-    while (queue->head || queue->busy) {
-        if (queue->busy)
-            queue_wait(queue);
-        else
-            queue_run_head(queue);
-    }
+    for (turn_await(queue); queue->head; turn_await(queue))
+        queue_run_head(queue);
+    turn_end(queue);
     queue->stop = true;
     queue_wake(queue);
     pthread_mutex_unlock(&queue->lock);
@@ -149,6 +202,7 @@ enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operat
     enum tutti_result result = thread ? queue_start_thread(queue) : TUTTI_OK;
     if (result == TUTTI_OK) {
         queue_append(queue, made);
+        turn_want(queue);
         queue_wake(queue);
     }
     pthread_mutex_unlock(&queue->lock);
@@ -167,7 +221,7 @@ enum tutti_result tti_work_wait(struct tti_work *work)
     struct tti_work_queue *queue = &work->comm->queue;
     pthread_mutex_lock(&queue->lock);
     while (!work->done) {
-        if (queue->head && !queue->busy)
+        if (queue->head && turn_take(queue))
             queue_run_head(queue);
         else
             queue_wait(queue);
@@ -193,19 +247,12 @@ enum tutti_result tti_work_test(struct tti_work *work)
 enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op)
 {
     struct tti_work_queue *queue = &comm->queue;
-    pthread_mutex_lock(&queue->lock);
-    if (!queue->head && !queue->busy) {
+    if (turn_take_alone(queue)) {
         /* Nothing before it: run it here, with nothing allocated. */
-        queue->busy = true;
-        pthread_mutex_unlock(&queue->lock);
         enum tutti_result result = tti_run_work(comm, op, 1);
-        pthread_mutex_lock(&queue->lock);
-        queue->busy = false;
-        queue_wake(queue);
-        pthread_mutex_unlock(&queue->lock);
+        turn_end_alone(queue);
         return result;
     }
-    pthread_mutex_unlock(&queue->lock);
     struct tti_work *work = NULL;
     TTI_TRY(tti_work_post(comm, op, 1, false, &work));
     return tti_work_wait(work);
@@ -215,9 +262,7 @@ void tti_work_pause(struct tutti_comm *comm)
 {
     struct tti_work_queue *queue = &comm->queue;
     pthread_mutex_lock(&queue->lock);
-    while (queue->busy)
-        queue_wait(queue);
-    queue->busy = true;
+    turn_await(queue);
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -225,7 +270,6 @@ void tti_work_resume(struct tutti_comm *comm)
 {
     struct tti_work_queue *queue = &comm->queue;
     pthread_mutex_lock(&queue->lock);
-    queue->busy = false;
-    queue_wake(queue);
+    turn_end(queue);
     pthread_mutex_unlock(&queue->lock);
 }

@@ -26,8 +26,12 @@ struct tti_work_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something queued, something done, or stopping */
     struct tti_work *head, *tail;
-    bool busy;    /* somebody is running the head */
-    int waiters;  /* threads in a wait on `changed` */
+    int waiters; /* threads in a wait on `changed` ... */
+    int wanting; /* ... and of these, for their turn with nothing queued */
+    /* Bits. TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its
+     * turn; changes under the lock. Only with neither can a turn be taken without the lock, and
+     * with WANTED it cannot be ended without. */
+    _Atomic unsigned turn;
     bool started; /* the progress thread exists */
     bool stop;
     bool usable; /* created and not destroyed */

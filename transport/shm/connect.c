@@ -145,6 +145,7 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
 static void connect_ready(struct shm_endpoint *self, const struct shm_message *message)
 {
     connect_try_memory(self, message);
+    tti_store_release(&self->ours->fences, self->transport->fences ? 1 : 0);
     self->state = SHM_READY;
     TTI_LOG(TTI_LOG_DEBUG, "shm: rank %d is connected to rank %d (%s), segment of %zu bytes",
             self->transport->env->rank, self->peer->rank, self->peer->name, self->segment_bytes);

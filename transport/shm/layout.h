@@ -1,6 +1,6 @@
 /* The memory that two ranks of a host share: one memfd for each connection.
  *
- *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, reads_memory
+ *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, ...
  *            acks        [side][lane]            a cache line each: lines consumed by that side
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
@@ -70,6 +70,7 @@ struct shm_side {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t sleeping;
     _Atomic uint64_t left;         /* enum shm_left */
     _Atomic uint64_t reads_memory; /* this side can process_vm_readv the other */
+    _Atomic uint64_t fences;       /* this side fences for both before it sleeps */
     _Atomic uint64_t withdrawn;    /* the other side must not map this side's memory any more */
 };
 

@@ -3,7 +3,9 @@
  * Two ranks share a memfd (layout.h) that was passed over a local socket (connect.c). In the steady
  * state nobody makes a system call: lines are polled, written and acknowledged. A rank that sleeps
  * says so in each segment, fences, and looks once more; who publishes something fences and looks
- * whether the other sleeps, and only then writes its eventfd.
+ * whether the other sleeps, and only then writes its eventfd. Where the kernel has membarrier, the
+ * one that goes to sleep fences for both, and publishing is free of it: a fence waits until the
+ * line has come from the other core.
  *
  * The socket stays open: its end is the death of the peer, seen at most a millisecond late while
  * spinning and at once while sleeping. Read shm.h next. */
@@ -14,12 +16,14 @@
 #include "base/memory.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -74,11 +78,25 @@ bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source
     return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Fence in all processes that have registered for it, this one included. */
+static bool shm_fence_all(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+/* Register this process, and see whether it works. */
+static bool shm_fences_for_all(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
+           shm_fence_all();
+}
+
 static void shm_close(void *transport);
 
 static enum tutti_result shm_set_up(struct shm_transport *self)
 {
     TTI_TRY(shm_read_settings(&self->settings));
+    self->fences = shm_fences_for_all();
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->epoll < 0 || self->wake < 0)
@@ -171,7 +189,11 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self)
 
 void tti_shm_ring(struct shm_endpoint *self)
 {
-    tti_full_fence(); /* pairs with the one in shm_arm: it sees our news, or we see it asleep */
+    /* Pairs with the fence in shm_arm: it sees our news, or we see it asleep. */
+    if (self->transport->fences && tti_load_acquire(&self->theirs->fences))
+        atomic_signal_fence(memory_order_seq_cst);
+    else
+        tti_full_fence();
     if (!atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed))
         return;
     if (atomic_exchange(&self->theirs->sleeping, 0)) { /* whoever clears the flag writes, once */
@@ -232,6 +254,8 @@ static bool shm_arm(void *transport)
         if (e->ours)
             atomic_store_explicit(&e->ours->sleeping, 1, memory_order_relaxed);
     tti_full_fence(); /* pairs with the one in tti_shm_ring */
+    if (self->fences && !shm_fence_all())
+        news = true; /* it may be asked again, but without it nobody may sleep */
     for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
         news = shm_news(e) || news;
     if (news)

@@ -210,6 +210,7 @@ struct shm_transport {
     const struct tutti_transport_env *env;
     struct shm_settings settings;
     int epoll, wake, listener;
+    bool fences; /* membarrier works: others need not fence when they publish to us */
     struct shm_source wake_source, listener_source;
     struct shm_address own;
     bool deaf; /* the listener is out of epoll: no descriptors for those who knock */
