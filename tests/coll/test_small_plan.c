@@ -16,6 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __SANITIZE_THREAD__ /* every operation takes twenty times as long there */
+enum { RANKS = 3 };
+#else
+enum { RANKS = 4 };
+#endif
 enum { MOST_RANKS = 4, MOST_BYTES = 8192, MOST_ALGORITHMS = 16 };
 
 static uint32_t next_random(uint32_t *state)
@@ -132,7 +137,11 @@ static int mixtures(tutti_comm *comm, struct memory *memory, const struct tti_op
 static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collective collective,
                       enum tutti_type type, enum tutti_op op)
 {
+#ifdef __SANITIZE_THREAD__
+    static const size_t bytes[] = {8, 200};
+#else
     static const size_t bytes[] = {1, 8, 48, 49, 64, 200, 1000, 2048, MOST_BYTES};
+#endif
     for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
         struct tti_operation o = {.collective = collective,
                                   .count = bytes[b] / tutti_type_size(type),
@@ -150,8 +159,8 @@ static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collec
 
 static int all_operations(tutti_comm *comm, void *argument)
 {
-    static const enum tutti_type types[] = {TUTTI_FLOAT32, TUTTI_BFLOAT16, TUTTI_UINT8};
-    static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_MAX};
+    static const enum tutti_type types[] = {TUTTI_FLOAT32, TUTTI_BFLOAT16};
+    static const enum tutti_op ops[] = {TUTTI_SUM, TUTTI_AVG};
     struct memory *memory = calloc(1, sizeof *memory);
     int bad = !memory;
     (void)argument;
@@ -226,7 +235,7 @@ int main(void)
     setenv("TUTTI_SHM_SLOTS", "2", 1);   /* rings that are soon full */
     setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
     for (int t = 0; t < 2; t++)
-        for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+        for (int ranks = 2; ranks <= RANKS; ranks++) {
             struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
             how.options.transports = transports[t];
             how.options.timeout_s = 60;
