@@ -15,8 +15,8 @@ endif()
 add_library(tti_flags INTERFACE)
 target_compile_definitions(tti_flags INTERFACE _GNU_SOURCE)
 target_compile_options(tti_flags INTERFACE
-  -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
-  -Wwrite-strings -Wundef -Wvla -fno-strict-aliasing -fno-omit-frame-pointer)
+  -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wwrite-strings -Wundef -Wvla -fno-strict-aliasing
+  -fno-omit-frame-pointer $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
 target_include_directories(tti_flags INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
 target_link_libraries(tti_flags INTERFACE Threads::Threads)

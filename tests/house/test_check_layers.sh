@@ -26,6 +26,7 @@ plant plan/socket.c '#include <sys/socket.h>' "no system header beyond standard 
 plant include/tutti/extra.h '#include <unistd.h>' "no system header beyond standard C"
 plant include/tutti/extra.h '#include "base/text.h"' "include/ may not include base/"
 plant base/short.c '#include "text.h"' "does not start with a room"
+plant coll/kernel.cu 'int x;' "coll/kernel.cu: device code lives in device/cuda/"
 plant elsewhere/lost.c 'int x;' "is in no room"
 plant base/CMakeLists.txt 'tti_room(base SOURCES text.c LINKS tti_plan)' "may not link tti_plan"
 plant coll/algorithms/CMakeLists.txt 'target_link_libraries(tti_algorithms PUBLIC tti_device)' \

@@ -1,0 +1,113 @@
+/* The language of the device code: CUDA C++ as nvcc takes it, or the same source on the CPU
+ * (device/sim/cuda_on_host.cuh). Also memory order, written once: flags between ranks are stored
+ * with release and loaded with acquire at the scope of the system, everything else says why. The
+ * twin for host code is base/atomic.h. Next: element.cuh. */
+#ifndef TTI_DEVICE_CUDA_PORTABLE_CUH
+#define TTI_DEVICE_CUDA_PORTABLE_CUH
+
+#include "device/kernel_args.h"
+#include "tutti/tutti.h"
+
+#include <stdint.h>
+
+#if defined(__CUDACC__)
+
+#define TTI_DEVICE static __device__ __forceinline__
+#define TTI_MEMBER __device__ __forceinline__
+/* Loops: over all i < n, unrolled; over k from `from` to `to`, kept a loop. */
+#define TTI_EACH(i, n) _Pragma("unroll") for (int i = 0; i < (int)(n); i++)
+#define TTI_LOOP(k, from, to) _Pragma("unroll 1") for (uint32_t k = (from); k < (to); k++)
+/* A kernel: a C name, one struct by value. */
+#define TTI_KERNEL(name, arguments, a) \
+    extern "C" __global__ void name(const __grid_constant__ arguments a)
+
+TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+TTI_DEVICE void tti_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+TTI_DEVICE void tti_release(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/* Orders nothing; for words that are looked at now and then. */
+TTI_DEVICE uint32_t tti_glance(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+/* Adds, with acquire and release among the blocks of one device; gives the value before. */
+TTI_DEVICE uint32_t tti_add_acq_rel(uint32_t *word, uint32_t value)
+{
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(word), "r"(value)
+                 : "memory");
+    return before;
+}
+
+TTI_DEVICE uint32_t tti_swap_first(uint32_t *word, uint32_t value)
+{
+    return atomicCAS_system(word, 0u, value);
+}
+
+/* Two data words, each beside its flag: each half arrives whole, or not at all yet. */
+struct tti_packet {
+    uint32_t data0, flag0, data1, flag1;
+};
+
+TTI_DEVICE void tti_packet_store(tti_packet *at, tti_packet p)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(at), "r"(p.data0),
+                 "r"(p.flag0), "r"(p.data1), "r"(p.flag1)
+                 : "memory");
+}
+
+TTI_DEVICE tti_packet tti_packet_load(const tti_packet *at)
+{
+    tti_packet p;
+    asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(p.data0), "=r"(p.flag0), "=r"(p.data1), "=r"(p.flag1)
+                 : "l"(at)
+                 : "memory");
+    return p;
+}
+
+/* Inside a loop that polls. */
+TTI_DEVICE void tti_relax(void)
+{
+}
+
+TTI_DEVICE uint64_t tti_device_ns(void)
+{
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+#else
+#include "device/sim/cuda_on_host.cuh"
+#endif
+
+TTI_DEVICE uint32_t tti_thread_of_grid(void)
+{
+    return blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+TTI_DEVICE uint32_t tti_threads_of_grid(void)
+{
+    return gridDim.x * blockDim.x;
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* What all GPUs share (gpu.h): kernels by name, implementations by name, waiting with a deadline.
+ */
+#include "device/gpu.h"
+
+#include "base/atomic.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const struct {
+    const char *name;
+    bool typed;
+} gpu_kernels[TTI_KERNEL_COUNT] = {
+    [TTI_KERNEL_COPY] = {"copy", false},
+    [TTI_KERNEL_REDUCE_COPY] = {"reduce_copy", true},
+    [TTI_KERNEL_ONE_SHOT_LL] = {"one_shot_ll", true},
+    [TTI_KERNEL_TWO_SHOT] = {"two_shot", true},
+    [TTI_KERNEL_PEER_PROBE] = {"peer_probe", false},
+    [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
+};
+
+/* As TTI_FOR_TYPES of cuda/element.cuh names them. */
+static const char *const gpu_types[TUTTI_TYPE_COUNT] = {
+    [TUTTI_INT8] = "int8",         [TUTTI_UINT8] = "uint8",      [TUTTI_INT32] = "int32",
+    [TUTTI_UINT32] = "uint32",     [TUTTI_INT64] = "int64",      [TUTTI_UINT64] = "uint64",
+    [TUTTI_FLOAT16] = "float16",   [TUTTI_FLOAT32] = "float32",  [TUTTI_FLOAT64] = "float64",
+    [TUTTI_BFLOAT16] = "bfloat16", [TUTTI_FLOAT8_E4M3] = "e4m3", [TUTTI_FLOAT8_E5M2] = "e5m2",
+};
+
+bool tti_gpu_kernel_typed(enum tti_gpu_kernel kernel)
+{
+    return (unsigned)kernel < TTI_KERNEL_COUNT && gpu_kernels[kernel].typed;
+}
+
+const char *tti_gpu_kernel_name(enum tti_gpu_kernel kernel)
+{
+    return (unsigned)kernel < TTI_KERNEL_COUNT ? gpu_kernels[kernel].name : "unknown kernel";
+}
+
+void tti_gpu_kernel_symbol(enum tti_gpu_kernel kernel, enum tutti_type type, char symbol[64])
+{
+    const bool typed = tti_gpu_kernel_typed(kernel) && (unsigned)type < TUTTI_TYPE_COUNT;
+    snprintf(symbol, 64, "tti_kernel_%s%s%s", tti_gpu_kernel_name(kernel), typed ? "_" : "",
+             typed ? gpu_types[type] : "");
+}
+
+enum tutti_result tti_gpu_find(const char *name, const struct tti_gpu_ops **ops)
+{
+    const struct tti_gpu_ops *all[] = {tti_gpu_cuda(), tti_gpu_sim()};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(all[i]->name, name) == 0) {
+            *ops = all[i];
+            return TUTTI_OK;
+        }
+    }
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "there is no GPU implementation \"%s\"; there are cuda, sim", name);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------
+ */
+
+enum { WAIT_SPINS = 2000, WAIT_YIELDS = 200, WAIT_NAP_NS = 20000 };
+
+/* Between two queries: spin, for what ends in microseconds, then make room for others. */
+static void wait_pause(int round)
+{
+    if (round < WAIT_SPINS) {
+        tti_cpu_relax();
+    } else if (round < WAIT_SPINS + WAIT_YIELDS) {
+        sched_yield();
+    } else {
+        const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+        nanosleep(&nap, NULL);
+    }
+}
+
+static enum tutti_result wait_late(const char *what)
+{
+    return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                    "%s: the device was not through at the deadline; a rank may be missing, or the "
+                    "timeout too short",
+                    what);
+}
+
+enum tutti_result tti_gpu_stream_wait(struct tti_gpu *gpu, tutti_stream stream, uint64_t deadline,
+                                      const char *what)
+{
+    for (int round = 0;; round++) {
+        const enum tutti_result result = gpu->ops->stream_query(gpu, stream);
+        if (result != TUTTI_IN_PROGRESS)
+            return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", what);
+        if (tti_deadline_passed(deadline))
+            return wait_late(what);
+        wait_pause(round);
+    }
+}
+
+enum tutti_result tti_gpu_event_wait(struct tti_gpu *gpu, struct tti_gpu_event *event,
+                                     uint64_t deadline, const char *what)
+{
+    for (int round = 0;; round++) {
+        const enum tutti_result result = gpu->ops->event_query(event);
+        if (result != TUTTI_IN_PROGRESS)
+            return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", what);
+        if (tti_deadline_passed(deadline))
+            return wait_late(what);
+        wait_pause(round);
+    }
+}

@@ -1,0 +1,165 @@
+/* Events of the simulated device: two counters in a page, how often recorded and up to which record
+ * the streams have come. The page is a memfd, so that other processes can map it. */
+#include "device/sim/sim_state.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { EVENT_PAGE = 4096 };
+static const uint32_t event_magic = 0x54474531;
+
+struct event_page {
+    _Atomic uint32_t recorded, reached;
+    _Atomic uint64_t ns; /* of the record that was reached last */
+};
+
+struct tti_gpu_event {
+    _Atomic int holders;
+    struct event_page *page;
+    int fd; /* -1: imported */
+    int flags;
+    struct tti_gpu *gpu;
+    /* Recorded under this capture last; read and written by who captures. */
+    _Atomic(struct tti_sim_capture *) capture;
+};
+
+static enum tutti_result event_new(struct tti_gpu *gpu, int fd, int flags, bool imported,
+                                   struct tti_gpu_event **event)
+{
+    struct tti_gpu_event *made = tti_calloc(1, sizeof *made);
+    void *page = mmap(NULL, EVENT_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!made || page == MAP_FAILED) {
+        if (page != MAP_FAILED)
+            munmap(page, EVENT_PAGE);
+        free(made);
+        close(fd);
+        return TTI_FAIL(TUTTI_ERR_MEMORY, "simulated device: no memory for an event");
+    }
+    if (imported)
+        close(fd);
+    made->page = page;
+    made->fd = imported ? -1 : fd;
+    made->flags = flags;
+    made->gpu = gpu;
+    made->holders = 1;
+    *event = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_event_create(struct tti_gpu *gpu, int flags, struct tti_gpu_event **event)
+{
+    if ((flags & TTI_EVENT_TIMING) && (flags & TTI_EVENT_INTERPROCESS))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "an event is either for timing or for other processes, not both");
+    const int fd = memfd_create("tutti-sim-event", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, EVENT_PAGE) != 0) {
+        const enum tutti_result result =
+            TTI_FAIL_ERRNO("simulated device: making an event's memfd");
+        if (fd >= 0)
+            close(fd);
+        return result;
+    }
+    return event_new(gpu, fd, flags, false, event);
+}
+
+void tti_sim_event_keep(struct tti_gpu_event *event)
+{
+    atomic_fetch_add(&event->holders, 1);
+}
+
+void tti_sim_event_destroy(struct tti_gpu_event *event)
+{
+    if (!event || atomic_fetch_sub(&event->holders, 1) != 1)
+        return;
+    munmap(event->page, EVENT_PAGE);
+    if (event->fd >= 0)
+        close(event->fd);
+    free(event);
+}
+
+void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket)
+{
+    atomic_store_explicit(&event->page->ns, tti_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&event->page->reached, ticket, memory_order_release);
+}
+
+bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket)
+{
+    const uint32_t reached = atomic_load_explicit(&event->page->reached, memory_order_acquire);
+    return (int32_t)(reached - ticket) >= 0;
+}
+
+enum tutti_result tti_sim_event_record(struct tti_gpu_event *event, tutti_stream handle)
+{
+    struct tti_sim_stream *stream;
+    TTI_TRY(tti_sim_stream_of(event->gpu->device, handle, &stream));
+    struct tti_sim_capture *capture = tti_sim_stream_capture(stream);
+    atomic_store(&event->capture, capture);
+    if (capture) /* the order of the captured calls is the graph's: there is nothing to do */
+        return TUTTI_OK;
+    const struct tti_sim_op op = {
+        .kind = TTI_SIM_RECORD,
+        .event = event,
+        .value = atomic_fetch_add(&event->page->recorded, 1) + 1,
+    };
+    return tti_sim_enqueue(event->gpu, stream, &op);
+}
+
+enum tutti_result tti_sim_event_hold(struct tti_gpu_event *event, tutti_stream handle)
+{
+    struct tti_sim_stream *stream;
+    TTI_TRY(tti_sim_stream_of(event->gpu->device, handle, &stream));
+    struct tti_sim_capture *capture = atomic_load(&event->capture);
+    if (capture)
+        return tti_sim_capture_join(capture, stream);
+    const struct tti_sim_op op = {
+        .kind = TTI_SIM_HOLD,
+        .event = event,
+        .value = atomic_load(&event->page->recorded),
+    };
+    return tti_sim_enqueue(event->gpu, stream, &op);
+}
+
+enum tutti_result tti_sim_event_query(struct tti_gpu_event *event)
+{
+    struct tti_sim_capture *capture = atomic_load(&event->capture);
+    if (capture)
+        return tti_sim_capture_spoil(capture, "waiting for an event of a capture");
+    return tti_sim_event_passed(event, atomic_load(&event->page->recorded)) ? TUTTI_OK
+                                                                            : TUTTI_IN_PROGRESS;
+}
+
+enum tutti_result tti_sim_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
+                                        double *seconds)
+{
+    if (!(from->flags & TTI_EVENT_TIMING) || !(to->flags & TTI_EVENT_TIMING))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "the time between events that were not made for timing");
+    TTI_TRY(tti_sim_event_query(from));
+    TTI_TRY(tti_sim_event_query(to));
+    *seconds = ((double)atomic_load(&to->page->ns) - (double)atomic_load(&from->page->ns)) * 1e-9;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle)
+{
+    if (!(event->flags & TTI_EVENT_INTERPROCESS) || event->fd < 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "this event was not made here for other processes (INTERPROCESS)");
+    return tti_sim_ticket_make(event_magic, event->fd, event->gpu->device, EVENT_PAGE, handle);
+}
+
+enum tutti_result tti_sim_event_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
+                                       struct tti_gpu_event **event)
+{
+    struct tti_sim_ticket ticket;
+    memcpy(&ticket, handle, sizeof ticket);
+    enum tutti_result result = TUTTI_OK;
+    const int fd = tti_sim_ticket_open(&ticket, event_magic, &result);
+    return fd < 0 ? result : event_new(gpu, fd, TTI_EVENT_INTERPROCESS, true, event);
+}

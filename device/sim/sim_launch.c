@@ -1,0 +1,239 @@
+/* Kernels of the simulated device: which function each is, and the host threads that run blocks.
+ *
+ * A device holds TTI_SIM_SMS * TTI_SIM_BLOCKS_PER_SM blocks at a time, of all grids together, each
+ * on a worker thread (made when first needed). Blocks start in the order of their grids and
+ * numbers; a grid that does not fit waits, as on a GPU. */
+#include "device/sim/sim_state.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_WORKERS = TTI_SIM_SMS * TTI_SIM_BLOCKS_PER_SM };
+
+#if defined(TTI_SIM_KERNELS)
+#define DECLARE(name) void tti_kernel_##name(const void *args);
+#define DECLARE_TYPED(name)  \
+    DECLARE(name##_int8)     \
+    DECLARE(name##_uint8)    \
+    DECLARE(name##_int32)    \
+    DECLARE(name##_uint32)   \
+    DECLARE(name##_int64)    \
+    DECLARE(name##_uint64)   \
+    DECLARE(name##_float16)  \
+    DECLARE(name##_float32)  \
+    DECLARE(name##_float64)  \
+    DECLARE(name##_bfloat16) \
+    DECLARE(name##_e4m3)     \
+    DECLARE(name##_e5m2)
+#define TYPED(name)                                                                             \
+    {                                                                                           \
+        [TUTTI_INT8] = tti_kernel_##name##_int8, [TUTTI_UINT8] = tti_kernel_##name##_uint8,     \
+        [TUTTI_INT32] = tti_kernel_##name##_int32, [TUTTI_UINT32] = tti_kernel_##name##_uint32, \
+        [TUTTI_INT64] = tti_kernel_##name##_int64, [TUTTI_UINT64] = tti_kernel_##name##_uint64, \
+        [TUTTI_FLOAT16] = tti_kernel_##name##_float16,                                          \
+        [TUTTI_FLOAT32] = tti_kernel_##name##_float32,                                          \
+        [TUTTI_FLOAT64] = tti_kernel_##name##_float64,                                          \
+        [TUTTI_BFLOAT16] = tti_kernel_##name##_bfloat16,                                        \
+        [TUTTI_FLOAT8_E4M3] = tti_kernel_##name##_e4m3,                                         \
+        [TUTTI_FLOAT8_E5M2] = tti_kernel_##name##_e5m2                                          \
+    }
+DECLARE(copy)
+DECLARE(peer_probe)
+DECLARE(warp_probe)
+DECLARE_TYPED(reduce_copy)
+DECLARE_TYPED(one_shot_ll)
+DECLARE_TYPED(two_shot)
+
+static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
+    [TTI_KERNEL_COPY] = {tti_kernel_copy},
+    [TTI_KERNEL_REDUCE_COPY] = TYPED(reduce_copy),
+    [TTI_KERNEL_ONE_SHOT_LL] = TYPED(one_shot_ll),
+    [TTI_KERNEL_TWO_SHOT] = TYPED(two_shot),
+    [TTI_KERNEL_PEER_PROBE] = {tti_kernel_peer_probe},
+    [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
+};
+#else
+static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+#endif
+
+tti_sim_kernel *tti_sim_kernel_of(enum tti_gpu_kernel kernel, enum tutti_type type)
+{
+    const enum tutti_type index = tti_gpu_kernel_typed(kernel) ? type : TUTTI_INT8;
+    if ((unsigned)kernel >= TTI_KERNEL_COUNT || (unsigned)index >= TUTTI_TYPE_COUNT)
+        return NULL;
+    return run_kernels[kernel][index];
+}
+
+/* ---- Workers ----------------------------------------------------------------------------------
+ */
+
+struct grid {
+    struct grid *next; /* with blocks that nobody has begun */
+    const struct tti_gpu_launch *launch;
+    tti_sim_kernel *kernel;
+    uint64_t seed;
+    unsigned begun, over;
+    unsigned stuck; /* threads of a block that could not end */
+    bool memory;    /* it ran out */
+};
+
+struct run_device {
+    pthread_mutex_t lock;
+    pthread_cond_t work, over; /* for workers; for those who wait for a grid */
+    struct grid *first, **last;
+    pthread_t workers[MOST_WORKERS];
+    int worker_count, idle;
+    bool ending;
+    uint64_t launches;
+};
+
+static struct run_device run_devices[TTI_SIM_MOST_DEVICES];
+static pthread_once_t run_once = PTHREAD_ONCE_INIT;
+static uint64_t run_seed;
+
+static void run_init(void)
+{
+    for (int i = 0; i < TTI_SIM_MOST_DEVICES; i++) {
+        pthread_mutex_init(&run_devices[i].lock, NULL);
+        pthread_cond_init(&run_devices[i].work, NULL);
+        pthread_cond_init(&run_devices[i].over, NULL);
+        run_devices[i].last = &run_devices[i].first;
+    }
+    const char *text = tti_config_text("TUTTI_SIM_SEED");
+    run_seed = text ? strtoull(text, NULL, 0) : tti_now_ns() ^ (uint64_t)getpid() << 40;
+    TTI_LOG(TTI_LOG_INFO, "simulated device: TUTTI_SIM_SEED=%llu", (unsigned long long)run_seed);
+}
+
+uint64_t tti_sim_seed(void)
+{
+    pthread_once(&run_once, run_init);
+    return run_seed;
+}
+
+/* Run the next block of `grid`; the device's lock is held, and let go meanwhile. */
+static void worker_block(struct run_device *device, struct grid *grid, struct tti_sim_crew **crew)
+{
+    const struct tti_gpu_launch *launch = grid->launch;
+    const struct tti_sim_work work = {
+        .kernel = grid->kernel,
+        .args = launch->args,
+        .block = grid->begun++,
+        .blocks = launch->blocks,
+        .threads = launch->threads,
+        .shared_bytes = launch->shared_bytes,
+        .seed = grid->seed,
+    };
+    if (grid->begun == launch->blocks) {
+        device->first = grid->next;
+        if (!device->first)
+            device->last = &device->first;
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (!*crew)
+        *crew = tti_sim_crew_create();
+    unsigned stuck = 0;
+    const bool ran = *crew && tti_sim_crew_run(*crew, &work, &stuck);
+    if (!ran) {
+        tti_sim_crew_destroy(*crew);
+        *crew = NULL;
+    }
+    pthread_mutex_lock(&device->lock);
+    if (stuck > 0)
+        grid->stuck = stuck;
+    else if (!ran)
+        grid->memory = true;
+    if (++grid->over == launch->blocks)
+        pthread_cond_broadcast(&device->over);
+}
+
+static void *worker_main(void *argument)
+{
+    struct run_device *device = argument;
+    struct tti_sim_crew *crew = NULL;
+    pthread_mutex_lock(&device->lock);
+    while (!device->ending) {
+        if (device->first) {
+            worker_block(device, device->first, &crew);
+            continue;
+        }
+        device->idle++;
+        pthread_cond_wait(&device->work, &device->lock);
+        device->idle--;
+    }
+    pthread_mutex_unlock(&device->lock);
+    tti_sim_crew_destroy(crew);
+    return NULL;
+}
+
+/* Under the lock: a worker for each block that waits, as far as the device goes. */
+static enum tutti_result workers_ensure(struct run_device *device, unsigned blocks)
+{
+    unsigned wanted = blocks;
+    for (const struct grid *grid = device->first; grid; grid = grid->next)
+        wanted += grid->launch->blocks - grid->begun;
+    for (unsigned have = (unsigned)device->idle; have < wanted; have++) {
+        if (device->worker_count == MOST_WORKERS)
+            break;
+        const int error =
+            pthread_create(&device->workers[device->worker_count], NULL, worker_main, device);
+        if (error && device->worker_count == 0)
+            return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                            "simulated device: cannot make a thread (error %d); lower the number "
+                            "of threads or raise the limit (ulimit -u)",
+                            error);
+        if (error)
+            break;
+        device->worker_count++;
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_run(int index, const struct tti_gpu_launch *launch)
+{
+    pthread_once(&run_once, run_init);
+    struct run_device *device = &run_devices[index];
+    struct grid grid = {.launch = launch,
+                        .kernel = tti_sim_kernel_of(launch->kernel, launch->type)};
+    pthread_mutex_lock(&device->lock);
+    const enum tutti_result result = workers_ensure(device, launch->blocks);
+    if (result != TUTTI_OK) {
+        pthread_mutex_unlock(&device->lock);
+        return result;
+    }
+    grid.seed = run_seed + ++device->launches * 1000003 + (uint64_t)index;
+    *device->last = &grid;
+    device->last = &grid.next;
+    pthread_cond_broadcast(&device->work);
+    while (grid.over < launch->blocks)
+        pthread_cond_wait(&device->over, &device->lock);
+    pthread_mutex_unlock(&device->lock);
+    if (grid.stuck)
+        return TTI_FAIL(TUTTI_ERR_INTERNAL,
+                        "simulated device: kernel %s: %u threads of a block wait at a barrier that "
+                        "others do not reach (TUTTI_SIM_SEED=%llu)",
+                        tti_gpu_kernel_name(launch->kernel), grid.stuck,
+                        (unsigned long long)run_seed);
+    if (grid.memory)
+        return TTI_FAIL(TUTTI_ERR_MEMORY,
+                        "simulated device: no memory for the threads of a block of %u",
+                        launch->threads);
+    return TUTTI_OK;
+}
+
+void tti_sim_workers_end(int index)
+{
+    pthread_once(&run_once, run_init);
+    struct run_device *device = &run_devices[index];
+    pthread_mutex_lock(&device->lock);
+    device->ending = true;
+    pthread_cond_broadcast(&device->work);
+    pthread_mutex_unlock(&device->lock);
+    for (int i = 0; i < device->worker_count; i++)
+        pthread_join(device->workers[i], NULL);
+    device->worker_count = 0;
+    device->ending = false;
+}

@@ -1,0 +1,144 @@
+/* What the files of the simulated device share: devices, memory, streams, events, graphs. Start
+ * with sim_gpu.c, the table of operations. Locks: each structure has its own; none is held while
+ * another's is taken, except a stream's while its capture's is. */
+#ifndef TTI_DEVICE_SIM_STATE_H
+#define TTI_DEVICE_SIM_STATE_H
+
+#include "device/gpu.h"
+#include "device/sim/sim_block.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    TTI_SIM_MOST_DEVICES = 16,
+    TTI_SIM_SMS = 16,
+    TTI_SIM_BLOCKS_PER_SM = 2, /* of any size */
+};
+
+/* ---- Running kernels: sim_launch.c
+ * ---------------------------------------------------------------
+ */
+
+/* Runs the grid to its end on the device's workers; called by a stream's thread. */
+enum tutti_result tti_sim_run(int device, const struct tti_gpu_launch *launch);
+/* The kernel's function on the host; NULL: there is none. */
+tti_sim_kernel *tti_sim_kernel_of(enum tti_gpu_kernel kernel, enum tutti_type type);
+/* End the workers of a device, none of which works. */
+void tti_sim_workers_end(int device);
+/* The seed of all random choices: TUTTI_SIM_SEED, or drawn once a process. */
+uint64_t tti_sim_seed(void);
+
+/* ---- Memory: sim_memory.c ---------------------------------------------------------------------
+ */
+
+enum tutti_result tti_sim_alloc(struct tti_gpu *gpu, enum tti_memory_kind kind, size_t bytes,
+                                void **memory);
+void tti_sim_free(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_sim_host_register(struct tti_gpu *gpu, void *memory, size_t bytes);
+enum tutti_result tti_sim_host_unregister(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_sim_pointer(const void *address, struct tti_gpu_pointer *info);
+enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
+                                        struct tti_gpu_handle *handle);
+enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
+                                        void **base);
+void tti_sim_memory_release(struct tti_gpu *gpu, void *base);
+
+/* A memfd and the way to it from another process. */
+struct tti_sim_ticket {
+    uint32_t magic; /* of what kind of thing this is */
+    int32_t pid, fd, device;
+    uint64_t inode, bytes;
+};
+int tti_sim_ticket_open(const struct tti_sim_ticket *ticket, uint32_t magic,
+                        enum tutti_result *result); /* a descriptor, or -1 */
+enum tutti_result tti_sim_ticket_make(uint32_t magic, int fd, int device, uint64_t bytes,
+                                      struct tti_gpu_handle *handle);
+
+/* ---- Streams: sim_stream.c --------------------------------------------------------------------
+ */
+
+enum tti_sim_op_kind {
+    TTI_SIM_COPY,
+    TTI_SIM_FILL,
+    TTI_SIM_LAUNCH,
+    TTI_SIM_CALL,
+    TTI_SIM_WRITE,
+    TTI_SIM_WAIT,
+    TTI_SIM_RECORD,
+    TTI_SIM_HOLD,
+    TTI_SIM_GRAPH,
+};
+
+/* One piece of queued or captured work; what of the fields it uses depends on the kind. */
+struct tti_sim_op {
+    struct tti_sim_op *next;
+    enum tti_sim_op_kind kind;
+    int device;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    uint32_t value; /* FILL, WRITE, WAIT; RECORD, HOLD: the event's ticket */
+    struct tti_gpu_launch launch;
+    void (*call)(void *);
+    struct tti_gpu_event *event;
+    struct tti_gpu_graph *graph;
+    _Alignas(16) unsigned char args[1024];
+};
+
+struct tti_sim_stream;
+struct tti_sim_capture;
+
+enum tutti_result tti_sim_stream_create(struct tti_gpu *gpu, tutti_stream *stream);
+void tti_sim_stream_destroy(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream stream);
+/* The stream, or the device's default stream for NULL (made at its first use). */
+enum tutti_result tti_sim_stream_of(int device, tutti_stream stream, struct tti_sim_stream **of);
+/* Queue a copy of *op, or add it to the stream's capture. */
+enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream stream,
+                                  const struct tti_sim_op *op);
+/* The default streams of a device that is closed for the last time. */
+void tti_sim_default_stream_end(struct tti_gpu *gpu);
+enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint64_t *give_up);
+void tti_sim_op_release(struct tti_sim_op *op);
+/* The capture a stream is part of, NULL for none; and make it part of one. */
+struct tti_sim_capture *tti_sim_stream_capture(struct tti_sim_stream *stream);
+void tti_sim_stream_set_capture(struct tti_sim_stream *stream, struct tti_sim_capture *capture);
+
+/* ---- Events: sim_event.c ----------------------------------------------------------------------
+ */
+
+enum tutti_result tti_sim_event_create(struct tti_gpu *gpu, int flags,
+                                       struct tti_gpu_event **event);
+void tti_sim_event_destroy(struct tti_gpu_event *event);
+enum tutti_result tti_sim_event_record(struct tti_gpu_event *event, tutti_stream stream);
+enum tutti_result tti_sim_event_hold(struct tti_gpu_event *event, tutti_stream stream);
+enum tutti_result tti_sim_event_query(struct tti_gpu_event *event);
+enum tutti_result tti_sim_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
+                                        double *seconds);
+enum tutti_result tti_sim_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
+enum tutti_result tti_sim_event_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
+                                       struct tti_gpu_event **event);
+/* By a stream's thread: the point is reached; has it been reached? */
+void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket);
+bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket);
+void tti_sim_event_keep(struct tti_gpu_event *event);
+
+/* ---- Graphs: sim_graph.c ----------------------------------------------------------------------
+ */
+
+enum tutti_result tti_sim_capture_begin(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_sim_capture_end(struct tti_gpu *gpu, tutti_stream stream,
+                                      struct tti_gpu_graph **graph);
+enum tutti_result tti_sim_capturing(struct tti_gpu *gpu, tutti_stream stream, bool *yes);
+enum tutti_result tti_sim_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream);
+void tti_sim_graph_destroy(struct tti_gpu_graph *graph);
+enum tutti_result tti_sim_capture_add(struct tti_sim_capture *capture, const struct tti_sim_op *op);
+enum tutti_result tti_sim_capture_join(struct tti_sim_capture *capture,
+                                       struct tti_sim_stream *stream);
+/* Something that may not be done under capture was tried: end_capture will fail. */
+enum tutti_result tti_sim_capture_spoil(struct tti_sim_capture *capture, const char *by);
+enum tutti_result tti_sim_graph_run(struct tti_gpu_graph *graph, const _Atomic uint64_t *give_up);
+void tti_sim_graph_keep(struct tti_gpu_graph *graph);
+
+#endif

@@ -1,0 +1,264 @@
+/* Streams of the simulated device: a host thread each, that does what is queued, in order. What one
+ * piece of work does is tti_sim_op_run below. */
+#include "device/sim/sim_state.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DESTROY_SECONDS = 60, NAP_NS = 20000, YIELDS = 100 };
+
+struct tti_sim_stream {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    int device;
+    struct tti_sim_op *first, **last;
+    bool busy, ending;
+    _Atomic uint64_t give_up; /* when waits end even so; 0: never */
+    struct tti_error error;   /* the first */
+    struct tti_sim_capture *capture;
+};
+
+static struct tti_sim_stream *stream_defaults[TTI_SIM_MOST_DEVICES];
+static pthread_mutex_t stream_defaults_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- What is done -----------------------------------------------------------------------------
+ */
+
+static bool op_waits(const struct tti_sim_op *op)
+{
+    if (op->kind == TTI_SIM_HOLD)
+        return !tti_sim_event_passed(op->event, op->value);
+    const uint32_t now = __atomic_load_n((const uint32_t *)op->src, __ATOMIC_ACQUIRE);
+    return (int32_t)(now - op->value) < 0;
+}
+
+static enum tutti_result op_wait(const struct tti_sim_op *op, const _Atomic uint64_t *give_up)
+{
+    for (int round = 0; op_waits(op); round++) {
+        const uint64_t end = atomic_load_explicit(give_up, memory_order_relaxed);
+        if (end && tti_deadline_passed(end))
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT, "simulated device: a stream that is destroyed still "
+                                               "waited for a word or an event");
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        if (round < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&nap, NULL);
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint64_t *give_up)
+{
+    switch (op->kind) {
+    case TTI_SIM_COPY:
+        memmove(op->dst, op->src, op->bytes);
+        return TUTTI_OK;
+    case TTI_SIM_FILL:
+        memset(op->dst, (int)op->value, op->bytes);
+        return TUTTI_OK;
+    case TTI_SIM_LAUNCH: {
+        struct tti_gpu_launch launch = op->launch;
+        launch.args = op->args;
+        return tti_sim_run(op->device, &launch);
+    }
+    case TTI_SIM_CALL:
+        op->call(op->dst);
+        return TUTTI_OK;
+    case TTI_SIM_WRITE:
+        __atomic_store_n((uint32_t *)op->dst, op->value, __ATOMIC_RELEASE);
+        return TUTTI_OK;
+    case TTI_SIM_RECORD:
+        tti_sim_event_reached(op->event, op->value);
+        return TUTTI_OK;
+    case TTI_SIM_WAIT:
+    case TTI_SIM_HOLD:
+        return op_wait(op, give_up);
+    case TTI_SIM_GRAPH:
+        return tti_sim_graph_run(op->graph, give_up);
+    }
+    return TUTTI_OK;
+}
+
+void tti_sim_op_release(struct tti_sim_op *op)
+{
+    if (op->event)
+        tti_sim_event_destroy(op->event);
+    if (op->graph)
+        tti_sim_graph_destroy(op->graph);
+    free(op);
+}
+
+/* ---- The thread -------------------------------------------------------------------------------
+ */
+
+static void *stream_main(void *argument)
+{
+    struct tti_sim_stream *stream = argument;
+    pthread_mutex_lock(&stream->lock);
+    for (;;) {
+        struct tti_sim_op *op = stream->first;
+        if (!op && stream->ending)
+            break;
+        if (!op) {
+            pthread_cond_wait(&stream->changed, &stream->lock);
+            continue;
+        }
+        stream->first = op->next;
+        if (!stream->first)
+            stream->last = &stream->first;
+        stream->busy = true;
+        const bool failed = stream->error.code != TUTTI_OK;
+        pthread_mutex_unlock(&stream->lock);
+        /* After a failure only points are passed, so that nobody waits for this stream for ever. */
+        const enum tutti_result result =
+            failed && op->kind != TTI_SIM_RECORD ? TUTTI_OK : tti_sim_op_run(op, &stream->give_up);
+        tti_sim_op_release(op);
+        pthread_mutex_lock(&stream->lock);
+        stream->busy = false;
+        if (result != TUTTI_OK && stream->error.code == TUTTI_OK)
+            tti_error_save(&stream->error, result);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return NULL;
+}
+
+static enum tutti_result stream_new(int device, struct tti_sim_stream **made)
+{
+    struct tti_sim_stream *stream = tti_calloc(1, sizeof *stream);
+    if (!stream)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    stream->device = device;
+    stream->last = &stream->first;
+    const int error = pthread_create(&stream->thread, NULL, stream_main, stream);
+    if (error) {
+        pthread_cond_destroy(&stream->changed);
+        pthread_mutex_destroy(&stream->lock);
+        free(stream);
+        errno = error;
+        return TTI_FAIL_ERRNO("simulated device: making a stream's thread");
+    }
+    *made = stream;
+    return TUTTI_OK;
+}
+
+static void stream_end(struct tti_sim_stream *stream)
+{
+    if (!stream)
+        return;
+    atomic_store_explicit(&stream->give_up, tti_deadline_in(DESTROY_SECONDS), memory_order_relaxed);
+    pthread_mutex_lock(&stream->lock);
+    stream->ending = true;
+    pthread_cond_signal(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    pthread_join(stream->thread, NULL);
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+/* ---- Operations -------------------------------------------------------------------------------
+ */
+
+enum tutti_result tti_sim_stream_create(struct tti_gpu *gpu, tutti_stream *stream)
+{
+    struct tti_sim_stream *made;
+    TTI_TRY(stream_new(gpu->device, &made));
+    *stream = made;
+    return TUTTI_OK;
+}
+
+void tti_sim_stream_destroy(struct tti_gpu *gpu, tutti_stream stream)
+{
+    (void)gpu;
+    stream_end(stream);
+}
+
+void tti_sim_default_stream_end(struct tti_gpu *gpu)
+{
+    pthread_mutex_lock(&stream_defaults_lock);
+    struct tti_sim_stream *stream = stream_defaults[gpu->device];
+    stream_defaults[gpu->device] = NULL;
+    pthread_mutex_unlock(&stream_defaults_lock);
+    stream_end(stream);
+}
+
+enum tutti_result tti_sim_stream_of(int device, tutti_stream stream, struct tti_sim_stream **of)
+{
+    if (stream) {
+        *of = stream;
+        return TUTTI_OK;
+    }
+    enum tutti_result result = TUTTI_OK;
+    pthread_mutex_lock(&stream_defaults_lock);
+    if (!stream_defaults[device])
+        result = stream_new(device, &stream_defaults[device]);
+    *of = stream_defaults[device];
+    pthread_mutex_unlock(&stream_defaults_lock);
+    return result;
+}
+
+enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream handle)
+{
+    struct tti_sim_stream *stream;
+    TTI_TRY(tti_sim_stream_of(gpu->device, handle, &stream));
+    pthread_mutex_lock(&stream->lock);
+    const bool idle = !stream->first && !stream->busy;
+    struct tti_sim_capture *capture = stream->capture;
+    const struct tti_error error = stream->error;
+    pthread_mutex_unlock(&stream->lock);
+    if (capture)
+        return tti_sim_capture_spoil(capture, "waiting for a stream under capture");
+    if (!idle)
+        return TUTTI_IN_PROGRESS;
+    return error.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
+}
+
+struct tti_sim_capture *tti_sim_stream_capture(struct tti_sim_stream *stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    struct tti_sim_capture *capture = stream->capture;
+    pthread_mutex_unlock(&stream->lock);
+    return capture;
+}
+
+void tti_sim_stream_set_capture(struct tti_sim_stream *stream, struct tti_sim_capture *capture)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->capture = capture;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream handle,
+                                  const struct tti_sim_op *op)
+{
+    struct tti_sim_stream *stream;
+    TTI_TRY(tti_sim_stream_of(gpu->device, handle, &stream));
+    struct tti_sim_capture *capture = tti_sim_stream_capture(stream);
+    if (capture)
+        return tti_sim_capture_add(capture, op);
+    struct tti_sim_op *copy = tti_calloc(1, sizeof *copy);
+    if (!copy)
+        return TUTTI_ERR_MEMORY;
+    *copy = *op;
+    copy->next = NULL;
+    if (copy->event)
+        tti_sim_event_keep(copy->event);
+    if (copy->graph)
+        tti_sim_graph_keep(copy->graph);
+    pthread_mutex_lock(&stream->lock);
+    *stream->last = copy;
+    stream->last = &copy->next;
+    pthread_cond_signal(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return TUTTI_OK;
+}
