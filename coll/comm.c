@@ -179,6 +179,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
     tti_small_plans_destroy(&comm->small);
+    if (comm->fused_aside)
+        (void)tti_region_free(comm->fused_aside);
     if (comm->aside)
         (void)tti_region_free(comm->aside);
     if (comm->wake_fd >= 0)

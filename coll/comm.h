@@ -81,6 +81,7 @@ struct tutti_comm {
     struct tti_error error;
     _Atomic int failed;  /* enum tutti_result */
     _Atomic int aborted; /* tutti_comm_abort was called here */
+    void *fused_aside;   /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
     int wake_fd; /* eventfd: interrupts a sleeping operation */

@@ -16,18 +16,23 @@
 #include "device/memory.h"
 #include "transport/registry.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum {
     WITHDRAW_MS = 3000, /* how long a peer has to finish the share that it is at */
-    MOST_SKIPPED = 64,  /* operations for which a refusal counts */
+    MOST_REFUSED = 6,   /* a refusal counts for at most 2^6 operations of the size */
 };
 
-/* The first message. */
+/* The first message; shorter by `edges` and what follows where there are none. */
 struct fused_offer {
-    uint64_t mappable; /* 0: neither place means anything */
+    uint32_t mappable; /* 0: nothing that follows means anything */
+    uint32_t edged;
     struct tutti_place in, out;
+    struct tutti_place aside;
+    struct tti_fused_edges edges;
 };
+enum { OFFER_SHORT = offsetof(struct fused_offer, aside) };
 
 struct fused_done {
     uint64_t done;
@@ -39,10 +44,12 @@ struct fused {
     uint64_t tag;
     unsigned idle;
     uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
-    size_t in_bytes, out_bytes; /* of what others use; 0: nothing */
+    size_t size;       /* of an element */
+    size_t in_count, out_count; /* elements of what others use; 0: nothing */
     uint64_t renewals;
     bool offered;
     struct fused_offer mine[TTI_FUSED_RANKS], theirs[TTI_FUSED_RANKS];
+    struct tti_fused_edges edges;
     struct tti_fused_views views;
 };
 
@@ -79,7 +86,15 @@ static enum tutti_result fused_send(struct fused *f, int peer, const void *messa
     return TUTTI_OK;
 }
 
-static enum tutti_result fused_receive(struct fused *f, int peer, void *message, size_t bytes)
+/* How long the message is can be seen in its first bytes. */
+static size_t fused_offer_bytes(const struct fused_offer *offer)
+{
+    return offer->edged ? sizeof *offer : OFFER_SHORT;
+}
+
+/* `bytes` of a message; or an offer, whose length is its own. */
+static enum tutti_result fused_receive(struct fused *f, int peer, void *message, size_t bytes,
+                                       struct fused_offer *offer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t taken = 0;
@@ -98,6 +113,10 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
         }
         if (tag != f->tag)
             return tti_exec_mismatch(f->comm->executor, peer, f->tag, tag);
+        if (offer && taken == 0) {
+            memcpy(offer, data, ready < OFFER_SHORT ? ready : OFFER_SHORT);
+            bytes = fused_offer_bytes(offer);
+        }
         if (ready > bytes - taken)
             ready = bytes - taken;
         memcpy((char *)message + taken, data, ready);
@@ -126,7 +145,7 @@ static bool fused_is_whose(enum tti_fused_whose whose, int rank, int root)
     return whose == TTI_FUSED_ALL || (whose == TTI_FUSED_ROOT && rank == root);
 }
 
-/* Bytes of the buffers of `rank` that others use. */
+/* Elements of a buffer of `rank` that others use. */
 static size_t fused_used(const struct fused *f, int rank, bool out)
 {
     const struct tti_operation *o = f->o;
@@ -135,55 +154,103 @@ static size_t fused_used(const struct fused *f, int rank, bool out)
     if (!fused_is_whose(whose, rank, o->root))
         return 0;
     tti_shape(o->collective, f->comm->size, rank, o->root, &blocks[0], &blocks[1]);
-    return blocks[out] * o->count * tutti_type_size(o->type);
+    return blocks[out] * o->count;
+}
+
+/* Offer one own buffer to a peer: the whole, or the whole pages in it. */
+static bool fused_describe_one(const struct fused *f, struct tti_link *link, const void *data,
+                               size_t elements, struct tutti_place *place, uint32_t *head,
+                               uint32_t *tail)
+{
+    *head = *tail = 0;
+    if (elements == 0 || link->ops->offer(link->endpoint, data, elements * f->size, place))
+        return true;
+    return tti_fused_edges_of(data, elements, f->size, head, tail) &&
+           link->ops->offer(link->endpoint, (const char *)data + *head * f->size,
+                            (elements - *head - *tail) * f->size, place);
 }
 
 /* Describe the own buffers to a peer. */
-static bool fused_describe(const struct fused *f, int peer, struct fused_offer *offer)
+static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
-    if (!tti_transport_maps(link->ops))
+    struct tti_fused_edges *e = &offer->edges;
+    memset(offer, 0, sizeof *offer);
+    if (!tti_transport_maps(link->ops) ||
+        !fused_describe_one(f, link, f->o->in, f->in_count, &offer->in, &e->in_head, &e->in_tail) ||
+        !fused_describe_one(f, link, f->o->out, f->out_count, &offer->out, &e->out_head,
+                            &e->out_tail))
         return false;
-    if (f->in_bytes && !link->ops->offer(link->endpoint, f->o->in, f->in_bytes, &offer->in))
-        return false;
-    return !f->out_bytes || link->ops->offer(link->endpoint, f->o->out, f->out_bytes, &offer->out);
+    if (!(e->in_head || e->in_tail || e->out_head || e->out_tail))
+        return true;
+    offer->edged = 1;
+    void **aside = &f->comm->fused_aside;
+    return (*aside || tti_region_alloc(TTI_FUSED_ASIDE_BYTES, aside) == TUTTI_OK) &&
+           link->ops->offer(link->endpoint, *aside, TTI_FUSED_ASIDE_BYTES, &offer->aside);
 }
 
 static enum tutti_result fused_offers(struct fused *f, bool *mappable)
 {
     int rank = f->comm->rank, n = f->comm->size;
     bool all = true;
-    for (int p = 0; p < n && all; p++) {
-        memset(&f->mine[p], 0, sizeof f->mine[p]);
-        all = p == rank || fused_describe(f, p, &f->mine[p]);
-    }
+    for (int k = 1; k < n && all; k++)
+        all = fused_describe(f, (rank + k) % n, &f->mine[(rank + k) % n]);
     f->offered = all;
+    if (all) {
+        f->edges = f->mine[(rank + 1) % n].edges; /* the same for all */
+        tti_fused_edges_out(f->o->in, f->in_count, f->size, &f->edges, f->comm->fused_aside);
+    }
     for (int k = 1; k < n; k++) {
         int p = (rank + k) % n;
         f->mine[p].mappable = all;
-        TTI_TRY(fused_send(f, p, &f->mine[p], sizeof f->mine[p]));
+        f->mine[p].edged = all && f->mine[p].edged;
+        TTI_TRY(fused_send(f, p, &f->mine[p], fused_offer_bytes(&f->mine[p])));
     }
     for (int k = 1; k < n; k++) {
         int p = (rank + k) % n;
-        TTI_TRY(fused_receive(f, p, &f->theirs[p], sizeof f->theirs[p]));
+        memset(&f->theirs[p], 0, sizeof f->theirs[p]);
+        TTI_TRY(fused_receive(f, p, &f->theirs[p], sizeof f->theirs[p], &f->theirs[p]));
         all = all && f->theirs[p].mappable;
     }
     *mappable = all;
     return TUTTI_OK;
 }
 
+/* The views of a rank's buffers whose mapped parts begin at in and out. */
+static void fused_view(struct fused *f, int rank, char *in, char *out, char *aside,
+                       const struct tti_fused_edges *e)
+{
+    tti_fused_view(&f->views.in[rank], in, aside, e->in_head, e->in_tail,
+                   fused_used(f, rank, false), f->size);
+    tti_fused_view(&f->views.out[rank], out, aside ? aside + 2 * TTI_FUSED_EDGE_BYTES : NULL,
+                   e->out_head, e->out_tail, fused_used(f, rank, true), f->size);
+}
+
 static enum tutti_result fused_map_peer(struct fused *f, int peer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
+    const struct fused_offer *offer = &f->theirs[peer];
+    const struct tti_fused_edges *e = &offer->edges;
     size_t in = fused_used(f, peer, false), out = fused_used(f, peer, true);
-    void *at = NULL;
+    void *at[3] = {NULL, NULL, NULL};
     enum tutti_result result = TUTTI_OK;
+    if (!tti_fused_edges_sound(e->in_head, e->in_tail, in, f->size) ||
+        !tti_fused_edges_sound(e->out_head, e->out_tail, out, f->size))
+        return tti_comm_fail(f->comm, TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                                               "rank %d (%s) describes a buffer that cannot be",
+                                               peer, f->comm->peers.all[peer].name));
     if (in)
-        result = link->ops->map(link->endpoint, &f->theirs[peer].in, in, &at);
-    f->views.in[peer] = at;
+        result = link->ops->map(link->endpoint, &offer->in,
+                                (in - e->in_head - e->in_tail) * f->size, &at[0]);
     if (result == TUTTI_OK && out)
-        result = link->ops->map(link->endpoint, &f->theirs[peer].out, out, &f->views.out[peer]);
-    return result == TUTTI_OK ? TUTTI_OK : tti_comm_link_failed(f->comm, result);
+        result = link->ops->map(link->endpoint, &offer->out,
+                                (out - e->out_head - e->out_tail) * f->size, &at[1]);
+    if (result == TUTTI_OK && offer->edged)
+        result = link->ops->map(link->endpoint, &offer->aside, TTI_FUSED_ASIDE_BYTES, &at[2]);
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(f->comm, result);
+    fused_view(f, peer, at[0], at[1], at[2], e);
+    return TUTTI_OK;
 }
 
 static void fused_unmap(struct fused *f)
@@ -201,9 +268,10 @@ static enum tutti_result fused_check_pages(struct fused *f)
     if (tti_region_renewals() == f->renewals)
         return TUTTI_OK;
     for (int p = 0; p < f->comm->size; p++)
-        if (p != f->comm->rank && (!fused_describe(f, p, &now) ||
-                                   (f->in_bytes && now.in.region != f->mine[p].in.region) ||
-                                   (f->out_bytes && now.out.region != f->mine[p].out.region)))
+        if (p != f->comm->rank &&
+            (!fused_describe(f, p, &now) || now.in.region != f->mine[p].in.region ||
+             now.out.region != f->mine[p].out.region ||
+             now.aside.region != f->mine[p].aside.region))
             return tti_comm_fail(
                 f->comm, TTI_FAIL(TUTTI_ERR_PEER,
                                   "the buffers' memory was cut off from the other ranks while they "
@@ -212,12 +280,15 @@ static enum tutti_result fused_check_pages(struct fused *f)
     return TUTTI_OK;
 }
 
-/* Bytes of all buffers of the operation, on this host. */
+/* For tti_copy_expect: bytes of all buffers on this host. A quarter more, because they share the
+ * cache with whatever else there is. */
 static size_t fused_touched(const struct fused *f)
 {
-    double block = (double)f->o->count * (double)tutti_type_size(f->o->type);
-    return (size_t)(tti_fused_touched(f->o->collective, f->comm->size) * block) *
-           (size_t)f->comm->size;
+    double block = (double)f->o->count * (double)f->size;
+    double touched = tti_fused_touched(f->o->collective, f->comm->size) * block;
+    if (f->o->in == f->o->out)
+        touched /= 2;
+    return (size_t)(touched * 1.25) * (size_t)f->comm->size;
 }
 
 static enum tutti_result fused_share(struct fused *f)
@@ -225,8 +296,11 @@ static enum tutti_result fused_share(struct fused *f)
     const struct fused_done done = {1};
     struct fused_done theirs;
     int rank = f->comm->rank, n = f->comm->size;
-    f->views.in[rank] = f->o->in;
-    f->views.out[rank] = f->o->out;
+    /* The own buffers as the peers see them, edges apart: those of OUT are copied back at the end.
+     */
+    char *in = f->in_count ? (char *)(uintptr_t)f->o->in + f->edges.in_head * f->size : NULL;
+    char *out = f->out_count ? (char *)f->o->out + f->edges.out_head * f->size : NULL;
+    fused_view(f, rank, in, out, f->comm->fused_aside, &f->edges);
     for (int p = 0; p < n; p++)
         if (p != rank)
             TTI_TRY(fused_map_peer(f, p));
@@ -236,8 +310,9 @@ static enum tutti_result fused_share(struct fused *f)
     for (int k = 1; k < n; k++)
         TTI_TRY(fused_send(f, (rank + k) % n, &done, sizeof done));
     for (int k = 1; k < n; k++)
-        TTI_TRY(fused_receive(f, (rank + k) % n, &theirs, sizeof theirs));
+        TTI_TRY(fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));
     TTI_TRY(fused_released(f));
+    tti_fused_edges_back(f->o->out, f->out_count, f->size, &f->edges, f->comm->fused_aside);
     return fused_check_pages(f);
 }
 
@@ -282,22 +357,26 @@ static enum tutti_result fused_links(struct tutti_comm *comm, const struct tti_l
                              label);
 }
 
-static void fused_record(struct tti_fused_record *record, bool served)
+struct tti_fused_class *tti_fused_class(struct tutti_comm *comm, const struct tti_operation *o)
 {
-    record->served += served;
-    record->refused = served ? 0 : record->refused + 1;
-    if (!served)
-        record->skip = record->refused < 6 ? 1u << record->refused : (unsigned)MOST_SKIPPED;
+    uint64_t bytes = (uint64_t)o->count * tutti_type_size(o->type);
+    return &comm->fused[o->collective].by_size[(64 - __builtin_clzll(bytes)) / 2];
+}
+
+static void fused_record(struct tti_fused_class *class, bool served)
+{
+    class->refused = (uint16_t)(served ? 0 : class->refused + (class->refused < MOST_REFUSED));
+    class->skip = (uint16_t)(served ? 0 : 1u << class->refused);
 }
 
 enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation *o,
                             const struct tti_selection *selection, const struct tti_label *label,
                             bool *served)
 {
-    struct tti_fused_record *record = &comm->fused[o->collective];
+    struct tti_fused_class *class = tti_fused_class(comm, o);
     struct fused f;
-    if (record->skip > 0) {
-        record->skip--;
+    if (class->skip > 0) {
+        class->skip--;
         *served = false;
         return TUTTI_OK;
     }
@@ -309,8 +388,9 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
     f.deadline = 0;
     f.offered = false;
     f.renewals = tti_region_renewals();
-    f.in_bytes = fused_used(&f, comm->rank, false);
-    f.out_bytes = fused_used(&f, comm->rank, true);
+    f.size = tutti_type_size(o->type);
+    f.in_count = fused_used(&f, comm->rank, false);
+    f.out_count = fused_used(&f, comm->rank, true);
     struct tti_executor *x = comm->executor;
     x->label = label;
     x->lane_count = 0;
@@ -318,6 +398,7 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
     x->fast_from = -1;
     if (result != TUTTI_OK)
         return f.offered ? fused_withdraw(&f, result) : result;
-    fused_record(record, *served);
+    fused_record(class, *served);
+    comm->fused[o->collective].served += *served;
     return TUTTI_OK;
 }

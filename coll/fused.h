@@ -12,6 +12,8 @@
 #include "coll/operation.h"
 #include "coll/selection.h"
 
+#include <stdbool.h>
+
 struct tutti_comm;
 
 enum { TTI_FUSED_RANKS = 64 };
@@ -23,12 +25,16 @@ double tti_fused_blocks(enum tutti_collective collective, int ranks);
 /* Blocks that the busiest rank reads and writes. */
 double tti_fused_touched(enum tutti_collective collective, int ranks);
 
-/* Whether memory was mappable lately, per collective: the same on all ranks. */
+/* Whether memory was mappable lately, by the size of operations: the same on all ranks. */
+enum { TTI_FUSED_CLASSES = 33 };
 struct tti_fused_record {
     uint64_t served;
-    unsigned refused; /* times in a row */
-    unsigned skip;    /* operations until it is tried again */
+    struct tti_fused_class {
+        uint16_t refused; /* times in a row */
+        uint16_t skip;    /* operations until it is tried again */
+    } by_size[TTI_FUSED_CLASSES];
 };
+struct tti_fused_class *tti_fused_class(struct tutti_comm *comm, const struct tti_operation *o);
 
 /* Run the operation by the fused path. *served is false when some rank's memory cannot be mapped:
  * nothing was moved then, all ranks know, and the operation is to run by a plan. */
@@ -36,21 +42,53 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
                             const struct tti_selection *selection, const struct tti_label *label,
                             bool *served);
 
-/* ---- between fused.c and fused_share.c ---- */
+/* ---- between fused.c, fused_edges.c and fused_share.c ---- */
 
 /* Which ranks' buffers the others use. */
 enum tti_fused_whose { TTI_FUSED_NOBODY, TTI_FUSED_ROOT, TTI_FUSED_ALL };
 enum tti_fused_whose tti_fused_in(enum tutti_collective collective);
 enum tti_fused_whose tti_fused_out(enum tutti_collective collective);
 
-/* By rank: where its buffers are in this process; NULL for those that nobody else uses. */
+/* A rank's buffer as it lies in this process. Registered memory is mapped in whole pages only: the
+ * first and last few elements lie apart then. Element i is at head + i for i < head_end, at
+ * tail + (i - tail_begin) from tail_begin on, else at middle + i (in elements). */
+struct tti_fused_view {
+    char *middle, *head, *tail;
+    size_t head_end, tail_begin;
+};
+
+/* By rank; those that nobody else uses are not set. */
 struct tti_fused_views {
-    const void *in[TTI_FUSED_RANKS];
-    void *out[TTI_FUSED_RANKS];
+    struct tti_fused_view in[TTI_FUSED_RANKS], out[TTI_FUSED_RANKS];
 };
 
 /* This rank's share of the work. */
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
                      const struct tti_fused_views *views);
+
+/* Elements before and behind the part of a buffer that peers can map: as a rank tells them. */
+struct tti_fused_edges {
+    uint32_t in_head, in_tail, out_head, out_tail;
+};
+enum {
+    TTI_FUSED_EDGE_BYTES = 8192,                     /* the most of one edge */
+    TTI_FUSED_ASIDE_BYTES = 4 * TTI_FUSED_EDGE_BYTES /* for the four of them, in that order */
+};
+
+/* The whole pages inside `elements` elements of `size` bytes: how many elements lie before and
+ * behind. False when there is no whole page. */
+bool tti_fused_edges_of(const void *data, size_t elements, size_t size, uint32_t *head,
+                        uint32_t *tail);
+/* A peer's word for a buffer of `elements`: can it be? */
+bool tti_fused_edges_sound(uint32_t head, uint32_t tail, size_t elements, size_t size);
+/* The view of a buffer whose mapped part begins at `mapped`; `aside` is where its head lies, unless
+ * it has no edges. */
+void tti_fused_view(struct tti_fused_view *view, char *mapped, char *aside, uint32_t head,
+                    uint32_t tail, size_t elements, size_t size);
+/* Copy the edges of the own IN aside, and those of the own OUT back. */
+void tti_fused_edges_out(const void *in, size_t elements, size_t size,
+                         const struct tti_fused_edges *edges, char *aside);
+void tti_fused_edges_back(void *out, size_t elements, size_t size,
+                          const struct tti_fused_edges *edges, const char *aside);
 
 #endif

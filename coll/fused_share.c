@@ -69,31 +69,55 @@ struct share {
     size_t size; /* of an element */
 };
 
-/* `count` elements from `from` on of all inputs, combined, to element `to` of the outputs of ranks
- * [first, last). */
-static void share_combine(const struct share *s, size_t from, size_t count, int first, int last,
-                          size_t to)
+/* The address of element `at`; *run is cut to the elements that lie there in one piece. */
+static char *share_at(const struct share *s, const struct tti_fused_view *view, size_t at,
+                      size_t *run)
 {
-    const void *srcs[TTI_FUSED_RANKS];
-    void *dsts[TTI_FUSED_RANKS];
-    const struct tti_finish finish = {s->o->op == TUTTI_AVG, s->n};
-    bool plain = s->o->op == TUTTI_AVG || (unsigned)s->o->op >= TUTTI_OP_USER;
-    for (int r = 0; r < s->n; r++)
-        srcs[r] = (const char *)s->views->in[r] + from * s->size;
-    for (int r = first; r < last; r++)
-        dsts[r - first] = (char *)s->views->out[r] + to * s->size;
-    tti_fuse(plain ? TUTTI_SUM : s->o->op, s->o->type, dsts, last - first, srcs, s->n, count,
-             &finish);
+    size_t end = SIZE_MAX;
+    char *address = view->middle + at * s->size;
+    if (at < view->head_end) {
+        address = view->head + at * s->size;
+        end = view->head_end;
+    } else if (at < view->tail_begin) {
+        end = view->tail_begin;
+    } else {
+        address = view->tail + (at - view->tail_begin) * s->size;
+    }
+    if (end - at < *run)
+        *run = end - at;
+    return address;
 }
 
-/* `count` elements at `src` to element `to` of the outputs of ranks [first, last). */
-static void share_copy(const struct share *s, const void *src, size_t count, int first, int last,
-                       size_t to)
+/* Where a share comes from and goes to: the elements from `from` on of the inputs of ranks
+ * [in_first, in_last), combined, to element `to` of the outputs of ranks [first, last). */
+struct part {
+    size_t from, to, count;
+    int in_first, in_last, first, last;
+    bool own_in, own_out; /* the caller's buffers, which nobody else uses, instead of the views */
+};
+
+static void share_move(const struct share *s, const struct part *part)
 {
+    const struct tti_operation *o = s->o;
+    const bool sums = o->op == TUTTI_AVG || (unsigned)o->op >= TUTTI_OP_USER;
+    const struct tti_finish finish = {o->op == TUTTI_AVG, s->n};
+    const bool reduces = part->in_last - part->in_first > 1;
+    const void *srcs[TTI_FUSED_RANKS];
     void *dsts[TTI_FUSED_RANKS];
-    for (int r = first; r < last; r++)
-        dsts[r - first] = (char *)s->views->out[r] + to * s->size;
-    tti_fuse(TUTTI_SUM, s->o->type, dsts, last - first, &src, 1, count, NULL);
+    for (size_t done = 0; done < part->count;) {
+        size_t run = part->count - done, from = part->from + done, to = part->to + done;
+        if (part->own_in)
+            srcs[0] = (const char *)o->in + from * s->size;
+        for (int r = part->in_first; r < part->in_last && !part->own_in; r++)
+            srcs[r - part->in_first] = share_at(s, &s->views->in[r], from, &run);
+        if (part->own_out)
+            dsts[0] = (char *)o->out + to * s->size;
+        for (int r = part->first; r < part->last && !part->own_out; r++)
+            dsts[r - part->first] = share_at(s, &s->views->out[r], to, &run);
+        tti_fuse(sums || !reduces ? TUTTI_SUM : o->op, o->type, dsts, part->last - part->first,
+                 srcs, part->in_last - part->in_first, run, reduces ? &finish : NULL);
+        done += run;
+    }
 }
 
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
@@ -103,37 +127,24 @@ void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
     const int n = s.n, rank = s.rank, root = o->root;
     const size_t begin = tti_chunk_begin(o->count, s.size, (uint32_t)n, (uint32_t)rank);
     const size_t part = tti_chunk_begin(o->count, s.size, (uint32_t)n, (uint32_t)rank + 1) - begin;
-    const size_t own = (size_t)rank * o->count;
-    switch (o->collective) {
-    case TUTTI_ALL_REDUCE:
-        share_combine(&s, begin, part, 0, n, begin);
-        break;
-    case TUTTI_REDUCE:
-        share_combine(&s, begin, part, root, root + 1, begin);
-        break;
-    case TUTTI_REDUCE_SCATTER:
-        share_combine(&s, own, o->count, rank, rank + 1, 0);
-        break;
-    case TUTTI_BROADCAST:
-        share_copy(&s, (const char *)views->in[root] + begin * s.size, part, 0, n, begin);
-        break;
-    case TUTTI_ALL_GATHER:
-        share_copy(&s, o->in, o->count, 0, n, own);
-        break;
-    case TUTTI_GATHER:
-        share_copy(&s, o->in, o->count, root, root + 1, own);
-        break;
-    case TUTTI_SCATTER:
-        share_copy(&s, (const char *)views->in[root] + own * s.size, o->count, rank, rank + 1, 0);
-        break;
-    case TUTTI_ALL_TO_ALL:
-        for (int k = 0; k < n; k++) { /* not all to the same rank at once */
-            int to = (rank + k) % n;
-            share_copy(&s, (const char *)o->in + (size_t)to * o->count * s.size, o->count, to,
-                       to + 1, own);
-        }
-        break;
-    default:
-        break;
+    const size_t own = (size_t)rank * o->count, all = o->count;
+    const struct part parts[TUTTI_COLLECTIVE_COUNT] = {
+        [TUTTI_ALL_REDUCE] = {begin, begin, part, 0, n, 0, n, false, false},
+        [TUTTI_REDUCE] = {begin, begin, part, 0, n, root, root + 1, false, false},
+        [TUTTI_REDUCE_SCATTER] = {own, 0, all, 0, n, rank, rank + 1, false, true},
+        [TUTTI_BROADCAST] = {begin, begin, part, root, root + 1, 0, n, false, false},
+        [TUTTI_ALL_GATHER] = {0, own, all, rank, rank + 1, 0, n, true, false},
+        [TUTTI_GATHER] = {0, own, all, rank, rank + 1, root, root + 1, true, false},
+        [TUTTI_SCATTER] = {own, 0, all, root, root + 1, rank, rank + 1, false, true},
+    };
+    if (o->collective != TUTTI_ALL_TO_ALL) {
+        share_move(&s, &parts[o->collective]);
+        return;
+    }
+    for (int k = 0; k < n; k++) { /* not all to the same rank at once */
+        int to = (rank + k) % n;
+        const struct part block = {(size_t)to * all, own,  all,  rank, rank + 1, to,
+                                   to + 1,           true, false};
+        share_move(&s, &block);
     }
 }

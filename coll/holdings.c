@@ -50,6 +50,7 @@ static struct tutti_memory holdings(const struct tutti_comm *comm)
     add_peers(&comm->peers, &memory);
     tti_executor_memory(comm->executor, &memory);
     add_region(comm->aside, comm->aside_bytes, &memory);
+    add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, &memory);
     return memory;
 }
 

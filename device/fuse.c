@@ -21,6 +21,7 @@ struct fuse {
     int dst_count, src_count;
     const struct tti_finish *finish; /* NULL unless it averages */
     bool stream;
+    tti_spread_kernel *spread; /* of the last sum into the first two destinations, or NULL */
 };
 
 static char *fuse_dst(const struct fuse *f, int d, size_t at)
@@ -51,14 +52,22 @@ static void fuse_plain(const struct fuse *f, size_t at, size_t n)
     tti_combine_kernel *combine = f->kernels->combine[f->op][f->type];
     void *last = f->stream ? aside : fuse_dst(f, 0, at);
     const void *sum = fuse_src(f, 0, at);
+    int stored = 0;
     for (int s = 1; s < f->src_count; s++) {
-        void *into = s == f->src_count - 1 ? last : aside;
-        combine(into, sum, fuse_src(f, s, at), n);
-        sum = into;
+        const char *next = fuse_src(f, s, at);
+        if (s < f->src_count - 1) {
+            combine(aside, sum, next, n);
+            sum = aside;
+        } else if (f->spread) {
+            f->spread(last, fuse_dst(f, 1, at), sum, next, n);
+            stored = 2;
+        } else {
+            combine(last, sum, next, n);
+        }
     }
     if (f->finish)
         f->kernels->divide[f->type](last, last, n, f->finish->ranks);
-    for (int d = 0; d < f->dst_count; d++)
+    for (int d = stored; d < f->dst_count; d++)
         fuse_store(f, d, at, last, n * tutti_type_size(f->type));
 }
 
@@ -100,6 +109,8 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
         .finish = finish && finish->average ? finish : NULL,
         .stream = tti_copy_streams(),
     };
+    if (op == TUTTI_SUM && dst_count > 1 && !f.finish && !f.stream)
+        f.spread = f.kernels->spread_sum[type];
     size_t block = BLOCK_BYTES / tutti_type_size(f.acc);
     for (size_t at = 0; at < count; at += block) {
         size_t n = count - at < block ? count - at : block;

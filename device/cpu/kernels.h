@@ -17,18 +17,20 @@
 enum { TTI_KERNEL_OPS = 4 }; /* SUM, PROD, MAX, MIN */
 
 typedef void tti_combine_kernel(void *dst, const void *a, const void *b, size_t count);
+typedef void tti_spread_kernel(void *dst, void *dst2, const void *a, const void *b, size_t count);
 typedef void tti_convert_kernel(void *dst, const void *src, size_t count);
 typedef void tti_divide_kernel(void *dst, const void *src, size_t count, int divisor);
 typedef void tti_multiply_kernel(void *dst, const void *src, const void *factor, size_t count);
 typedef void tti_copy_kernel(void *dst, const void *src, size_t bytes);
 
-/* NULL where a type has no such kernel: combine, divide and multiply exist for accumulator types,
- * widen (to float32) and narrow (from float32) for the others. */
+/* NULL where a type has no such kernel: combine, spread, divide and multiply exist for accumulator
+ * types, widen (to float32) and narrow (from float32) for the others. */
 struct tti_kernels {
     const char *name;
     tti_combine_kernel *combine[TTI_KERNEL_OPS][TUTTI_TYPE_COUNT];
     tti_divide_kernel *divide[TUTTI_TYPE_COUNT];
     tti_multiply_kernel *multiply[TUTTI_TYPE_COUNT];
+    tti_spread_kernel *spread_sum[TUTTI_TYPE_COUNT]; /* a sum into two places */
     tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
     tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
     tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
