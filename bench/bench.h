@@ -116,9 +116,8 @@ void bench_progress(const char *text);
 /* ---- explain.c: --explain, rank 0 only ---- */
 
 void bench_explain_header(tutti_comm *comm);
-void bench_explain_row(const struct bench_row *row);
-/* The last line: how often the prediction was good. */
-void bench_explain_end(const struct bench_result *result);
+/* The table: a line for each size, times being the medians of the sweep's cycles. */
+void bench_explain(const struct bench_result *result, int cycles);
 
 /* ---- plot.c ---- */
 

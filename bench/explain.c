@@ -2,14 +2,16 @@
 #include "bench/bench.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const double GOOD = 1.25; /* a prediction within 25%, either way */
 
 void bench_explain_header(tutti_comm *comm)
 {
     printf("# Tuning: %s\n", tutti_comm_tuning(comm));
-    printf("# predicted: by the cost model, corrected by tutti-tune's times near that size (*);\n"
-           "# ratio: measured / predicted, out of place; model: by the cost model alone\n#\n");
+    printf(
+        "# predicted: by the cost model, corrected by tutti-tune's times near that size (*);\n"
+        "# measured: out of place, median of the sweeps (-N); model: by the cost model alone\n#\n");
     printf("# %10s  %-22s %-5s %5s %10s  %10s  %10s  %5s  %-22s %-5s %10s\n", "size", "chosen",
            "path", "lanes", "model", "predicted", "measured", "ratio", "runner-up", "path",
            "predicted");
@@ -17,32 +19,50 @@ void bench_explain_header(tutti_comm *comm)
     fflush(stdout);
 }
 
-static double explain_ratio(const struct bench_row *row)
+static int explain_compare(const void *a, const void *b)
 {
-    return row->out_of_place.time_us / row->choice.predicted_us;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-void bench_explain_row(const struct bench_row *row)
+/* The median over the cycles, whose rows are `stride` apart. */
+static double explain_median(const struct bench_row *row, size_t stride, int cycles, double *times)
+{
+    for (int c = 0; c < cycles; c++)
+        times[c] = row[(size_t)c * stride].out_of_place.time_us;
+    qsort(times, (size_t)cycles, sizeof *times, explain_compare);
+    return times[cycles / 2];
+}
+
+static void explain_row(const struct bench_row *row, double us)
 {
     const struct tutti_choice *c = &row->choice;
     printf("%12zu  %-22s %-5s %5d %10.2f  %10.2f%s %10.2f  %5.2f", row->bytes, c->algorithm,
-           c->path, c->lanes, c->modelled_us, c->predicted_us, c->measured ? "*" : " ",
-           row->out_of_place.time_us, explain_ratio(row));
+           c->path, c->lanes, c->modelled_us, c->predicted_us, c->measured ? "*" : " ", us,
+           us / c->predicted_us);
     if (row->has_next)
         printf("  %-22s %-5s %10.2f%s", row->next.algorithm, row->next.path, row->next.predicted_us,
                row->next.measured ? "*" : "");
     printf("\n");
-    fflush(stdout);
 }
 
-void bench_explain_end(const struct bench_result *result)
+static bool explain_is_good(double measured, double predicted)
 {
-    size_t good = 0, good_alone = 0;
-    for (size_t i = 0; i < result->count; i++) {
+    return fabs(log(measured / predicted)) <= log(GOOD);
+}
+
+void bench_explain(const struct bench_result *result, int cycles)
+{
+    size_t sizes = result->count / (size_t)cycles, good = 0, of_model = 0;
+    double *times = calloc((size_t)cycles, sizeof *times);
+    for (size_t i = 0; i < sizes && times; i++) {
         const struct bench_row *row = &result->rows[i];
-        good += fabs(log(explain_ratio(row))) <= log(GOOD);
-        good_alone += fabs(log(row->out_of_place.time_us / row->choice.modelled_us)) <= log(GOOD);
+        double us = explain_median(row, sizes, cycles, times);
+        explain_row(row, us);
+        good += explain_is_good(us, row->choice.predicted_us);
+        of_model += explain_is_good(us, row->choice.modelled_us);
     }
+    free(times);
     printf("# %zu of %zu sizes within 25%% of the prediction; %zu of the model alone\n", good,
-           result->count, good_alone);
+           sizes, of_model);
 }

@@ -123,7 +123,7 @@ static void print_help(void)
         "  -n, --iters N            timed iterations (enough for a steady figure, at least 20)\n"
         "  -w, --warmup_iters N     untimed iterations (5)   -m, --agg_iters N    operations a "
         "group (1)\n"
-        "  -N, --run_cycles N       the whole sweep N times (1)\n"
+        "  -N, --run_cycles N       the whole sweep N times (1; --explain: 5)\n"
         "  -c, --check N            checking runs a size; 0: none (1)\n"
         "  -o, --op OP              sum prod max min avg mulsum all (sum)\n"
         "  -d, --datatype TYPE      int8 uint8 int32 uint32 int64 uint64 half float double "
@@ -361,6 +361,8 @@ static int check_together(const struct bench_options *o)
     return 0;
 }
 
+enum { EXPLAIN_CYCLES = 5 }; /* a prediction is of the usual case: the median */
+
 int bench_options_parse(int argc, char **argv, struct bench_options *o)
 {
     *o = (struct bench_options){.collective = TUTTI_ALL_REDUCE,
@@ -370,7 +372,6 @@ int bench_options_parse(int argc, char **argv, struct bench_options *o)
                                 .step_factor = 2,
                                 .warmup = 5,
                                 .aggregate = 1,
-                                .cycles = 1,
                                 .check = 1,
                                 .average = 1,
                                 .type = TUTTI_FLOAT32,
@@ -405,5 +406,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *o)
     }
     if (optind < argc)
         return wrong("\"%s\" is no flag%s", argv[optind], "");
+    if (o->cycles == 0)
+        o->cycles = o->explain ? EXPLAIN_CYCLES : 1;
     return check_together(o);
 }

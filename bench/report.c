@@ -216,7 +216,7 @@ int bench_report_end(const struct bench_options *o, tutti_comm *comm,
 {
     int status = result->wrong ? 1 : 0;
     if (o->explain)
-        bench_explain_end(result);
+        bench_explain(result, o->cycles);
     printf("# Out of bounds values : %lld %s\n", result->wrong, result->wrong ? "FAILED" : "OK");
     printf("# Avg bus bandwidth    : %g\n",
            result->busbw_count ? result->busbw_sum / (double)result->busbw_count : 0);

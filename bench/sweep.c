@@ -302,7 +302,7 @@ static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
                               .type = s->c.type,
                               .op = reduces ? s->c.op : -1,
                               .root = rooted ? s->c.root : -1,
-                              .has_in_place = s->c.collective != TUTTI_SEND_RECV};
+                              .has_in_place = s->c.collective != TUTTI_SEND_RECV && !s->o->explain};
     if (s->c.collective != TUTTI_SEND_RECV)
         OK_OR_FAIL(choose(s, row), "choice");
     else
@@ -346,13 +346,10 @@ static int sweep_sizes(struct sweep *s, struct bench_result *result)
             bench_progress(text);
         if (sweep_row(s, bytes, &row) || keep_row(result, &row))
             return 1;
-        if (s->rank == 0) {
+        if (s->rank == 0)
             bench_progress(NULL);
-            if (s->o->explain)
-                bench_explain_row(&row);
-            else
-                bench_report_row(&row);
-        }
+        if (s->rank == 0 && !s->o->explain)
+            bench_report_row(&row);
     }
     return 0;
 }

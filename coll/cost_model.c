@@ -7,14 +7,15 @@
 #include <math.h>
 
 /* Where a rank's bytes lie: 0 in L1, 1 in L2, 2 in the L3 that the host's ranks share, 3 in memory,
- * and between them where a cache holds a part. */
+ * and between them where a cache holds a part. An L3 has other users: it is full before its size.
+ */
 static double cost_level(const struct tti_profile *profile, const struct tti_cost_place *place,
                          double touched)
 {
     double shared = profile->cache[2] / place->most_local;
-    double from = profile->cache[1] < shared / 2 ? profile->cache[1] : shared / 2;
-    double edge[4] = {profile->cache[0] < from / 2 ? profile->cache[0] : from / 2, from, shared,
-                      4 * shared};
+    double own = profile->cache[1] < shared / 4 ? profile->cache[1] : shared / 4;
+    double edge[4] = {profile->cache[0] < own / 2 ? profile->cache[0] : own / 2, own, shared / 2,
+                      2 * shared};
     if (touched <= edge[0])
         return 0;
     for (int level = 1; level < 4; level++)
@@ -29,6 +30,13 @@ static double cost_at(const double *cost, int first, double level)
     int below = level >= 3 ? 2 : (int)level;
     double part = level - below, a = cost[first + below], b = cost[first + below + 1];
     return a > 0 && b > 0 ? a * pow(b / a, part) : a + part * (b - a);
+}
+
+/* Data go one way only, so nobody waits for the others before the next call. */
+static bool cost_is_rooted(enum tutti_collective collective)
+{
+    return collective == TUTTI_BROADCAST || collective == TUTTI_REDUCE ||
+           collective == TUTTI_GATHER || collective == TUTTI_SCATTER;
 }
 
 static double cost_fused(const struct tti_profile *profile, const struct tti_cost_place *place,
@@ -48,7 +56,10 @@ double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost
     double turns = place->most_local / profile->cores;
     bool crowded = turns > 1 && spec->nranks > 1;
     turns = crowded ? turns : 1;
-    double alpha = cost[crowded ? TTI_COST_CROWDED_ALPHA : TTI_COST_ALPHA];
+    bool one_way = !crowded && way->path == TTI_PATH_PLAN && cost_is_rooted(spec->collective);
+    double alpha = cost[crowded   ? TTI_COST_CROWDED_ALPHA
+                        : one_way ? TTI_COST_ONE_WAY
+                                  : TTI_COST_ALPHA];
     double call = crowded ? cost[TTI_COST_CROWDED_CALL] : 0;
     if (way->path == TTI_PATH_FUSED)
         return call + 2 * alpha + turns * cost_fused(profile, place, spec, bytes);

@@ -26,8 +26,9 @@ enum tti_constant {
     TTI_COST_SMALL_STEP,    /* and each step of its plan */
     TTI_COST_FUSED,         /* an operation on the fused path */
     TTI_COST_ALPHA,         /* a message, until the receiver can go on */
+    TTI_COST_ONE_WAY,       /* the same in collectives with a root: calls overlap */
     TTI_COST_CROWDED_CALL,  /* with more ranks than cores: another for each operation */
-    TTI_COST_CROWDED_ALPHA, /* and alpha instead */
+    TTI_COST_CROWDED_ALPHA, /* and instead of alpha */
     TTI_COST_TOUCH,         /* a plan's byte read or written: in L1, L2, L3, memory */
     TTI_COST_FUSED_TOUCH = TTI_COST_TOUCH + 4, /* the same on the fused path */
     TTI_COST_WIRE = TTI_COST_FUSED_TOUCH + 4,  /* a byte through a socket: the same levels */

@@ -170,7 +170,8 @@ static int select_class(const struct select_case *c, const struct tti_selection 
 {
     if (way->path == TTI_PATH_FUSED && c->comm->settings.fused_forced)
         return -1;
-    return way->measured ? 0 : way->spec.lanes == select_usual_lanes(c) ? 1 : 2;
+    bool usual = way->path == TTI_PATH_FUSED || way->spec.lanes == select_usual_lanes(c);
+    return way->measured ? 0 : usual ? 1 : 2;
 }
 
 static bool select_before(const struct select_case *c, const struct tti_selection *a,
@@ -210,7 +211,7 @@ static enum tutti_result select_ways_of(const struct select_case *c, struct tti_
     const struct tti_settings *s = &c->comm->settings;
     if (select_is_fused(c, way->algorithm)) {
         way->path = TTI_PATH_FUSED;
-        way->spec.lanes = select_usual_lanes(c);
+        way->spec.lanes = 1;
         TTI_TRY(select_add(c, way, ways));
         if (c->forced[0])
             return TUTTI_OK;

@@ -12,10 +12,13 @@ struct tune_options {
     bool quiet;
 };
 
+enum { TUNE_PASSES = 5 };
+
 /* One way at one size. */
 struct tune_result {
     struct tti_selection way;
-    double seconds;
+    double seconds;           /* the median of the passes; before them, of a first look */
+    double pass[TUNE_PASSES]; /* each the median of a few batches */
     bool of_model; /* the model alone, with its built-in constants, would have taken this one */
 };
 

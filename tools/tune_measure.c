@@ -16,8 +16,7 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 15,
-    LEAST_ROUNDS = 3,
+    ROUNDS = 3, /* of each pass */
     WARMUP = 2,
     LEAST_BATCH = 4, /* the caches are then those of this way, not of the one before it */
     MOST_BATCH = 1000,
@@ -33,7 +32,9 @@ struct tune {
     struct tti_profile built_in;
     char *in, *out;
     bool mapped;
-    double size_seconds; /* for all ways at one size */
+    int pass;
+    size_t at;           /* the row that is next in this pass */
+    double size_seconds; /* for all ways at one size, in one pass */
     uint64_t begin;
 };
 
@@ -47,8 +48,10 @@ static enum tutti_result tune_operate(struct tune *t, const struct tune_row *row
                               .out = barrier ? (void *)&t->comm->token : t->out,
                               .count = barrier ? 1 : (size_t)row->block / sizeof(float),
                               .type = barrier ? TUTTI_UINT8 : TUTTI_FLOAT32};
-    for (size_t i = 0; i < times; i++)
+    for (size_t i = 0; i < times; i++) { /* as the public functions do */
+        TTI_TRY(tti_operation_check(&o, t->comm));
         TTI_TRY(tti_work_run(t->comm, &o));
+    }
     return TUTTI_OK;
 }
 
@@ -112,12 +115,11 @@ static enum tutti_result tune_look(struct tune *t, struct tune_row *row)
     return TUTTI_OK;
 }
 
-/* All ways by turns, as often as the time for a size allows. */
-static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
+/* How many operations of each way make a batch, 0 for those that are hopeless; returns how many
+ * rounds of them fit into the time for this size. */
+static double tune_batches(const struct tune *t, const struct tune_row *row, size_t *times)
 {
-    double sample[TTI_MOST_WAYS][ROUNDS], all[TTI_MOST_WAYS * ROUNDS], round_seconds = 0;
-    size_t times[TTI_MOST_WAYS], used = 0;
-    double best = tune_best(row);
+    double best = tune_best(row), round_seconds = 0;
     for (int w = 0; w < row->count; w++) {
         double seconds = row->result[w].seconds, wanted = AIM_BATCH / seconds;
         times[w] = seconds > HOPELESS * best ? 0
@@ -126,8 +128,16 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
                                              : (size_t)wanted;
         round_seconds += ((double)times[w] + WARMUP) * (times[w] ? seconds : 0);
     }
-    double fit = t->size_seconds / round_seconds;
-    int rounds = fit < LEAST_ROUNDS ? LEAST_ROUNDS : fit > ROUNDS ? ROUNDS : (int)fit;
+    return t->size_seconds / round_seconds;
+}
+
+/* One pass at one size: all ways by turns, as often as the time allows. */
+static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
+{
+    double sample[TTI_MOST_WAYS][ROUNDS], all[TTI_MOST_WAYS * ROUNDS];
+    size_t times[TTI_MOST_WAYS], used = 0;
+    double fit = tune_batches(t, row, times);
+    int rounds = fit < 1 ? 1 : fit > ROUNDS ? ROUNDS : (int)fit;
     for (int r = 0; r < rounds; r++)
         for (int w = 0; w < row->count; w++)
             if (times[w])
@@ -137,7 +147,7 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
             all[used++] = times[w] ? sample[w][r] : row->result[w].seconds;
     TTI_TRY(tune_agree(t, all, used, TUTTI_AVG));
     for (int w = 0; w < row->count; w++)
-        row->result[w].seconds = tune_median(&all[w * rounds], rounds);
+        row->result[w].pass[t->pass] = tune_median(&all[w * rounds], rounds);
     return TUTTI_OK;
 }
 
@@ -156,27 +166,36 @@ static enum tutti_result tune_list_ways(struct tune *t, struct tune_row *row)
     return TUTTI_OK;
 }
 
-static enum tutti_result tune_size(struct tune *t, enum tutti_collective collective, double block,
-                                   double blocks)
+/* The first pass makes the row. */
+static enum tutti_result tune_row(struct tune *t, enum tutti_collective collective, double block,
+                                  double blocks)
 {
+    void *all = t->rows->row;
     struct tune_row row = {.collective = collective,
                            .medium = tti_select_medium(t->comm, t->mapped),
                            .block = block,
                            .whole = block * blocks};
-    char text[160];
-    snprintf(text, sizeof text, "%3.0f s: %d ranks, %s, %s of %.0f bytes",
-             (double)(tti_now_ns() - t->begin) / 1e9, t->comm->size, tti_medium_names[row.medium],
-             tutti_collective_name(collective), row.whole);
-    if (t->comm->rank == 0 && !t->o->quiet)
-        tune_progress(text);
     TTI_TRY(tune_list_ways(t, &row));
     TTI_TRY(tune_look(t, &row));
-    TTI_TRY(tune_rounds(t, &row));
-    void *all = t->rows->row;
     TTI_TRY(tti_grow(&all, &t->rows->capacity, t->rows->count + 1, sizeof row));
     t->rows->row = all;
     t->rows->row[t->rows->count++] = row;
     return TUTTI_OK;
+}
+
+static enum tutti_result tune_size(struct tune *t, enum tutti_collective collective, double block,
+                                   double blocks)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%3.0f s, pass %d of %d: %d ranks, %s, %s of %.0f bytes",
+             (double)(tti_now_ns() - t->begin) / 1e9, t->pass + 1, TUNE_PASSES, t->comm->size,
+             tti_medium_names[tti_select_medium(t->comm, t->mapped)],
+             tutti_collective_name(collective), block * blocks);
+    if (t->comm->rank == 0 && !t->o->quiet)
+        tune_progress(text);
+    if (t->pass == 0)
+        TTI_TRY(tune_row(t, collective, block, blocks));
+    return tune_rounds(t, &t->rows->row[t->at++]);
 }
 
 /* ---- all sizes, all collectives, both kinds of memory ---- */
@@ -247,13 +266,19 @@ enum tutti_result tune_measure(const struct tune_options *options, struct tutti_
     int collectives = 0;
     for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++)
         collectives += options->collective[c] && c != TUTTI_BARRIER;
-    t.size_seconds = options->seconds / (two_kinds ? 2 : 1) / (collectives ? collectives : 1) /
-                     tune_sizes(options);
+    t.size_seconds = options->seconds / TUNE_PASSES / (two_kinds ? 2 : 1) /
+                     (collectives ? collectives : 1) / tune_sizes(options);
     enum tutti_result result = TUTTI_OK;
-    for (int kind = 0; kind < (two_kinds ? 2 : 1) && result == TUTTI_OK; kind++) {
-        t.mapped = kind == 0;
-        result = tune_medium(&t);
+    for (t.pass = 0; t.pass < TUNE_PASSES && result == TUTTI_OK; t.pass++) {
+        t.at = 0;
+        for (int kind = 0; kind < (two_kinds ? 2 : 1) && result == TUTTI_OK; kind++) {
+            t.mapped = kind == 0;
+            result = tune_medium(&t);
+        }
     }
+    for (size_t i = 0; i < rows->count && result == TUTTI_OK; i++)
+        for (int w = 0; w < rows->row[i].count; w++)
+            rows->row[i].result[w].seconds = tune_median(rows->row[i].result[w].pass, TUNE_PASSES);
     if (comm->rank == 0 && !options->quiet)
         tune_progress(NULL);
     return result;
