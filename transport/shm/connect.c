@@ -72,12 +72,17 @@ static void connect_lay_out(struct shm_endpoint *self)
 }
 
 /* Have the pages of the first lane there that any message needs (68 KiB a pair), so that the first
- * lap through them does not stumble. Without the kernel's help they come one by one, as used. */
+ * lap through them does not stumble. Without the kernel's help they come one by one, as used; and
+ * among many ranks, where most pairs exchange little and the pages of all would be what a rank's
+ * memory mostly is. */
 static void connect_populate(struct shm_endpoint *self)
 {
 #ifdef MADV_POPULATE_WRITE
+    enum { FEW_RANKS = 16 };
     unsigned char *base = self->segment;
     const size_t lines = SHM_LINES * sizeof(struct shm_line), tails = SHM_TAILS * SHM_TAIL_BYTES;
+    if (self->transport->env->nranks > FEW_RANKS)
+        return;
     (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);
     for (int side = 0; side < 2; side++) {
         (void)madvise(base + shm_lines_offset(self->lanes, side, 0), lines, MADV_POPULATE_WRITE);
