@@ -8,7 +8,7 @@
 
 enum {
     SPINS = 100,        /* turns without progress before the thread yields ... */
-    SPINS_CROWDED = 10, /* ... when ranks outnumber cores */
+    SPINS_CROWDED = 2,  /* ... when ranks outnumber cores: the peer may need this very one */
     SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
     YIELDS = 1500,      /* yields before it sleeps */
     LISTEN_EVERY = 256, /* turns between looks at the clock */
@@ -64,7 +64,7 @@ static enum tutti_result exec_timeout(struct tti_executor *x)
 static unsigned exec_spins(const struct tutti_comm *comm)
 {
     enum { FIRST_NETWORK_RANK = 30 }; /* of transports: see plugin.h */
-    if (comm->peers.local_size > comm->cores)
+    if (tti_exec_crowded(comm))
         return SPINS_CROWDED;
     for (int c = 0; c < comm->peers.ncarriers; c++)
         if (comm->peers.carriers[c].in_use &&

@@ -101,6 +101,12 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
 
 /* ---- waiting (exec_idle.c) ---- */
 
+/* Do ranks outnumber the cores of this host? */
+static inline bool tti_exec_crowded(const struct tutti_comm *comm)
+{
+    return comm->peers.local_size > comm->cores;
+}
+
 /* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline);
 

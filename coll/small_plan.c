@@ -247,17 +247,18 @@ static enum tutti_result small_offer_again(struct small *s)
 /* One more turn in which nothing came. */
 static enum tutti_result small_wait(struct small *s, int from)
 {
-    enum { TURNS_BEFORE_CLOCK = 16 };
+    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
+    const unsigned turns = tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
     if (s->stuck > 0)
         TTI_TRY(small_offer_again(s));
-    if (++s->idle < TURNS_BEFORE_CLOCK) {
+    if (++s->idle < turns) {
         tti_cpu_relax();
         return TUTTI_OK;
     }
     if (s->deadline == 0)
         s->deadline = tti_deadline_in(s->comm->settings.timeout_s);
     s->comm->executor->fast_from = from;
-    return tti_exec_idle(s->comm->executor, s->idle - TURNS_BEFORE_CLOCK, s->deadline);
+    return tti_exec_idle(s->comm->executor, s->idle - turns, s->deadline);
 }
 
 static enum tutti_result small_send(struct small *s, const struct small_step *step)
