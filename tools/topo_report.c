@@ -273,27 +273,12 @@ enum tutti_result topo_report_prediction(const struct tti_topology *topology)
     return TUTTI_OK;
 }
 
-/* Where there is nothing to search, a machine is drawn without lanes. */
 enum tutti_result topo_report_draw(const struct tti_topology *topology, bool rings, bool trees,
                                    FILE *out)
 {
-    struct tti_lanes lanes = {0};
-    struct tti_rings *found_rings = NULL;
-    struct tti_trees *found_trees = NULL;
-    int *stops = NULL;
-    int count = 0;
-    TTI_TRY(tti_topology_stops(topology, &stops, &count));
-    if (rings && count > 1)
-        (void)tti_rings_search(topology, stops, count, &found_rings);
-    if (trees && count > 1)
-        (void)tti_trees_search(topology, stops, count, TTI_TREES_ALL_REDUCE, -1, &found_trees);
-    if (tti_predict_all_reduce(topology, &lanes.prediction) != TUTTI_OK)
-        lanes.prediction.best = 0;
-    lanes.rings = found_rings;
-    lanes.trees = found_trees;
+    struct tti_lanes lanes;
+    TTI_TRY(tti_lanes_search(topology, rings, trees, &lanes));
     enum tutti_result result = tti_topology_draw(topology, &lanes, out);
-    tti_rings_destroy(found_rings);
-    tti_trees_destroy(found_trees);
-    free(stops);
+    tti_lanes_clear(&lanes);
     return result;
 }

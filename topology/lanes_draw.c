@@ -2,6 +2,7 @@
 #include "topology/lanes_draw.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DIAL = 150, GAP = 14, RADIUS = 50, LINE = 16, MOST_DIALS = 16, MOST_DOTS = 64, MARK = 9 };
@@ -39,6 +40,36 @@ static struct lane_set lane_trees(const struct tti_lanes *lanes)
                              .gbs = t->gbs,
                              .hops = t->hops,
                              .trees = true};
+}
+
+enum tutti_result tti_lanes_search(const struct tti_topology *topology, bool rings, bool trees,
+                                   struct tti_lanes *lanes)
+{
+    struct tti_lanes found = {.rings = NULL};
+    int *stops = NULL;
+    int count = 0;
+    TTI_TRY(tti_topology_stops(topology, &stops, &count));
+    enum tutti_result result = TUTTI_OK;
+    if (rings && count > 1 && count <= TTI_ROUTE_STOPS)
+        result = tti_rings_search(topology, stops, count, &found.rings);
+    if (trees && count > 1 && count <= TTI_ROUTE_STOPS && result != TUTTI_ERR_MEMORY)
+        result = tti_trees_search(topology, stops, count, TTI_TREES_ALL_REDUCE, -1, &found.trees);
+    free(stops);
+    if (result != TUTTI_ERR_MEMORY && (found.rings || found.trees))
+        result = tti_predict_all_reduce(topology, &found.prediction);
+    if (result == TUTTI_ERR_MEMORY) {
+        tti_lanes_clear(&found);
+        return result;
+    }
+    *lanes = found;
+    return TUTTI_OK;
+}
+
+void tti_lanes_clear(struct tti_lanes *lanes)
+{
+    tti_rings_destroy(lanes->rings);
+    tti_trees_destroy(lanes->trees);
+    *lanes = (struct tti_lanes){.rings = NULL};
 }
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */

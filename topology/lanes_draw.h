@@ -11,11 +11,16 @@
 #include <stdio.h>
 
 struct tti_lanes {
-    const struct tti_rings *rings;    /* or NULL */
-    const struct tti_trees *trees;    /* or NULL */
+    struct tti_rings *rings;          /* or NULL */
+    struct tti_trees *trees;          /* or NULL */
     struct tti_prediction prediction; /* best = 0: none */
 };
 
+/* The rings and trees of the machine, as wanted, and its prediction; none of what the machine is
+ * too small, too large or too little known for. Clear it with tti_lanes_clear. */
+enum tutti_result tti_lanes_search(const struct tti_topology *topology, bool rings, bool trees,
+                                   struct tti_lanes *lanes);
+void tti_lanes_clear(struct tti_lanes *lanes);
 /* The height that they take below a machine of that width; *width grows where it must. */
 double tti_lanes_size(const struct tti_lanes *lanes, double *width);
 void tti_lanes_draw(const struct tti_lanes *lanes, const struct tti_topology *topology, double x,

@@ -114,18 +114,31 @@ static double predict_link(const struct tti_topology *topology, const struct tti
     return predict_nvlink[k].payload;
 }
 
+/* Whether anything goes over such links: between hosts all kinds are used, within one its GPUs'
+ * NVLinks, or PCI where they have none. */
+static bool predict_uses(const struct tti_topology *topology, enum tti_link_kind kind)
+{
+    bool nvlink = false;
+    for (size_t i = 0; i < topology->link_count; i++)
+        nvlink |= topology->links[i].kind == TTI_LINK_NVLINK;
+    return tti_topology_count(topology, -1, TTI_NODE_HOST) > 1 ||
+           kind == (nvlink ? TTI_LINK_NVLINK : TTI_LINK_PCI);
+}
+
 /* The same machine with what is left of its links. */
 static enum tutti_result predict_payload(const struct tti_topology *topology,
                                          struct tti_prediction *p, struct tti_topology **payload)
 {
     struct tti_topology *made = NULL;
+    struct tti_prediction unused = {.assumption_count = 0};
     enum tutti_result result = tti_topology_create(topology->source, &made);
     for (size_t i = 0; i < topology->node_count && result == TUTTI_OK; i++)
         result = tti_topology_add(made, &topology->nodes[i], NULL);
     for (size_t i = 0; i < topology->link_count && result == TUTTI_OK; i++) {
         struct tti_link link = topology->links[i];
         if (link.gbs > 0)
-            link.gbs *= predict_link(topology, &link, p);
+            link.gbs *=
+                predict_link(topology, &link, predict_uses(topology, link.kind) ? p : &unused);
         result = tti_topology_link(made, &link);
     }
     if (result != TUTTI_OK) {

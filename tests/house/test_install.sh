@@ -47,6 +47,17 @@ meet ./shared
 ldd ./shared >needed 2>&1 || true
 grep -q libtutti.so.0 needed
 
+# The machine as the installed library sees it: this one, and one that is described.
+# shellcheck disable=SC2046
+"$compiler" "$TUTTI_SOURCE/examples/show_machine.c" -Wall -Werror -o show_machine \
+    $(pkg-config --cflags --libs tutti)
+for line in "" "2 hosts x 8 gpus, nvlink 450, 8 nics 50, 8 switches"; do
+    env -i PATH="$PATH" LD_LIBRARY_PATH="$libraries" ./show_machine ${line:+"$line"} >machine.txt
+    grep -q '^host' machine.txt || { echo "machine \"$line\" says: $(cat machine.txt)"; exit 1; }
+done
+grep -q '^gpu 7 sends by nic 7: same PCI switch$' machine.txt || { cat machine.txt; exit 1; }
+grep -q '^8 rings of 50 GB/s; the first: 0 1 ' machine.txt || { cat machine.txt; exit 1; }
+
 # The static library: what pkg-config names beside -ltutti must be all that it needs.
 # shellcheck disable=SC2046
 "$compiler" "$hello" -Wall -Werror -o static -L"$libraries" \
