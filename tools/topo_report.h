@@ -3,7 +3,7 @@
 #ifndef TTI_TOOLS_TOPO_REPORT_H
 #define TTI_TOOLS_TOPO_REPORT_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <stdbool.h>
 #include <stdio.h>

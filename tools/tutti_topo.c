@@ -3,7 +3,7 @@
 #include "base/config.h"
 #include "base/memory.h"
 #include "tools/topo_report.h"
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -36,10 +36,11 @@ static const char topo_usage[] =
     "\n"
     "Parts of a description: N hosts, packages, numa, cores, threads (of each core), switches,\n"
     "gpus; N nics G; nvlink G (by a switch; nvls: one that adds up), mesh G (between each two\n"
-    "GPUs), cube G (of one link of a hybrid cube mesh of 8), pcie G. G is GB/s in each direction;\n"
-    "numbers are of each host; a semicolon begins hosts of another kind. Memory and CPUs that "
-    "this\n"
-    "process may not use are not shown. Exit status 2 for wrong input.\n";
+    "GPUs), cube G (of one link of a hybrid cube mesh of 8), pcie G; staged (GPUs reach each "
+    "other\n"
+    "through memory only). G is GB/s in each direction; numbers are of each host; a semicolon\n"
+    "begins hosts of another kind. Memory and CPUs that this process may not use are not shown.\n"
+    "Exit status 2 for wrong input.\n";
 
 struct topo {
     const char *synthetic, *xml, *json, *output;

@@ -9,7 +9,7 @@
 #ifndef TTI_TOPOLOGY_BIND_H
 #define TTI_TOPOLOGY_BIND_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <sched.h>
 

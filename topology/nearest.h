@@ -7,7 +7,7 @@
 #ifndef TTI_TOPOLOGY_NEAREST_H
 #define TTI_TOPOLOGY_NEAREST_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <sched.h>
 

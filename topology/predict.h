@@ -8,7 +8,7 @@
 #ifndef TTI_TOPOLOGY_PREDICT_H
 #define TTI_TOPOLOGY_PREDICT_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 enum { TTI_ASSUMPTIONS = 8, TTI_ASSUMPTION_BYTES = 240 };
 

@@ -8,7 +8,7 @@
 #ifndef TTI_TOPOLOGY_ROUTES_H
 #define TTI_TOPOLOGY_ROUTES_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 enum { TTI_ROUTE_STOPS = 512, TTI_ROUTE_FAR = 64 /* a cost that no route within a host has */ };
 

@@ -3,7 +3,7 @@
  *   line  = hosts {";" hosts}
  *   hosts = part {("," | "x") part}
  *   part  = N ("hosts" | "packages" | "numa" | "cores" | "threads" | "switches" | "gpus")
- *         | N "nics" G | "nvlink" G | "mesh" G | "cube" G | "pcie" G | "nvls"
+ *         | N "nics" G | "nvlink" G | "mesh" G | "cube" G | "pcie" G | "nvls" | "staged"
  *
  * The hosts of a group are alike, and groups stand one after the other; the other numbers are of
  * each host (threads: of each core), spread evenly in order. G is GB/s in each direction: `nvlink`
@@ -13,7 +13,7 @@
  * multicasts. Switches are PCI switches, which take all GPUs and NICs. Each part stands once at
  * most in a group, in any order, in the singular or plural. Without hosts it is one, without
  * packages one, and without numa one in each package. */
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -37,12 +37,13 @@ enum part {
     CUBE,
     PCIE,
     NVLS,
+    STAGED,
     PARTS
 };
 
 static const char *const part_names[PARTS] = {"host",   "package", "numa", "core",   "thread",
                                               "switch", "gpu",     "nic",  "nvlink", "mesh",
-                                              "cube",   "pcie",    "nvls"};
+                                              "cube",   "pcie",    "nvls", "staged"};
 
 /* Links between the GPUs of a hybrid cube mesh, as in a DGX-1 with V100: two squares with their
  * diagonals, and four edges between them. */
@@ -133,7 +134,7 @@ static enum tutti_result synthetic_word(struct synthetic *s, enum part *part)
         }
     }
     return synthetic_wrong(s, "no part that is known (hosts, packages, numa, cores, threads, "
-                              "switches, gpus, nics, nvlink, mesh, cube, pcie, nvls)");
+                              "switches, gpus, nics, nvlink, mesh, cube, pcie, nvls, staged)");
 }
 
 static enum tutti_result synthetic_part(struct synthetic *s)
@@ -145,7 +146,7 @@ static enum tutti_result synthetic_part(struct synthetic *s)
     if (isdigit((unsigned char)*s->at))
         TTI_TRY(synthetic_count(s, &count));
     TTI_TRY(synthetic_word(s, &part));
-    bool rated = part >= NICS && part != NVLS;
+    bool rated = part >= NICS && part < NVLS;
     if (rated)
         TTI_TRY(synthetic_rate(s, &s->gbs[part]));
     const char *wrong = NULL;
@@ -182,6 +183,8 @@ static enum tutti_result synthetic_check(struct synthetic *s)
         return synthetic_wrong(s, "NVLink without GPUs");
     if (s->given[CUBE] && s->count[GPUS] != CUBE_GPUS)
         return synthetic_wrong(s, "a hybrid cube mesh has 8 GPUs");
+    if (s->given[STAGED] && !s->given[GPUS])
+        return synthetic_wrong(s, "staged without gpus");
     if (s->given[NVLS] && !s->given[NVLINK])
         return synthetic_wrong(s, "nvls without nvlink");
     if (s->given[PCIE] && !s->given[GPUS] && !s->given[NICS])
@@ -237,6 +240,7 @@ static enum tutti_result synthetic_devices(const struct synthetic *s, struct tti
     for (int i = synthetic_first(s->count[part], place, places); i < end; i++) {
         struct tti_link link = {.kind = TTI_LINK_PCI, .to = parent, .gbs = s->gbs[PCIE]};
         node.os_index = i;
+        node.staged = part == GPUS && s->given[STAGED];
         if (part == SWITCHES)
             snprintf(node.name, sizeof node.name, "PCI");
         TTI_TRY(tti_topology_add(topology, &node, &link.from));

@@ -3,11 +3,11 @@
 #include "tutti/topology.h"
 
 #include "base/memory.h"
+#include "topology/graph.h"
 #include "topology/lanes_draw.h"
 #include "topology/nearest.h"
 #include "topology/predict.h"
 #include "topology/rings.h"
-#include "topology/topology.h"
 #include "topology/trees.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * then three layers: boxes that hold others, lines, and what the lines end at. As in the text, a
  * chain of only children is one box with a line of text each. Of many hosts only the first are
  * drawn. */
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include "base/memory.h"
 #include "topology/lanes_draw.h"

@@ -8,7 +8,7 @@
  * out what is none or unknown. The reader takes members in any order and refuses everything else:
  * see base/json_read.h. */
 #include "base/json_read.h"
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TTI_TOPOLOGY_PARTS_H
 #define TTI_TOPOLOGY_PARTS_H
 
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 /* This machine through hwloc; TUTTI_ERR_UNSUPPORTED without it. hwloc_import.c */
 enum tutti_result tti_topology_probe_hwloc(int flags, struct tti_topology **topology);

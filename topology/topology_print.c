@@ -1,6 +1,6 @@
 /* The graph as an indented tree of text. A chain of nodes with one child each is one line: cores
  * stand with their caches, as in "L2 1 MiB + L1 48 KiB + core 0 + pu 0". */
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include "base/memory.h"
 

@@ -1,5 +1,5 @@
 /* Fuzzes the reader of our JSON. What is accepted is written again and read again as the same. */
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <stdlib.h>
 #include <string.h>

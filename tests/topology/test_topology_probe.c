@@ -1,6 +1,6 @@
 /* What the probe says about this machine, with hwloc and without, and about machines that hwloc
  * describes. Where hwloc is not installed, its part is skipped. */
-#include "topology/topology.h"
+#include "topology/graph.h"
 #include "topology/topology_parts.h"
 
 #include <errno.h>

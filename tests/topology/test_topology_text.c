@@ -1,5 +1,5 @@
 /* Machines from text: our one-line descriptions, hwloc's XML, and our JSON there and back. */
-#include "topology/topology.h"
+#include "topology/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +123,8 @@ static void wrong_lines_are_refused(void **state)
         {"8 gpus, 4 nvlink 450", "no number before"},
         {"8 gpus, nvlink 450, 2 nvls", "no number before"},
         {"8 gpus, nvls", "nvls without nvlink"},
+        {"8 cores, staged", "staged without gpus"},
+        {"8 gpus, staged 5", "a comma"},
         {"4 gpus, cube 25", "has 8 GPUs"},
         {"2 hosts;", "no part that is known"},
         {"8 nics", "a bandwidth"},

@@ -1,5 +1,5 @@
-/* Building a graph of the machine, and the questions about it (topology.h). */
-#include "topology/topology.h"
+/* Building a graph of the machine, and the questions about it (graph.h). */
+#include "topology/graph.h"
 
 #include "base/memory.h"
 

@@ -3,9 +3,9 @@
  * A forest of nodes in depth-first order (a node's parent has a smaller index, and a subtree is a
  * run of indices), and links between nodes. It comes from this machine (hwloc, or sysfs where there
  * is no hwloc), from hwloc's XML files and synthetic strings, from our own one-line descriptions,
- * or from our JSON. Read next: topology.c (building), hwloc_import.c, bind.h (cores for ranks). */
-#ifndef TTI_TOPOLOGY_TOPOLOGY_H
-#define TTI_TOPOLOGY_TOPOLOGY_H
+ * or from our JSON. Read next: graph.c (building), hwloc_import.c, bind.h (cores for ranks). */
+#ifndef TTI_TOPOLOGY_GRAPH_H
+#define TTI_TOPOLOGY_GRAPH_H
 
 #include "base/error.h"
 
