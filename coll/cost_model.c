@@ -54,9 +54,11 @@ double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost
     const double *cost = profile->cost[place->medium];
     const struct tti_plan_spec *spec = &way->spec;
     double turns = place->most_local / profile->cores;
-    bool crowded = turns > 1 && spec->nranks > 1;
+    bool crowded = turns > 1;
     turns = crowded ? turns : 1;
-    bool one_way = !crowded && way->path == TTI_PATH_PLAN && cost_is_rooted(spec->collective);
+    /* Collectives with a root run ahead of the scheduler while transports hold their messages. */
+    bool one_way = way->path == TTI_PATH_PLAN && cost_is_rooted(spec->collective);
+    crowded = crowded && !(one_way && bytes < TTI_SMALL_BYTES);
     double alpha = cost[crowded   ? TTI_COST_CROWDED_ALPHA
                         : one_way ? TTI_COST_ONE_WAY
                                   : TTI_COST_ALPHA];
@@ -70,6 +72,10 @@ double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
         way->work.steps * spec->lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
         touched * cost_at(cost, TTI_COST_TOUCH, level);
+    if (turns * way->work.evenness < 1)
+        turns = 1;
+    else
+        turns *= way->work.evenness; /* cores are shared with ranks that have less to do */
     return call + way->algorithm->cost(spec, bytes, alpha, cost_at(cost, TTI_COST_WIRE, level)) +
            turns * busy;
 }

@@ -117,7 +117,7 @@ static enum tutti_result select_work(const struct select_case *c, const struct t
         if (known->steps == 0)
             known->steps = -1; /* nothing to do: counted nevertheless */
     }
-    *model = known->steps < 0 ? (struct tti_work_model){0, 0} : *known;
+    *model = known->steps < 0 ? (struct tti_work_model){0} : *known;
     return TUTTI_OK;
 }
 

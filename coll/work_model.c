@@ -5,7 +5,7 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
 {
     static const double touched[] = {
         [TTI_COPY] = 2, [TTI_REDUCE] = 3, [TTI_SEND] = 0, [TTI_RECV] = 2, [TTI_RECV_REDUCE] = 3};
-    struct tti_work_model model = {0, 0};
+    struct tti_work_model model = {0};
     for (int lane = 0; lane < plan->nlanes; lane++)
         for (size_t s = 0; s < plan->lanes[lane].count; s++) {
             const struct tti_step *step = &plan->lanes[lane].steps[s];
@@ -21,7 +21,9 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
     enum { ALL_OF = 16 };
     int n = spec->nranks;
     int stride = n <= ALL_OF ? 1 : n / ALL_OF;
-    struct tti_work_model most = {0, 0};
+    struct tti_work_model most = {0};
+    double sum = 0;
+    int looked_at = 0;
     for (int rank = 0; rank < n; rank += stride) {
         struct tti_plan_spec one = *spec;
         struct tti_plan *plan = NULL;
@@ -35,7 +37,10 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
             most.steps = found.steps;
         if (found.touched > most.touched)
             most.touched = found.touched;
+        sum += found.touched;
+        looked_at++;
     }
+    most.evenness = most.touched > 0 ? sum / looked_at / most.touched : 1;
     *model = most;
     return TUTTI_OK;
 }

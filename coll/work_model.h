@@ -9,6 +9,7 @@
 struct tti_work_model {
     double steps;
     double touched;
+    double evenness; /* touched bytes of the ranks on average / of the busiest; 1: all alike */
 };
 
 /* From the algorithm's own plans, with one lane and one slice. All ranks of small communicators are

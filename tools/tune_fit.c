@@ -17,12 +17,14 @@
 #include <string.h>
 
 enum { LEAST_POINTS = 40 };
+static const double MAIN_JOB = 4; /* the weight of all-reduces: one model, many patterns */
 
 struct fit_point {
     const struct tti_series *series;
     struct tti_cost_way way;
     struct tti_cost_place place;
     double bytes, seconds, weight;
+    bool fastest; /* of all ways at this size */
 };
 
 struct fit {
@@ -129,7 +131,7 @@ static enum tutti_result fit_error(const struct fit *fit, double *error)
     if (!errors)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < fit->count; i++)
-        if (fit->point[i].weight == 1)
+        if (fit->point[i].fastest)
             errors[used++] = fabs(fit_log_ratio(fit, &fit->point[i]));
     qsort(errors, used, sizeof *errors, fit_compare);
     *error = used ? exp(errors[used / 2]) : 0;
@@ -146,7 +148,9 @@ static enum tutti_result fit_medium(struct fit *fit, struct tti_tuning *tuning, 
         return TUTTI_OK;
     for (size_t i = 0; i < fit->count; i++) {
         double ratio = fit_fastest(fit, &fit->point[i]) / fit->point[i].seconds;
-        fit->point[i].weight = ratio * ratio;
+        double main_job = fit->point[i].series->collective == TUTTI_ALL_REDUCE ? MAIN_JOB : 1;
+        fit->point[i].fastest = ratio == 1;
+        fit->point[i].weight = main_job * ratio * ratio;
     }
     fit_search(fit);
     memcpy(tuning->cost[fit->medium], fit->profile.cost[fit->medium],

@@ -20,7 +20,7 @@ struct settings {
     const char *ranks, *transport, *collectives, *output;
     int seconds, lanes;
     size_t max_bytes;
-    bool constants, version, quiet;
+    bool constants, refit, version, quiet;
     int jobs[MOST_JOBS];
     int job_count;
     struct tune_options tune;
@@ -100,6 +100,8 @@ static int settings_read(int argc, char **argv, struct settings *s)
          "the file (TUTTI_TUNING, else ~/.config/tutti/tuning.json)"},
         {"--constants", NULL, FLAG_SWITCH, &s->constants, 0, 0,
          "print the constants of the cost model that were fitted"},
+        {"--refit", NULL, FLAG_SWITCH, &s->refit, 0, 0,
+         "measure nothing: fit the constants again to what the file says"},
         {"--quiet", "-q", FLAG_SWITCH, &s->quiet, 0, 0, "print no table"},
         {"--version", NULL, FLAG_SWITCH, &s->version, 0, 0, "print the version"},
     };
@@ -149,35 +151,54 @@ static enum tutti_result tuning_begin(const char *path, struct tti_tuning **tuni
     return TUTTI_OK;
 }
 
+/* Fit, write, and say so. */
+static enum tutti_result tuning_finish(const struct settings *s, struct tti_tuning *tuning,
+                                       const struct tti_profile *profile)
+{
+    double error[TTI_MEDIA] = {0};
+    TTI_TRY(tune_fit(tuning, profile, error));
+    TTI_TRY(tti_tuning_write(tuning, s->path));
+    if (s->constants)
+        tune_report_constants(tuning);
+    printf("\n# written to %s (%zu series)\n", s->path, tuning->count);
+    for (int medium = 0; medium < TTI_MEDIA; medium++)
+        if (error[medium] > 0)
+            printf("# %s: the cost model with constants fitted to this machine is off by %.0f%% "
+                   "(median over sizes, fastest way)\n",
+                   tti_medium_names[medium], (error[medium] - 1) * 100);
+    fflush(stdout);
+    return TUTTI_OK;
+}
+
 /* Rank 0, when all is measured. */
-static enum tutti_result tuning_finish(const struct settings *s, struct tutti_comm *comm,
-                                       const struct tune_rows *rows, double seconds)
+static enum tutti_result tuning_add_rows(const struct settings *s, struct tutti_comm *comm,
+                                         const struct tune_rows *rows, double seconds)
 {
     struct tti_tuning *tuning = NULL;
-    double error[TTI_MEDIA] = {0};
     if (!s->quiet)
         tune_report(rows, comm->size);
+    printf("\n# %d ranks: %zu sizes measured in %.0f s", comm->size, rows->count, seconds);
     TTI_TRY(tuning_begin(s->path, &tuning));
     enum tutti_result result = tune_merge(tuning, comm, rows);
     if (result == TUTTI_OK)
-        result = tune_fit(tuning, &comm->profile, error);
-    if (result == TUTTI_OK)
-        result = tti_tuning_write(tuning, s->path);
-    if (result == TUTTI_OK && s->constants)
-        tune_report_constants(tuning);
-    if (result == TUTTI_OK) {
-        printf("\n# %d ranks: %zu sizes measured in %.0f s; written to %s (%zu series)\n",
-               comm->size, rows->count, seconds, s->path, tuning->count);
-        for (int medium = 0; medium < TTI_MEDIA; medium++)
-            if (error[medium] > 0)
-                printf(
-                    "# %s: the cost model with constants fitted to this machine is off by %.0f%% "
-                    "(median over sizes, fastest way)\n",
-                    tti_medium_names[medium], (error[medium] - 1) * 100);
-        fflush(stdout);
-    }
+        result = tuning_finish(s, tuning, &comm->profile);
     tti_tuning_destroy(tuning);
     return result;
+}
+
+static int refit(const struct settings *s)
+{
+    struct tti_tuning *tuning = NULL;
+    struct tti_profile profile;
+    double cache[3];
+    if (tti_tuning_read(s->path, &tuning) != TUTTI_OK)
+        return failed();
+    for (int level = 0; level < 3; level++)
+        cache[level] = (double)tuning->machine.cache[level];
+    tti_profile_default(cache, tuning->machine.cpus, &profile);
+    enum tutti_result result = tuning_finish(s, tuning, &profile);
+    tti_tuning_destroy(tuning);
+    return result == TUTTI_OK ? 0 : failed();
 }
 
 static int run_rank(const struct settings *s)
@@ -200,7 +221,7 @@ static int run_rank(const struct settings *s)
                                                                              "to choose from")
                                               : tune_measure(&tune, comm, &rows);
     if (result == TUTTI_OK && comm->rank == 0)
-        result = tuning_finish(s, comm, &rows, (double)(tti_now_ns() - begin) / 1e9);
+        result = tuning_add_rows(s, comm, &rows, (double)(tti_now_ns() - begin) / 1e9);
     free(rows.row);
     int status = result == TUTTI_OK ? 0 : failed();
     tutti_comm_destroy(comm);
@@ -213,6 +234,8 @@ int main(int argc, char **argv)
     int status = settings_read(argc, argv, &s);
     if (status)
         return status - 1;
+    if (s.refit)
+        return refit(&s);
     if (tti_place_is_launched())
         return run_rank(&s);
     for (int j = 0; j < s.job_count && status == 0; j++)
