@@ -95,8 +95,8 @@ def markdown(record, verdict, picture=None):
                      f"{len(record['hops_ns'])}")
     lines += ["", f"![{title(record)}]({picture})"] if picture else []
     lines += ["", f"Figures: {what}, averaged over the ranks; then the median of {record['rounds']} rounds, in which all "
-              "contenders run in a random order. p99: the worst rank's, median of the rounds. Noise: "
-              "interquartile range over median, the larger of ours and the best peer's. A peer's best "
+              "contenders run in a random order. p99: the worst rank's, median of the rounds. Ratios: "
+              "the median of those of each round; noise: their interquartile range over that. A peer's best "
               "setting at each size counts; one that another was much faster than at all sizes of a "
               "group is left out after the first round.", "", table(record, verdict), "", summary(record, verdict), "",
               "Settings:", ""]

@@ -1,8 +1,9 @@
 """From samples to a verdict for each size: a ratio, or why there is none.
 
 A sample is one size in one round of one contender: {"contender": label, "size", "round", "p50_us",
-"p99_us", "mean_us", "wrong"}. The figure of a contender at a size is the median over the rounds;
-its noise is the interquartile range over the median."""
+"p99_us", "mean_us", "wrong"}. The figure of a contender at a size is the median over the rounds. A
+ratio of two is the median of their ratios in each round, so that a machine that is slower for some
+minutes slows both; its noise is the interquartile range of those ratios over their median."""
 
 import math
 import statistics
@@ -36,8 +37,16 @@ def figures(record, size):
                         "p99_us": statistics.median(s["p99_us"] for s in samples),
                         "other_us": statistics.median(s[other_figure(record)] for s in samples),
                         # What was not checked counts as wrong.
+                        "by_round": {s["round"]: s[record["figure"]] for s in samples},
                         "wrong": any(s["wrong"] != 0 for s in samples)}
     return found
+
+
+def paired(over, under, more=0.0):
+    """(median, noise) of over/(under + more), round by round; None when they share no round."""
+    values = [us / (under["by_round"][number] + more) for number, us in over["by_round"].items()
+              if under["by_round"].get(number, 0) > 0]
+    return median_and_noise(values) if values else None
 
 
 HOPS = 2  # no rank can end before another's word that it began, nor before one that it has read
@@ -63,25 +72,31 @@ def judge_size(record, size):
         row["best"] = {"label": label, **found[label]}
     for label in of_kind["limit"]:
         row["ideal"] = found[label]
+    if row["ours"] and row["best"]:
+        found_ratio = paired(row["best"], row["ours"])
+        row["noise"] = found_ratio[1] if found_ratio else None
     row["why"] = why_no_ratio(record, row, found)
     if not row["why"]:
-        row["ratio"] = row["best"]["us"] / row["ours"]["us"]
+        row["ratio"] = found_ratio[0]
         # The peer that is best by the other figure may be another.
         row["other_ratio"] = min(found[p]["other_us"] for p in of_kind["peer"]) / row["ours"]["other_us"]
-    if row["ours"] and row["best"]:
-        row["noise"] = max(row["ours"]["noise"], row["best"]["noise"])
-    if clean(record, row["ours"]) and clean(record, row["ideal"]):
-        row["over_ideal"] = row["ours"]["us"] / row["ideal"]["us"]
-        if hop_us(record):
-            row["over_synced"] = row["ours"]["us"] / (row["ideal"]["us"] + HOPS * hop_us(record))
-    if clean(record, row["ours"]):
+    if whole(record, row["ours"]):
         row["tail"] = row["ours"]["p99_us"] / row["ours"]["p50_us"]
+        if whole(record, row["ideal"]):
+            row["over_ideal"] = steady(record, paired(row["ours"], row["ideal"]))
+            if hop_us(record):
+                row["over_synced"] = steady(record, paired(row["ours"], row["ideal"], HOPS * hop_us(record)))
     return row
 
 
-def clean(record, figure):
-    return bool(figure) and not figure["wrong"] and figure["noise"] <= record["noise_limit"] and \
-        figure["rounds"] >= record["rounds"] and figure["us"] > 0 and figure["p50_us"] > 0
+def whole(record, figure):
+    """Right, and there in every round."""
+    return bool(figure) and not figure["wrong"] and figure["rounds"] >= record["rounds"] and \
+        figure["us"] > 0 and figure["p50_us"] > 0
+
+
+def steady(record, found):
+    return found[0] if found and found[1] <= record["noise_limit"] else None
 
 
 def why_no_ratio(record, row, found):
@@ -98,10 +113,12 @@ def why_no_ratio(record, row, found):
         if figure["us"] <= 0 or figure["other_us"] <= 0:
             return f"{name} took no time"
     limit = record["noise_limit"]
-    noisy = [f"{name} {figure['noise']:.0%}"
-             for name, figure in (("ours", row["ours"]), (row["best"]["label"], row["best"]))
-             if figure["noise"] > limit]
-    return f"noisy: {', '.join(noisy)} (limit {limit:.0%})" if noisy else ""
+    if row["noise"] is None:
+        return f"ours and {row['best']['label']} share no round"
+    if row["noise"] > limit:
+        return (f"noisy: the ratio by {row['noise']:.0%} between the rounds (limit {limit:.0%}), ours by "
+                f"{row['ours']['noise']:.0%}, {row['best']['label']} by {row['best']['noise']:.0%}")
+    return ""
 
 
 def judge(record):
