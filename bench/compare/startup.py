@@ -158,14 +158,14 @@ def ratios(record):
 
 
 def page(record, picture):
-    found = ratios(record)
+    found, settings = ratios(record), " ".join(OPENMPI)
     lines = ["# Start-up on one host", "", "- command: `./dev compare --startup`"]
     lines += [f"- {name}: {value}" for name, value in record["facts"].items() if value]
     lines += [f"- MISSING, not measured: {name}" for name in record["missing"]]
     lines += [f"- FAILED: {failure}" for failure in record["failures"]]
     lines += ["", f"![start-up]({picture})"] if picture else []
     lines += ["", f"Medians of {record['rounds']} interleaved rounds; times of the slowest rank, from before the "
-              f"launcher starts (tuttirun, mpirun, mpiexec; Open MPI with `{" ".join(OPENMPI)}`), but "
+              f"launcher starts (tuttirun, mpirun, mpiexec; Open MPI with `{settings}`), but "
               "for \"in init\". The first result is that of an all-reduce of one number."]
     if found:
         least = min(found)

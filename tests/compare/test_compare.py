@@ -18,7 +18,9 @@ sys.path.insert(0, FOLDER)
 import compare
 import contenders
 import rounds
+import startup
 import verdict
+import whole
 
 OURS, FAST, SLOW, IDEAL = "Tutti", "Open MPI, boxes", "MPICH, default", "ideal fused direct"
 
@@ -235,6 +237,19 @@ class Runs(unittest.TestCase):
         self.assertAlmostEqual(ratios[1], 1)
 
 
+class Startup(unittest.TestCase):
+    def test_page_of_canned_samples(self):
+        samples = [{"contender": name, "ranks": count, "round": number, "init_ms": count, "ready_ms": ms * count,
+                    "first_ms": 9, "exit_ms": 9, "pss": 1 << 20, "pss_all": 2 << 20}
+                   for name, ms in (("Tutti", 2), ("Open MPI", 8), ("MPICH", 6))
+                   for count in (2, 4) for number in range(3)]
+        record = {"counts": [2, 4], "rounds": 3, "samples": samples, "failures": [], "missing": [], "facts": {}}
+        self.assertEqual(startup.ratios(record), [(3, 2), (3, 4)])
+        text = startup.page(record, None)
+        self.assertIn("| 4 | 4.0 | 4.0 | 4.0 | 8.0 | 32.0 | 24.0 |", text)
+        self.assertIn("at least 3.0 times our time", text)
+
+
 # A program that takes part as ours or as a peer, whose times and errors are planted: PLANT is
 # {size: [factor of round 0, of round 1, ...]}, WRONG a list of sizes.
 STAND_IN = """#!/usr/bin/env python3
@@ -320,6 +335,7 @@ class Planted(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(os.path.join(pages, "README.md"), encoding="utf-8") as file:
                 self.assertIn("| 3 of 3 | 3.00 | 3.00 at ", file.read())
+            self.assertIn("all_reduce_2_tcp", whole.PARTS)
             self.assertEqual(sorted(os.listdir(pages))[:2],
                              ["README.md", "all_reduce_2_tcp_library.md"])
             self.assertNotIn("measured before", done.stderr)
