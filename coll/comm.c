@@ -159,6 +159,7 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
         return TTI_FAIL_ERRNO("cannot create an eventfd (see ulimit -n)");
     uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
     TTI_TRY(tti_work_queue_create(&comm->queue));
+    tti_transport_prepare(); /* before the bootstrap's thread */
     TTI_TRY(tti_boot_create(&comm->meeting, comm->rank, comm->size, deadline, &comm->boot));
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;

@@ -13,6 +13,7 @@
 extern const struct tutti_transport_ops tti_inproc_ops;
 extern const struct tutti_transport_ops tti_shm_ops;
 extern const struct tutti_transport_ops tti_tcp_ops;
+void tti_shm_prepare(void);
 
 /* Best first. */
 static const struct tutti_transport_ops *const built_in[] = {
@@ -61,6 +62,11 @@ const struct tutti_services *tti_transport_services(void)
     static const struct tutti_services services = {
         .size = sizeof services, .fail = service_fail, .log = service_log};
     return &services;
+}
+
+void tti_transport_prepare(void)
+{
+    tti_shm_prepare();
 }
 
 /* ---- plugins -------------------------------------------------------------------------------- */

@@ -26,6 +26,10 @@ const struct tutti_services *tti_transport_services(void);
  * what is wrong with it. */
 enum tutti_result tti_transport_load(const char *path, const struct tutti_transport_ops **ops);
 
+/* What is cheap only while the process has one thread: registering for membarrier takes 10 to 20 ms
+ * afterwards. Call it before starting threads; not needed for anything to work. */
+void tti_transport_prepare(void);
+
 /* The transports that a communicator may use, in order of preference: `names` (comma list; NULL or
  * "" means all, best first) out of those compiled in and those of `plugins` (colon list of paths,
  * may be NULL). Transports whose probe fails are left out when `names` is empty, and are an error

@@ -254,6 +254,8 @@ void tti_shm_endpoint_free(struct shm_endpoint *self);
 
 /* ---- shm.c ---------------------------------------------------------------------------------- */
 
+/* See tti_transport_prepare. */
+void tti_shm_prepare(void);
 /* Look at all sockets that have something. */
 void tti_shm_look(struct shm_transport *self);
 bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
