@@ -57,8 +57,8 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
 {
     long slots = 0, memory = 0;
     size_t bytes = 0;
-    TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 8, &slots));
-    TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 64 << 10, &bytes));
+    TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 4, &slots));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 128 << 10, &bytes));
     TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 0, &memory));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 8 << 10, &settings->region_from));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
