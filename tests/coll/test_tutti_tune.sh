@@ -37,7 +37,8 @@ refuses() {
 try 0 tutti-tune -n 2 -t 1 -e 32K --coll all_reduce,barrier
 out_has '^# all_reduce, 2 ranks, mapped$'
 out_has '^# all_reduce, 2 ranks, private$'
-out_has '^# 2 ranks: [0-9]+ sizes measured .* written to .*/config/tutti/tuning.json'
+out_has '^# 2 ranks: [0-9]+ sizes measured in '
+out_has '^# written to .*/config/tutti/tuning.json'
 [ -f "$file" ] || wrong "no file"
 command -v python3 >/dev/null && { python3 -m json.tool "$file" >/dev/null || wrong "no JSON"; }
 
@@ -46,6 +47,13 @@ grep -q '"all_reduce"' "$file" || wrong "what was measured before is gone"
 grep -q '"broadcast".*"ranks": 3' "$file" || wrong "what was measured now is not there"
 try 0 tuttirun -n 2 "$TUTTI_BIN/tutti-tune" -t 1 -e 2K --coll all_gather --quiet -o "$dir/by_launcher.json"
 grep -q '"all_gather".*"ranks": 2' "$dir/by_launcher.json" || wrong "nothing by tuttirun"
+
+cp "$file" "$dir/refit.json"
+try 0 tutti-tune --refit --constants -o "$dir/refit.json"
+out_has '^#   touch_l2 +[0-9.e-]+$'
+grep -o '"series".*' <(tr -d '\n' <"$file") >"$dir/series"
+grep -o '"series".*' <(tr -d '\n' <"$dir/refit.json") | cmp -s - "$dir/series" ||
+    wrong "--refit changes what was measured"
 
 # Say that ring is the fastest by far at 128 B: it is chosen, by itself and by name.
 sed -i -E '/"all_reduce", "medium": "mapped".*"ring"/{n;s/\[128, [^]]*\]/[128, 0.001]/}' "$file"
