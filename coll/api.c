@@ -12,19 +12,19 @@
 static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *operation,
                                   bool async, tutti_stream stream, tutti_request **request)
 {
-    const char *name = tutti_collective_name(operation->collective);
     if (!comm)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", name);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
+                        tutti_collective_name(operation->collective));
     if (stream)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "%s: a stream was given, but this build serves host memory only; pass NULL "
                         "and take a request",
-                        name);
+                        tutti_collective_name(operation->collective));
     if (async && !request)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: request is NULL; without a stream it is needed to "
                         "know when the buffers are free again",
-                        name);
+                        tutti_collective_name(operation->collective));
     TTI_TRY(tti_operation_check(operation, comm));
     if (tti_group_open())
         return tti_group_add(comm, operation, async ? request : NULL);

@@ -29,18 +29,18 @@ static enum tutti_result check_op(const struct tti_operation *o, struct tutti_co
 /* Blocks of IN and OUT as the public call has them (a broadcast's `in` only at the root). */
 static enum tutti_result check_buffers(const struct tti_operation *o, struct tutti_comm *comm)
 {
-    const char *name = tutti_collective_name(o->collective);
-    size_t bytes = 0;
+    size_t bytes = 0, total = 0;
     uint32_t in_blocks = 0, out_blocks = 0, in_block = 0, out_block = 0;
     tti_shape(o->collective, comm->size, comm->rank, o->root, &in_blocks, &out_blocks);
     uint32_t most = in_blocks > out_blocks ? in_blocks : out_blocks;
     if (__builtin_mul_overflow(o->count, tutti_type_size(o->type), &bytes) ||
-        bytes > (size_t)PTRDIFF_MAX / (most ? most : 1))
+        __builtin_mul_overflow(bytes, most ? most : 1, &total) || total > (size_t)PTRDIFF_MAX)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu of %s is more than memory can hold",
-                        name, o->count, tutti_type_name(o->type));
+                        tutti_collective_name(o->collective), o->count, tutti_type_name(o->type));
     if ((in_blocks && !o->in) || (out_blocks && !o->out))
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the %s buffer is NULL, count is %zu", name,
-                        in_blocks && !o->in ? "in" : "out", o->count);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the %s buffer is NULL, count is %zu",
+                        tutti_collective_name(o->collective), in_blocks && !o->in ? "in" : "out",
+                        o->count);
     if (!tti_in_place(o->collective, comm->size, comm->rank, o->root, &in_block, &out_block))
         return TUTTI_OK;
     const char *in = o->in;
@@ -51,18 +51,18 @@ static enum tutti_result check_buffers(const struct tti_operation *o, struct tut
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: the buffers overlap, but not as in place demands (see tutti.h); in is "
                         "%p, out is %p, a block is %zu bytes",
-                        name, o->in, o->out, bytes);
+                        tutti_collective_name(o->collective), o->in, o->out, bytes);
     return TUTTI_OK;
 }
 
 enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutti_comm *comm)
 {
-    const char *name = tutti_collective_name(o->collective);
     if (!tutti_type_size(o->type))
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %d is no element type (see enum tutti_type)", name,
-                        (int)o->type);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %d is no element type (see enum tutti_type)",
+                        tutti_collective_name(o->collective), (int)o->type);
     if (o->root < 0 || o->root >= comm->size)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %s is %d; expected a rank from 0 to %d", name,
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %s is %d; expected a rank from 0 to %d",
+                        tutti_collective_name(o->collective),
                         o->collective == TUTTI_SEND_RECV ? "peer" : "root", o->root,
                         comm->size - 1);
     if (tti_reduces(o->collective) && o->collective != TUTTI_BARRIER)
@@ -74,8 +74,8 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the buffer is NULL, count is %zu",
                             o->receives ? "recv" : "send", o->count);
         if (o->count > (size_t)PTRDIFF_MAX / tutti_type_size(o->type))
-            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu is more than memory can hold", name,
-                            o->count);
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu is more than memory can hold",
+                            tutti_collective_name(o->collective), o->count);
         return TUTTI_OK;
     }
     return check_buffers(o, comm);

@@ -33,6 +33,7 @@ struct small_step {
     uint16_t sends;    /* sends of earlier steps that must be consumed before this one writes */
     int from, to;      /* peers, or -1 */
     size_t n;          /* elements */
+    size_t unit;       /* bytes of an element of what is received */
     size_t sent_bytes; /* of the message to `to` */
     struct small_place src, src2, dst;
 };
@@ -115,6 +116,7 @@ static bool small_step(const struct tti_executor *x, const struct tti_step *from
     const struct small_place *sent = from->kind == TTI_SEND ? &to->src : &to->dst;
     to->kind = from->kind;
     to->message = (uint8_t)x->buffers.type[from->flags & TTI_MSG_ACC ? TTI_SLOT : TTI_IN];
+    to->unit = tutti_type_size((enum tutti_type)to->message);
     to->straight = from->kind == TTI_RECV && to->message == to->dst.type;
     to->left = from->flags & TTI_MSG_LEFT;
     to->finish = (from->flags & TTI_FINAL) && x->finish.average;
@@ -296,8 +298,8 @@ static const struct tti_finish *small_finish(const struct small *s, const struct
 
 static char *small_at(const struct small *s, const struct small_place *place, size_t element)
 {
-    return s->base[place->buffer] + place->offset +
-           element * tutti_type_size((enum tutti_type)place->type);
+    char *first = s->base[place->buffer] + place->offset;
+    return element == 0 ? first : first + element * tutti_type_size((enum tutti_type)place->type);
 }
 
 /* `n` elements of the message, from element `at` on. */
@@ -326,7 +328,7 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
     const struct tti_link *link = &s->comm->links.all[step->from];
     const struct tutti_transport_ops *ops = link->ops;
     const uint64_t expected = s->program->tag;
-    const size_t size = tutti_type_size((enum tutti_type)step->message);
+    const size_t size = step->unit;
     const bool straight = step->straight && ops->receive;
     size_t taken = 0;
     while (taken < step->n) {
