@@ -1,11 +1,330 @@
-#include "device/gpu.h"
-static enum tutti_result gpu_count(int *devices)
+/* NVIDIA GPUs (device/gpu.h): devices, contexts and memory on the CUDA driver, and the table. Read
+ * next: cuda_driver.h (what we call), cuda_kernel.c, cuda_stream.c. */
+#include "device/cuda/cuda_state.h"
+
+#include "base/memory.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Contexts ---------------------------------------------------------------------------------
+ */
+
+enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, bool *pushed)
 {
-    *devices = 0;
+    tti_cu_context now = NULL;
+    *pushed = false;
+    TTI_TRY(tti_cuda_check(gpu->cu->context_current(&now), "cuCtxGetCurrent"));
+    if (now == gpu->context)
+        return TUTTI_OK;
+    TTI_TRY(tti_cuda_check(gpu->cu->context_push(gpu->context), "cuCtxPushCurrent"));
+    *pushed = true;
     return TUTTI_OK;
 }
+
+void tti_cuda_leave(struct tti_cuda_gpu *gpu, bool pushed)
+{
+    tti_cu_context popped;
+    if (pushed)
+        (void)gpu->cu->context_pop(&popped);
+}
+
+static enum tutti_result cuda_context(struct tti_cuda_gpu *gpu)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    tti_cu_context now = NULL;
+    int device = -1;
+    if (cu->context_current(&now) == TTI_CU_OK && now && cu->context_device(&device) == TTI_CU_OK &&
+        device == gpu->base.device) {
+        gpu->context = now;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_cuda_check(cu->primary_retain(&gpu->context, gpu->base.device),
+                           "cuDevicePrimaryCtxRetain"));
+    gpu->retained = true;
+    return TUTTI_OK;
+}
+
+/* ---- Devices ----------------------------------------------------------------------------------
+ */
+
+static enum tutti_result cuda_count(int *devices)
+{
+    const struct tti_cuda_driver *cu;
+    int count = 0;
+    TTI_TRY(tti_cuda_driver_load(&cu));
+    if (cu)
+        TTI_TRY(tti_cuda_check(cu->device_count(&count), "cuDeviceGetCount"));
+    *devices = count;
+    return TUTTI_OK;
+}
+
+/* An attribute that is 0 where the driver does not know it. */
+static int cuda_attribute(const struct tti_cuda_gpu *gpu, unsigned attribute)
+{
+    int value = 0;
+    if (gpu->cu->device_attribute(&value, attribute, gpu->base.device) != TTI_CU_OK)
+        return 0;
+    return value;
+}
+
+static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    struct tti_gpu_properties *p = &gpu->base.properties;
+    const int device = gpu->base.device;
+    TTI_TRY(
+        tti_cuda_check(cu->device_name(p->name, (int)sizeof p->name, device), "cuDeviceGetName"));
+    TTI_TRY(
+        tti_cuda_check(cu->device_pci(p->pci, (int)sizeof p->pci, device), "cuDeviceGetPCIBusId"));
+    for (char *c = p->pci; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    TTI_TRY(tti_cuda_check(cu->device_uuid(&p->uuid, device), "cuDeviceGetUuid"));
+    TTI_TRY(tti_cuda_check(cu->device_memory(&p->memory_bytes, device), "cuDeviceTotalMem"));
+    p->sms = cuda_attribute(gpu, TTI_CU_DEVICE_SMS);
+    p->threads_per_sm = cuda_attribute(gpu, TTI_CU_DEVICE_THREADS);
+    p->shared_per_block = (size_t)cuda_attribute(gpu, TTI_CU_DEVICE_SHARED);
+    p->l2_bytes = (size_t)cuda_attribute(gpu, TTI_CU_DEVICE_L2);
+    p->compute_major = cuda_attribute(gpu, TTI_CU_DEVICE_MAJOR);
+    p->compute_minor = cuda_attribute(gpu, TTI_CU_DEVICE_MINOR);
+    p->multicast = cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
+    p->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
+    p->stream_values = true; /* of every device, by the functions' second version */
+    return TUTTI_OK;
+}
+
+static void cuda_close(struct tti_gpu *base)
+{
+    if (!base)
+        return;
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    bool pushed;
+    if (gpu->context && tti_cuda_enter(gpu, &pushed) == TUTTI_OK) {
+        tti_cuda_unload(gpu);
+        tti_cuda_leave(gpu, pushed);
+    }
+    if (gpu->retained)
+        (void)gpu->cu->primary_release(base->device);
+    pthread_mutex_destroy(&gpu->loading);
+    free(gpu);
+}
+
+static enum tutti_result cuda_open(int device, struct tti_gpu **opened)
+{
+    int count;
+    TTI_TRY(cuda_count(&count));
+    if (device < 0 || device >= count)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "CUDA device %d: there are %d here", device, count);
+    struct tti_cuda_gpu *gpu = tti_calloc(1, sizeof *gpu);
+    if (!gpu)
+        return TUTTI_ERR_MEMORY;
+    gpu->base.ops = tti_gpu_cuda();
+    gpu->base.device = device;
+    gpu->cu = tti_cuda_driver_now();
+    pthread_mutex_init(&gpu->loading, NULL);
+    enum tutti_result result = cuda_context(gpu);
+    if (result == TUTTI_OK)
+        result = cuda_describe(gpu);
+    if (result != TUTTI_OK) {
+        cuda_close(&gpu->base);
+        return TTI_CONTEXT(result, "opening CUDA device %d", device);
+    }
+    *opened = &gpu->base;
+    return TUTTI_OK;
+}
+
+static enum tutti_result cuda_peer_can_access(struct tti_gpu *base, int peer, bool *can)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    int yes = 0;
+    TTI_TRY(tti_cuda_check(gpu->cu->device_can_peer(&yes, base->device, peer),
+                           "cuDeviceCanAccessPeer"));
+    *can = yes != 0;
+    return TUTTI_OK;
+}
+
+/* The peer's memory lies in its primary context, unless its owner made another, which only the
+ * owner could tell us. */
+static enum tutti_result cuda_peer_enable(struct tti_gpu *base, int peer)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_context context = NULL;
+    enum tutti_result result;
+    if (peer == base->device)
+        return TUTTI_OK;
+    TTI_TRY(tti_cuda_check(gpu->cu->primary_retain(&context, peer), "cuDevicePrimaryCtxRetain"));
+    unsigned code = TTI_CU_OK;
+    TTI_CUDA_IN(gpu, result, "cuCtxEnablePeerAccess",
+                (code = gpu->cu->context_peer(context, 0)) == TTI_CU_PEER_ALREADY ? TTI_CU_OK
+                                                                                  : code);
+    (void)gpu->cu->primary_release(peer);
+    return result;
+}
+
+/* ---- Memory -----------------------------------------------------------------------------------
+ */
+
+static enum tutti_result cuda_alloc(struct tti_gpu *base, enum tti_memory_kind kind, size_t bytes,
+                                    void **memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_ptr device = 0;
+    void *host = NULL;
+    enum tutti_result result;
+    if (bytes == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "CUDA: cannot allocate 0 bytes");
+    switch (kind) {
+    case TTI_MEMORY_DEVICE:
+        TTI_CUDA_IN(gpu, result, "cuMemAlloc", gpu->cu->memory_alloc(&device, bytes));
+        break;
+    case TTI_MEMORY_MANAGED:
+        TTI_CUDA_IN(gpu, result, "cuMemAllocManaged",
+                    gpu->cu->managed_alloc(&device, bytes, TTI_CU_ATTACH_GLOBAL));
+        break;
+    case TTI_MEMORY_PINNED:
+        TTI_CUDA_IN(gpu, result, "cuMemHostAlloc",
+                    gpu->cu->host_alloc(&host, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
+        break;
+    default:
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "CUDA: cannot allocate memory of kind %d", (int)kind);
+    }
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "allocating %zu bytes on device %d", bytes, base->device);
+    *memory = host ? host : (void *)(uintptr_t)device;
+    return TUTTI_OK;
+}
+
+static enum tutti_result cuda_pointer(const void *address, struct tti_gpu_pointer *info)
+{
+    const struct tti_cuda_driver *cu = tti_cuda_driver_now();
+    struct tti_gpu_pointer found = {.kind = TTI_MEMORY_HOST, .device = -1};
+    unsigned type = 0, managed = 0;
+    int device = -1;
+    tti_cu_ptr start = 0;
+    size_t bytes = 0;
+    unsigned long long id = 0;
+    unsigned attributes[] = {TTI_CU_POINTER_TYPE,  TTI_CU_POINTER_MANAGED, TTI_CU_POINTER_DEVICE,
+                             TTI_CU_POINTER_START, TTI_CU_POINTER_SIZE,    TTI_CU_POINTER_ID};
+    void *values[] = {&type, &managed, &device, &start, &bytes, &id};
+    if (cu && cu->pointer(6, attributes, values, (tti_cu_ptr)(uintptr_t)address) == TTI_CU_OK &&
+        (type == TTI_CU_TYPE_HOST || type == TTI_CU_TYPE_DEVICE)) {
+        found.kind = managed                      ? TTI_MEMORY_MANAGED
+                     : type == TTI_CU_TYPE_DEVICE ? TTI_MEMORY_DEVICE
+                                                  : TTI_MEMORY_PINNED;
+        found.device = device;
+        found.base = (void *)(uintptr_t)start;
+        found.bytes = bytes;
+        found.id = id;
+    }
+    *info = found;
+    return TUTTI_OK;
+}
+
+static void cuda_free(struct tti_gpu *base, void *memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    struct tti_gpu_pointer info;
+    enum tutti_result result = TUTTI_OK;
+    if (!memory || cuda_pointer(memory, &info) != TUTTI_OK)
+        return;
+    if (info.kind == TTI_MEMORY_PINNED)
+        TTI_CUDA_IN(gpu, result, "cuMemFreeHost", gpu->cu->host_free(memory));
+    else if (info.kind != TTI_MEMORY_HOST)
+        TTI_CUDA_IN(gpu, result, "cuMemFree", gpu->cu->memory_free((tti_cu_ptr)(uintptr_t)memory));
+    (void)result;
+}
+
+static enum tutti_result cuda_host_register(struct tti_gpu *base, void *memory, size_t bytes)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuMemHostRegister",
+                gpu->cu->host_register(memory, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
+    return result;
+}
+
+static enum tutti_result cuda_host_unregister(struct tti_gpu *base, void *memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuMemHostUnregister", gpu->cu->host_unregister(memory));
+    return result;
+}
+
+static enum tutti_result cuda_memory_export(struct tti_gpu *base, const void *memory,
+                                            struct tti_gpu_handle *handle)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuIpcGetMemHandle",
+                gpu->cu->ipc_make(handle, (tti_cu_ptr)(uintptr_t)memory));
+    return result;
+}
+
+static enum tutti_result cuda_memory_import(struct tti_gpu *base,
+                                            const struct tti_gpu_handle *handle, void **memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_ptr mapped = 0;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuIpcOpenMemHandle",
+                gpu->cu->ipc_open(&mapped, *handle, TTI_CU_IPC_LAZY_PEER));
+    if (result == TUTTI_OK)
+        *memory = (void *)(uintptr_t)mapped;
+    return result;
+}
+
+static void cuda_memory_release(struct tti_gpu *base, void *memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuIpcCloseMemHandle",
+                gpu->cu->ipc_close((tti_cu_ptr)(uintptr_t)memory));
+    (void)result;
+}
+
 const struct tti_gpu_ops *tti_gpu_cuda(void)
 {
-    static const struct tti_gpu_ops ops = {.name = "cuda", .count = gpu_count};
+    static const struct tti_gpu_ops ops = {
+        .name = "cuda",
+        .count = cuda_count,
+        .open = cuda_open,
+        .close = cuda_close,
+        .peer_can_access = cuda_peer_can_access,
+        .peer_enable = cuda_peer_enable,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
+        .host_register = cuda_host_register,
+        .host_unregister = cuda_host_unregister,
+        .pointer = cuda_pointer,
+        .memory_export = cuda_memory_export,
+        .memory_import = cuda_memory_import,
+        .memory_release = cuda_memory_release,
+        .event_export = tti_cuda_event_export,
+        .event_import = tti_cuda_event_import,
+        .stream_create = tti_cuda_stream_create,
+        .stream_destroy = tti_cuda_stream_destroy,
+        .stream_query = tti_cuda_stream_query,
+        .copy = tti_cuda_copy,
+        .fill = tti_cuda_fill,
+        .launch = tti_cuda_launch,
+        .host_call = tti_cuda_host_call,
+        .stream_write = tti_cuda_stream_write,
+        .stream_wait = tti_cuda_stream_wait,
+        .prepare = tti_cuda_prepare,
+        .resident = tti_cuda_resident,
+        .event_create = tti_cuda_event_create,
+        .event_destroy = tti_cuda_event_destroy,
+        .event_record = tti_cuda_event_record,
+        .event_hold = tti_cuda_event_hold,
+        .event_query = tti_cuda_event_query,
+        .event_elapsed = tti_cuda_event_elapsed,
+        .capture_begin = tti_cuda_capture_begin,
+        .capture_end = tti_cuda_capture_end,
+        .capturing = tti_cuda_capturing,
+        .graph_launch = tti_cuda_graph_launch,
+        .graph_destroy = tti_cuda_graph_destroy,
+    };
     return &ops;
 }

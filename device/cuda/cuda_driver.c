@@ -1,0 +1,113 @@
+/* Loading the CUDA driver, and its errors in our words (cuda_driver.h). */
+#include "device/cuda/cuda_driver.h"
+
+#include "base/config.h"
+#include "base/log.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+static struct tti_cuda_driver driver_functions;
+static _Atomic(const struct tti_cuda_driver *) driver_loaded;
+static struct tti_error driver_error; /* of the one attempt */
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+
+/* The function itself, or NULL; ISO C has no cast from an object pointer. */
+static void driver_symbol(void *library, const char *symbol, const char *path, void *field)
+{
+    void *found = dlsym(library, symbol);
+    if (!found && driver_error.code == TUTTI_OK)
+        tti_error_save(
+            &driver_error,
+            TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                     "the CUDA driver %s has no %s; Tutti needs that of CUDA 12 or newer", path,
+                     symbol));
+    *(void **)field = found;
+}
+
+static void driver_open(void)
+{
+    const char *set = tti_config_text("TUTTI_LIBCUDA");
+    const char *path = set ? set : "libcuda.so.1";
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        TTI_LOG(TTI_LOG_INFO, "no CUDA driver: %s", dlerror());
+        if (set)
+            tti_error_save(&driver_error,
+                           TTI_FAIL(TUTTI_ERR_SYSTEM, "TUTTI_LIBCUDA: cannot load %s", set));
+        return;
+    }
+#define DRIVER_SYMBOL(field, function, suffix, parameters) \
+    driver_symbol(library, #function suffix, path, &driver_functions.field);
+    TTI_CU_FUNCTIONS(DRIVER_SYMBOL)
+    TTI_CU_FUNCTIONS_BY_HAND(DRIVER_SYMBOL)
+    if (driver_error.code != TUTTI_OK)
+        return;
+    const unsigned code = driver_functions.init(0);
+    if (code == TTI_CU_NO_DEVICE) {
+        TTI_LOG(TTI_LOG_INFO, "the CUDA driver %s finds no device", path);
+        return;
+    }
+    if (code != TTI_CU_OK) {
+        const char *name = NULL;
+        if (driver_functions.error_name(code, &name) != TTI_CU_OK || !name)
+            name = "an unknown error";
+        tti_error_save(
+            &driver_error,
+            TTI_FAIL(TUTTI_ERR_SYSTEM,
+                     "the CUDA driver %s does not start: %s (%u); nvidia-smi may tell more", path,
+                     name, code));
+        return;
+    }
+    atomic_store_explicit(&driver_loaded, &driver_functions, memory_order_release);
+}
+
+enum tutti_result tti_cuda_driver_load(const struct tti_cuda_driver **driver)
+{
+    pthread_once(&driver_once, driver_open);
+    if (driver_error.code != TUTTI_OK)
+        return tti_error_restore(&driver_error);
+    *driver = tti_cuda_driver_now();
+    return TUTTI_OK;
+}
+
+const struct tti_cuda_driver *tti_cuda_driver_now(void)
+{
+    return atomic_load_explicit(&driver_loaded, memory_order_acquire);
+}
+
+static enum tutti_result driver_result(unsigned code)
+{
+    switch (code) {
+    case TTI_CU_INVALID_VALUE:
+    case TTI_CU_INVALID_HANDLE:
+    case TTI_CU_HOST_ALREADY:
+    case TTI_CU_HOST_UNKNOWN:
+        return TUTTI_ERR_ARGUMENT;
+    case TTI_CU_OUT_OF_MEMORY:
+        return TUTTI_ERR_MEMORY;
+    case TTI_CU_NO_BINARY:
+    case TTI_CU_PEER_UNSUPPORTED:
+    case TTI_CU_NOT_SUPPORTED:
+        return TUTTI_ERR_UNSUPPORTED;
+    default:
+        return code >= TTI_CU_CAPTURE_FIRST && code <= TTI_CU_CAPTURE_LAST ? TUTTI_ERR_USAGE
+                                                                           : TUTTI_ERR_SYSTEM;
+    }
+}
+
+enum tutti_result tti_cuda_check(unsigned code, const char *what)
+{
+    if (code == TTI_CU_OK)
+        return TUTTI_OK;
+    if (code == TTI_CU_NOT_READY)
+        return TUTTI_IN_PROGRESS;
+    const struct tti_cuda_driver *driver = tti_cuda_driver_now();
+    const char *name = NULL, *text = NULL;
+    if (!driver || driver->error_name(code, &name) != TTI_CU_OK || !name)
+        name = "unknown error";
+    if (!driver || driver->error_text(code, &text) != TTI_CU_OK || !text)
+        text = "";
+    return TTI_FAIL(driver_result(code), "%s: %s (%u) %s", what, name, code, text);
+}

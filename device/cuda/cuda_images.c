@@ -1,0 +1,49 @@
+/* The kernels' machine code inside the library: what nvcc made of cuda/<file>.cu, byte for byte.
+ * TTI_CUDA_IMAGES is the folder with <file>.fatbin; not defined where the build has no nvcc. */
+#include "device/cuda/cuda_driver.h"
+
+#if defined(TTI_CUDA_IMAGES)
+
+#define IMAGE(file)                                                               \
+    __asm__(".section .rodata\n.balign 64\n"                                      \
+            ".hidden tti_cuda_image_" #file "\n.globl tti_cuda_image_" #file "\n" \
+            "tti_cuda_image_" #file ":\n"                                         \
+            ".incbin \"" TTI_CUDA_IMAGES "/" #file ".fatbin\"\n"                  \
+            ".hidden tti_cuda_image_end_" #file "\n"                              \
+            ".globl tti_cuda_image_end_" #file "\n"                               \
+            "tti_cuda_image_end_" #file ":\n.byte 0\n.previous\n");               \
+    extern const unsigned char tti_cuda_image_##file[], tti_cuda_image_end_##file[];
+
+IMAGE(reduce_copy)
+IMAGE(one_shot_ll)
+IMAGE(two_shot)
+IMAGE(probe)
+
+#define FROM(file)                                       \
+    {                                                    \
+        tti_cuda_image_##file, tti_cuda_image_end_##file \
+    }
+static const struct {
+    const unsigned char *begin, *end;
+} images[TTI_KERNEL_COUNT] = {
+    [TTI_KERNEL_COPY] = FROM(reduce_copy),        [TTI_KERNEL_REDUCE_COPY] = FROM(reduce_copy),
+    [TTI_KERNEL_ONE_SHOT_LL] = FROM(one_shot_ll), [TTI_KERNEL_TWO_SHOT] = FROM(two_shot),
+    [TTI_KERNEL_PEER_PROBE] = FROM(probe),        [TTI_KERNEL_WARP_PROBE] = FROM(probe),
+};
+
+const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)
+{
+    *bytes = (size_t)(images[kernel].end - images[kernel].begin);
+    return images[kernel].begin;
+}
+
+#else
+
+const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)
+{
+    (void)kernel;
+    *bytes = 0;
+    return NULL;
+}
+
+#endif

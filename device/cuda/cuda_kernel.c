@@ -1,0 +1,129 @@
+/* Kernels on the CUDA driver: modules are loaded when a kernel of theirs is first asked for, and
+ * stay until the device is closed. */
+#include "device/cuda/cuda_state.h"
+
+#include <stdatomic.h>
+
+enum { SHARED_ASK_FROM = 48 << 10 }; /* more must be allowed for each function */
+
+/* Kernels of one image share a module: that of the first of them. */
+static tti_cu_module *kernel_module(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel)
+{
+    size_t bytes;
+    int first = 0;
+    while (tti_cuda_image((enum tti_gpu_kernel)first, &bytes) != tti_cuda_image(kernel, &bytes))
+        first++;
+    return &gpu->modules[first];
+}
+
+/* Under the lock; loading may not disturb a capture of this thread, which the relaxed mode is for.
+ */
+static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
+                                     const char *symbol, tti_cu_function *function)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    unsigned mode = TTI_CU_CAPTURE_RELAXED;
+    enum tutti_result result =
+        tti_cuda_check(cu->capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
+    if (result != TUTTI_OK)
+        return result;
+    tti_cu_module *module = kernel_module(gpu, kernel);
+    if (!*module) {
+        size_t bytes;
+        result = tti_cuda_check(cu->module_load(module, tti_cuda_image(kernel, &bytes)),
+                                "cuModuleLoadData of Tutti's kernels");
+    }
+    if (result == TUTTI_OK)
+        result = tti_cuda_check(cu->module_function(function, *module, symbol), symbol);
+    (void)cu->capture_mode(&mode);
+    return result;
+}
+
+static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
+                                     enum tutti_type type, tti_cu_function *function)
+{
+    const enum tutti_type index = tti_gpu_kernel_typed(kernel) ? type : TUTTI_INT8;
+    if ((unsigned)kernel >= TTI_KERNEL_COUNT || (unsigned)index >= TUTTI_TYPE_COUNT)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "there is no GPU kernel %d for type %d", (int)kernel,
+                        (int)type);
+    _Atomic(tti_cu_function) *known = &gpu->functions[kernel][index];
+    *function = atomic_load_explicit(known, memory_order_acquire);
+    if (*function)
+        return TUTTI_OK;
+    size_t bytes;
+    if (!tti_cuda_image(kernel, &bytes))
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "this build of Tutti has no GPU kernels: there was no nvcc; build it with "
+                        "the CUDA toolkit (TUTTI_NVCC names nvcc to CMake)");
+    char symbol[64];
+    tti_gpu_kernel_symbol(kernel, index, symbol);
+    bool pushed;
+    TTI_TRY(tti_cuda_enter(gpu, &pushed));
+    pthread_mutex_lock(&gpu->loading);
+    const enum tutti_result result = kernel_load(gpu, kernel, symbol, function);
+    if (result == TUTTI_OK)
+        atomic_store_explicit(known, *function, memory_order_release);
+    pthread_mutex_unlock(&gpu->loading);
+    tti_cuda_leave(gpu, pushed);
+    return result;
+}
+
+void tti_cuda_unload(struct tti_cuda_gpu *gpu)
+{
+    for (int i = 0; i < TTI_KERNEL_COUNT; i++)
+        if (gpu->modules[i])
+            (void)gpu->cu->module_unload(gpu->modules[i]);
+}
+
+enum tutti_result tti_cuda_prepare(struct tti_gpu *base, enum tti_gpu_kernel kernel,
+                                   enum tutti_type type)
+{
+    tti_cu_function function;
+    return kernel_find(tti_cuda_of(base), kernel, type, &function);
+}
+
+static enum tutti_result kernel_shared(struct tti_cuda_gpu *gpu, tti_cu_function function,
+                                       size_t bytes)
+{
+    if (bytes <= SHARED_ASK_FROM)
+        return TUTTI_OK;
+    return tti_cuda_check(gpu->cu->function_set(function, TTI_CU_FUNCTION_SHARED, (int)bytes),
+                          "cuFuncSetAttribute (dynamic shared memory)");
+}
+
+enum tutti_result tti_cuda_launch(struct tti_gpu *base, const struct tti_gpu_launch *launch,
+                                  tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_function function;
+    TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
+    if (launch->blocks == 0 || launch->threads == 0 || launch->threads % 32 ||
+        launch->threads > 1024)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "kernel %s: cannot launch %u blocks of %u threads",
+                        tti_gpu_kernel_name(launch->kernel), launch->blocks, launch->threads);
+    TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
+    void *parameters[] = {(void *)(uintptr_t)launch->args};
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, tti_gpu_kernel_name(launch->kernel),
+                gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
+                                (unsigned)launch->shared_bytes, (tti_cu_stream)stream, parameters,
+                                NULL));
+    return result;
+}
+
+enum tutti_result tti_cuda_resident(struct tti_gpu *base, const struct tti_gpu_launch *launch,
+                                    int *blocks)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_function function;
+    TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
+    TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
+    int per_sm = 0;
+    enum tutti_result result;
+    TTI_CUDA_IN(
+        gpu, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        gpu->cu->function_resident(&per_sm, function, (int)launch->threads, launch->shared_bytes));
+    if (result == TUTTI_OK)
+        *blocks = per_sm * base->properties.sms;
+    return result;
+}

@@ -1,0 +1,87 @@
+/* What the files of the CUDA implementation share. Start with cuda_gpu.c, the table of operations.
+ */
+#ifndef TTI_DEVICE_CUDA_STATE_H
+#define TTI_DEVICE_CUDA_STATE_H
+
+#include "device/cuda/cuda_driver.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* A device and the context in which we work: the caller's current one if it is of this device, else
+ * the primary one, which the CUDA runtime uses as well. */
+struct tti_cuda_gpu {
+    struct tti_gpu base;
+    const struct tti_cuda_driver *cu;
+    tti_cu_context context;
+    bool retained; /* the primary context */
+    pthread_mutex_t loading;
+    tti_cu_module modules[TTI_KERNEL_COUNT];
+    _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+};
+
+static inline struct tti_cuda_gpu *tti_cuda_of(struct tti_gpu *gpu)
+{
+    return (struct tti_cuda_gpu *)(void *)gpu;
+}
+
+/* Make the device's context current for a call, and the thread's own again. `pushed` says whether
+ * there is something to undo. */
+enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, bool *pushed);
+void tti_cuda_leave(struct tti_cuda_gpu *gpu, bool pushed);
+
+/* result = the driver's `call` (a call through gpu->cu) in the device's context. */
+#define TTI_CUDA_IN(gpu, result, what, call)            \
+    do {                                                \
+        bool tti_pushed_ = false;                       \
+        (result) = tti_cuda_enter((gpu), &tti_pushed_); \
+        if ((result) == TUTTI_OK) {                     \
+            (result) = tti_cuda_check((call), (what));  \
+            tti_cuda_leave((gpu), tti_pushed_);         \
+        }                                               \
+    } while (0)
+
+/* ---- cuda_kernel.c: loading and launching -----------------------------------------------------
+ */
+enum tutti_result tti_cuda_prepare(struct tti_gpu *gpu, enum tti_gpu_kernel kernel,
+                                   enum tutti_type type);
+enum tutti_result tti_cuda_launch(struct tti_gpu *gpu, const struct tti_gpu_launch *launch,
+                                  tutti_stream stream);
+enum tutti_result tti_cuda_resident(struct tti_gpu *gpu, const struct tti_gpu_launch *launch,
+                                    int *blocks);
+void tti_cuda_unload(struct tti_cuda_gpu *gpu);
+
+/* ---- cuda_stream.c: streams, events, graphs ---------------------------------------------------
+ */
+enum tutti_result tti_cuda_stream_create(struct tti_gpu *gpu, tutti_stream *stream);
+void tti_cuda_stream_destroy(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_cuda_stream_query(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_cuda_copy(struct tti_gpu *gpu, void *dst, const void *src, size_t bytes,
+                                tutti_stream stream);
+enum tutti_result tti_cuda_fill(struct tti_gpu *gpu, void *dst, unsigned char byte, size_t bytes,
+                                tutti_stream stream);
+enum tutti_result tti_cuda_host_call(struct tti_gpu *gpu, void (*function)(void *), void *argument,
+                                     tutti_stream stream);
+enum tutti_result tti_cuda_stream_write(struct tti_gpu *gpu, uint32_t *word, uint32_t value,
+                                        tutti_stream stream);
+enum tutti_result tti_cuda_stream_wait(struct tti_gpu *gpu, uint32_t *word, uint32_t value,
+                                       tutti_stream stream);
+enum tutti_result tti_cuda_event_create(struct tti_gpu *gpu, int flags,
+                                        struct tti_gpu_event **event);
+void tti_cuda_event_destroy(struct tti_gpu_event *event);
+enum tutti_result tti_cuda_event_record(struct tti_gpu_event *event, tutti_stream stream);
+enum tutti_result tti_cuda_event_hold(struct tti_gpu_event *event, tutti_stream stream);
+enum tutti_result tti_cuda_event_query(struct tti_gpu_event *event);
+enum tutti_result tti_cuda_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
+                                         double *seconds);
+enum tutti_result tti_cuda_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
+enum tutti_result tti_cuda_event_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
+                                        struct tti_gpu_event **event);
+enum tutti_result tti_cuda_capture_begin(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_cuda_capture_end(struct tti_gpu *gpu, tutti_stream stream,
+                                       struct tti_gpu_graph **graph);
+enum tutti_result tti_cuda_capturing(struct tti_gpu *gpu, tutti_stream stream, bool *yes);
+enum tutti_result tti_cuda_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream);
+void tti_cuda_graph_destroy(struct tti_gpu_graph *graph);
+
+#endif

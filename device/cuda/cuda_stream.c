@@ -1,0 +1,268 @@
+/* Streams, events and graphs on the CUDA driver: gpu.h's operations, one call of the driver each.
+ */
+#include "device/cuda/cuda_state.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+static tti_cu_ptr address(const void *pointer)
+{
+    return (tti_cu_ptr)(uintptr_t)pointer;
+}
+
+enum tutti_result tti_cuda_stream_create(struct tti_gpu *base, tutti_stream *stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_stream made = NULL;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamCreate",
+                gpu->cu->stream_create(&made, TTI_CU_STREAM_NON_BLOCKING));
+    if (result == TUTTI_OK)
+        *stream = made;
+    return result;
+}
+
+void tti_cuda_stream_destroy(struct tti_gpu *base, tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    if (!stream)
+        return;
+    TTI_CUDA_IN(gpu, result, "cuStreamSynchronize", gpu->cu->stream_finish(stream));
+    TTI_CUDA_IN(gpu, result, "cuStreamDestroy", gpu->cu->stream_destroy(stream));
+    (void)result;
+}
+
+enum tutti_result tti_cuda_stream_query(struct tti_gpu *base, tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "the stream's work", gpu->cu->stream_query(stream));
+    return result;
+}
+
+enum tutti_result tti_cuda_copy(struct tti_gpu *base, void *dst, const void *src, size_t bytes,
+                                tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    if (bytes == 0)
+        return TUTTI_OK;
+    TTI_CUDA_IN(gpu, result, "cuMemcpyAsync",
+                gpu->cu->copy(address(dst), address(src), bytes, stream));
+    return result;
+}
+
+enum tutti_result tti_cuda_fill(struct tti_gpu *base, void *dst, unsigned char byte, size_t bytes,
+                                tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    if (bytes == 0)
+        return TUTTI_OK;
+    TTI_CUDA_IN(gpu, result, "cuMemsetD8Async", gpu->cu->fill(address(dst), byte, bytes, stream));
+    return result;
+}
+
+enum tutti_result tti_cuda_host_call(struct tti_gpu *base, void (*function)(void *), void *argument,
+                                     tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuLaunchHostFunc", gpu->cu->host_call(stream, function, argument));
+    return result;
+}
+
+enum tutti_result tti_cuda_stream_write(struct tti_gpu *base, uint32_t *word, uint32_t value,
+                                        tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamWriteValue32",
+                gpu->cu->stream_write(stream, address(word), value, TTI_CU_WRITE_DEFAULT));
+    return result;
+}
+
+enum tutti_result tti_cuda_stream_wait(struct tti_gpu *base, uint32_t *word, uint32_t value,
+                                       tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamWaitValue32",
+                gpu->cu->stream_wait(stream, address(word), value, TTI_CU_WAIT_GEQ));
+    return result;
+}
+
+/* ---- Events -----------------------------------------------------------------------------------
+ */
+
+struct tti_gpu_event {
+    struct tti_cuda_gpu *gpu;
+    tti_cu_event event;
+};
+
+static enum tutti_result event_wrap(struct tti_cuda_gpu *gpu, tti_cu_event event,
+                                    struct tti_gpu_event **wrapped)
+{
+    struct tti_gpu_event *made = tti_calloc(1, sizeof *made);
+    if (!made) {
+        (void)gpu->cu->event_destroy(event);
+        return TUTTI_ERR_MEMORY;
+    }
+    made->gpu = gpu;
+    made->event = event;
+    *wrapped = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_cuda_event_create(struct tti_gpu *base, int flags,
+                                        struct tti_gpu_event **event)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    const bool timing = flags & TTI_EVENT_TIMING, interprocess = flags & TTI_EVENT_INTERPROCESS;
+    if (timing && interprocess)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "an event is either for timing or for other processes, not both");
+    tti_cu_event made = NULL;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuEventCreate",
+                gpu->cu->event_create(&made, (timing ? 0 : TTI_CU_EVENT_NO_TIMING) |
+                                                 (interprocess ? TTI_CU_EVENT_INTERPROCESS : 0)));
+    return result == TUTTI_OK ? event_wrap(gpu, made, event) : result;
+}
+
+void tti_cuda_event_destroy(struct tti_gpu_event *event)
+{
+    enum tutti_result result;
+    if (!event)
+        return;
+    TTI_CUDA_IN(event->gpu, result, "cuEventDestroy", event->gpu->cu->event_destroy(event->event));
+    (void)result;
+    free(event);
+}
+
+enum tutti_result tti_cuda_event_record(struct tti_gpu_event *event, tutti_stream stream)
+{
+    enum tutti_result result;
+    TTI_CUDA_IN(event->gpu, result, "cuEventRecord",
+                event->gpu->cu->event_record(event->event, stream));
+    return result;
+}
+
+enum tutti_result tti_cuda_event_hold(struct tti_gpu_event *event, tutti_stream stream)
+{
+    enum tutti_result result;
+    TTI_CUDA_IN(event->gpu, result, "cuStreamWaitEvent",
+                event->gpu->cu->event_hold(stream, event->event, 0));
+    return result;
+}
+
+enum tutti_result tti_cuda_event_query(struct tti_gpu_event *event)
+{
+    enum tutti_result result;
+    TTI_CUDA_IN(event->gpu, result, "the work before an event",
+                event->gpu->cu->event_query(event->event));
+    return result;
+}
+
+enum tutti_result tti_cuda_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
+                                         double *seconds)
+{
+    float milliseconds = 0;
+    enum tutti_result result;
+    TTI_CUDA_IN(from->gpu, result, "cuEventElapsedTime",
+                from->gpu->cu->event_elapsed(&milliseconds, from->event, to->event));
+    if (result == TUTTI_OK)
+        *seconds = (double)milliseconds * 1e-3;
+    return result;
+}
+
+enum tutti_result tti_cuda_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle)
+{
+    enum tutti_result result;
+    TTI_CUDA_IN(event->gpu, result, "cuIpcGetEventHandle",
+                event->gpu->cu->ipc_event_make(handle, event->event));
+    return result;
+}
+
+enum tutti_result tti_cuda_event_import(struct tti_gpu *base, const struct tti_gpu_handle *handle,
+                                        struct tti_gpu_event **event)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_event made = NULL;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuIpcOpenEventHandle", gpu->cu->ipc_event_open(&made, *handle));
+    return result == TUTTI_OK ? event_wrap(gpu, made, event) : result;
+}
+
+/* ---- Graphs -----------------------------------------------------------------------------------
+ */
+
+struct tti_gpu_graph {
+    struct tti_cuda_gpu *gpu;
+    tti_cu_exec exec;
+};
+
+enum tutti_result tti_cuda_capture_begin(struct tti_gpu *base, tutti_stream stream)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamBeginCapture",
+                gpu->cu->capture_begin(stream, TTI_CU_CAPTURE_THREAD_LOCAL));
+    return result;
+}
+
+enum tutti_result tti_cuda_capture_end(struct tti_gpu *base, tutti_stream stream,
+                                       struct tti_gpu_graph **graph)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    tti_cu_graph captured = NULL;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamEndCapture", gpu->cu->capture_end(stream, &captured));
+    if (result != TUTTI_OK)
+        return result;
+    struct tti_gpu_graph *made = tti_calloc(1, sizeof *made);
+    if (!made) {
+        (void)gpu->cu->graph_free(captured);
+        return TUTTI_ERR_MEMORY;
+    }
+    made->gpu = gpu;
+    TTI_CUDA_IN(gpu, result, "cuGraphInstantiateWithFlags",
+                gpu->cu->graph_make(&made->exec, captured, 0));
+    (void)gpu->cu->graph_free(captured);
+    if (result != TUTTI_OK)
+        free(made);
+    else
+        *graph = made;
+    return result;
+}
+
+enum tutti_result tti_cuda_capturing(struct tti_gpu *base, tutti_stream stream, bool *yes)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    unsigned status = 0;
+    enum tutti_result result;
+    TTI_CUDA_IN(gpu, result, "cuStreamIsCapturing", gpu->cu->capturing(stream, &status));
+    if (result == TUTTI_OK)
+        *yes = status != 0;
+    return result;
+}
+
+enum tutti_result tti_cuda_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream)
+{
+    enum tutti_result result;
+    TTI_CUDA_IN(graph->gpu, result, "cuGraphLaunch",
+                graph->gpu->cu->graph_launch(graph->exec, stream));
+    return result;
+}
+
+void tti_cuda_graph_destroy(struct tti_gpu_graph *graph)
+{
+    enum tutti_result result;
+    if (!graph)
+        return;
+    TTI_CUDA_IN(graph->gpu, result, "cuGraphExecDestroy", graph->gpu->cu->exec_free(graph->exec));
+    (void)result;
+    free(graph);
+}

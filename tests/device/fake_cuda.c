@@ -1,0 +1,504 @@
+/* A CUDA driver made of the simulated device, so that the code on top of the driver (device/cuda)
+ * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and no
+ * more. Kernels are found by the names in the real images, and run as the simulated device's.
+ * TUTTI_LIBCUDA names it. What it cannot show: that the images are right, and what the real driver
+ * refuses. */
+#include "base/clock.h"
+#include "device/cuda/cuda_driver.h"
+
+#include <pthread.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The real driver's functions have their declarations in cuda.h. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#define DRIVER __attribute__((visibility("default"))) unsigned
+
+enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, BAD_IMAGE = 200, NOT_FOUND = 500, UNKNOWN = 999 };
+
+struct CUctx_st {
+    struct tti_gpu *gpu;
+    int holders;
+};
+struct CUmod_st {
+    int magic;
+};
+struct CUfunc_st {
+    enum tti_gpu_kernel kernel;
+    enum tutti_type type;
+};
+
+static struct CUctx_st contexts[DEVICES];
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread tti_cu_context context_stack[8];
+static __thread int context_depth;
+static struct CUfunc_st functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+
+static unsigned code(enum tutti_result result)
+{
+    switch (result) {
+    case TUTTI_OK:
+        return TTI_CU_OK;
+    case TUTTI_IN_PROGRESS:
+        return TTI_CU_NOT_READY;
+    case TUTTI_ERR_ARGUMENT:
+        return TTI_CU_INVALID_VALUE;
+    case TUTTI_ERR_MEMORY:
+        return TTI_CU_OUT_OF_MEMORY;
+    case TUTTI_ERR_UNSUPPORTED:
+        return TTI_CU_NOT_SUPPORTED;
+    case TUTTI_ERR_USAGE:
+        return TTI_CU_CAPTURE_FIRST + 1;
+    default:
+        return UNKNOWN;
+    }
+}
+
+static const struct tti_gpu_ops *ops(void)
+{
+    return tti_gpu_sim();
+}
+
+static struct tti_gpu *now(void)
+{
+    return context_depth ? context_stack[context_depth - 1]->gpu : NULL;
+}
+
+/* As the driver: without a context most calls fail. */
+#define IN_CONTEXT(call) (now() ? code(call) : 201u)
+
+DRIVER cuInit(unsigned flags)
+{
+    int count;
+    if (flags != 0 || ops()->count(&count) != TUTTI_OK)
+        return TTI_CU_INVALID_VALUE;
+    return count > 0 ? TTI_CU_OK : TTI_CU_NO_DEVICE;
+}
+DRIVER cuGetErrorName(unsigned error, const char **text)
+{
+    *text = error == TTI_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+    return TTI_CU_OK;
+}
+DRIVER cuGetErrorString(unsigned error, const char **text)
+{
+    (void)error;
+    *text = tti_error_text();
+    return TTI_CU_OK;
+}
+
+/* ---- Devices and contexts ---------------------------------------------------------------------
+ */
+
+DRIVER cuDeviceGetCount(int *count)
+{
+    return code(ops()->count(count));
+}
+DRIVER cuDeviceGetName(char *name, int bytes, int device)
+{
+    strncpy(name, "Fake GPU", (size_t)bytes);
+    return device < DEVICES ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuDeviceGetPCIBusId(char *name, int bytes, int device)
+{
+    strncpy(name, "0000:3B:00.0", (size_t)bytes);
+    return device < DEVICES ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuDeviceGetUuid_v2(unsigned char (*uuid)[16], int device)
+{
+    memset(uuid, device, 16);
+    return TTI_CU_OK;
+}
+DRIVER cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    *bytes = (size_t)1 << 30;
+    return TTI_CU_OK;
+}
+DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
+{
+    (void)device;
+    switch (attribute) {
+    case TTI_CU_DEVICE_SMS:
+        *value = 16;
+        return TTI_CU_OK;
+    case TTI_CU_DEVICE_THREADS:
+        *value = 2048;
+        return TTI_CU_OK;
+    case TTI_CU_DEVICE_MAJOR:
+        *value = 9;
+        return TTI_CU_OK;
+    default:
+        *value = 0;
+        return attribute < 200 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+    }
+}
+DRIVER cuDeviceCanAccessPeer(int *yes, int device, int peer)
+{
+    *yes = device != peer;
+    return TTI_CU_OK;
+}
+DRIVER cuDevicePrimaryCtxRetain(tti_cu_context *context, int device)
+{
+    unsigned result = TTI_CU_OK;
+    pthread_mutex_lock(&context_lock);
+    if (contexts[device].holders == 0)
+        result = code(ops()->open(device, &contexts[device].gpu));
+    if (result == TTI_CU_OK) {
+        contexts[device].holders++;
+        *context = &contexts[device];
+    }
+    pthread_mutex_unlock(&context_lock);
+    return result;
+}
+DRIVER cuDevicePrimaryCtxRelease_v2(int device)
+{
+    pthread_mutex_lock(&context_lock);
+    if (--contexts[device].holders == 0)
+        ops()->close(contexts[device].gpu);
+    pthread_mutex_unlock(&context_lock);
+    return TTI_CU_OK;
+}
+DRIVER cuCtxGetCurrent(tti_cu_context *context)
+{
+    *context = context_depth ? context_stack[context_depth - 1] : NULL;
+    return TTI_CU_OK;
+}
+DRIVER cuCtxGetDevice(int *device)
+{
+    if (!now())
+        return 201;
+    *device = now()->device;
+    return TTI_CU_OK;
+}
+DRIVER cuCtxPushCurrent_v2(tti_cu_context context)
+{
+    if (context_depth == 8 || context->holders == 0)
+        return UNKNOWN;
+    context_stack[context_depth++] = context;
+    return TTI_CU_OK;
+}
+DRIVER cuCtxPopCurrent_v2(tti_cu_context *context)
+{
+    if (context_depth == 0)
+        return UNKNOWN;
+    *context = context_stack[--context_depth];
+    return TTI_CU_OK;
+}
+DRIVER cuCtxEnablePeerAccess(tti_cu_context peer, unsigned flags)
+{
+    return now() && flags == 0 && peer->gpu != now() ? TTI_CU_PEER_ALREADY : TTI_CU_INVALID_VALUE;
+}
+
+/* ---- Memory -----------------------------------------------------------------------------------
+ */
+
+static void *at(tti_cu_ptr address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
+{
+    void *made = NULL;
+    const unsigned result = IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_DEVICE, bytes, &made));
+    *memory = (tti_cu_ptr)(uintptr_t)made;
+    return result;
+}
+DRIVER cuMemFree_v2(tti_cu_ptr memory)
+{
+    ops()->free(now(), at(memory));
+    return TTI_CU_OK;
+}
+DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
+{
+    void *made = NULL;
+    const unsigned result = IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_MANAGED, bytes, &made));
+    *memory = (tti_cu_ptr)(uintptr_t)made;
+    return flags == TTI_CU_ATTACH_GLOBAL ? result : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_PINNED, bytes, memory));
+}
+DRIVER cuMemFreeHost(void *memory)
+{
+    ops()->free(now(), memory);
+    return TTI_CU_OK;
+}
+DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return IN_CONTEXT(ops()->host_register(now(), memory, bytes));
+}
+DRIVER cuMemHostUnregister(void *memory)
+{
+    return IN_CONTEXT(ops()->host_unregister(now(), memory));
+}
+DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values,
+                              tti_cu_ptr pointer)
+{
+    struct tti_gpu_pointer info;
+    (void)ops()->pointer(at(pointer), &info);
+    const unsigned type = info.kind == TTI_MEMORY_HOST     ? 0
+                          : info.kind == TTI_MEMORY_PINNED ? TTI_CU_TYPE_HOST
+                                                           : TTI_CU_TYPE_DEVICE;
+    const unsigned managed = info.kind == TTI_MEMORY_MANAGED;
+    const tti_cu_ptr start = (tti_cu_ptr)(uintptr_t)info.base;
+    const unsigned long long id = info.id;
+    for (unsigned i = 0; i < count; i++) {
+        switch (attributes[i]) {
+        case TTI_CU_POINTER_TYPE:
+            memcpy(values[i], &type, sizeof type);
+            break;
+        case TTI_CU_POINTER_MANAGED:
+            memcpy(values[i], &managed, sizeof(char)); /* a C++ bool */
+            break;
+        case TTI_CU_POINTER_DEVICE:
+            memcpy(values[i], &info.device, sizeof info.device);
+            break;
+        case TTI_CU_POINTER_START:
+            memcpy(values[i], &start, sizeof start);
+            break;
+        case TTI_CU_POINTER_SIZE:
+            memcpy(values[i], &info.bytes, sizeof info.bytes);
+            break;
+        case TTI_CU_POINTER_ID:
+            memcpy(values[i], &id, sizeof id);
+            break;
+        default:
+            return TTI_CU_INVALID_VALUE;
+        }
+    }
+    return TTI_CU_OK;
+}
+DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
+{
+    return IN_CONTEXT(ops()->memory_export(now(), at(memory), handle));
+}
+DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned flags)
+{
+    void *mapped = NULL;
+    const unsigned result = IN_CONTEXT(ops()->memory_import(now(), &handle, &mapped));
+    *memory = (tti_cu_ptr)(uintptr_t)mapped;
+    return flags == TTI_CU_IPC_LAZY_PEER ? result : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuIpcCloseMemHandle(tti_cu_ptr memory)
+{
+    ops()->memory_release(now(), at(memory));
+    return TTI_CU_OK;
+}
+DRIVER cuIpcGetEventHandle(tti_cu_handle *handle, tti_cu_event event)
+{
+    return code(ops()->event_export((struct tti_gpu_event *)(void *)event, handle));
+}
+DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
+{
+    return IN_CONTEXT(ops()->event_import(now(), &handle, (struct tti_gpu_event **)(void *)event));
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------
+ */
+
+DRIVER cuStreamCreate(tti_cu_stream *stream, unsigned flags)
+{
+    (void)flags;
+    return IN_CONTEXT(ops()->stream_create(now(), (tutti_stream *)(void *)stream));
+}
+DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
+{
+    ops()->stream_destroy(now(), stream);
+    return TTI_CU_OK;
+}
+DRIVER cuStreamQuery(tti_cu_stream stream)
+{
+    return IN_CONTEXT(ops()->stream_query(now(), stream));
+}
+DRIVER cuStreamSynchronize(tti_cu_stream stream)
+{
+    return IN_CONTEXT(tti_gpu_stream_wait(now(), stream, tti_deadline_in(60), "the fake driver"));
+}
+DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
+                               unsigned flags)
+{
+    return flags == 0 ? IN_CONTEXT(ops()->stream_write(now(), at(word), value, stream))
+                      : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuStreamWaitValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value, unsigned flags)
+{
+    return flags == TTI_CU_WAIT_GEQ ? IN_CONTEXT(ops()->stream_wait(now(), at(word), value, stream))
+                                    : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream stream)
+{
+    return IN_CONTEXT(ops()->copy(now(), at(dst), at(src), bytes, stream));
+}
+DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
+{
+    return IN_CONTEXT(ops()->fill(now(), at(dst), byte, bytes, stream));
+}
+DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *argument)
+{
+    return IN_CONTEXT(ops()->host_call(now(), function, argument, stream));
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------
+ */
+
+DRIVER cuModuleLoadData(tti_cu_module *module, const void *image)
+{
+    const uint32_t magic = 0xba55ed50; /* of a fatbin */
+    if (!now() || memcmp(image, &magic, sizeof magic) != 0)
+        return BAD_IMAGE;
+    *module = calloc(1, sizeof **module);
+    (*module)->magic = MODULE_MAGIC;
+    return TTI_CU_OK;
+}
+DRIVER cuModuleUnload(tti_cu_module module)
+{
+    if (module->magic != MODULE_MAGIC)
+        return TTI_CU_INVALID_HANDLE;
+    free(module);
+    return TTI_CU_OK;
+}
+DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, const char *name)
+{
+    char symbol[64];
+    if (module->magic != MODULE_MAGIC)
+        return TTI_CU_INVALID_HANDLE;
+    for (int k = 0; k < TTI_KERNEL_COUNT; k++) {
+        for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
+            tti_gpu_kernel_symbol((enum tti_gpu_kernel)k, (enum tutti_type)t, symbol);
+            if (strcmp(symbol, name) == 0) {
+                functions[k][t].kernel = (enum tti_gpu_kernel)k;
+                functions[k][t].type = (enum tutti_type)t;
+                *function = &functions[k][t];
+                return TTI_CU_OK;
+            }
+        }
+    }
+    return NOT_FOUND;
+}
+DRIVER cuFuncSetAttribute(tti_cu_function function, unsigned attribute, int value)
+{
+    (void)function;
+    return attribute == TTI_CU_FUNCTION_SHARED && value > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, tti_cu_function function,
+                                                   int threads, size_t shared)
+{
+    (void)function;
+    (void)shared;
+    *blocks = 2;
+    return threads > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+    static __thread unsigned current;
+    const unsigned before = current;
+    current = *mode;
+    *mode = before;
+    return TTI_CU_OK;
+}
+
+static size_t args_bytes(enum tti_gpu_kernel kernel)
+{
+    switch (kernel) {
+    case TTI_KERNEL_COPY:
+        return sizeof(struct tti_copy_args);
+    case TTI_KERNEL_REDUCE_COPY:
+        return sizeof(struct tti_reduce_copy_args);
+    case TTI_KERNEL_PEER_PROBE:
+        return sizeof(struct tti_peer_probe_args);
+    case TTI_KERNEL_WARP_PROBE:
+        return sizeof(struct tti_warp_probe_args);
+    default:
+        return sizeof(struct tti_coupled_args);
+    }
+}
+DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned z,
+                      unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared,
+                      tti_cu_stream stream, void **parameters, void **extra)
+{
+    if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra)
+        return TTI_CU_INVALID_VALUE;
+    const struct tti_gpu_launch launch = {.kernel = function->kernel,
+                                          .type = function->type,
+                                          .blocks = x,
+                                          .threads = threads_x,
+                                          .shared_bytes = shared,
+                                          .args = parameters[0],
+                                          .args_bytes = args_bytes(function->kernel)};
+    return IN_CONTEXT(ops()->launch(now(), &launch, stream));
+}
+
+/* ---- Events and graphs ------------------------------------------------------------------------
+ */
+
+DRIVER cuEventCreate(tti_cu_event *event, unsigned flags)
+{
+    const int ours = (flags & TTI_CU_EVENT_NO_TIMING ? 0 : TTI_EVENT_TIMING) |
+                     (flags & TTI_CU_EVENT_INTERPROCESS ? TTI_EVENT_INTERPROCESS : 0);
+    return IN_CONTEXT(ops()->event_create(now(), ours, (struct tti_gpu_event **)(void *)event));
+}
+DRIVER cuEventDestroy_v2(tti_cu_event event)
+{
+    ops()->event_destroy((struct tti_gpu_event *)(void *)event);
+    return TTI_CU_OK;
+}
+DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
+{
+    return IN_CONTEXT(ops()->event_record((struct tti_gpu_event *)(void *)event, stream));
+}
+DRIVER cuEventQuery(tti_cu_event event)
+{
+    return IN_CONTEXT(ops()->event_query((struct tti_gpu_event *)(void *)event));
+}
+DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)
+{
+    (void)flags;
+    return IN_CONTEXT(ops()->event_hold((struct tti_gpu_event *)(void *)event, stream));
+}
+DRIVER cuEventElapsedTime(float *milliseconds, tti_cu_event from, tti_cu_event to)
+{
+    double seconds = 0;
+    const unsigned result = IN_CONTEXT(ops()->event_elapsed(
+        (struct tti_gpu_event *)(void *)from, (struct tti_gpu_event *)(void *)to, &seconds));
+    *milliseconds = (float)(seconds * 1e3);
+    return result;
+}
+DRIVER cuStreamBeginCapture_v2(tti_cu_stream stream, unsigned mode)
+{
+    return mode <= 2 ? IN_CONTEXT(ops()->capture_begin(now(), stream)) : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuStreamEndCapture(tti_cu_stream stream, tti_cu_graph *graph)
+{
+    return IN_CONTEXT(ops()->capture_end(now(), stream, (struct tti_gpu_graph **)(void *)graph));
+}
+DRIVER cuStreamIsCapturing(tti_cu_stream stream, unsigned *status)
+{
+    bool yes = false;
+    const unsigned result = IN_CONTEXT(ops()->capturing(now(), stream, &yes));
+    *status = yes;
+    return result;
+}
+/* The graph that was captured is the one that runs: it lives as long as the latter. */
+DRIVER cuGraphInstantiateWithFlags(tti_cu_exec *exec, tti_cu_graph graph, unsigned long long flags)
+{
+    *exec = (tti_cu_exec)(void *)graph;
+    return flags == 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuGraphDestroy(tti_cu_graph graph)
+{
+    return graph ? TTI_CU_OK : TTI_CU_INVALID_HANDLE;
+}
+DRIVER cuGraphLaunch(tti_cu_exec exec, tti_cu_stream stream)
+{
+    return IN_CONTEXT(ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream));
+}
+DRIVER cuGraphExecDestroy(tti_cu_exec exec)
+{
+    ops()->graph_destroy((struct tti_gpu_graph *)(void *)exec);
+    return TTI_CU_OK;
+}
