@@ -31,6 +31,7 @@ static const char usage[] =
     "      --no-prefix          do not put \"[rank] \" before each line of output\n"
     "      --bind core|none     core: each rank on cores of its own, near each other; none:\n"
     "                           anywhere (default: core where each can have two CPUs or more)\n"
+    "      --explain            first a line for each rank: its CPUs, and why these\n"
     "      --env NAME=VALUE     set a variable for the ranks (repeatable)\n"
     "  -h, --help               this text\n"
     "      --version            the version\n"
@@ -54,6 +55,7 @@ enum run_flag {
     FLAG_NO_PREFIX,
     FLAG_ENV,
     FLAG_BIND,
+    FLAG_EXPLAIN,
     FLAG_VERSION,
 };
 
@@ -69,6 +71,7 @@ static const struct option flags[] = {
     {"no-prefix", no_argument, NULL, FLAG_NO_PREFIX},
     {"env", required_argument, NULL, FLAG_ENV},
     {"bind", required_argument, NULL, FLAG_BIND},
+    {"explain", no_argument, NULL, FLAG_EXPLAIN},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, FLAG_VERSION},
     {0},
@@ -148,7 +151,7 @@ static enum tutti_result run_env(const char *text)
 
 /* What the command line says beside struct tti_spawn. */
 struct run_more {
-    bool standalone;
+    bool standalone, explain;
     enum tti_bind bind;
 };
 
@@ -180,6 +183,9 @@ static enum tutti_result run_flag(int flag, const char *text, struct tti_spawn *
         break;
     case FLAG_ENV:
         return run_env(text);
+    case FLAG_EXPLAIN:
+        more->explain = true;
+        break;
     case FLAG_BIND:
         return tti_bind_parse("--bind", text, &more->bind);
     default:
@@ -247,6 +253,8 @@ int main(int argc, char **argv)
     if (tti_bind_ranks(more.bind, spawn.nproc, &cpus) != TUTTI_OK)
         return run_wrong(tutti_last_error());
     spawn.cpus = cpus;
+    if (more.explain && tti_bind_explain(cpus, spawn.nproc, "tuttirun: ", stderr) != TUTTI_OK)
+        fprintf(stderr, "tuttirun: nothing to explain: %s\n", tutti_last_error());
     if (tti_spawn_run(&spawn, &status) != TUTTI_OK) {
         fprintf(stderr, "tuttirun: %s\n", tutti_last_error());
         status = 1;

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "device/near.h"
 #include "topology/nearest.h"
 
 #include <stdio.h>
@@ -251,6 +252,45 @@ enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t 
     free(sets);
     if (result == TUTTI_OK)
         *cpus = NULL;
+    return result;
+}
+
+static enum tutti_result bind_explain_rank(const struct tti_topology *topology, int rank,
+                                           const cpu_set_t *cpus, const char *prefix, FILE *out)
+{
+    char text[256];
+    char why[160];
+    struct tti_nic_choice *choices = NULL;
+    int count = 0;
+    int gpu = tti_gpu_of_rank(topology, rank);
+    fprintf(out, "%srank %d: CPUs %s: %s", prefix, rank, tti_cpus_text(cpus, text, sizeof text),
+            tti_bind_reason(topology, rank, cpus, why, sizeof why));
+    int node = tti_near_node("/sys", cpus);
+    if (node >= 0)
+        fprintf(out, "; memory on NUMA node %d", node);
+    if (gpu >= 0)
+        TTI_TRY(tti_nics_choose(topology, &choices, &count));
+    for (int i = 0; i < count; i++)
+        if (choices[i].gpu == gpu && choices[i].nic >= 0)
+            fprintf(out, "; %s", tti_nic_choice_text(topology, &choices[i], text, sizeof text));
+    free(choices);
+    putc('\n', out);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_bind_explain(const cpu_set_t *cpus, int local_ranks, const char *prefix,
+                                   FILE *out)
+{
+    struct tti_topology *topology = NULL;
+    TTI_TRY(bind_probe(&topology));
+    enum tutti_result result = TUTTI_OK;
+    if (!cpus)
+        fprintf(out, "%s%d rank%s not bound to cores: there are %d of them\n", prefix, local_ranks,
+                local_ranks == 1 ? " is" : "s are",
+                tti_topology_count(topology, -1, TTI_NODE_CORE));
+    for (int rank = 0; rank < local_ranks && cpus && result == TUTTI_OK; rank++)
+        result = bind_explain_rank(topology, rank, &cpus[rank], prefix, out);
+    tti_topology_destroy(topology);
     return result;
 }
 

@@ -28,6 +28,11 @@ enum tutti_result tti_bind_parse(const char *what, const char *text, enum tti_bi
  * kernel keeps ranks apart well enough on a quiet machine. */
 enum tutti_result tti_bind_ranks(enum tti_bind bind, int local_ranks, cpu_set_t **cpus);
 
+/* Writes a line for each local rank of this machine, or one that says that they are not bound: its
+ * CPUs (as tti_bind_ranks gave them) and why these, the NUMA node of its memory, the NIC of its
+ * GPU. */
+enum tutti_result tti_bind_explain(const cpu_set_t *cpus, int local_ranks, const char *prefix,
+                                   FILE *out);
 /* Why these CPUs: "near its gpu 3", "cores of its own". */
 const char *tti_bind_reason(const struct tti_topology *topology, int local_rank,
                             const cpu_set_t *cpus, char *text, size_t bytes);

@@ -54,7 +54,7 @@ struct tti_topology {
     size_t node_count, node_capacity;
     struct tti_link *links;
     size_t link_count, link_capacity;
-    char source[96]; /* where it came from: "hwloc 2.9.0", "sysfs", a file's name, ... */
+    char source[200]; /* where it came from: "hwloc 2.9.0", "sysfs", a file's name, ... */
 };
 
 /* ---- Where it comes from; destroy with tti_topology_destroy ------------------------------------

@@ -365,7 +365,7 @@ static void draw_link(const struct draw_topology *draw, const struct tti_link *l
 static void draw_all(const struct draw_topology *draw)
 {
     const struct tti_topology *topology = draw->topology;
-    char text[160];
+    char text[240];
     fprintf(draw->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
             "font-family=\"sans-serif\" font-size=\"11\">\n"

@@ -31,6 +31,11 @@ for library in libhwloc.so.15 /nowhere/libhwloc.so; do
 done
 unset TUTTI_LIBHWLOC
 
+"$run" --explain --bind core -n 2 true 2>/tmp/bind.$$ || wrong "--explain fails"
+[ "$(grep -cE '^tuttirun: rank [01]: CPUs [0-9,-]+: ' /tmp/bind.$$)" = 2 ] ||
+    wrong "--explain says: $(cat /tmp/bind.$$)"
+"$run" --explain --bind none -n 2 true 2>/tmp/bind.$$ || wrong "--explain fails without binding"
+grep -q '^tuttirun: 2 ranks are not bound' /tmp/bind.$$ || wrong "--explain says: $(cat /tmp/bind.$$)"
 "$run" --bind core -n $((cores + 1)) true 2>/tmp/bind.$$ && wrong "--bind core with too many ranks"
 grep -q "cannot bind $((cores + 1)) ranks" /tmp/bind.$$ || wrong "no reason: $(cat /tmp/bind.$$)"
 "$run" --bind socket -n 1 true 2>/tmp/bind.$$
