@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANDOM_ORDERS = 22, MANY_STOPS = 64 };
+enum { FEW_STOPS = 16, MANY_STOPS = 64 };
 static const double WORTH_MORE = 0.02; /* the gain that is worth more trees */
 
 struct tree_search {
@@ -297,7 +297,8 @@ static void tree_search_all(struct tree_search *s, struct tti_trees *best, struc
     for (int h = 0; h < s->r.hosts; h++)
         widest = s->r.local_count[h] > widest ? s->r.local_count[h] : widest;
     int count = tti_routes_speeds(&s->r, widest - 1, speeds);
-    int orders = s->r.count > MANY_STOPS ? 1 : 2 + RANDOM_ORDERS;
+    /* Orders beyond the first two are random. */
+    int orders = s->r.count <= FEW_STOPS ? 24 : s->r.count <= MANY_STOPS ? 4 : 1;
     int shapes = s->r.hosts > 1 ? TTI_SHAPES : 1;
     for (int k = 0; k < count * shapes * orders; k++) {
         double sum = best->count * best->gbs;
