@@ -58,14 +58,15 @@ struct fused {
 /* One more turn in which nothing moved. */
 static enum tutti_result fused_wait(struct fused *f)
 {
-    enum { TURNS_BEFORE_CLOCK = 16 };
-    if (++f->idle < TURNS_BEFORE_CLOCK) {
+    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
+    const unsigned turns = tti_exec_crowded(f->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
+    if (++f->idle < turns) {
         tti_cpu_relax();
         return TUTTI_OK;
     }
     if (f->deadline == 0)
         f->deadline = tti_deadline_in(f->comm->settings.timeout_s);
-    return tti_exec_idle(f->comm->executor, f->idle - TURNS_BEFORE_CLOCK, f->deadline);
+    return tti_exec_idle(f->comm->executor, f->idle - turns, f->deadline);
 }
 
 static enum tutti_result fused_send(struct fused *f, int peer, const void *message, size_t bytes)

@@ -300,7 +300,11 @@ TUTTI_API enum tutti_result tutti_group_end(void);
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* Memory that peers on this host can read and write directly: the fastest kind for collectives.
- * Page-aligned, zeroed. Free with tutti_free. bytes = 0 gives a valid, empty allocation. */
+ * Page-aligned, zeroed. Free with tutti_free. bytes = 0 gives a valid, empty allocation.
+ *
+ * An operation that fails takes such memory back from ranks that may still work in it, if need be
+ * by new pages at the same addresses: while a call is failing, no other thread may write to an
+ * allocation (or registration) that the call uses, and no other communicator may use it. */
 TUTTI_API enum tutti_result tutti_alloc(size_t bytes, void **memory);
 TUTTI_API void tutti_free(void *memory);
 
