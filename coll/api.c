@@ -2,11 +2,31 @@
 #include "base/memory.h"
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
 #include "device/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Queue it on its stream. */
+static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation *operation,
+                                    tutti_stream stream, tutti_request **request)
+{
+    if (!request)
+        return tti_gpu_call(comm, operation, 1, stream, NULL);
+    struct tutti_request *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    made->comm = comm;
+    enum tutti_result result = tti_gpu_call(comm, operation, 1, stream, &made->mark);
+    if (result != TUTTI_OK) {
+        free(made);
+        return result;
+    }
+    *request = made;
+    return TUTTI_OK;
+}
 
 /* A blocking call (`async` false), or one that gives *request. */
 static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *operation,
@@ -15,19 +35,27 @@ static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
                         tutti_collective_name(operation->collective));
-    if (stream)
+    if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "%s: a stream was given, but this build serves host memory only; pass NULL "
-                        "and take a request",
+                        "%s: a stream was given, but no device is in use: NVIDIA's driver was not "
+                        "loaded in this process when the communicator was made; use CUDA before, "
+                        "or set TUTTI_DEVICE=cuda",
                         tutti_collective_name(operation->collective));
-    if (async && !request)
+    if (async && !stream && !request)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: request is NULL; without a stream it is needed to "
                         "know when the buffers are free again",
                         tutti_collective_name(operation->collective));
     TTI_TRY(tti_operation_check(operation, comm));
+    bool device = false;
+    if (comm->gpu)
+        TTI_TRY(tti_gpu_takes(comm, operation, stream, &device));
     if (tti_group_open())
-        return tti_group_add(comm, operation, async ? request : NULL);
+        return tti_group_add(comm, operation, device, stream, async ? request : NULL);
+    if (device)
+        return api_device(comm, operation, stream, async ? request : NULL);
+    if (comm->gpu)
+        TTI_TRY(tti_gpu_before_host(comm));
     if (!async)
         return tti_work_run(comm, operation);
     struct tutti_request *made = tti_calloc(1, sizeof *made);
@@ -300,14 +328,16 @@ enum tutti_result tutti_test(tutti_request *request)
 {
     if (!request)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_test: request is NULL");
-    return tti_work_test(request->work);
+    return request->work ? tti_work_test(request->work)
+                         : tti_gpu_mark_test(request->comm, request->mark);
 }
 
 enum tutti_result tutti_wait(tutti_request *request)
 {
     if (!request)
         return TUTTI_OK;
-    enum tutti_result result = tti_work_wait(request->work);
+    enum tutti_result result = request->work ? tti_work_wait(request->work)
+                                             : tti_gpu_mark_wait(request->comm, request->mark);
     free(request);
     return result;
 }

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "coll/agree.h"
 #include "coll/executor.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/select.h"
 #include "coll/tuning.h"
 #include "device/memory.h"
@@ -167,11 +168,13 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
-    return tti_executor_create(comm, &comm->executor);
+    TTI_TRY(tti_executor_create(comm, &comm->executor));
+    return tti_gpu_side_create(comm);
 }
 
 static void comm_release(struct tutti_comm *comm, double linger_s)
 {
+    tti_gpu_side_destroy(comm); /* waits for streams, which wait for the queue */
     tti_work_queue_destroy(&comm->queue);
     tti_executor_destroy(comm->executor);
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */

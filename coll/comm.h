@@ -21,6 +21,7 @@
 #include <pthread.h>
 
 struct tti_executor;
+struct tti_gpu_side;
 struct tti_tuning;
 
 /* Settings after options and environment are merged. */
@@ -84,7 +85,8 @@ struct tutti_comm {
     void *fused_aside;   /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
-    int wake_fd; /* eventfd: interrupts a sleeping operation */
+    struct tti_gpu_side *gpu; /* device memory; NULL: host memory only */
+    int wake_fd;              /* eventfd: interrupts a sleeping operation */
 };
 
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "coll/comm.h"
+#include "coll/gpu/gpu_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 struct group_call {
     struct tutti_comm *comm;
     struct tti_operation operation;
+    bool device;
+    tutti_stream stream;
     struct tutti_request **request;
     struct tti_work *work; /* the first call of a batch holds the reference */
     bool posted;
@@ -32,7 +35,7 @@ bool tti_group_open(void)
 }
 
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
-                                struct tutti_request **request)
+                                bool device, tutti_stream stream, struct tutti_request **request)
 {
     void *calls = group.calls;
     enum tutti_result result =
@@ -43,8 +46,11 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
         return result;
     }
     group.calls = calls;
-    group.calls[group.count++] =
-        (struct group_call){.comm = comm, .operation = *operation, .request = request};
+    group.calls[group.count++] = (struct group_call){.comm = comm,
+                                                     .operation = *operation,
+                                                     .device = device,
+                                                     .stream = stream,
+                                                     .request = request};
     return TUTTI_OK;
 }
 
@@ -67,8 +73,27 @@ static bool group_several_comms(void)
 
 static bool group_joins(const struct group_call *first, const struct group_call *call)
 {
-    return call->comm == first->comm && first->operation.collective == TUTTI_SEND_RECV &&
+    return call->comm == first->comm && call->device == first->device &&
+           call->stream == first->stream && first->operation.collective == TUTTI_SEND_RECV &&
            call->operation.collective == TUTTI_SEND_RECV;
+}
+
+/* Fill in a request for a call that was posted; frees it on failure. */
+static enum tutti_result group_request(const struct group_call *call, struct tti_work *work,
+                                       struct tutti_request *request)
+{
+    if (call->device) {
+        enum tutti_result result = tti_gpu_mark_make(call->comm, call->stream, &request->mark);
+        if (result != TUTTI_OK) {
+            free(request);
+            return result;
+        }
+    } else {
+        tti_work_keep(work);
+    }
+    request->work = work;
+    request->comm = call->comm;
+    return TUTTI_OK;
 }
 
 /* Post call `first` and, when it is a send or receive, all others of its communicator up to that
@@ -88,7 +113,13 @@ static enum tutti_result group_post(size_t first, bool thread)
         if (i == first || (group_joins(head, call) && !call->posted))
             ops[count++] = call->operation;
     }
-    enum tutti_result result = tti_work_post(head->comm, ops, count, thread, &work);
+    enum tutti_result result = TUTTI_OK;
+    if (head->device)
+        result = tti_gpu_call(head->comm, ops, count, head->stream, NULL);
+    else if (head->comm->gpu)
+        result = tti_gpu_before_host(head->comm);
+    if (result == TUTTI_OK && !head->device)
+        result = tti_work_post(head->comm, ops, count, thread, &work);
     free(ops);
     TTI_TRY(result);
     head->work = work;
@@ -103,8 +134,7 @@ static enum tutti_result group_post(size_t first, bool thread)
         struct tutti_request *request = tti_calloc(1, sizeof *request);
         if (!request)
             return TUTTI_ERR_MEMORY; /* the work itself is waited for by the group */
-        request->work = work;
-        tti_work_keep(work);
+        TTI_TRY(group_request(call, work, request));
         *call->request = request;
     }
     return TUTTI_OK;

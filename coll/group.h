@@ -8,8 +8,9 @@ struct tutti_comm;
 
 /* Is the calling thread inside a group? */
 bool tti_group_open(void);
-/* Remember a checked call. `request` is where an asynchronous call wants its request, or NULL. */
+/* Remember a checked call; `device`: one on device memory, for `stream`. `request` is where an
+ * asynchronous call wants its request, or NULL. */
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
-                                struct tutti_request **request);
+                                bool device, tutti_stream stream, struct tutti_request **request);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "coll/comm.h"
 #include "coll/exec_internal.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/tuning.h"
 #include "transport/registry.h"
 
@@ -50,6 +51,7 @@ static struct tutti_memory holdings(const struct tutti_comm *comm)
     add_peers(&comm->peers, &memory);
     tti_executor_memory(comm->executor, &memory);
     add_region(comm->aside, comm->aside_bytes, &memory);
+    tti_gpu_side_memory(comm, &memory);
     add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, &memory);
     return memory;
 }

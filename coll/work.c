@@ -125,8 +125,11 @@ static void queue_run_head(struct tti_work_queue *queue)
     if (result != TUTTI_OK)
         tti_error_save(&work->error, result);
     work->done = true;
+    uint32_t *signal = work->signal;
     work_unreference(work);
     turn_end(queue);
+    if (signal)
+        __atomic_store_n(signal, 1, __ATOMIC_RELEASE); /* the device's: no _Atomic */
 }
 
 static void *queue_thread(void *argument)
@@ -182,21 +185,66 @@ static void queue_append(struct tti_work_queue *queue, struct tti_work *work)
     queue->tail = work;
 }
 
-enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,
-                                size_t count, bool thread, struct tti_work **work)
+/* With one reference. */
+static struct tti_work *work_new(struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count)
 {
-    struct tti_work_queue *queue = &comm->queue;
     struct tti_work *made = tti_calloc(1, sizeof *made);
     if (!made)
-        return TUTTI_ERR_MEMORY;
+        return NULL;
     made->ops = count == 1 ? &made->single : tti_calloc(count, sizeof *made->ops);
     if (!made->ops) {
         free(made);
-        return TUTTI_ERR_MEMORY;
+        return NULL;
     }
     memcpy(made->ops, ops, count * sizeof *ops);
     made->comm = comm;
     made->count = count;
+    made->references = 1;
+    return made;
+}
+
+enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
+                                size_t count, uint32_t *signal, bool kept, struct tti_work **work)
+{
+    struct tti_work *made = work_new(comm, ops, count);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    made->signal = signal;
+    made->kept = kept;
+    *work = made;
+    return TUTTI_OK;
+}
+
+void tti_work_give(struct tti_work *work)
+{
+    struct tti_work_queue *queue = &work->comm->queue;
+    pthread_mutex_lock(&queue->lock);
+    work->references += work->kept;
+    work->next = NULL;
+    work->done = false;
+    work->error.code = TUTTI_OK;
+    queue_append(queue, work);
+    turn_want(queue);
+    queue_wake(queue);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+enum tutti_result tti_work_need_thread(struct tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->queue.lock);
+    enum tutti_result result = queue_start_thread(&comm->queue);
+    pthread_mutex_unlock(&comm->queue.lock);
+    return result;
+}
+
+enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,
+                                size_t count, bool thread, struct tti_work **work)
+{
+    struct tti_work_queue *queue = &comm->queue;
+    struct tti_work *made = work_new(comm, ops, count);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
     made->references = 2; /* the queue's and the caller's */
     pthread_mutex_lock(&queue->lock);
     enum tutti_result result = thread ? queue_start_thread(queue) : TUTTI_OK;

@@ -19,6 +19,8 @@ struct tti_work {
     struct tti_operation single; /* where `ops` points for one */
     int references;
     bool done;
+    bool kept;              /* may be given again */
+    uint32_t *signal;       /* NULL, or a word that becomes 1 when it is done */
     struct tti_error error; /* valid when done; code TUTTI_OK on success */
 };
 
@@ -39,7 +41,9 @@ struct tti_work_queue {
 };
 
 struct tutti_request {
-    struct tti_work *work;
+    struct tti_work *work;     /* NULL: device memory, then */
+    struct tti_gpu_mark *mark; /* ... a point on a stream (gpu/gpu_calls.h) */
+    struct tutti_comm *comm;   /* ... of this communicator */
 };
 
 enum tutti_result tti_work_queue_create(struct tti_work_queue *queue);
@@ -63,6 +67,14 @@ enum tutti_result tti_work_wait(struct tti_work *work);
 enum tutti_result tti_work_test(struct tti_work *work);
 void tti_work_keep(struct tti_work *work);
 void tti_work_release(struct tti_work *work);
+
+/* Work that is queued later, by tti_work_give, as often as wanted (one after another) if `kept`,
+ * else once. When done the word `signal` becomes 1, after all that was stored before. Needs the
+ * progress thread. A kept one is released in the end. */
+enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
+                                size_t count, uint32_t *signal, bool kept, struct tti_work **work);
+void tti_work_give(struct tti_work *work);
+enum tutti_result tti_work_need_thread(struct tutti_comm *comm);
 
 /* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,

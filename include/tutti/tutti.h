@@ -113,7 +113,8 @@ TUTTI_API const char *tutti_op_name(enum tutti_op op);
 
 typedef struct tutti_comm tutti_comm;
 typedef struct tutti_request tutti_request;
-/* Order of device work; a cudaStream_t for GPU memory. Host memory: NULL. */
+/* Order of device work; a cudaStream_t for GPU memory, NULL for the default stream. Host memory:
+ * NULL. */
 typedef void *tutti_stream;
 
 /* Names a rendezvous. Printable text, NUL-terminated: send it to the other ranks any way you like
@@ -373,6 +374,8 @@ struct tutti_memory {
     size_t shared_used; /* ... and of these in memory, because some rank has touched the page */
     size_t mapped;   /* bytes of peers' buffers mapped here: address space, no memory of its own */
     int descriptors; /* open files, sockets included */
+    size_t device;   /* bytes of device memory */
+    size_t pinned;   /* bytes of page-locked host memory to stage device memory in */
 };
 /* Waits for the operation in flight, starts none. Segments are shared by two ranks, which both
  * count all of them. */

@@ -3,11 +3,12 @@
  *
  * Usage: test_operations --ranks N [--processes | --hosts H] [--transport LIST] [--algo LIST]
  * [--lanes L]
- *                        [--malloc | --register] [--big]
+ *                        [--malloc | --register | --device] [--big] [--few]
  * Contributions are small integers, so that every partial sum is exact in float32: the expected
  * result is the exact one, rounded once to the element type. */
 #include "device/reduce.h"
 #include "plan/plan.h"
+#include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -16,11 +17,12 @@
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
-enum memory { MEMORY_LIBRARY, MEMORY_MALLOC, MEMORY_REGISTERED };
+enum memory { MEMORY_LIBRARY, MEMORY_MALLOC, MEMORY_REGISTERED, MEMORY_DEVICE };
 
 struct settings {
     enum memory memory;
     bool big;
+    bool few; /* leave out most counts */
 };
 
 struct buffer {
@@ -129,16 +131,6 @@ static double reduced(int size, size_t i, enum tutti_op op, enum tutti_type type
     return (double)((int64_t)sum / size);
 }
 
-struct test_case {
-    enum tutti_collective collective;
-    enum tutti_type type;
-    enum tutti_op op;
-    size_t count;
-    int root;
-    bool in_place;
-    size_t shift;
-};
-
 /* What OUT holds at global element `i` (block * count + offset) of rank `rank`. */
 static double expected(const struct test_case *c, int size, int rank, size_t i)
 {
@@ -204,6 +196,12 @@ static int compare(const struct test_case *c, const char *out, size_t elements, 
     return 0;
 }
 
+/* The whole of a buffer, guards too, of which a call is given `data`. */
+static struct device_shadow buffer_shadow(const struct buffer *b, char *data)
+{
+    return (struct device_shadow){b->base, data, b->base ? b->bytes + 2 * GUARD + 16 : 0};
+}
+
 static int run_case(const struct test_case *c, const struct settings *s, tutti_comm *comm)
 {
     int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
@@ -222,7 +220,10 @@ static int run_case(const struct test_case *c, const struct settings *s, tutti_c
     char *out_data = aliased ? out.data + (size_t)in_at * block : out.data;
     for (size_t i = 0; i < in_blocks * c->count; i++)
         store(in_data + i * width, c->type, contribution(rank, i, c->op));
-    enum tutti_result result = call(c, in_data, out_data, comm);
+    enum tutti_result result = s->memory == MEMORY_DEVICE
+                                   ? device_call(c, buffer_shadow(aliased ? &out : &in, in_data),
+                                                 buffer_shadow(&out, out_data), comm)
+                                   : call(c, in_data, out_data, comm);
     int bad = result != TUTTI_OK;
     if (bad)
         fprintf(stderr, "rank %d: %s: %s\n", rank, tutti_collective_name(c->collective),
@@ -267,13 +268,16 @@ static int all_cases(tutti_comm *comm, void *argument)
     static const size_t few[] = {1, 5, 64, 1000};
     static const size_t many[] = {1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 100, 1023, 4099, 70001};
     static const size_t big[] = {3000017};
+    static const size_t least[] = {7, 1000, 70001};
     const struct settings *s = argument;
-    int bad = 0;
+    int bad = s->memory == MEMORY_DEVICE && device_begin(tutti_comm_rank(comm)) != 0;
     for (int k = 0; k < TUTTI_BARRIER && !bad; k++) {
         struct test_case c = {
             .collective = (enum tutti_collective)k, .op = TUTTI_SUM, .type = TUTTI_FLOAT32};
         if (s->big)
             bad |= sweep_counts(c, s, big, 1, comm);
+        else if (s->few)
+            bad |= sweep_counts(c, s, least, sizeof least / sizeof least[0], comm);
         else
             bad |= sweep_counts(c, s, many, sizeof many / sizeof many[0], comm);
         for (int t = 0; t < TUTTI_TYPE_COUNT && !bad && !s->big; t++) {
@@ -282,12 +286,14 @@ static int all_cases(tutti_comm *comm, void *argument)
                 c.type = (enum tutti_type)t;
                 c.op = (enum tutti_op)o;
                 if (case_is_exact(&c, tutti_comm_size(comm)))
-                    bad |= sweep_counts(c, s, few, sizeof few / sizeof few[0], comm);
+                    bad |= sweep_counts(c, s, few, s->few ? 2 : sizeof few / sizeof few[0], comm);
             }
         }
         if (!bad && tutti_barrier(comm) != TUTTI_OK)
             bad = 1;
     }
+    if (s->memory == MEMORY_DEVICE)
+        bad |= device_end(comm);
     return bad;
 }
 
@@ -304,8 +310,12 @@ int main(int argc, char **argv)
             s.memory = MEMORY_MALLOC;
         else if (strcmp(argv[i], "--register") == 0)
             s.memory = MEMORY_REGISTERED;
+        else if (strcmp(argv[i], "--device") == 0)
+            s.memory = MEMORY_DEVICE;
         else if (strcmp(argv[i], "--big") == 0)
             s.big = true;
+        else if (strcmp(argv[i], "--few") == 0)
+            s.few = true;
         else if (strcmp(argv[i], "--ranks") == 0)
             how.ranks = atoi(value), i++;
         else if (strcmp(argv[i], "--hosts") == 0)

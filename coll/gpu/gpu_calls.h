@@ -1,0 +1,34 @@
+/* Operations on device memory, as the rest of coll sees them: whether a call is one, queueing it on
+ * its stream, requests. Host-only communicators have comm->gpu == NULL and pay one comparison. */
+#ifndef TTI_COLL_GPU_CALLS_H
+#define TTI_COLL_GPU_CALLS_H
+
+#include "coll/operation.h"
+
+struct tti_gpu_mark;
+struct tutti_comm;
+
+/* Collective by its effect: all ranks of a communicator set TUTTI_DEVICE alike. Finds the
+ * implementation; opens nothing. */
+enum tutti_result tti_gpu_side_create(struct tutti_comm *comm);
+void tti_gpu_side_destroy(struct tutti_comm *comm);
+void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory);
+
+/* Is this call one on device memory? Errors: ARGUMENT for a stream with host memory. */
+enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operation *operation,
+                                tutti_stream stream, bool *takes);
+/* Queue it (one collective, or `count` sends and receives at once) on the stream. `mark` may be
+ * NULL; else it is a point after the work, for a request. */
+enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count, tutti_stream stream, struct tti_gpu_mark **mark);
+/* Before an operation on host memory: the links are free again of work from streams. */
+enum tutti_result tti_gpu_before_host(struct tutti_comm *comm);
+
+/* Requests: as tutti_test and tutti_wait, which releases the mark. */
+enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark);
+enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark);
+/* One more mark at the point of the last call. */
+enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream,
+                                    struct tti_gpu_mark **mark);
+
+#endif

@@ -1,0 +1,352 @@
+/* The device side of a communicator (gpu_side.h): which implementation, which device, the order of
+ * calls on streams, requests. What a call does is chosen in tti_gpu_call. */
+#include "coll/gpu/gpu_side.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "coll/gpu/gpu_calls.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DRAIN_SECONDS = 10, CHUNK_BYTES = 2 << 20 };
+
+/* ---- making and ending ---- */
+
+/* Programs that never touch a GPU must not pay for one: without TUTTI_DEVICE, NVIDIA's driver is
+ * used only if the process has it loaded already. */
+static enum tutti_result side_find(const struct tti_gpu_ops **ops)
+{
+    const char *name = tti_config_text("TUTTI_DEVICE");
+    int count = 0;
+    *ops = NULL;
+    if (name && strcmp(name, "host") == 0)
+        return TUTTI_OK;
+    if (!name) {
+        void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+        if (!driver)
+            return TUTTI_OK;
+        dlclose(driver);
+    }
+    const struct tti_gpu_ops *found = NULL;
+    enum tutti_result result = tti_gpu_find(name ? name : "cuda", &found);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "TUTTI_DEVICE (or host, for none)");
+    TTI_TRY(found->count(&count));
+    if (count == 0 && name)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "TUTTI_DEVICE is \"%s\", but there is no such device here; unset it, or "
+                        "say host",
+                        name);
+    if (count > 0)
+        *ops = found;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_side_create(struct tutti_comm *comm)
+{
+    const struct tti_gpu_ops *ops;
+    size_t chunk = 0;
+    TTI_TRY(side_find(&ops));
+    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_CHUNK", CHUNK_BYTES, &chunk));
+    if (!ops)
+        return TUTTI_OK;
+    struct tti_gpu_side *side = tti_calloc(1, sizeof *side);
+    if (!side)
+        return TUTTI_ERR_MEMORY;
+    side->ops = ops;
+    side->chunk = chunk;
+    pthread_mutex_init(&side->lock, NULL);
+    comm->gpu = side;
+    return TUTTI_OK;
+}
+
+void tti_gpu_side_destroy(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side)
+        return;
+    if (side->gpu && side->any && !side->last_captured &&
+        tti_gpu_settle(comm, side->last, "ending the communicator") != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "work on the device was not over when the communicator ended: %s",
+                tti_error_text());
+    tti_gpu_stage_destroy(side);
+    while (side->marks) {
+        struct tti_gpu_mark *mark = side->marks;
+        side->marks = mark->next;
+        side->ops->event_destroy(mark->event);
+        free(mark);
+    }
+    if (side->last)
+        side->ops->event_destroy(side->last);
+    if (side->gpu)
+        side->ops->close(side->gpu);
+    pthread_mutex_destroy(&side->lock);
+    free(side);
+    comm->gpu = NULL;
+}
+
+void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory)
+{
+    if (!comm->gpu)
+        return;
+    memory->host += tti_heap_bytes(comm->gpu);
+    tti_gpu_stage_memory(comm->gpu, memory);
+}
+
+/* ---- is it ours? ---- */
+
+struct side_buffers {
+    bool device; /* some buffer is DEVICE or MANAGED */
+    bool pinned;
+    int index; /* of the device */
+};
+
+static enum tutti_result side_look(const struct tti_gpu_side *side, const void *address,
+                                   struct side_buffers *buffers)
+{
+    struct tti_gpu_pointer info;
+    TTI_TRY(side->ops->pointer(address, &info));
+    if (info.kind == TTI_MEMORY_HOST)
+        return TUTTI_OK;
+    const bool device = info.kind != TTI_MEMORY_PINNED;
+    if (device || !buffers->device)
+        buffers->index = info.device > 0 ? info.device : 0;
+    buffers->device |= device;
+    buffers->pinned |= !device;
+    return TUTTI_OK;
+}
+
+static enum tutti_result side_buffers(const struct tutti_comm *comm, const struct tti_operation *o,
+                                      struct side_buffers *buffers)
+{
+    uint32_t in = 0, out = 0;
+    memset(buffers, 0, sizeof *buffers);
+    if (o->collective == TUTTI_BARRIER || o->count == 0)
+        return TUTTI_OK;
+    if (o->collective == TUTTI_SEND_RECV) {
+        in = !o->receives;
+        out = o->receives;
+    } else {
+        tti_shape(o->collective, comm->size, comm->rank, o->root, &in, &out);
+    }
+    if (in)
+        TTI_TRY(side_look(comm->gpu, o->in, buffers));
+    if (out)
+        TTI_TRY(side_look(comm->gpu, o->out, buffers));
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operation *operation,
+                                tutti_stream stream, bool *takes)
+{
+    struct side_buffers buffers;
+    TTI_TRY(side_buffers(comm, operation, &buffers));
+    const bool none = operation->collective == TUTTI_BARRIER || operation->count == 0;
+    if (stream && !none && !buffers.device && !buffers.pinned)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: a stream was given, but the %s device does not know the buffers (they "
+                        "are pageable host memory); pass NULL and take a request",
+                        tutti_collective_name(operation->collective), comm->gpu->ops->name);
+    *takes = buffers.device || (stream && (buffers.pinned || none));
+    return TUTTI_OK;
+}
+
+/* ---- the first operation ---- */
+
+static enum tutti_result side_open(struct tutti_comm *comm, int index)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (side->gpu && side->gpu->device != index)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "the buffers are on device %d, but this rank began with device %d; a "
+                        "communicator has one device a rank",
+                        index, side->gpu->device);
+    if (side->gpu)
+        return TUTTI_OK;
+    struct tti_gpu *gpu = NULL;
+    TTI_TRY(side->ops->open(index, &gpu));
+    enum tutti_result result = TUTTI_OK;
+    if (!gpu->properties.stream_values)
+        result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                          "device %d (%s) cannot hold a stream back until a word has a value "
+                          "(cuStreamWaitValue32), which operations on device memory need",
+                          index, gpu->properties.name);
+    if (result == TUTTI_OK)
+        result = side->ops->event_create(gpu, 0, &side->last);
+    if (result == TUTTI_OK)
+        result = tti_work_need_thread(comm);
+    if (result != TUTTI_OK) {
+        if (side->last)
+            side->ops->event_destroy(side->last);
+        side->last = NULL;
+        side->ops->close(gpu);
+        return result;
+    }
+    side->gpu = gpu;
+    return TUTTI_OK;
+}
+
+/* ---- calls ---- */
+
+/* Calls on different streams run in the order of the calls, too. Inside a capture there is no
+ * waiting for work outside of it: the caller orders launches of the graph. */
+static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stream, bool capturing)
+{
+    if (!side->any || side->last_stream == stream || side->last_captured != capturing)
+        return TUTTI_OK;
+    return side->ops->event_hold(side->last, stream);
+}
+
+static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
+                                    size_t count, tutti_stream stream)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    bool capturing = false;
+    if (stream)
+        TTI_TRY(side->ops->capturing(side->gpu, stream, &capturing));
+    TTI_TRY(side_order(side, stream, capturing));
+    TTI_TRY(tti_gpu_staged(comm, ops, count, stream, capturing));
+    TTI_TRY(side->ops->event_record(side->last, stream));
+    side->any = true;
+    side->last_stream = stream;
+    side->last_captured = capturing;
+    return TUTTI_OK;
+}
+
+/* Under the lock. */
+static enum tutti_result side_mark(struct tti_gpu_side *side, tutti_stream stream,
+                                   struct tti_gpu_mark **mark)
+{
+    bool capturing = false;
+    if (stream)
+        TTI_TRY(side->ops->capturing(side->gpu, stream, &capturing));
+    if (capturing)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "a request was asked for under capture, where nothing runs; pass NULL");
+    struct tti_gpu_mark *made = side->marks;
+    if (made) {
+        side->marks = made->next;
+    } else {
+        made = tti_calloc(1, sizeof *made);
+        if (!made)
+            return TUTTI_ERR_MEMORY;
+        enum tutti_result result = side->ops->event_create(side->gpu, 0, &made->event);
+        if (result != TUTTI_OK) {
+            free(made);
+            return result;
+        }
+    }
+    enum tutti_result result = side->ops->event_record(made->event, stream);
+    if (result != TUTTI_OK) {
+        made->next = side->marks;
+        side->marks = made;
+        return result;
+    }
+    *mark = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream,
+                                    struct tti_gpu_mark **mark)
+{
+    pthread_mutex_lock(&comm->gpu->lock);
+    enum tutti_result result = side_mark(comm->gpu, stream, mark);
+    pthread_mutex_unlock(&comm->gpu->lock);
+    return result;
+}
+
+static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
+                                   size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    int index = side->gpu ? side->gpu->device : 0;
+    struct side_buffers all = {.device = false};
+    for (size_t i = 0; i < count; i++) {
+        struct side_buffers buffers;
+        TTI_TRY(side_buffers(comm, &ops[i], &buffers));
+        if (buffers.device || (buffers.pinned && !all.device && !side->gpu))
+            index = buffers.index;
+        all.device |= buffers.device;
+    }
+    TTI_TRY(tti_comm_check(comm));
+    TTI_TRY(side_open(comm, index));
+    TTI_TRY(side_queue(comm, ops, count, stream));
+    return mark ? side_mark(side, stream, mark) : TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
+{
+    pthread_mutex_lock(&comm->gpu->lock);
+    enum tutti_result result = side_call(comm, ops, count, stream, mark);
+    pthread_mutex_unlock(&comm->gpu->lock);
+    return result == TUTTI_OK ? TUTTI_OK
+                              : TTI_CONTEXT(result, "%s", tutti_collective_name(ops[0].collective));
+}
+
+/* ---- waiting ---- */
+
+enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
+                                 const char *what)
+{
+    enum { SPINS = 2000, NAP_NS = 20000 };
+    const struct tti_gpu_ops *ops = comm->gpu->ops;
+    uint64_t deadline = 0;
+    for (int round = 0;; round++) {
+        const enum tutti_result now = ops->event_query(event);
+        if (now != TUTTI_IN_PROGRESS) {
+            TTI_TRY(tti_comm_check(comm));
+            return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
+        }
+        if (round < SPINS) {
+            tti_cpu_relax();
+            continue;
+        }
+        if (deadline == 0)
+            deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
+        if (tti_deadline_passed(deadline)) {
+            TTI_TRY(tti_comm_check(comm));
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                            "%s: the device was not through %g s after the wait began; what is "
+                            "before it on the stream may be stuck",
+                            what, comm->settings.timeout_s + DRAIN_SECONDS);
+        }
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        nanosleep(&nap, NULL);
+    }
+}
+
+enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    enum tutti_result result = TUTTI_OK;
+    pthread_mutex_lock(&side->lock);
+    if (side->staged && !side->last_captured)
+        result = tti_gpu_settle(comm, side->last, "waiting for operations on device memory");
+    side->staged = false;
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
+
+enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark)
+{
+    const enum tutti_result result = comm->gpu->ops->event_query(mark->event);
+    return result == TUTTI_OK ? tti_comm_check(comm) : result;
+}
+
+enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    const enum tutti_result result = tti_gpu_settle(comm, mark->event, "waiting for a request");
+    pthread_mutex_lock(&side->lock);
+    mark->next = side->marks;
+    side->marks = mark;
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}

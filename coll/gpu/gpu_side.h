@@ -1,0 +1,50 @@
+/* The part of a communicator that serves device memory. Owned by coll/gpu; the rest of coll uses
+ * gpu_calls.h. Made when the communicator is, if a GPU implementation is in use; the device is
+ * opened at the first operation on device memory.
+ *
+ * Locks: `lock` is held while a call queues work on a stream, so that the order of calls is the
+ * order of work. Work itself runs later and takes no lock of this structure. */
+#ifndef TTI_COLL_GPU_SIDE_H
+#define TTI_COLL_GPU_SIDE_H
+
+#include "coll/comm.h"
+#include "device/gpu.h"
+
+struct tti_gpu_stage;
+
+/* A point that requests wait for; kept for the next request. */
+struct tti_gpu_mark {
+    struct tti_gpu_mark *next;
+    struct tti_gpu_event *event;
+};
+
+struct tti_gpu_side {
+    const struct tti_gpu_ops *ops;
+    pthread_mutex_t lock;
+    struct tti_gpu *gpu;        /* NULL until the first operation */
+    struct tti_gpu_event *last; /* after the work of the last call, which was ... */
+    tutti_stream last_stream;   /* ... on this stream ... */
+    bool any, last_captured;    /* ... if there was one; and under capture */
+    bool staged;                /* the links are, or will be, in use by work on a stream */
+    bool shared;                /* ranks of this process share the device: no default stream */
+    struct tti_gpu_mark *marks; /* free */
+    struct tti_gpu_stage *stage;
+    size_t chunk; /* of staging, bytes */
+};
+
+/* ---- gpu_stage.c: through pinned memory and the host's collectives ---- */
+
+/* Queue the operations (one collective, or sends and receives that run at once). */
+enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count, tutti_stream stream, bool capturing);
+void tti_gpu_stage_destroy(struct tti_gpu_side *side);
+void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
+
+/* ---- gpu_side.c ---- */
+
+/* Wait until the event is reached, or the communicator's deadline; the communicator's failure, if
+ * it has one, is the result. */
+enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
+                                 const char *what);
+
+#endif

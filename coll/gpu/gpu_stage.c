@@ -1,0 +1,389 @@
+/* Operations on device memory through pinned host memory and the host's collectives: for ranks of
+ * several hosts, and wherever devices cannot reach each other's memory.
+ *
+ * A big operation goes in chunks (ranges of elements of every block), which take turns in a few
+ * slots of pinned memory. On the stream, for each chunk: copy to the slot; a host call that queues
+ * the host collective for the progress thread; a wait for a word that says it is done; reset the
+ * word; copy from the slot. The copies and calls of the next chunks stand before the wait, so
+ * copies overlap with collectives. Nobody waits on the host, and a graph of all this can be
+ * replayed: the word is back at 0 when the graph ends, and its host calls queue the same work.
+ *
+ * The ranks cut alike, so TUTTI_DEVICE_CHUNK must be the same on all; a difference shows in the
+ * host collective's check. Sends and receives are not cut: the two ends may be batched
+ * differently. */
+#include "base/memory.h"
+#include "coll/gpu/gpu_side.h"
+#include "device/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SLOTS = 3,
+    LAG = 2,    /* chunks under way on the host before the stream waits for the first */
+    ALIGN = 64, /* of what lies in a slot, and between words */
+    FLAG_P2P = SLOTS,
+    FLAGS,
+};
+
+struct stage_memory { /* pinned, and mapped by ranks of this host */
+    char *base;
+    size_t bytes;
+};
+
+struct kept {
+    struct kept *next;
+    struct tti_work *work;
+};
+
+struct tti_gpu_stage {
+    struct stage_memory slots, exchange; /* the latter for sends and receives: grows */
+    char *flags;                         /* FLAGS words, ALIGN apart */
+    struct kept *kept;                   /* work of captured calls, for replays */
+};
+
+static size_t stage_round(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static uint32_t *stage_flag(const struct tti_gpu_stage *stage, int index)
+{
+    return (uint32_t *)(stage->flags + (size_t)index * ALIGN);
+}
+
+/* ---- memory ---- */
+
+static enum tutti_result memory_make(struct tti_gpu_side *side, size_t bytes,
+                                     struct stage_memory *memory)
+{
+    void *base = NULL;
+    TTI_TRY(tti_region_alloc(bytes, &base));
+    enum tutti_result result = side->ops->host_register(side->gpu, base, bytes);
+    if (result != TUTTI_OK) {
+        (void)tti_region_free(base);
+        return TTI_CONTEXT(result, "pinning %zu bytes to stage device memory", bytes);
+    }
+    *memory = (struct stage_memory){base, bytes};
+    return TUTTI_OK;
+}
+
+static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
+{
+    if (!memory->base)
+        return;
+    (void)side->ops->host_unregister(side->gpu, memory->base);
+    (void)tti_region_free(memory->base);
+    memset(memory, 0, sizeof *memory);
+}
+
+static enum tutti_result stage_refuse_capture(bool capturing)
+{
+    if (!capturing)
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_USAGE,
+                    "memory must be allocated, which cannot be done under capture; run the same "
+                    "operation once before capturing it");
+}
+
+static enum tutti_result stage_ensure(struct tti_gpu_side *side, bool capturing)
+{
+    if (!side->stage) {
+        TTI_TRY(stage_refuse_capture(capturing));
+        side->stage = tti_calloc(1, sizeof *side->stage);
+        if (!side->stage)
+            return TUTTI_ERR_MEMORY;
+    }
+    struct tti_gpu_stage *stage = side->stage;
+    if (!stage->flags) {
+        void *flags = NULL;
+        TTI_TRY(stage_refuse_capture(capturing));
+        TTI_TRY(side->ops->alloc(side->gpu, TTI_MEMORY_PINNED, (size_t)FLAGS * ALIGN, &flags));
+        memset(flags, 0, (size_t)FLAGS * ALIGN);
+        stage->flags = flags;
+    }
+    return TUTTI_OK;
+}
+
+void tti_gpu_stage_destroy(struct tti_gpu_side *side)
+{
+    struct tti_gpu_stage *stage = side->stage;
+    if (!stage)
+        return;
+    while (stage->kept) {
+        struct kept *kept = stage->kept;
+        stage->kept = kept->next;
+        tti_work_release(kept->work);
+        free(kept);
+    }
+    memory_drop(side, &stage->slots);
+    memory_drop(side, &stage->exchange);
+    if (stage->flags)
+        side->ops->free(side->gpu, stage->flags);
+    free(stage);
+    side->stage = NULL;
+}
+
+void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory)
+{
+    const struct tti_gpu_stage *stage = side->stage;
+    if (!stage)
+        return;
+    memory->host += tti_heap_bytes(stage);
+    memory->pinned += stage->slots.bytes + stage->exchange.bytes + (size_t)FLAGS * ALIGN;
+    memory->descriptors += (stage->slots.base != NULL) + (stage->exchange.base != NULL);
+}
+
+/* ---- work for the progress thread ---- */
+
+static void stage_give(void *work)
+{
+    tti_work_give(work);
+}
+
+/* A host call that queues `ops`, to raise the word `flag` when they are done. */
+static enum tutti_result stage_call(struct tutti_comm *comm, const struct tti_operation *ops,
+                                    size_t count, int flag, tutti_stream stream, bool capturing)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    struct tti_work *work = NULL;
+    struct kept *kept = NULL;
+    if (capturing) {
+        kept = tti_calloc(1, sizeof *kept);
+        if (!kept)
+            return TUTTI_ERR_MEMORY;
+    }
+    enum tutti_result result =
+        tti_work_make(comm, ops, count, stage_flag(side->stage, flag), capturing, &work);
+    if (result != TUTTI_OK) {
+        free(kept);
+        return result;
+    }
+    result = side->ops->host_call(side->gpu, stage_give, work, stream);
+    if (result != TUTTI_OK) {
+        tti_work_release(work);
+        free(kept);
+        return result;
+    }
+    if (kept) {
+        kept->work = work;
+        kept->next = side->stage->kept;
+        side->stage->kept = kept;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result stage_await(struct tti_gpu_side *side, int flag, tutti_stream stream)
+{
+    uint32_t *word = stage_flag(side->stage, flag);
+    TTI_TRY(side->ops->stream_wait(side->gpu, word, 1, stream));
+    return side->ops->stream_write(side->gpu, word, 0, stream);
+}
+
+/* ---- collectives ---- */
+
+struct cut { /* one operation, cut into chunks */
+    struct tutti_comm *comm;
+    const struct tti_operation *o;
+    tutti_stream stream;
+    bool capturing;
+    uint32_t in_blocks, out_blocks;
+    size_t width, length; /* bytes of an element; elements of a block in a chunk */
+    size_t slot_bytes;
+};
+
+/* Blocks of IN and OUT together at the rank that has most: alike on all ranks. */
+static size_t cut_blocks(enum tutti_collective collective, int size)
+{
+    switch (collective) {
+    case TUTTI_ALL_TO_ALL:
+        return 2 * (size_t)size;
+    case TUTTI_REDUCE_SCATTER:
+    case TUTTI_ALL_GATHER:
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        return (size_t)size + 1;
+    default:
+        return 2;
+    }
+}
+
+static size_t cut_count(const struct cut *c, size_t chunk)
+{
+    const size_t left = c->o->count - chunk * c->length;
+    return left < c->length ? left : c->length;
+}
+
+static char *cut_slot(const struct cut *c, size_t chunk)
+{
+    return c->comm->gpu->stage->slots.base + chunk % SLOTS * c->slot_bytes;
+}
+
+static char *cut_out(const struct cut *c, size_t chunk)
+{
+    return cut_slot(c, chunk) + stage_round(c->in_blocks * cut_count(c, chunk) * c->width);
+}
+
+/* Every block's range of the chunk, to or from the slot, where they lie one after another. */
+static enum tutti_result cut_copy(const struct cut *c, size_t chunk, bool out)
+{
+    const struct tti_gpu_side *side = c->comm->gpu;
+    const size_t bytes = cut_count(c, chunk) * c->width, block = c->o->count * c->width;
+    const uint32_t blocks = out ? c->out_blocks : c->in_blocks;
+    const size_t at = chunk * c->length * c->width;
+    if (bytes == block && blocks > 0) /* one piece */
+        return out ? side->ops->copy(side->gpu, c->o->out, cut_out(c, chunk), blocks * bytes,
+                                     c->stream)
+                   : side->ops->copy(side->gpu, cut_slot(c, chunk), c->o->in, blocks * bytes,
+                                     c->stream);
+    for (uint32_t b = 0; b < blocks; b++) {
+        enum tutti_result result =
+            out ? side->ops->copy(side->gpu, (char *)c->o->out + b * block + at,
+                                  cut_out(c, chunk) + b * bytes, bytes, c->stream)
+                : side->ops->copy(side->gpu, cut_slot(c, chunk) + b * bytes,
+                                  (const char *)c->o->in + b * block + at, bytes, c->stream);
+        TTI_TRY(result);
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result cut_begin(const struct cut *c, size_t chunk)
+{
+    struct tti_operation o = *c->o;
+    if (o.collective != TUTTI_BARRIER) {
+        TTI_TRY(cut_copy(c, chunk, false));
+        o.in = cut_slot(c, chunk);
+        o.out = cut_out(c, chunk);
+        o.count = cut_count(c, chunk);
+    }
+    return stage_call(c->comm, &o, 1, (int)(chunk % SLOTS), c->stream, c->capturing);
+}
+
+static enum tutti_result cut_end(const struct cut *c, size_t chunk)
+{
+    TTI_TRY(stage_await(c->comm->gpu, (int)(chunk % SLOTS), c->stream));
+    return c->o->collective == TUTTI_BARRIER ? TUTTI_OK : cut_copy(c, chunk, true);
+}
+
+static enum tutti_result cut_run(const struct cut *c)
+{
+    const size_t chunks = (c->o->count + c->length - 1) / c->length;
+    for (size_t k = 0; k < chunks + LAG; k++) {
+        if (k < chunks)
+            TTI_TRY(cut_begin(c, k));
+        if (k >= LAG)
+            TTI_TRY(cut_end(c, k - LAG));
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result cut_make(struct tutti_comm *comm, const struct tti_operation *o,
+                                  struct cut *c)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    const size_t blocks = cut_blocks(o->collective, comm->size);
+    c->width = tutti_type_size(o->type);
+    c->slot_bytes = stage_round(side->chunk) + 2 * ALIGN;
+    c->length = side->chunk / (blocks * c->width);
+    if (c->length == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_DEVICE_CHUNK is %zu; one element of each of the %zu blocks takes "
+                        "%zu bytes, so allow at least that on all ranks",
+                        side->chunk, blocks, blocks * c->width);
+    /* Whole lines, where there are any. */
+    if (c->length * c->width >= ALIGN)
+        c->length = c->length * c->width / ALIGN * ALIGN / c->width;
+    tti_shape(o->collective, comm->size, comm->rank, o->root, &c->in_blocks, &c->out_blocks);
+    if (!side->stage->slots.base) {
+        TTI_TRY(stage_refuse_capture(c->capturing));
+        TTI_TRY(memory_make(side, SLOTS * c->slot_bytes, &side->stage->slots));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- sends and receives ---- */
+
+static size_t exchange_bytes(const struct tti_operation *o)
+{
+    return stage_round(o->count * tutti_type_size(o->type));
+}
+
+static enum tutti_result exchange_room(struct tutti_comm *comm, size_t bytes, bool capturing)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (bytes <= side->stage->exchange.bytes)
+        return TUTTI_OK;
+    TTI_TRY(stage_refuse_capture(capturing));
+    if (side->any)
+        TTI_TRY(tti_gpu_settle(comm, side->last, "making room for a larger message"));
+    struct stage_memory made = {NULL, 0};
+    TTI_TRY(memory_make(side, bytes, &made));
+    memory_drop(side, &side->stage->exchange);
+    side->stage->exchange = made;
+    return TUTTI_OK;
+}
+
+static enum tutti_result exchange_copy(struct tti_gpu_side *side, const struct tti_operation *o,
+                                       char *at, tutti_stream stream)
+{
+    const size_t bytes = o->count * tutti_type_size(o->type);
+    return o->receives ? side->ops->copy(side->gpu, o->out, at, bytes, stream)
+                       : side->ops->copy(side->gpu, at, o->in, bytes, stream);
+}
+
+static enum tutti_result exchange_run(struct tutti_comm *comm, const struct tti_operation *ops,
+                                      struct tti_operation *staged, size_t count,
+                                      tutti_stream stream, bool capturing)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += exchange_bytes(&ops[i]);
+    TTI_TRY(exchange_room(comm, bytes ? bytes : ALIGN, capturing));
+    char *at = side->stage->exchange.base;
+    for (size_t i = 0; i < count; at += exchange_bytes(&ops[i]), i++) {
+        staged[i] = ops[i];
+        staged[i].in = ops[i].receives ? NULL : at;
+        staged[i].out = ops[i].receives ? at : NULL;
+        if (!ops[i].receives)
+            TTI_TRY(exchange_copy(side, &ops[i], at, stream));
+    }
+    TTI_TRY(stage_call(comm, staged, count, FLAG_P2P, stream, capturing));
+    TTI_TRY(stage_await(side, FLAG_P2P, stream));
+    for (size_t i = 0; i < count; i++)
+        if (ops[i].receives)
+            TTI_TRY(exchange_copy(side, &ops[i], staged[i].out, stream));
+    return TUTTI_OK;
+}
+
+/* ---- both ---- */
+
+static enum tutti_result stage_run(struct tutti_comm *comm, const struct tti_operation *ops,
+                                   size_t count, tutti_stream stream, bool capturing)
+{
+    if (ops[0].collective == TUTTI_SEND_RECV) {
+        struct tti_operation *staged = tti_calloc(count, sizeof *staged);
+        if (!staged)
+            return TUTTI_ERR_MEMORY;
+        enum tutti_result result = exchange_run(comm, ops, staged, count, stream, capturing);
+        free(staged);
+        return result;
+    }
+    struct cut c = {.comm = comm, .o = ops, .stream = stream, .capturing = capturing};
+    TTI_TRY(cut_make(comm, ops, &c));
+    return cut_run(&c);
+}
+
+enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count, tutti_stream stream, bool capturing)
+{
+    if (ops[0].count == 0 && ops[0].collective != TUTTI_SEND_RECV)
+        return TUTTI_OK;
+    TTI_TRY(stage_ensure(comm->gpu, capturing));
+    comm->gpu->staged = true;
+    enum tutti_result result = stage_run(comm, ops, count, stream, capturing);
+    /* What of it is queued cannot be taken back, and the others may count on the rest. */
+    if (result != TUTTI_OK && result != TUTTI_ERR_USAGE && result != TUTTI_ERR_ARGUMENT)
+        return tti_comm_fail(comm, result);
+    return result;
+}

@@ -1,0 +1,118 @@
+/* See device_calls.h. */
+#include "tests/integration/device_calls.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SETTLE_SECONDS = 60 };
+
+static _Thread_local struct tti_gpu *gpu;
+static _Thread_local tutti_stream stream;
+static _Thread_local unsigned calls;
+
+struct tti_gpu *device_gpu(void)
+{
+    return gpu;
+}
+
+tutti_stream device_stream(void)
+{
+    return stream;
+}
+
+int device_begin(int rank)
+{
+    const char *name = getenv("TUTTI_DEVICE");
+    const struct tti_gpu_ops *ops = NULL;
+    int count = 0;
+    calls = 0;
+    return tti_gpu_find(name ? name : "sim", &ops) != TUTTI_OK || ops->count(&count) != TUTTI_OK ||
+           count == 0 || ops->open(rank % count, &gpu) != TUTTI_OK ||
+           ops->stream_create(gpu, &stream) != TUTTI_OK;
+}
+
+/* An operation on the stream is not over for the communicator until the stream is. */
+int device_end(tutti_comm *comm)
+{
+    int bad =
+        tutti_barrier_async(comm, stream, NULL) != TUTTI_OK ||
+        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the end") != TUTTI_OK ||
+        tutti_comm_error(comm) != TUTTI_OK;
+    gpu->ops->stream_destroy(gpu, stream);
+    gpu->ops->close(gpu);
+    return bad;
+}
+
+enum tutti_result device_start(const struct test_case *c, const void *in, void *out,
+                               tutti_comm *comm, tutti_request **request)
+{
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce_async(in, out, c->count, c->type, c->op, comm, stream, request);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast_async(in, out, c->count, c->type, c->root, comm, stream, request);
+    case TUTTI_REDUCE:
+        return tutti_reduce_async(in, out, c->count, c->type, c->op, c->root, comm, stream,
+                                  request);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter_async(in, out, c->count, c->type, c->op, comm, stream, request);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather_async(in, out, c->count, c->type, comm, stream, request);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all_async(in, out, c->count, c->type, comm, stream, request);
+    case TUTTI_GATHER:
+        return tutti_gather_async(in, out, c->count, c->type, c->root, comm, stream, request);
+    case TUTTI_SCATTER:
+        return tutti_scatter_async(in, out, c->count, c->type, c->root, comm, stream, request);
+    default:
+        return TUTTI_ERR_INTERNAL;
+    }
+}
+
+static enum tutti_result shadow_make(struct device_shadow s, char **memory)
+{
+    *memory = NULL;
+    if (!s.base)
+        return TUTTI_OK;
+    TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_DEVICE, s.bytes, (void **)memory));
+    return gpu->ops->copy(gpu, *memory, s.base, s.bytes, stream);
+}
+
+static char *shadow_at(struct device_shadow s, char *memory)
+{
+    return memory ? memory + (s.data - s.base) : NULL;
+}
+
+static enum tutti_result device_run(const struct test_case *c, char *in, char *out,
+                                    tutti_comm *comm)
+{
+    tutti_request *request = NULL;
+    const bool asked = calls++ % 2; /* by turns with and without a request */
+    TTI_TRY(device_start(c, in, out, comm, asked ? &request : NULL));
+    return tutti_wait(request);
+}
+
+enum tutti_result device_call(const struct test_case *c, struct device_shadow in,
+                              struct device_shadow out, tutti_comm *comm)
+{
+    char *out_memory = NULL, *in_memory = NULL;
+    TTI_TRY(shadow_make(out, &out_memory));
+    if (in.base == out.base)
+        in_memory = out_memory;
+    else
+        TTI_TRY(shadow_make(in, &in_memory));
+    enum tutti_result result =
+        device_run(c, shadow_at(in, in_memory), shadow_at(out, out_memory), comm);
+    if (result == TUTTI_OK)
+        result = gpu->ops->copy(gpu, out.base, out_memory, out.bytes, stream);
+    if (result == TUTTI_OK && in_memory != out_memory && in.base)
+        result = gpu->ops->copy(gpu, in.base, in_memory, in.bytes, stream);
+    if (result == TUTTI_OK)
+        result = tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test");
+    gpu->ops->free(gpu, out_memory);
+    if (in_memory != out_memory)
+        gpu->ops->free(gpu, in_memory);
+    return result;
+}

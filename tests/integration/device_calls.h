@@ -1,0 +1,37 @@
+/* Calls on device memory for tests that keep their data on the host: each call copies the buffers
+ * to a device, runs on a stream, and copies them back. The device is TUTTI_DEVICE's, number rank
+ * modulo those there are. One rank a thread. */
+#ifndef TTI_TESTS_DEVICE_CALLS_H
+#define TTI_TESTS_DEVICE_CALLS_H
+
+#include "device/gpu.h"
+
+struct test_case {
+    enum tutti_collective collective;
+    enum tutti_type type;
+    enum tutti_op op;
+    size_t count;
+    int root;
+    bool in_place;
+    size_t shift;
+};
+
+/* A buffer with what is around it, and where in it the call's data begin. base NULL: there is
+ * none. In place, both buffers have one base. */
+struct device_shadow {
+    char *base, *data;
+    size_t bytes;
+};
+
+int device_begin(int rank);
+int device_end(tutti_comm *comm);
+struct tti_gpu *device_gpu(void);
+tutti_stream device_stream(void);
+
+/* The operation of the case on the stream, without waiting. */
+enum tutti_result device_start(const struct test_case *c, const void *in, void *out,
+                               tutti_comm *comm, tutti_request **request);
+enum tutti_result device_call(const struct test_case *c, struct device_shadow in,
+                              struct device_shadow out, tutti_comm *comm);
+
+#endif
