@@ -35,6 +35,11 @@ static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     }
     if (result == TUTTI_OK)
         result = tti_cuda_check(cu->module_function(function, *module, symbol), symbol);
+    /* The driver may put loading off until someone wants to know something of the function, and
+     * then wait for the device, on which a kernel may wait for this one. */
+    int blocks = 0;
+    if (result == TUTTI_OK)
+        result = tti_cuda_check(cu->function_resident(&blocks, *function, 32, 0), symbol);
     (void)cu->capture_mode(&mode);
     return result;
 }

@@ -21,6 +21,8 @@ const struct tti_gpu_ops *gpu_ops(void)
 {
     const char *name = getenv("TUTTI_TEST_GPU");
     const struct tti_gpu_ops *ops = NULL;
+    /* Kernels of ranks that wait for each other may not stand in one hardware queue. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     GPU_OK(tti_gpu_find(name && *name ? name : "sim", &ops));
     return ops;
 }

@@ -331,6 +331,8 @@ static void test_peer_probe(void **state)
     }
     GPU_OK(ops->alloc(gpu[0], TTI_MEMORY_PINNED, sizeof *status, (void **)&status));
     memset(status, 0, sizeof *status);
+    for (int i = 0; i < 2; i++)
+        GPU_OK(ops->prepare(gpu[i], TTI_KERNEL_PEER_PROBE, TUTTI_INT8));
     for (uint32_t seed = 10; seed < 16; seed += 2) {
         for (int i = 0; i < 2; i++) {
             const struct tti_peer_probe_args args = {.mine = memory[i],

@@ -41,7 +41,7 @@ struct rank {
     void *slots;
     struct tti_gpu_status *status;
     uint64_t scale;
-    char host_in[LAUNCHES][ROOM], host_out[LAUNCHES][ROOM];
+    char (*host_in)[ROOM], (*host_out)[ROOM]; /* [LAUNCHES], pinned: copies do not block */
     enum tutti_result result;
 };
 
@@ -100,6 +100,9 @@ static void rank_begin(struct rank *r, const struct job *job, int index)
     r->scale_at = gpu_memory(r->gpu, 16, &r->scale);
     GPU_OK(ops->alloc(r->gpu, TTI_MEMORY_PINNED, sizeof *r->status, (void **)&r->status));
     memset(r->status, 0, sizeof *r->status);
+    GPU_OK(ops->alloc(r->gpu, TTI_MEMORY_PINNED, LAUNCHES * ROOM, (void **)&r->host_in));
+    GPU_OK(ops->alloc(r->gpu, TTI_MEMORY_PINNED, LAUNCHES * ROOM, (void **)&r->host_out));
+    GPU_OK(ops->prepare(r->gpu, job->kernel, job->type));
     for (int k = 0; k < LAUNCHES; k++)
         fill(r->host_in[k], job->type, job->count);
 }
@@ -114,6 +117,8 @@ static void rank_end(struct rank *r)
     ops->free(r->gpu, r->slots);
     ops->free(r->gpu, r->scale_at);
     ops->free(r->gpu, r->status);
+    ops->free(r->gpu, r->host_in);
+    ops->free(r->gpu, r->host_out);
     ops->close(r->gpu);
 }
 

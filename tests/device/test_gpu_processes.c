@@ -117,6 +117,8 @@ static void rank_run(int rank, struct wires wires)
     }
 
     float values[COUNT];
+    GPU_OK(ops->prepare(me.gpu, TTI_KERNEL_TWO_SHOT, TUTTI_FLOAT32));
+    GPU_OK(ops->prepare(me.gpu, TTI_KERNEL_ONE_SHOT_LL, TUTTI_FLOAT32));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < COUNT; i++)
             values[i] = (float)(rank + i + round);
