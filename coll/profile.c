@@ -1,8 +1,9 @@
 /* Built-in constants of the cost model (coll/profile.h).
  *
  * Fitted by `tutti-tune --constants` to what it measured on a virtual machine with 2 cores of an
- * AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches. Network: middling values of current
- * servers. */
+ * AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4 ranks, over shared memory and
+ * loopback. Threads: as mapped memory. Network: middling values of current servers, not measured.
+ */
 #include "coll/profile.h"
 
 #include <string.h>
@@ -19,18 +20,18 @@ const char *const tti_constant_names[] = {"call",          "step",     "small", 
 static const double built_in[TTI_MEDIA][TTI_COSTS] = {
     /* call, step, small, small step, fused, alpha, one way, crowded call, crowded alpha,
      * touch L1, L2, L3, memory, fused the same, wire the same */
-    [TTI_THREADS] = {.1e-6,  .02e-6, .03e-6, .01e-6, .2e-6,  .09e-6, .05e-6,
-                     3e-6,   .7e-6,  17e-12, 15e-12, 11e-12, 40e-12, 17e-12,
-                     15e-12, 11e-12, 40e-12, 0,      0,      0,      0},
-    [TTI_MAPPED] = {.1e-6, .02e-6, .03e-6, .01e-6, .2e-6,  .09e-6, .05e-6,
-                    3e-6,  .7e-6,  17e-12, 15e-12, 11e-12, 40e-12, 7e-12,
-                    7e-12, 11e-12, 40e-12, 0,      0,      0,      0},
-    [TTI_PRIVATE] = {.1e-6,  .02e-6, .03e-6, .01e-6, .2e-6,  .09e-6, .05e-6,
-                     3e-6,   .7e-6,  17e-12, 25e-12, 25e-12, 60e-12, 17e-12,
-                     15e-12, 11e-12, 40e-12, 0,      0,      0,      0},
-    [TTI_LOOPBACK] = {3e-6,  .1e-6, 3e-6,   .1e-6,   0,       3e-6,    2e-6,
-                      15e-6, 10e-6, 17e-12, 15e-12,  11e-12,  40e-12,  0,
-                      0,     0,     0,      100e-12, 150e-12, 200e-12, 220e-12},
+    [TTI_THREADS] = {.027e-6, .014e-6,  .015e-6,  .011e-6, .154e-6, .083e-6,  .029e-6,
+                     2.1e-6,  .82e-6,   11.5e-12, 8.5e-12, 9.3e-12, 22.6e-12, 5.6e-12,
+                     8.8e-12, 13.7e-12, 26.4e-12, 0,       0,       0,        0},
+    [TTI_MAPPED] = {.027e-6, .014e-6,  .015e-6,  .011e-6, .154e-6, .083e-6,  .029e-6,
+                    2.1e-6,  .82e-6,   11.5e-12, 8.5e-12, 9.3e-12, 22.6e-12, 5.6e-12,
+                    8.8e-12, 13.7e-12, 26.4e-12, 0,       0,       0,        0},
+    [TTI_PRIVATE] = {.017e-6, .017e-6,  .014e-6,  .011e-6,  .154e-6,  .082e-6,  .028e-6,
+                     2.4e-6,  1.1e-6,   13.9e-12, 14.7e-12, 17.2e-12, 26.2e-12, 5.6e-12,
+                     8.8e-12, 13.7e-12, 26.4e-12, 0,        0,        0,        0},
+    [TTI_LOOPBACK] = {4.1e-6, .28e-6, 4.1e-6, .28e-6, 0,      1.3e-6, .1e-6,
+                      20e-6,  2.1e-6, 49e-12, 46e-12, 46e-12, 67e-12, 0,
+                      0,      0,      0,      4e-12,  43e-12, 97e-12, 156e-12},
     [TTI_NETWORK] = {2e-6,  .1e-6, 2e-6,   .1e-6,   0,       12e-6,   12e-6,
                      15e-6, 20e-6, 17e-12, 15e-12,  11e-12,  40e-12,  0,
                      0,     0,     0,      500e-12, 500e-12, 500e-12, 500e-12},
