@@ -13,12 +13,13 @@ enum {
 
 /* The kernels. A typed one exists once for each element type; see gpu_kernels.c. */
 enum tti_gpu_kernel {
-    TTI_KERNEL_COPY,        /* tti_copy_args */
-    TTI_KERNEL_REDUCE_COPY, /* typed; tti_reduce_copy_args */
-    TTI_KERNEL_ONE_SHOT_LL, /* typed; tti_coupled_args */
-    TTI_KERNEL_TWO_SHOT,    /* typed; tti_coupled_args */
-    TTI_KERNEL_PEER_PROBE,  /* tti_peer_probe_args */
-    TTI_KERNEL_WARP_PROBE,  /* tti_warp_probe_args */
+    TTI_KERNEL_COPY,           /* tti_copy_args */
+    TTI_KERNEL_REDUCE_COPY,    /* typed; tti_reduce_copy_args */
+    TTI_KERNEL_ONE_SHOT_LL,    /* typed; tti_coupled_args */
+    TTI_KERNEL_ONE_SHOT_LL128, /* typed; tti_coupled_args */
+    TTI_KERNEL_TWO_SHOT,       /* typed; tti_coupled_args */
+    TTI_KERNEL_PEER_PROBE,     /* tti_peer_probe_args */
+    TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -84,14 +85,19 @@ struct tti_coupled_args {
     const void *in[TTI_GPU_RANKS]; /* one shot: only this rank's */
     void *out[TTI_GPU_RANKS];      /* one shot: only this rank's */
     struct tti_gpu_control *control[TTI_GPU_RANKS];
-    void *slots[TTI_GPU_RANKS]; /* one shot: TTI_LL_SLOTS_BYTES(ranks, capacity), zeroed once */
-    uint64_t slot_bytes;        /* one shot: capacity, bytes of input, a multiple of 8 */
+    /* one_shot_ll: TTI_LL_SLOTS_BYTES(ranks, slot_bytes) each, zeroed once; slot_bytes: the most
+     * bytes of a message, a multiple of 8. one_shot_ll128: the same with lines, of 120. */
+    void *slots[TTI_GPU_RANKS];
+    void *lines[TTI_GPU_RANKS];
+    uint64_t slot_bytes, line_bytes;
     struct tti_gpu_status *status;
     uint64_t timeout_ns;
 };
 
 /* Scratch of one rank for one-shot LL: two epochs, a slot for each sender, twice the payload. */
 #define TTI_LL_SLOTS_BYTES(ranks, capacity) (2 * (uint64_t)(ranks)*2 * (uint64_t)(capacity))
+
+#define TTI_LL128_LINES_BYTES(ranks, capacity) (2 * (uint64_t)(ranks)*128 * ((capacity) / 120))
 
 /* Self-test of mapped memory, launched on both sides with one block: writes a pattern of `words`
  * words that follows from `seed` into `theirs`, raises their flag to `seed`, waits for its own

@@ -6,14 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 8, REPEATS = 7, SLOT_BYTES = 64 << 10, MOST_BYTES_A_RANK = 256 << 20 };
+enum {
+    MOST_RANKS = 8,
+    REPEATS = 7,
+    SLOT_BYTES = 64 << 10,
+    LINE_BYTES = SLOT_BYTES / 120 * 120 + 120,
+    MOST_BYTES_A_RANK = 256 << 20
+};
 
 struct rank {
     tutti_stream stream;
     struct tti_gpu_graph *graph;
     struct tti_gpu_control *control;
     struct tti_gpu_status *status;
-    void *slots;
+    void *slots, *lines;
     char *in, *out;
 };
 
@@ -45,6 +51,7 @@ static void ranks_begin(struct job *job, size_t bytes)
         gpu_must(gpu->ops->stream_create(gpu, &rank->stream), "making a stream");
         rank->control = ranks_memory(job, sizeof *rank->control);
         rank->slots = ranks_memory(job, TTI_LL_SLOTS_BYTES(job->ranks, SLOT_BYTES));
+        rank->lines = ranks_memory(job, TTI_LL128_LINES_BYTES(job->ranks, LINE_BYTES));
         rank->in = ranks_memory(job, bytes);
         rank->out = ranks_memory(job, bytes);
         gpu_must(
@@ -65,6 +72,7 @@ static void ranks_end(struct job *job)
         gpu->ops->stream_destroy(gpu, rank->stream);
         gpu->ops->free(gpu, rank->control);
         gpu->ops->free(gpu, rank->slots);
+        gpu->ops->free(gpu, rank->lines);
         gpu->ops->free(gpu, rank->in);
         gpu->ops->free(gpu, rank->out);
         gpu->ops->free(gpu, rank->status);
@@ -102,6 +110,7 @@ static struct tti_coupled_args ranks_args(const struct job *job, int rank, size_
                                     .op = TUTTI_SUM,
                                     .count = bytes / 4,
                                     .slot_bytes = SLOT_BYTES,
+                                    .line_bytes = LINE_BYTES,
                                     .status = job->rank[rank].status,
                                     .timeout_ns = UINT64_C(20000000000)};
     for (int p = 0; p < job->ranks; p++) {
@@ -109,6 +118,7 @@ static struct tti_coupled_args ranks_args(const struct job *job, int rank, size_
         args.out[p] = job->rank[p].out;
         args.control[p] = job->rank[p].control;
         args.slots[p] = job->rank[p].slots;
+        args.lines[p] = job->rank[p].lines;
     }
     return args;
 }
@@ -170,7 +180,9 @@ void gpu_ranks(struct gpu_bench *b, int ranks)
     struct job job = {.b = b, .ranks = ranks};
     const size_t most = b->most_bytes < MOST_BYTES_A_RANK ? b->most_bytes : MOST_BYTES_A_RANK;
     const bool slow = strcmp(b->gpu->ops->name, "sim") == 0;
-    const unsigned ll_share = ranks_share(&job, TTI_KERNEL_ONE_SHOT_LL);
+    const unsigned wide_share = ranks_share(&job, TTI_KERNEL_ONE_SHOT_LL128);
+    unsigned ll_share = ranks_share(&job, TTI_KERNEL_ONE_SHOT_LL);
+    ll_share = wide_share < ll_share ? wide_share : ll_share;
     const unsigned two_share = ranks_share(&job, TTI_KERNEL_TWO_SHOT);
     ranks_begin(&job, most);
     for (size_t bytes = 8; bytes <= SLOT_BYTES && bytes <= most; bytes *= 4) {
@@ -179,6 +191,9 @@ void gpu_ranks(struct gpu_bench *b, int ranks)
         const double time =
             ranks_time(&job, TTI_KERNEL_ONE_SHOT_LL, bytes, blocks ? blocks : 1, slow ? 2 : 50);
         gpu_line("all-reduce, one-shot LL, graph", ranks, bytes, time * 1e6, 0, 0);
+        const double wide =
+            ranks_time(&job, TTI_KERNEL_ONE_SHOT_LL128, bytes, blocks ? blocks : 1, slow ? 2 : 50);
+        gpu_line("all-reduce, one-shot LL128, graph", ranks, bytes, wide * 1e6, 0, 0);
     }
     for (size_t bytes = 8 << 10; bytes <= most; bytes *= 8) {
         const size_t useful = bytes / (size_t)ranks / (512 * 16) + 1;

@@ -16,6 +16,7 @@
 
 IMAGE(reduce_copy)
 IMAGE(one_shot_ll)
+IMAGE(one_shot_ll128)
 IMAGE(two_shot)
 IMAGE(probe)
 
@@ -26,9 +27,13 @@ IMAGE(probe)
 static const struct {
     const unsigned char *begin, *end;
 } images[TTI_KERNEL_COUNT] = {
-    [TTI_KERNEL_COPY] = FROM(reduce_copy),        [TTI_KERNEL_REDUCE_COPY] = FROM(reduce_copy),
-    [TTI_KERNEL_ONE_SHOT_LL] = FROM(one_shot_ll), [TTI_KERNEL_TWO_SHOT] = FROM(two_shot),
-    [TTI_KERNEL_PEER_PROBE] = FROM(probe),        [TTI_KERNEL_WARP_PROBE] = FROM(probe),
+    [TTI_KERNEL_COPY] = FROM(reduce_copy),
+    [TTI_KERNEL_REDUCE_COPY] = FROM(reduce_copy),
+    [TTI_KERNEL_ONE_SHOT_LL] = FROM(one_shot_ll),
+    [TTI_KERNEL_TWO_SHOT] = FROM(two_shot),
+    [TTI_KERNEL_ONE_SHOT_LL128] = FROM(one_shot_ll128),
+    [TTI_KERNEL_PEER_PROBE] = FROM(probe),
+    [TTI_KERNEL_WARP_PROBE] = FROM(probe),
 };
 
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)

@@ -8,52 +8,15 @@
  * still lie in a slot that was not used since; so the first launch of either turn in a stretch of
  * 2^28 epochs writes whole slots. */
 #include "device/cuda/couple.cuh"
-#include "device/cuda/fold.cuh"
+#include "device/cuda/eight.cuh"
 
 enum { TTI_SWEEP_SHIFT = 28 };
-
-template <class W> union tti_eight {
-    uint64_t bits;
-    uint32_t half[2];
-    W word[8 / sizeof(W)];
-};
-
-/* The 8 bytes from byte 8*i on; beyond the end, zeros. */
-template <class W>
-TTI_DEVICE tti_eight<W> tti_load_eight(const void *from, uint64_t i, uint64_t bytes)
-{
-    tti_eight<W> e;
-    const char *at = (const char *)from + 8 * i;
-    if ((uintptr_t)at % 8 == 0 && 8 * i + 8 <= bytes) {
-        e.bits = *(const uint64_t *)at;
-        return e;
-    }
-    e.bits = 0;
-    TTI_EACH (k, 8 / sizeof(W))
-        if (8 * i + k * sizeof(W) < bytes)
-            e.word[k] = tti_load_any<W>(at + k * sizeof(W));
-    return e;
-}
-
-template <class W>
-TTI_DEVICE void tti_store_eight(void *to, uint64_t i, uint64_t bytes, tti_eight<W> e)
-{
-    char *at = (char *)to + 8 * i;
-    if ((uintptr_t)at % 8 == 0 && 8 * i + 8 <= bytes) {
-        *(uint64_t *)at = e.bits;
-        return;
-    }
-    TTI_EACH (k, 8 / sizeof(W))
-        if (8 * i + k * sizeof(W) < bytes)
-            tti_store_any<W>(at + k * sizeof(W), e.word[k]);
-}
 
 /* A kernel's view of its arguments, the same in all threads. */
 template <int TYPE> struct tti_one_shot {
     typedef tti_element<TYPE> element;
     typedef typename element::word word;
     typedef typename element::acc acc;
-    static const int each = 8 / sizeof(word);
 
     uint64_t bytes, packets, capacity; /* of the message; in a slot */
     uint64_t epoch;
@@ -67,16 +30,6 @@ template <int TYPE> struct tti_one_shot {
         return (tti_packet *)a.slots[at] + (turn * a.ranks + from) * capacity;
     }
 
-    TTI_MEMBER tti_eight<word> own(const tti_coupled_args &a, uint64_t i) const
-    {
-        tti_eight<word> e = tti_load_eight<word>(a.in[a.rank], i, bytes);
-        if (a.scaled) {
-            TTI_EACH (k, each)
-                e.word[k] = tti_scaled<TYPE>(e.word[k], factor);
-        }
-        return e;
-    }
-
     TTI_MEMBER void send(const tti_coupled_args &a) const
     {
         const uint32_t flag = (uint32_t)epoch;
@@ -85,7 +38,7 @@ template <int TYPE> struct tti_one_shot {
             tti_eight<word> e;
             e.bits = 0;
             if (i < packets)
-                e = own(a, i);
+                e = tti_own_eight<TYPE>(a, i, bytes, factor);
             const tti_packet p = {e.half[0], flag, e.half[1], flag};
             TTI_LOOP (k, 1, a.ranks) {
                 const uint32_t peer = a.rank + k < a.ranks ? a.rank + k : a.rank + k - a.ranks;
@@ -116,31 +69,15 @@ template <int TYPE> struct tti_one_shot {
     TTI_MEMBER bool fold(const tti_coupled_args &a, const tti_watch &watch, uint64_t i) const
     {
         tti_eight<word> e;
-        acc total[each] = {};
+        tti_total<TYPE> total;
         TTI_LOOP (r, 0, a.ranks) {
             if (r == a.rank)
-                e = own(a, i);
+                e = tti_own_eight<TYPE>(a, i, bytes, factor);
             else if (!receive(a, watch, r, i, &e))
                 return false;
-            acc next[each];
-            TTI_EACH (k, each)
-                next[k] = element::widen(e.word[k]);
-            if (r > 0) {
-                tti_combine(a.op, total, next);
-            } else {
-                TTI_EACH (k, each)
-                    total[k] = next[k];
-            }
+            total.add(a, r == 0, e);
         }
-        if (a.divisor) {
-            TTI_EACH (k, each)
-                total[k] = tti_divided(total[k], a.divisor);
-        }
-        if (a.ranks > 1 || a.divisor) {
-            TTI_EACH (k, each)
-                e.word[k] = element::narrow(total[k]);
-        }
-        tti_store_eight<word>(a.out[a.rank], i, bytes, e);
+        tti_store_eight<word>(a.out[a.rank], i, bytes, total.finish(a, e));
         return true;
     }
 };
@@ -157,9 +94,7 @@ template <int TYPE> TTI_DEVICE void tti_one_shot_ll(const tti_coupled_args &a)
     k.bytes = a.count * sizeof(word);
     k.packets = (k.bytes + 7) / 8;
     k.capacity = a.slot_bytes / 8;
-    k.factor = tti_factor<TYPE>(a.scale);
-    if (a.scaled && a.scale_at)
-        k.factor = tti_element<TYPE>::widen(tti_load_any<word>(a.scale_at));
+    k.factor = tti_own_factor<TYPE>(a);
     k.send(a);
     const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, k.epoch);
     for (uint64_t i = tti_thread_of_grid(); i < k.packets; i += tti_threads_of_grid())

@@ -84,6 +84,25 @@ TTI_DEVICE tti_packet tti_packet_load(const tti_packet *at)
     return p;
 }
 
+/* 16 bytes of a line of 128, by each of the 8 lanes in `mask`; one of them has the flag, as its
+ * second word. A store of the warp arrives whole, and so does a load. */
+TTI_DEVICE void tti_line_store(uint64_t *at, uint64_t first, uint64_t second, bool, uint32_t mask)
+{
+    __syncwarp(mask); /* together, as one store */
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};" ::"l"(at), "l"(first), "l"(second)
+                 : "memory");
+}
+
+TTI_DEVICE void tti_line_load(const uint64_t *at, uint64_t *first, uint64_t *second, bool,
+                              uint32_t mask)
+{
+    __syncwarp(mask);
+    asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];"
+                 : "=l"(*first), "=l"(*second)
+                 : "l"(at)
+                 : "memory");
+}
+
 /* Inside a loop that polls. */
 TTI_DEVICE void tti_relax(void)
 {

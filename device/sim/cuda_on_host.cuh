@@ -184,6 +184,32 @@ TTI_DEVICE tti_packet tti_packet_load(const tti_packet *at)
     return p;
 }
 
+/* ---- Lines of 128 bytes: the flag is stored last, and loaded first ----------------------------
+ */
+
+TTI_DEVICE void tti_line_store(uint64_t *at, uint64_t first, uint64_t second, bool flag,
+                               uint32_t mask)
+{
+    tti_sim_point();
+    __atomic_store_n(at, first, __ATOMIC_RELAXED);
+    if (!flag)
+        __atomic_store_n(at + 1, second, __ATOMIC_RELAXED);
+    __syncwarp(mask);
+    if (flag)
+        __atomic_store_n(at + 1, second, __ATOMIC_RELEASE);
+}
+
+TTI_DEVICE void tti_line_load(const uint64_t *at, uint64_t *first, uint64_t *second, bool flag,
+                              uint32_t mask)
+{
+    if (flag)
+        *second = __atomic_load_n(at + 1, __ATOMIC_ACQUIRE);
+    __syncwarp(mask);
+    *first = __atomic_load_n(at, __ATOMIC_RELAXED);
+    if (!flag)
+        *second = __atomic_load_n(at + 1, __ATOMIC_RELAXED);
+}
+
 TTI_DEVICE void tti_relax(void)
 {
     tti_sim_poll();

@@ -19,7 +19,7 @@ enum {
     ROOM = 8 * MOST + 64,
     LAUNCHES = 3,
     PREMUL = TUTTI_OP_COUNT, /* one more operator: sum of scaled inputs */
-    SLOT_BYTES = 8 * MOST,
+    SLOT_BYTES = 8 * MOST,   /* a multiple of 8 and of 120 */
 };
 
 struct job {
@@ -38,7 +38,7 @@ struct rank {
     tutti_stream stream;
     char *in, *out, *scale_at;
     struct tti_gpu_control *control;
-    void *slots;
+    void *slots, *lines;
     struct tti_gpu_status *status;
     uint64_t scale;
     char (*host_in)[ROOM], (*host_out)[ROOM]; /* [LAUNCHES], pinned: copies do not block */
@@ -96,6 +96,7 @@ static void rank_begin(struct rank *r, const struct job *job, int index)
     r->out = gpu_memory(r->gpu, ROOM, NULL);
     r->control = gpu_memory(r->gpu, sizeof *r->control, NULL);
     r->slots = gpu_memory(r->gpu, TTI_LL_SLOTS_BYTES(job->ranks, SLOT_BYTES), NULL);
+    r->lines = gpu_memory(r->gpu, TTI_LL128_LINES_BYTES(job->ranks, SLOT_BYTES), NULL);
     fill((char *)&r->scale, job->type, 1);
     r->scale_at = gpu_memory(r->gpu, 16, &r->scale);
     GPU_OK(ops->alloc(r->gpu, TTI_MEMORY_PINNED, sizeof *r->status, (void **)&r->status));
@@ -115,6 +116,7 @@ static void rank_end(struct rank *r)
     ops->free(r->gpu, r->out);
     ops->free(r->gpu, r->control);
     ops->free(r->gpu, r->slots);
+    ops->free(r->gpu, r->lines);
     ops->free(r->gpu, r->scale_at);
     ops->free(r->gpu, r->status);
     ops->free(r->gpu, r->host_in);
@@ -140,6 +142,7 @@ static struct tti_coupled_args rank_args(const struct rank *r, double timeout)
         .scale_at = job->by_pointer ? r->scale_at : NULL,
         .count = job->count,
         .slot_bytes = SLOT_BYTES,
+        .line_bytes = SLOT_BYTES,
         .status = r->status,
         .timeout_ns = (uint64_t)(timeout * 1e9),
     };
@@ -149,6 +152,7 @@ static struct tti_coupled_args rank_args(const struct rank *r, double timeout)
             job->in_place ? ranks[p].in + skew_of(job, p) : ranks[p].out + skew_of(job, p + 3);
         args.control[p] = ranks[p].control;
         args.slots[p] = ranks[p].slots;
+        args.lines[p] = ranks[p].lines;
     }
     return args;
 }
@@ -280,6 +284,12 @@ static void test_one_shot_ll(void **state)
     all_types(TTI_KERNEL_ONE_SHOT_LL);
 }
 
+static void test_one_shot_ll128(void **state)
+{
+    (void)state;
+    all_types(TTI_KERNEL_ONE_SHOT_LL128);
+}
+
 static void test_two_shot(void **state)
 {
     (void)state;
@@ -292,8 +302,10 @@ static void test_epochs(void **state)
     (void)state;
     (void)gpu_devices(1);
     static const uint64_t before[] = {0xfffffffd, UINT64_C(0x5fffffffe), 0x0ffffffe, 0x0fffffff};
-    for (int i = 0; i < 8; i++) {
-        const struct job job = {.kernel = i % 2 ? TTI_KERNEL_TWO_SHOT : TTI_KERNEL_ONE_SHOT_LL,
+    static const enum tti_gpu_kernel kernels[] = {TTI_KERNEL_ONE_SHOT_LL, TTI_KERNEL_ONE_SHOT_LL128,
+                                                  TTI_KERNEL_TWO_SHOT};
+    for (int i = 0; i < 12; i++) {
+        const struct job job = {.kernel = kernels[i % 3],
                                 .type = TUTTI_INT32,
                                 .op = TUTTI_SUM,
                                 .ranks = 3,
@@ -301,7 +313,7 @@ static void test_epochs(void **state)
                                 .count = 200,
                                 .blocks = 2,
                                 .threads = 32};
-        run_job(&job, before[i / 2]);
+        run_job(&job, before[i / 3]);
     }
 }
 
@@ -349,8 +361,10 @@ static void test_missing_rank(void **state)
     (void)state;
     (void)gpu_devices(1);
     one_is_missing(TTI_KERNEL_ONE_SHOT_LL, false);
+    one_is_missing(TTI_KERNEL_ONE_SHOT_LL128, false);
     one_is_missing(TTI_KERNEL_TWO_SHOT, false);
     one_is_missing(TTI_KERNEL_ONE_SHOT_LL, true);
+    one_is_missing(TTI_KERNEL_ONE_SHOT_LL128, true);
     one_is_missing(TTI_KERNEL_TWO_SHOT, true);
 }
 
@@ -381,9 +395,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_shot_ll),
-        cmocka_unit_test(test_two_shot),
-        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_one_shot_ll),  cmocka_unit_test(test_one_shot_ll128),
+        cmocka_unit_test(test_two_shot),     cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_missing_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
