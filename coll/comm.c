@@ -292,6 +292,8 @@ enum tutti_result tutti_comm_error(tutti_comm *comm)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_error: comm is NULL");
+    if (comm->gpu)
+        tti_gpu_hear(comm);
     return tti_comm_check(comm);
 }
 

@@ -314,6 +314,11 @@ void tti_work_pause(struct tutti_comm *comm)
     pthread_mutex_unlock(&queue->lock);
 }
 
+bool tti_work_try_pause(struct tutti_comm *comm)
+{
+    return turn_take_alone(&comm->queue);
+}
+
 void tti_work_resume(struct tutti_comm *comm)
 {
     struct tti_work_queue *queue = &comm->queue;

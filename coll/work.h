@@ -57,6 +57,8 @@ enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operati
  * Waits for the operation in flight. */
 void tti_work_pause(struct tutti_comm *comm);
 void tti_work_resume(struct tutti_comm *comm);
+/* The same if no operation runs and none waits; else false, and nothing to resume. */
+bool tti_work_try_pause(struct tutti_comm *comm);
 
 /* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
  * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */

@@ -19,6 +19,7 @@ static const struct {
     [TTI_KERNEL_ONE_SHOT_LL] = {"one_shot_ll", true},
     [TTI_KERNEL_ONE_SHOT_LL128] = {"one_shot_ll128", true},
     [TTI_KERNEL_TWO_SHOT] = {"two_shot", true},
+    [TTI_KERNEL_DIRECT] = {"direct", true},
     [TTI_KERNEL_PEER_PROBE] = {"peer_probe", false},
     [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
 };

@@ -18,6 +18,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_ONE_SHOT_LL,    /* typed; tti_coupled_args */
     TTI_KERNEL_ONE_SHOT_LL128, /* typed; tti_coupled_args */
     TTI_KERNEL_TWO_SHOT,       /* typed; tti_coupled_args */
+    TTI_KERNEL_DIRECT,         /* typed; tti_direct_args */
     TTI_KERNEL_PEER_PROBE,     /* tti_peer_probe_args */
     TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
     TTI_KERNEL_COUNT,
@@ -58,7 +59,10 @@ struct tti_gpu_control {
     uint64_t ready[TTI_GPU_BLOCKS]
                   [TTI_GPU_RANKS];                /* [b][r]: block b of rank r has begun epoch .. */
     uint64_t done[TTI_GPU_BLOCKS][TTI_GPU_RANKS]; /* ... and is through with it; r writes both */
-    uint64_t scale[TTI_GPU_BLOCKS];               /* this rank's factor, for the peers' block b */
+    /* For the peers' block b, of this rank: its factor, and where its buffers are. */
+    uint64_t scale[TTI_GPU_BLOCKS];
+    const void *in[TTI_GPU_BLOCKS];
+    void *out[TTI_GPU_BLOCKS];
 };
 
 /* What a coupled kernel tells the host, and the host tells it: PINNED memory, one a rank. */
@@ -78,7 +82,9 @@ struct tti_coupled_args {
     uint32_t rank, ranks;
     uint32_t op, divisor; /* as in tti_reduce_copy_args */
     uint32_t scaled; /* multiply this rank's input by `scale` or *scale_at first; all or none */
-    uint32_t unused;
+    /* two shot: only this rank's in and out are given, the others say where theirs are. For ranks
+     * whose pointers mean the same everywhere: threads of a process. All or none. */
+    uint32_t exchange;
     uint64_t scale;
     const void *scale_at; /* device memory, one element; NULL: `scale` */
     uint64_t count;
@@ -92,6 +98,15 @@ struct tti_coupled_args {
     uint64_t slot_bytes, line_bytes;
     struct tti_gpu_status *status;
     uint64_t timeout_ns;
+};
+
+/* What a rank takes out of the others' inputs, as two shot with `exchange`. For k from `first` on,
+ * `blocks` of them: the input of rank k from byte `from` on becomes block k of the output, `stride`
+ * bytes apart; or, if it folds, one block, of all ranks' inputs. `count`: elements of a block. */
+struct tti_direct_args {
+    struct tti_coupled_args coupled;
+    uint64_t from, stride;
+    uint32_t first, blocks, folds, unused;
 };
 
 /* Scratch of one rank for one-shot LL: two epochs, a slot for each sender, twice the payload. */

@@ -21,6 +21,8 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
  * NULL; else it is a point after the work, for a request. */
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count, tutti_stream stream, struct tti_gpu_mark **mark);
+/* Hear what the device has to say: a failure becomes the communicator's. */
+void tti_gpu_hear(struct tutti_comm *comm);
 /* Before an operation on host memory: the links are free again of work from streams. */
 enum tutti_result tti_gpu_before_host(struct tutti_comm *comm);
 

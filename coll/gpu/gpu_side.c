@@ -1,6 +1,6 @@
 /* The device side of a communicator (gpu_side.h): which implementation, which device, the order of
  * calls on streams, requests. What a call does is chosen in tti_gpu_call. */
-#include "coll/gpu/gpu_side.h"
+#include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -71,11 +71,19 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
     struct tti_gpu_side *side = comm->gpu;
     if (!side)
         return;
-    if (side->gpu && side->any && !side->last_captured &&
-        tti_gpu_settle(comm, side->last, "ending the communicator") != TUTTI_OK)
-        TTI_LOG(TTI_LOG_WARN, "work on the device was not over when the communicator ended: %s",
+    bool idle = true;
+    if (side->gpu && side->any && !side->last_captured) {
+        (void)tti_gpu_settle(comm, side->last, "ending the communicator");
+        idle = side->ops->event_query(side->last) != TUTTI_IN_PROGRESS;
+    }
+    if (!idle)
+        TTI_LOG(TTI_LOG_WARN,
+                "work on the device is still not over when the communicator ends; what it uses is "
+                "not freed: %s",
                 tti_error_text());
-    tti_gpu_stage_destroy(side);
+    tti_gpu_map_destroy(comm, idle);
+    if (idle)
+        tti_gpu_stage_destroy(side);
     while (side->marks) {
         struct tti_gpu_mark *mark = side->marks;
         side->marks = mark->next;
@@ -97,6 +105,7 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
         return;
     memory->host += tti_heap_bytes(comm->gpu);
     tti_gpu_stage_memory(comm->gpu, memory);
+    tti_gpu_map_memory(comm->gpu, memory);
 }
 
 /* ---- is it ours? ---- */
@@ -104,6 +113,7 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
 struct side_buffers {
     bool device; /* some buffer is DEVICE or MANAGED */
     bool pinned;
+    bool host; /* pageable */
     int index; /* of the device */
 };
 
@@ -112,8 +122,10 @@ static enum tutti_result side_look(const struct tti_gpu_side *side, const void *
 {
     struct tti_gpu_pointer info;
     TTI_TRY(side->ops->pointer(address, &info));
-    if (info.kind == TTI_MEMORY_HOST)
+    if (info.kind == TTI_MEMORY_HOST) {
+        buffers->host = true;
         return TUTTI_OK;
+    }
     const bool device = info.kind != TTI_MEMORY_PINNED;
     if (device || !buffers->device)
         buffers->index = info.device > 0 ? info.device : 0;
@@ -153,6 +165,13 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
                         "%s: a stream was given, but the %s device does not know the buffers (they "
                         "are pageable host memory); pass NULL and take a request",
                         tutti_collective_name(operation->collective), comm->gpu->ops->name);
+    if (buffers.host && (buffers.device || (stream && buffers.pinned)))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s: one of the buffers is pageable host memory (in %p, out %p), which the "
+                        "device cannot reach; both must be device, managed or page-locked memory, "
+                        "or both host memory",
+                        tutti_collective_name(operation->collective), operation->in,
+                        operation->out);
     *takes = buffers.device || (stream && (buffers.pinned || none));
     return TUTTI_OK;
 }
@@ -203,6 +222,43 @@ static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stre
     return side->ops->event_hold(side->last, stream);
 }
 
+/* By flags in memory; ends by showing the host whether a peer gave up (gpu_watch.c). */
+static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *o,
+                                     tutti_stream stream)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    struct tti_gpu_map *map = side->map;
+    side->last_window = true;
+    TTI_TRY(tti_gpu_window(comm, o, stream));
+    TTI_TRY(side->ops->copy(side->gpu, &map->told->poison,
+                            tti_gpu_at(map, comm->rank, TTI_ARENA_POISON), sizeof map->told->poison,
+                            stream));
+    return side->ops->stream_write(side->gpu, &map->told->progress, ++map->operations, stream);
+}
+
+static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,
+                                     tutti_stream stream)
+{
+    bool served = false;
+    if (o->count == 0)
+        return TUTTI_OK;
+    if (comm->gpu->map->way == TTI_GPU_COUPLED)
+        TTI_TRY(tti_gpu_couple(comm, o, stream, &served));
+    return served ? TUTTI_OK : side_window(comm, o, stream);
+}
+
+static enum tutti_result side_collective(struct tutti_comm *comm, const struct tti_operation *o,
+                                         tutti_stream stream, bool capturing)
+{
+    if (comm->size == 1)
+        return tti_gpu_alone(comm, o, stream);
+    if (comm->gpu->map->way == TTI_GPU_STAGED)
+        return tti_gpu_staged(comm, o, 1, stream, capturing);
+    enum tutti_result result = side_mapped(comm, o, stream);
+    /* What of it is queued cannot be taken back, and the others count on the rest. */
+    return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);
+}
+
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
                                     size_t count, tutti_stream stream)
 {
@@ -210,8 +266,26 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     bool capturing = false;
     if (stream)
         TTI_TRY(side->ops->capturing(side->gpu, stream, &capturing));
+    const bool collective = ops[0].collective != TUTTI_SEND_RECV;
+    if (collective && !side->map) {
+        if (capturing)
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "the first collective on device memory sets things up, which cannot be "
+                            "done under capture; run one before capturing");
+        TTI_TRY(tti_gpu_map_make(comm));
+    }
+    if (!stream && side->shared)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "ranks of this process share device %d; on its default stream they would "
+                        "wait for each other for ever: give each rank a stream of its own (the "
+                        "_async calls)",
+                        side->gpu->device);
     TTI_TRY(side_order(side, stream, capturing));
-    TTI_TRY(tti_gpu_staged(comm, ops, count, stream, capturing));
+    side->last_window = false;
+    if (collective)
+        TTI_TRY(side_collective(comm, ops, stream, capturing));
+    else
+        TTI_TRY(tti_gpu_staged(comm, ops, count, stream, capturing));
     TTI_TRY(side->ops->event_record(side->last, stream));
     side->any = true;
     side->last_stream = stream;
@@ -301,6 +375,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
     for (int round = 0;; round++) {
         const enum tutti_result now = ops->event_query(event);
         if (now != TUTTI_IN_PROGRESS) {
+            tti_gpu_hear(comm);
             TTI_TRY(tti_comm_check(comm));
             return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
         }
@@ -322,6 +397,16 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
     }
 }
 
+void tti_gpu_hear(struct tutti_comm *comm)
+{
+    if (tti_work_try_pause(comm)) {
+        (void)tti_comm_listen(comm);
+        tti_work_resume(comm);
+    }
+    tti_gpu_look(comm);
+    tti_gpu_look_poison(comm);
+}
+
 enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -337,7 +422,10 @@ enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
 enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark)
 {
     const enum tutti_result result = comm->gpu->ops->event_query(mark->event);
-    return result == TUTTI_OK ? tti_comm_check(comm) : result;
+    if (result != TUTTI_OK)
+        return result;
+    tti_gpu_hear(comm);
+    return tti_comm_check(comm);
 }
 
 enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark)

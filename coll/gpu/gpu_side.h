@@ -10,6 +10,7 @@
 #include "coll/comm.h"
 #include "device/gpu.h"
 
+struct tti_gpu_map;
 struct tti_gpu_stage;
 
 /* A point that requests wait for; kept for the next request. */
@@ -24,10 +25,13 @@ struct tti_gpu_side {
     struct tti_gpu *gpu;        /* NULL until the first operation */
     struct tti_gpu_event *last; /* after the work of the last call, which was ... */
     tutti_stream last_stream;   /* ... on this stream ... */
-    bool any, last_captured;    /* ... if there was one; and under capture */
+    _Atomic bool any;           /* ... if there was one ... */
+    _Atomic bool last_captured; /* ... and under capture ... */
+    _Atomic bool last_window;   /* ... and waits for flags without a deadline of its own */
     bool staged;                /* the links are, or will be, in use by work on a stream */
     bool shared;                /* ranks of this process share the device: no default stream */
     struct tti_gpu_mark *marks; /* free */
+    struct tti_gpu_map *map;    /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk; /* of staging, bytes */
 };

@@ -7,34 +7,7 @@
  * before it ends, until block b of every rank is through (all that they write here is written). */
 #include "device/cuda/couple.cuh"
 #include "device/cuda/fold.cuh"
-
-/* Raise this block's flag at every rank, and wait for theirs. All threads call it; `raised` gives
- * the flag of rank `from` in the control words of rank `at`. False: give up. */
-template <class Flag>
-TTI_DEVICE bool tti_meet(const tti_coupled_args &a, const tti_watch &watch, Flag raised)
-{
-    __syncthreads(); /* what all threads did before is behind the flags */
-    bool met = true;
-    if (threadIdx.x < a.ranks) {
-        const uint32_t peer = threadIdx.x;
-        tti_release(raised(a.control[peer], a.rank), watch.epoch);
-        met = tti_await(watch, raised(a.control[a.rank], peer), peer);
-    }
-    return !__syncthreads_or(!met);
-}
-
-struct tti_ready_flag {
-    TTI_MEMBER uint64_t *operator()(tti_gpu_control *at, uint32_t from) const
-    {
-        return &at->ready[blockIdx.x][from];
-    }
-};
-struct tti_done_flag {
-    TTI_MEMBER uint64_t *operator()(tti_gpu_control *at, uint32_t from) const
-    {
-        return &at->done[blockIdx.x][from];
-    }
-};
+#include "device/cuda/meet.cuh"
 
 /* Parts end at multiples of 128 elements, so that they keep the alignment of the buffers. */
 TTI_DEVICE uint64_t tti_part(const tti_coupled_args &a, uint32_t rank)
@@ -46,27 +19,25 @@ TTI_DEVICE uint64_t tti_part(const tti_coupled_args &a, uint32_t rank)
 
 template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
 {
+    typedef typename tti_element<TYPE>::word word;
+    __shared__ const void *in[TTI_GPU_RANKS];
+    __shared__ void *out[TTI_GPU_RANKS];
     __shared__ uint64_t scale[TTI_GPU_RANKS];
     const uint64_t epoch = tti_enter(a.control[a.rank]);
     const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, epoch);
-    if (a.scaled && threadIdx.x == 0) {
-        typedef typename tti_element<TYPE>::word word;
-        union {
-            uint64_t bits;
-            word element;
-        } factor;
-        factor.bits = a.scale;
-        if (a.scale_at)
-            factor.element = tti_load_any<word>(a.scale_at);
-        a.control[a.rank]->scale[blockIdx.x] = factor.bits;
-    }
+    tti_publish<word>(a);
     if (tti_meet(a, watch, tti_ready_flag())) {
-        if (a.scaled && threadIdx.x < a.ranks)
-            scale[threadIdx.x] = a.control[threadIdx.x]->scale[blockIdx.x];
+        if (threadIdx.x < a.ranks) {
+            const uint32_t peer = threadIdx.x;
+            const tti_gpu_control *theirs = a.control[peer];
+            in[peer] = a.exchange ? theirs->in[blockIdx.x] : a.in[peer];
+            out[peer] = a.exchange ? theirs->out[blockIdx.x] : a.out[peer];
+            scale[peer] = theirs->scale[blockIdx.x];
+        }
         __syncthreads();
         const tti_fold fold = {
-            a.in,   a.out, a.ranks, a.ranks, 0, 0, a.op, a.divisor, a.scaled ? ~0u : 0u,
-            a.rank, 1,     scale};
+            in,     out, a.ranks, a.ranks, 0, 0, a.op, a.divisor, a.scaled ? ~0u : 0u,
+            a.rank, 1,   scale};
         tti_fold_range<TYPE>(fold, tti_part(a, a.rank), tti_part(a, a.rank + 1),
                              tti_thread_of_grid(), tti_threads_of_grid());
         (void)tti_meet(a, watch, tti_done_flag());

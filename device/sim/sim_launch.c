@@ -48,6 +48,7 @@ DECLARE_TYPED(reduce_copy)
 DECLARE_TYPED(one_shot_ll)
 DECLARE_TYPED(one_shot_ll128)
 DECLARE_TYPED(two_shot)
+DECLARE_TYPED(direct)
 
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_COPY] = {tti_kernel_copy},
@@ -55,6 +56,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_ONE_SHOT_LL] = TYPED(one_shot_ll),
     [TTI_KERNEL_ONE_SHOT_LL128] = TYPED(one_shot_ll128),
     [TTI_KERNEL_TWO_SHOT] = TYPED(two_shot),
+    [TTI_KERNEL_DIRECT] = TYPED(direct),
     [TTI_KERNEL_PEER_PROBE] = {tti_kernel_peer_probe},
     [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
 };

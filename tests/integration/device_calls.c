@@ -109,8 +109,11 @@ enum tutti_result device_call(const struct test_case *c, struct device_shadow in
         result = gpu->ops->copy(gpu, out.base, out_memory, out.bytes, stream);
     if (result == TUTTI_OK && in_memory != out_memory && in.base)
         result = gpu->ops->copy(gpu, in.base, in_memory, in.bytes, stream);
-    if (result == TUTTI_OK)
-        result = tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test");
+    struct tti_error error;
+    tti_error_save(&error, result);
+    const enum tutti_result settled =
+        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test");
+    result = result == TUTTI_OK ? settled : tti_error_restore(&error);
     gpu->ops->free(gpu, out_memory);
     if (in_memory != out_memory)
         gpu->ops->free(gpu, in_memory);

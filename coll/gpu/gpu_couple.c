@@ -1,0 +1,156 @@
+/* Collectives by one kernel a rank, which all run at the same time and raise flags for each other:
+ * no host, no copies beside the operation's own. For ranks whose blocks are known to fit their
+ * devices together (gpu_map.c).
+ *
+ * All-reduce: one_shot_ll up to TTI_LL_BYTES; above, two_shot straight on the callers' buffers
+ * where pointers mean the same to all ranks (threads of a process), else on the windows, copied
+ * into and out of them. The others: direct, among threads of a process. What is taken follows from
+ * what all ranks know, so all take the same. Each kernel names the plan that it equals. */
+#include "coll/gpu/gpu_map.h"
+
+enum { THREAD_BYTES = 64, FEW_BYTES = 4096, FEW_THREADS = 64 };
+
+static struct tti_coupled_args couple_args(const struct tutti_comm *comm,
+                                           const struct tti_operation *o, size_t count)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const bool premul = tti_gpu_premultiplied(o);
+    const bool basic = tti_reduces(o->collective) && o->op <= TUTTI_MIN;
+    struct tti_coupled_args args = {
+        .rank = (uint32_t)comm->rank,
+        .ranks = (uint32_t)comm->size,
+        .op = basic ? (uint32_t)o->op : TUTTI_SUM,
+        .divisor = tti_reduces(o->collective) && o->op == TUTTI_AVG ? (uint32_t)comm->size : 0,
+        .scaled = premul,
+        .scale = premul ? tti_gpu_factor(comm, o) : 0,
+        .count = count,
+        .slot_bytes = TTI_LL_BYTES,
+        .status = &map->told->status,
+        .timeout_ns = (uint64_t)(comm->settings.timeout_s * 1e9),
+    };
+    args.in[comm->rank] = o->in;
+    args.out[comm->rank] = o->out;
+    for (int p = 0; p < comm->size; p++) {
+        args.control[p] = (struct tti_gpu_control *)tti_gpu_at(map, p, TTI_ARENA_CONTROL);
+        args.slots[p] = tti_gpu_at(map, p, TTI_ARENA_SLOTS);
+    }
+    return args;
+}
+
+/* The grid follows from what all ranks know: `bytes` that the busiest of them touches. */
+static enum tutti_result couple_launch(struct tutti_comm *comm, enum tti_gpu_kernel kernel,
+                                       enum tutti_type type, size_t bytes, const void *args,
+                                       size_t args_bytes, tutti_stream stream)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const unsigned threads = bytes <= FEW_BYTES ? FEW_THREADS : TTI_COUPLED_THREADS;
+    const size_t wanted = (bytes + (size_t)threads * THREAD_BYTES - 1) / (threads * THREAD_BYTES);
+    const unsigned most = comm->gpu->map->blocks;
+    const struct tti_gpu_launch launch = {
+        .kernel = kernel,
+        .type = type,
+        .blocks = wanted < 1      ? 1
+                  : wanted < most ? (unsigned)wanted
+                                  : most,
+        .threads = threads,
+        .args = args,
+        .args_bytes = args_bytes,
+    };
+    return gpu->ops->launch(gpu, &launch, stream);
+}
+
+static enum tutti_result couple_one_shot(struct tutti_comm *comm, const struct tti_operation *o,
+                                         tutti_stream stream)
+{
+    const struct tti_coupled_args args = couple_args(comm, o, o->count);
+    /* 8 bytes a thread: the fewer each has, the sooner all are there. */
+    return couple_launch(comm, TTI_KERNEL_ONE_SHOT_LL, o->type,
+                         o->count * tutti_type_size(o->type) * 8, &args, sizeof args, stream);
+}
+
+static enum tutti_result couple_two_shot(struct tutti_comm *comm, const struct tti_operation *o,
+                                         tutti_stream stream)
+{
+    struct tti_coupled_args args = couple_args(comm, o, o->count);
+    args.exchange = 1;
+    return couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, o->count * tutti_type_size(o->type),
+                         &args, sizeof args, stream);
+}
+
+/* Over the windows: between the kernel's meetings nobody else touches them, so a pass needs no
+ * other. */
+static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
+                                                const struct tti_operation *o, tutti_stream stream)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const size_t width = tutti_type_size(o->type), most = map->window_bytes / width;
+    char *own = tti_gpu_at(map, comm->rank, map->window_at);
+    for (size_t from = 0; from < o->count; from += most) {
+        const size_t count = o->count - from < most ? o->count - from : most;
+        struct tti_coupled_args args = couple_args(comm, o, count);
+        for (int p = 0; p < comm->size; p++)
+            args.in[p] = args.out[p] = tti_gpu_at(map, p, map->window_at);
+        TTI_TRY(
+            gpu->ops->copy(gpu, own, (const char *)o->in + from * width, count * width, stream));
+        TTI_TRY(couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, count * width, &args, sizeof args,
+                              stream));
+        TTI_TRY(gpu->ops->copy(gpu, (char *)o->out + from * width, own, count * width, stream));
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
+                                       tutti_stream stream)
+{
+    const uint32_t n = (uint32_t)comm->size, rank = (uint32_t)comm->rank;
+    const uint32_t root = (uint32_t)o->root;
+    const size_t block = o->count * tutti_type_size(o->type);
+    struct tti_direct_args args = {.coupled = couple_args(comm, o, o->count)};
+    switch (o->collective) {
+    case TUTTI_REDUCE_SCATTER:
+        args.folds = args.blocks = 1;
+        args.from = rank * block;
+        break;
+    case TUTTI_REDUCE:
+        args.folds = args.blocks = rank == root;
+        break;
+    case TUTTI_BROADCAST:
+        args.first = root;
+        args.blocks = 1;
+        break;
+    case TUTTI_SCATTER:
+        args.first = root;
+        args.blocks = 1;
+        args.from = rank * block;
+        break;
+    case TUTTI_GATHER:
+        args.stride = block;
+        args.blocks = rank == root ? n : 0;
+        break;
+    case TUTTI_ALL_GATHER:
+        args.stride = block;
+        args.blocks = n;
+        break;
+    default: /* a barrier moves nothing */
+        break;
+    }
+    return couple_launch(comm, TTI_KERNEL_DIRECT, o->type, block, &args, sizeof args, stream);
+}
+
+enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream, bool *served)
+{
+    const bool pointers = comm->gpu->map->one_process;
+    *served = true;
+    if (o->collective == TUTTI_ALL_REDUCE) {
+        if (o->count * tutti_type_size(o->type) <= TTI_LL_BYTES)
+            return couple_one_shot(comm, o, stream);
+        return pointers ? couple_two_shot(comm, o, stream)
+                        : couple_two_shot_window(comm, o, stream);
+    }
+    /* In place, an all-to-all overwrites what others may still read; not all ranks know who does
+     * it in place. */
+    *served = pointers && o->collective != TUTTI_ALL_TO_ALL;
+    return *served ? couple_direct(comm, o, stream) : TUTTI_OK;
+}

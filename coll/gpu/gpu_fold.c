@@ -1,0 +1,74 @@
+/* Element kernels on a stream, for the paths that launch them between meetings (gpu_map.h). */
+#include "coll/gpu/gpu_map.h"
+
+#include <string.h>
+
+bool tti_gpu_premultiplied(const struct tti_operation *o)
+{
+    return tti_reduces(o->collective) && (unsigned)o->op >= TUTTI_OP_USER;
+}
+
+uint64_t tti_gpu_factor(const struct tutti_comm *comm, const struct tti_operation *o)
+{
+    uint64_t factor = 0;
+    memcpy(&factor, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar,
+           tutti_type_size(o->type));
+    return factor;
+}
+
+/* Enough blocks for the device, none without work. */
+static unsigned fold_blocks(const struct tti_gpu *gpu, size_t bytes, unsigned threads)
+{
+    enum { THREAD_BYTES = 64, BLOCKS_PER_SM = 4 };
+    const size_t most = (size_t)gpu->properties.sms * BLOCKS_PER_SM;
+    const size_t wanted = (bytes + (size_t)threads * THREAD_BYTES - 1) / (threads * THREAD_BYTES);
+    return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+}
+
+enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operation *o,
+                               const void *const *src, int srcs, void *dst, size_t count,
+                               uint32_t divisor, bool scale, tutti_stream stream)
+{
+    enum { THREADS = 256, FEW_THREADS = 64, FEW_BYTES = 4096 };
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const size_t bytes = count * tutti_type_size(o->type);
+    const bool basic = tti_reduces(o->collective) && o->op <= TUTTI_MIN;
+    struct tti_reduce_copy_args args = {
+        .count = count,
+        .srcs = (uint32_t)srcs,
+        .dsts = 1,
+        .op = basic ? (uint32_t)o->op : TUTTI_SUM,
+        .divisor = divisor,
+        .scaled = scale ? 1 : 0,
+        .scale = scale ? tti_gpu_factor(comm, o) : 0,
+    };
+    if (count == 0)
+        return TUTTI_OK;
+    for (int k = 0; k < srcs; k++)
+        args.src[k] = src[k];
+    args.dst[0] = dst;
+    const unsigned threads = bytes <= FEW_BYTES ? FEW_THREADS : THREADS;
+    const struct tti_gpu_launch launch = {
+        .kernel = TTI_KERNEL_REDUCE_COPY,
+        .type = o->type,
+        .blocks = fold_blocks(gpu, bytes, threads),
+        .threads = threads,
+        .args = &args,
+        .args_bytes = sizeof args,
+    };
+    return gpu->ops->launch(gpu, &launch, stream);
+}
+
+enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operation *o,
+                                tutti_stream stream)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const void *in = o->in;
+    if (o->collective == TUTTI_BARRIER || o->count == 0)
+        return TUTTI_OK;
+    if (tti_gpu_premultiplied(o))
+        return tti_gpu_fold(comm, o, &in, 1, o->out, o->count, 0, true, stream);
+    if (o->in == o->out)
+        return TUTTI_OK;
+    return gpu->ops->copy(gpu, o->out, o->in, o->count * tutti_type_size(o->type), stream);
+}

@@ -1,0 +1,360 @@
+/* Setting up what the ranks of a host share of their devices' memory (gpu_map.h): offers, mapping,
+ * a self-test, and the decision. A rank that cannot do its part says so and goes on taking part, so
+ * that all come to the same way. */
+#include "coll/gpu/gpu_map.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ARENA_BYTES = 32 << 20,
+    WINDOW_LEAST = 64 << 10,
+    PROBE_WORDS = 64, /* from each rank to each */
+};
+
+struct hello {
+    struct tti_arena_offer offer;
+    uint64_t bytes;   /* of the arena: asked for */
+    int32_t way;      /* the most that this rank allows */
+    int32_t resident; /* blocks of any coupled kernel that its device holds */
+};
+
+static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
+
+/* ---- settings ---- */
+
+static enum tutti_result map_settings(enum tti_gpu_way *way, size_t *bytes)
+{
+    const char *text = tti_config_text("TUTTI_DEVICE_PATH");
+    int found = TTI_GPU_COUPLED;
+    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MEMORY", ARENA_BYTES, bytes));
+    if (text)
+        for (found = 0; found < TTI_GPU_WAYS && strcmp(text, way_names[found]) != 0;)
+            found++;
+    if (found == TTI_GPU_WAYS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_DEVICE_PATH is \"%s\"; expected staged, window or coupled", text);
+    *way = (enum tti_gpu_way)found;
+    return TUTTI_OK;
+}
+
+static size_t map_window_at(int size)
+{
+    const size_t at = TTI_ARENA_SLOTS + TTI_LL_SLOTS_BYTES(size, TTI_LL_BYTES);
+    return (at + TTI_ARENA_PAGE - 1) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
+}
+
+/* ---- exchange, over the host's collectives ---- */
+
+static enum tutti_result map_gather(struct tutti_comm *comm, const void *mine, size_t bytes,
+                                    void *all)
+{
+    const struct tti_operation o = {.collective = TUTTI_ALL_GATHER,
+                                    .in = mine,
+                                    .out = all,
+                                    .count = bytes,
+                                    .type = TUTTI_UINT8};
+    return tti_work_run(comm, &o);
+}
+
+/* True if all ranks say so. */
+static enum tutti_result map_all(struct tutti_comm *comm, bool mine, bool *all)
+{
+    uint8_t word = mine, words[TTI_GPU_RANKS];
+    TTI_TRY(map_gather(comm, &word, sizeof word, words));
+    *all = true;
+    for (int r = 0; r < comm->size; r++)
+        *all = *all && words[r];
+    return TUTTI_OK;
+}
+
+/* ---- each rank's part ---- */
+
+/* The least that the device holds of the kernels that wait for each other. */
+static enum tutti_result map_resident(struct tti_gpu *gpu, int32_t *resident)
+{
+    static const enum tti_gpu_kernel kernels[] = {TTI_KERNEL_ONE_SHOT_LL, TTI_KERNEL_TWO_SHOT,
+                                                  TTI_KERNEL_DIRECT};
+    int least = TTI_GPU_BLOCKS;
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+        for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
+            const struct tti_gpu_launch launch = {.kernel = kernels[k],
+                                                  .type = (enum tutti_type)t,
+                                                  .blocks = 1,
+                                                  .threads = TTI_COUPLED_THREADS};
+            int blocks = 0;
+            TTI_TRY(gpu->ops->prepare(gpu, kernels[k], launch.type));
+            TTI_TRY(gpu->ops->resident(gpu, &launch, &blocks));
+            least = blocks < least ? blocks : least;
+        }
+    }
+    *resident = least;
+    return TUTTI_OK;
+}
+
+static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *map, size_t bytes,
+                                   uint64_t deadline, struct hello *hello)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    void *told = NULL;
+    if (bytes < map_window_at(comm->size) + WINDOW_LEAST)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
+                        "other's device memory",
+                        bytes, comm->size, map_window_at(comm->size) + WINDOW_LEAST);
+    TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_PINNED, sizeof *map->told, &told));
+    map->told = told;
+    memset(told, 0, sizeof *map->told);
+    TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
+    TTI_TRY(map_resident(gpu, &hello->resident));
+    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
+    TTI_TRY(tti_arena_create(gpu, bytes, deadline, &map->arenas[comm->rank]));
+    map->arena_bytes = bytes;
+    return tti_arena_describe(gpu, &map->arenas[comm->rank], bytes, &hello->offer);
+}
+
+static enum tutti_result map_peers(struct tutti_comm *comm, struct tti_gpu_map *map,
+                                   const struct hello *hellos)
+{
+    for (int p = 0; p < comm->size; p++) {
+        if (p == comm->rank)
+            continue;
+        if (hellos[p].offer.bytes == 0)
+            return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rank %d (%s) has no memory to share", p,
+                            comm->peers.all[p].name);
+        enum tutti_result result = tti_arena_map(comm->gpu->gpu, &hellos[p].offer, &map->arenas[p]);
+        if (result != TUTTI_OK)
+            return TTI_CONTEXT(result, "mapping memory of rank %d (%s)", p,
+                               comm->peers.all[p].name);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the self-test: kernels write to all peers, and everything is read back at both ends ---- */
+
+static uint32_t probe_word(int from, int to, int i)
+{
+    return (uint32_t)(from * 0x01000193 + to * 0x00010001 + i) * 2654435761u + 1;
+}
+
+static char *probe_at(const struct tti_gpu_map *map, int at, int from)
+{
+    return tti_gpu_at(map, at, TTI_ARENA_PROBE + (size_t)from * PROBE_WORDS * 4);
+}
+
+static enum tutti_result probe_copy(struct tutti_comm *comm, void *dst, const void *src)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const struct tti_copy_args args = {
+        .src = src, .dst = {dst}, .bytes = PROBE_WORDS * 4, .dsts = 1};
+    const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_COPY,
+                                          .blocks = 1,
+                                          .threads = 64,
+                                          .args = &args,
+                                          .args_bytes = sizeof args};
+    return gpu->ops->launch(gpu, &launch, comm->gpu->map->aside);
+}
+
+static enum tutti_result probe_write(struct tutti_comm *comm, uint64_t deadline)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    for (int p = 0; p < comm->size; p++) {
+        uint32_t *words = map->told->probe[0] + p * PROBE_WORDS;
+        for (int i = 0; i < PROBE_WORDS; i++)
+            words[i] = probe_word(comm->rank, p, i);
+        if (p != comm->rank)
+            TTI_TRY(probe_copy(comm, probe_at(map, p, comm->rank), words));
+    }
+    return tti_gpu_stream_wait(comm->gpu->gpu, map->aside, deadline,
+                               "writing to other ranks' device memory");
+}
+
+static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    const int rank = comm->rank;
+    for (int p = 0; p < comm->size; p++) {
+        if (p == rank)
+            continue;
+        TTI_TRY(probe_copy(comm, map->told->probe[0] + p * PROBE_WORDS, probe_at(map, p, rank)));
+        TTI_TRY(probe_copy(comm, map->told->probe[1] + p * PROBE_WORDS, probe_at(map, rank, p)));
+    }
+    TTI_TRY(tti_gpu_stream_wait(comm->gpu->gpu, map->aside, deadline,
+                                "reading from other ranks' device memory"));
+    for (int p = 0; p < comm->size; p++)
+        for (int i = 0; p != rank && i < PROBE_WORDS; i++)
+            if (map->told->probe[0][p * PROBE_WORDS + i] != probe_word(rank, p, i) ||
+                map->told->probe[1][p * PROBE_WORDS + i] != probe_word(p, rank, i))
+                return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                                "what ranks %d and %d wrote to each other's device memory did not "
+                                "arrive; peer access is broken between their devices (virtual "
+                                "machine, PCIe ACS?)",
+                                rank, p);
+    return TUTTI_OK;
+}
+
+/* ---- deciding ---- */
+
+/* Do all ranks' kernels run at the same time? Ranks of one process that share a device do if their
+ * blocks fit together; processes that share one are time-sliced. Half of each device is left, for
+ * another communicator. */
+static unsigned map_blocks(const struct tutti_comm *comm, const struct hello *hellos)
+{
+    unsigned least = TTI_GPU_BLOCKS;
+    for (int r = 0; r < comm->size; r++) {
+        int sharers = 0;
+        for (int s = 0; s < comm->size; s++) {
+            if (!tti_arena_same_device(&hellos[r].offer, &hellos[s].offer))
+                continue;
+            if (!tti_arena_same_process(&hellos[r].offer, &hellos[s].offer))
+                return 0;
+            sharers++;
+        }
+        const unsigned share = (unsigned)hellos[r].resident / (unsigned)sharers;
+        const unsigned half = share > 1 ? share / 2 : share;
+        least = half < least ? half : least;
+    }
+    return least;
+}
+
+static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map, const struct hello *hellos)
+{
+    size_t bytes = map->arena_bytes;
+    map->way = TTI_GPU_COUPLED;
+    map->one_process = true;
+    for (int r = 0; r < comm->size; r++) {
+        if ((int)map->way > hellos[r].way)
+            map->way = (enum tti_gpu_way)hellos[r].way;
+        bytes = hellos[r].bytes < bytes ? hellos[r].bytes : bytes;
+        map->one_process =
+            map->one_process && tti_arena_same_process(&hellos[0].offer, &hellos[r].offer);
+    }
+    map->blocks = map_blocks(comm, hellos);
+    if (map->blocks == 0 && map->way == TTI_GPU_COUPLED)
+        map->way = TTI_GPU_WINDOW;
+    map->window_at = map_window_at(comm->size);
+    map->window_bytes = bytes - map->window_at;
+}
+
+static bool map_said(enum tutti_result result)
+{
+    if (result != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "device memory goes through the host: %s", tti_error_text());
+    return result == TUTTI_OK;
+}
+
+/* All ranks come here, and each says at every step whether it could. */
+static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *map,
+                                   enum tti_gpu_way way, size_t bytes, struct hello *hellos)
+{
+    const uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
+    struct hello mine = {.bytes = bytes, .way = (int32_t)way};
+    bool all = way > TTI_GPU_STAGED;
+    if (all && !map_said(map_begin(comm, map, bytes, deadline, &mine)))
+        mine.way = TTI_GPU_STAGED;
+    TTI_TRY(map_gather(comm, &mine, sizeof mine, hellos));
+    for (int r = 0; r < comm->size; r++) {
+        all = all && hellos[r].way > TTI_GPU_STAGED;
+        comm->gpu->shared |= r != comm->rank && hellos[r].offer.bytes > 0 &&
+                             tti_arena_same_process(&mine.offer, &hellos[r].offer) &&
+                             tti_arena_same_device(&mine.offer, &hellos[r].offer);
+    }
+    if (!all)
+        return TUTTI_OK;
+    bool mapped = map_said(map_peers(comm, map, hellos));
+    TTI_TRY(map_all(comm, mapped, &all));
+    if (!all)
+        return TUTTI_OK;
+    mapped = map_said(probe_write(comm, deadline));
+    TTI_TRY(map_all(comm, mapped, &all));
+    mapped = mapped && map_said(probe_check(comm, deadline));
+    TTI_TRY(map_all(comm, mapped, &all));
+    if (all)
+        map_decide(comm, map, hellos);
+    return TUTTI_OK;
+}
+
+static enum tutti_result map_set_up(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    enum tti_gpu_way way = TTI_GPU_STAGED;
+    size_t bytes = 0;
+    TTI_TRY(map_settings(&way, &bytes));
+    if (comm->size == 1 || comm->size > TTI_GPU_RANKS || comm->peers.nhosts > 1)
+        return TUTTI_OK;
+    struct hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
+    if (!hellos)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = map_agree(comm, map, way, bytes, hellos);
+    free(hellos);
+    TTI_TRY(result);
+    if (map->way > TTI_GPU_STAGED)
+        TTI_TRY(tti_gpu_watch_start(comm));
+    TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: %s%s, %u blocks", comm->size,
+            way_names[map->way], map->one_process ? ", one process" : "", map->blocks);
+    return TUTTI_OK;
+}
+
+/* What it holds, which nothing uses any more. */
+static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
+{
+    if (map->aside)
+        side->ops->stream_destroy(side->gpu, map->aside);
+    for (int r = 0; r < TTI_GPU_RANKS; r++)
+        tti_arena_unmap(side->gpu, &map->arenas[r]);
+    if (map->told)
+        side->ops->free(side->gpu, map->told);
+    map->aside = NULL;
+    map->told = NULL;
+    map->arena_bytes = 0;
+}
+
+enum tutti_result tti_gpu_map_make(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = tti_calloc(1, sizeof *map);
+    if (!map)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&map->lock, NULL);
+    pthread_cond_init(&map->changed, NULL);
+    comm->gpu->map = map;
+    enum tutti_result result = map_set_up(comm);
+    if (result == TUTTI_OK && map->way > TTI_GPU_STAGED)
+        return TUTTI_OK;
+    struct tti_error error;
+    tti_error_save(&error, result);
+    map_release(comm->gpu, map);
+    if (result == TUTTI_OK)
+        return TUTTI_OK;
+    tti_gpu_map_destroy(comm, true);
+    return tti_error_restore(&error);
+}
+
+void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    struct tti_gpu_map *map = side->map;
+    if (!map)
+        return;
+    tti_gpu_watch_stop(comm);
+    if (idle)
+        map_release(side, map);
+    pthread_cond_destroy(&map->changed);
+    pthread_mutex_destroy(&map->lock);
+    free(map);
+    side->map = NULL;
+}
+
+void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *memory)
+{
+    const struct tti_gpu_map *map = side->map;
+    if (!map)
+        return;
+    memory->host += tti_heap_bytes(map);
+    memory->device += map->arena_bytes;
+    memory->pinned += map->told ? sizeof *map->told : 0;
+}

@@ -1,0 +1,105 @@
+/* Ranks of one host that map each other's device memory: what lies in the arena that each of them
+ * has, and how far they trust it. Set up at the first collective on device memory, in which all
+ * ranks take part; everything decided here is decided alike on all ranks.
+ *
+ * Read next: gpu_window.c (any collective, any ranks), gpu_couple.c (kernels that run at the same
+ * time), gpu_watch.c (what ends waits when a rank dies). */
+#ifndef TTI_COLL_GPU_MAP_H
+#define TTI_COLL_GPU_MAP_H
+
+#include "coll/gpu/gpu_side.h"
+#include "transport/cuda_ipc/arena.h"
+
+/* From the least to the most that the ranks must share. */
+enum tti_gpu_way {
+    TTI_GPU_STAGED,  /* nothing */
+    TTI_GPU_WINDOW,  /* each other's memory */
+    TTI_GPU_COUPLED, /* ... and their kernels run at the same time */
+    TTI_GPU_WAYS,
+};
+
+enum {
+    TTI_ARENA_PAGE = 4096,
+    TTI_ARENA_CONTROL = 0,
+    TTI_ARENA_FLAGS = (int)((sizeof(struct tti_gpu_control) + TTI_ARENA_PAGE - 1) / TTI_ARENA_PAGE *
+                            TTI_ARENA_PAGE),
+    TTI_ARENA_POISON = TTI_ARENA_FLAGS + TTI_ARENA_PAGE - 64, /* who gave up, plus 1 */
+    TTI_ARENA_PROBE = TTI_ARENA_FLAGS + TTI_ARENA_PAGE,       /* of the self-test */
+    TTI_ARENA_SLOTS = TTI_ARENA_PROBE + TTI_ARENA_PAGE,       /* of one-shot LL; then the window */
+
+    TTI_MEETS = 3,           /* sets of flags, used by turns (gpu_window.c) */
+    TTI_FLAG_STEP = 64,      /* between flags */
+    TTI_LL_BYTES = 32 << 10, /* the largest message for one-shot LL */
+    TTI_COUPLED_THREADS = 512,
+};
+
+/* Page-locked: what the device tells the host. */
+struct tti_gpu_told {
+    struct tti_gpu_status status;
+    uint32_t poison;                     /* copy of the arena's, at the end of each operation */
+    uint32_t progress;                   /* changes with each operation that ends */
+    unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline */
+    uint32_t probe[2][TTI_ARENA_PAGE / 4];
+};
+
+struct tti_gpu_map {
+    enum tti_gpu_way way;
+    bool one_process;
+    unsigned blocks; /* of a coupled kernel, at most */
+    struct tti_arena_map arenas[TTI_GPU_RANKS];
+    size_t arena_bytes, window_at, window_bytes;
+    struct tti_gpu_told *told;
+    tutti_stream aside;  /* for set-up and for what ends waits */
+    uint32_t operations; /* queued so far */
+
+    /* gpu_watch.c */
+    pthread_t watcher;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool watching, stop;
+    bool poisoned;        /* the peers were told */
+    uint32_t progress;    /* seen ... */
+    uint64_t progress_ns; /* ... first at */
+};
+
+/* By rank. */
+static inline char *tti_gpu_at(const struct tti_gpu_map *map, int rank, size_t offset)
+{
+    return map->arenas[rank].base + offset;
+}
+
+/* Decide the way, and set it up; side->map is there afterwards. Under the side's lock. */
+enum tutti_result tti_gpu_map_make(struct tutti_comm *comm);
+/* `idle`: nothing is queued any more. */
+void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle);
+void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
+
+/* ---- gpu_window.c ---- */
+enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream);
+/* ---- gpu_couple.c ---- */
+/* *served is false for what goes through the window; alike on all ranks. */
+enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream, bool *served);
+/* ---- gpu_alone.c: a communicator of one rank ---- */
+enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operation *o,
+                                tutti_stream stream);
+
+/* ---- gpu_fold.c: element kernels ---- */
+/* dst = finish(src[0] op ... ), `count` elements of o's type: o's operator and, if `divisor`, its
+ * average. `scale`: by this rank's factor of a pre-multiplied sum. */
+enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operation *o,
+                               const void *const *src, int srcs, void *dst, size_t count,
+                               uint32_t divisor, bool scale, tutti_stream stream);
+bool tti_gpu_premultiplied(const struct tti_operation *o);
+uint64_t tti_gpu_factor(const struct tutti_comm *comm, const struct tti_operation *o);
+
+/* ---- gpu_watch.c ---- */
+enum tutti_result tti_gpu_watch_start(struct tutti_comm *comm);
+void tti_gpu_watch_stop(struct tutti_comm *comm);
+/* What kernels have told, and (when work is over) whether a peer gave up meanwhile: fails the
+ * communicator if that is a failure. */
+void tti_gpu_look(struct tutti_comm *comm);
+void tti_gpu_look_poison(struct tutti_comm *comm);
+
+#endif

@@ -1,0 +1,206 @@
+/* Ending waits on the device (gpu_map.h). Kernels and streams wait for other ranks without the
+ * host; a thread looks after them: it hears of ranks that died, sees what kernels say of ranks that
+ * did not come, and when the communicator has failed it lets everything through that still waits.
+ *
+ * Results are worthless from then on, here and wherever this rank's flags are seen. So before it
+ * lets its own stream go on, a rank poisons its peers: every operation ends by copying the word of
+ * poison to where the host sees it, and a rank that was let through by mistake finds it there. */
+#include "coll/gpu/gpu_map.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1 };
+static const double GRACE_SECONDS = 1; /* the host's own deadlines come first */
+
+/* ---- what the device says ---- */
+
+/* A rank gave up; what the bootstrap knows is better than that. */
+static void look_listen(struct tutti_comm *comm)
+{
+    const uint64_t deadline = tti_deadline_in(NOTICE_MS / 1e3);
+    while (tti_comm_check(comm) == TUTTI_OK && !tti_deadline_passed(deadline)) {
+        if (tti_work_try_pause(comm)) {
+            (void)tti_comm_listen(comm);
+            tti_work_resume(comm);
+        }
+        const struct timespec nap = {.tv_nsec = 1000000};
+        nanosleep(&nap, NULL);
+    }
+}
+
+void tti_gpu_look(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
+        return;
+    const struct tti_gpu_status *status = &map->told->status;
+    if (__atomic_load_n(&status->abort, __ATOMIC_ACQUIRE) && status->failed) {
+        const int rank = (int)status->rank;
+        (void)tti_comm_fail(
+            comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                           "operation %llu on device memory: rank %d (%s) did not come within %g "
+                           "s; it has not called it, or its device is busy or stuck",
+                           (unsigned long long)status->epoch, rank,
+                           tutti_comm_rank_name(comm, rank), comm->settings.timeout_s));
+    }
+}
+
+void tti_gpu_look_poison(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
+        return;
+    const uint32_t poison = __atomic_load_n(&map->told->poison, __ATOMIC_RELAXED);
+    if (poison) {
+        const int rank = (int)poison - 1;
+        look_listen(comm);
+        if (tti_comm_check(comm) == TUTTI_OK)
+            (void)tti_comm_fail(comm,
+                                TTI_FAIL(TUTTI_ERR_PEER,
+                                         "rank %d (%s) gave up an operation on device memory; its "
+                                         "own error says why",
+                                         rank, tutti_comm_rank_name(comm, rank)));
+    }
+}
+
+/* ---- streams that wait for flags ---- */
+
+static bool watch_waits(const struct tti_gpu_side *side)
+{
+    return side->any && side->last_window && !side->last_captured &&
+           side->ops->event_query(side->last) == TUTTI_IN_PROGRESS;
+}
+
+/* Which ranks have raised none of their flags here. */
+static void watch_missing(struct tutti_comm *comm, char *list, size_t bytes)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    size_t used = 0;
+    list[0] = '\0';
+    if (gpu->ops->copy(gpu, map->told->flags, tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS),
+                       sizeof map->told->flags, map->aside) != TUTTI_OK ||
+        tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "reading flags") !=
+            TUTTI_OK)
+        return;
+    for (int r = 0; r < comm->size && used < bytes; r++) {
+        bool raised = r == comm->rank;
+        for (int m = 0; m < TTI_MEETS; m++)
+            raised |= map->told->flags[(m * TTI_GPU_RANKS + r) * TTI_FLAG_STEP] != 0;
+        if (!raised)
+            used += (size_t)snprintf(list + used, bytes - used, "%s%d (%s)", used ? ", " : "", r,
+                                     tutti_comm_rank_name(comm, r));
+    }
+}
+
+static void watch_deadline(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    const uint32_t progress = __atomic_load_n(&map->told->progress, __ATOMIC_RELAXED);
+    const double patience = comm->settings.timeout_s + GRACE_SECONDS;
+    char list[400];
+    if (progress != map->progress || map->progress_ns == 0 || !watch_waits(comm->gpu)) {
+        map->progress = progress;
+        map->progress_ns = tti_now_ns();
+        return;
+    }
+    if ((double)(tti_now_ns() - map->progress_ns) / 1e9 < patience)
+        return;
+    watch_missing(comm, list, sizeof list);
+    (void)tti_comm_fail(
+        comm,
+        TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                 "an operation on device memory made no progress for %g s: %s%s; a rank has "
+                 "not called it, or work before it on a stream is stuck",
+                 comm->settings.timeout_s, list[0] ? "waiting for rank " : "all ranks came", list));
+}
+
+/* ---- after a failure ---- */
+
+static void watch_let_through(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    __atomic_store_n(&map->told->status.abort, 1, __ATOMIC_RELEASE);
+    for (int r = 0; r < comm->size && !map->poisoned; r++)
+        if (r != comm->rank)
+            (void)gpu->ops->stream_write(gpu, (uint32_t *)tti_gpu_at(map, r, TTI_ARENA_POISON),
+                                         (uint32_t)comm->rank + 1, map->aside);
+    map->poisoned = true;
+    for (int k = 0; k < TTI_MEETS * TTI_GPU_RANKS; k++)
+        (void)gpu->ops->stream_write(
+            gpu,
+            (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP), 1,
+            map->aside);
+    (void)tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "letting through");
+}
+
+/* ---- the thread ---- */
+
+static void watch_turn(struct tutti_comm *comm)
+{
+    if (tti_comm_check(comm) == TUTTI_OK && tti_work_try_pause(comm)) {
+        (void)tti_comm_listen(comm);
+        tti_work_resume(comm);
+    }
+    tti_gpu_look(comm);
+    if (tti_comm_check(comm) == TUTTI_OK)
+        watch_deadline(comm);
+    if (tti_comm_check(comm) != TUTTI_OK)
+        watch_let_through(comm);
+}
+
+static void *watch_main(void *argument)
+{
+    struct tutti_comm *comm = argument;
+    struct tti_gpu_map *map = comm->gpu->map;
+    tti_log_rank(comm->rank);
+    pthread_mutex_lock(&map->lock);
+    while (!map->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += TURN_MS * 1000000L;
+        if (until.tv_nsec >= 1000000000L) {
+            until.tv_nsec -= 1000000000L;
+            until.tv_sec++;
+        }
+        pthread_cond_timedwait(&map->changed, &map->lock, &until);
+        if (map->stop)
+            break;
+        pthread_mutex_unlock(&map->lock);
+        watch_turn(comm);
+        pthread_mutex_lock(&map->lock);
+    }
+    pthread_mutex_unlock(&map->lock);
+    return NULL;
+}
+
+enum tutti_result tti_gpu_watch_start(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    const int error = pthread_create(&map->watcher, NULL, watch_main, comm);
+    if (error)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                        "cannot start the thread that watches device operations (error %d; see "
+                        "ulimit -u)",
+                        error);
+    map->watching = true;
+    return TUTTI_OK;
+}
+
+void tti_gpu_watch_stop(struct tutti_comm *comm)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    if (!map->watching)
+        return;
+    pthread_mutex_lock(&map->lock);
+    map->stop = true;
+    pthread_cond_signal(&map->changed);
+    pthread_mutex_unlock(&map->lock);
+    pthread_join(map->watcher, NULL);
+    map->watching = false;
+}

@@ -1,0 +1,59 @@
+/* The collectives that move blocks (and fold at most once), over mapped inputs: every rank takes
+ * what it needs out of the others' inputs, straight into its output. One kernel a rank, all at the
+ * same time; each tells the others where its input is. Equal to the plans direct_all_gather,
+ * direct_reduce_scatter and so on.
+ *
+ * In place is safe as long as nobody reads what another rank's output covers, which the caller sees
+ * to: an all-to-all in place is not for this kernel. */
+#include "device/cuda/couple.cuh"
+#include "device/cuda/fold.cuh"
+#include "device/cuda/meet.cuh"
+
+template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
+{
+    typedef typename tti_element<TYPE>::word word;
+    const tti_coupled_args &a = d.coupled;
+    __shared__ const void *in[TTI_GPU_RANKS];
+    __shared__ void *out[1];
+    __shared__ uint64_t scale[TTI_GPU_RANKS];
+    const uint64_t epoch = tti_enter(a.control[a.rank]);
+    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, epoch);
+    tti_publish<word>(a);
+    if (tti_meet(a, watch, tti_ready_flag())) {
+        if (threadIdx.x < a.ranks) {
+            const tti_gpu_control *theirs = a.control[threadIdx.x];
+            in[threadIdx.x] = (const char *)theirs->in[blockIdx.x] + d.from;
+            scale[threadIdx.x] = theirs->scale[blockIdx.x];
+        }
+        __syncthreads();
+        TTI_LOOP (k, d.first, d.first + d.blocks) {
+            if (threadIdx.x == 0)
+                out[0] = (char *)a.out[a.rank] + k * d.stride;
+            __syncthreads();
+            const tti_fold fold = {d.folds ? in : in + k,
+                                   out,
+                                   d.folds ? a.ranks : 1,
+                                   1,
+                                   0,
+                                   0,
+                                   a.op,
+                                   a.divisor,
+                                   d.folds && a.scaled ? ~0u : 0u,
+                                   0,
+                                   1,
+                                   scale};
+            tti_fold_range<TYPE>(fold, 0, a.count, tti_thread_of_grid(), tti_threads_of_grid());
+            __syncthreads();
+        }
+        (void)tti_meet(a, watch, tti_done_flag());
+    }
+    if (tti_leaves_last(a.control[a.rank]))
+        tti_end_epoch(a.control[a.rank], epoch);
+}
+
+#define DIRECT(type, suffix)                                   \
+    TTI_KERNEL(tti_kernel_direct_##suffix, tti_direct_args, d) \
+    {                                                          \
+        tti_direct<type>(d);                                   \
+    }
+TTI_FOR_TYPES(DIRECT)

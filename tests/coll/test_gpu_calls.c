@@ -1,0 +1,314 @@
+/* Operations on device memory beyond their results (test_operations --device has those): equality
+ * with the plans that they name, capture and replay, groups, refusals, ranks that do not come or
+ * die, and what is held. On the simulated device, by each path. */
+#include "base/clock.h"
+#include "tests/integration/device_calls.h"
+#include "tests/integration/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COUNT = 20011, FEW = 100, SETTLE_SECONDS = 60 };
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
+                    tutti_last_error());                                                   \
+            return 1;                                                                      \
+        }                                                                                  \
+    } while (0)
+#define OK(call) CHECK((call) == TUTTI_OK)
+
+static int settle(void)
+{
+    OK(tti_gpu_stream_wait(device_gpu(), device_stream(), tti_deadline_in(SETTLE_SECONDS), "test"));
+    return 0;
+}
+
+static void *device_memory(size_t bytes)
+{
+    void *memory = NULL;
+    return device_gpu()->ops->alloc(device_gpu(), TTI_MEMORY_DEVICE, bytes, &memory) == TUTTI_OK
+               ? memory
+               : NULL;
+}
+
+static void device_free(void *memory)
+{
+    device_gpu()->ops->free(device_gpu(), memory);
+}
+
+static int copy(void *to, const void *from, size_t bytes)
+{
+    OK(device_gpu()->ops->copy(device_gpu(), to, from, bytes, device_stream()));
+    return 0;
+}
+
+/* Values whose sums depend on the order of summation. */
+static void fill(float *values, size_t count, int rank, unsigned turn)
+{
+    uint32_t state = (uint32_t)rank * 7919u + turn * 104729u + 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        values[i] = (float)((int32_t)state >> 8) * 1e-4f / (float)(1 + i % 97);
+    }
+}
+
+/* ---- equal to the plan that a path names ---- */
+
+static const struct {
+    enum tutti_collective collective;
+    size_t count;
+} equal_cases[] = {{TUTTI_ALL_REDUCE, FEW},     {TUTTI_ALL_REDUCE, COUNT}, {TUTTI_REDUCE, COUNT},
+                   {TUTTI_REDUCE_SCATTER, FEW}, {TUTTI_ALL_GATHER, FEW},   {TUTTI_ALL_TO_ALL, FEW}};
+
+static enum tutti_result on_host(const struct test_case *c, const void *in, void *out,
+                                 tutti_comm *comm)
+{
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(in, out, c->count, c->type, c->op, comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(in, out, c->count, c->type, c->op, c->root, comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(in, out, c->count, c->type, c->op, comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(in, out, c->count, c->type, comm);
+    default:
+        return tutti_all_to_all(in, out, c->count, c->type, comm);
+    }
+}
+
+static int equal_case(const struct test_case *c, tutti_comm *comm)
+{
+    const size_t n = (size_t)tutti_comm_size(comm), bytes = n * c->count * sizeof(float);
+    float *in = calloc(1, bytes), *host = calloc(1, bytes), *device = calloc(1, bytes);
+    fill(in, n * c->count, tutti_comm_rank(comm), 1);
+    OK(on_host(c, in, host, comm));
+    OK(device_call(c, (struct device_shadow){(char *)in, (char *)in, bytes},
+                   (struct device_shadow){(char *)device, (char *)device, bytes}, comm));
+    CHECK(memcmp(host, device, bytes) == 0);
+    free(in);
+    free(host);
+    free(device);
+    return 0;
+}
+
+static int equal(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    CHECK(device_begin(tutti_comm_rank(comm)) == 0);
+    for (size_t i = 0; i < sizeof equal_cases / sizeof *equal_cases; i++) {
+        struct test_case c = {.collective = equal_cases[i].collective,
+                              .count = equal_cases[i].count,
+                              .type = TUTTI_FLOAT32,
+                              .op = TUTTI_SUM};
+        CHECK(equal_case(&c, comm) == 0);
+        c.type = TUTTI_BFLOAT16;
+        CHECK(equal_case(&c, comm) == 0);
+    }
+    return device_end(comm);
+}
+
+/* ---- capture, and replays with other data ---- */
+
+static int capture(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { TURNS = 3 };
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    const size_t all = (size_t)n * COUNT;
+    CHECK(device_begin(rank) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    struct tti_gpu_graph *graph = NULL;
+    int32_t *in = device_memory(COUNT * 4), *sum = device_memory(COUNT * 4);
+    int32_t *gathered = device_memory(all * 4), *small = device_memory(FEW * 4);
+    int32_t *host = calloc(all, 4);
+    tutti_request *request = NULL;
+    CHECK(in && sum && gathered && small && host);
+    /* The first collective sets up. */
+    CHECK(gpu->ops->capture_begin(gpu, device_stream()) == TUTTI_OK);
+    CHECK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                 NULL) == TUTTI_ERR_USAGE);
+    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    gpu->ops->graph_destroy(graph);
+    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    OK(gpu->ops->capture_begin(gpu, device_stream()));
+    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    OK(tutti_all_gather_async(sum, gathered, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
+    CHECK(tutti_barrier_async(comm, device_stream(), &request) == TUTTI_ERR_USAGE || !request);
+    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (size_t i = 0; i < COUNT; i++)
+            host[i] = (int32_t)i + rank * (turn + 1);
+        CHECK(copy(in, host, COUNT * 4) == 0);
+        OK(gpu->ops->graph_launch(graph, device_stream()));
+        if (turn == 1) /* between replays, the same operations as usual */
+            OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                      NULL));
+        CHECK(settle() == 0);
+        CHECK(copy(host, gathered, all * 4) == 0 && settle() == 0);
+        for (size_t i = 0; i < all; i++)
+            CHECK(host[i] == n * (int32_t)(i % COUNT) + (turn + 1) * n * (n - 1) / 2);
+        CHECK(copy(host, small, FEW * 4) == 0 && settle() == 0);
+        for (int i = 0; i < FEW; i++)
+            CHECK(host[i] == n * i + (turn + 1) * n * (n - 1) / 2);
+    }
+    gpu->ops->graph_destroy(graph);
+    device_free(in);
+    device_free(sum);
+    device_free(gathered);
+    device_free(small);
+    free(host);
+    return device_end(comm);
+}
+
+/* ---- groups ---- */
+
+static int ring(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    CHECK(device_begin(rank) == 0);
+    tutti_stream stream = device_stream();
+    int32_t *out = device_memory(COUNT * 4), *in = device_memory(COUNT * 4);
+    int32_t *host = calloc(COUNT, 4);
+    tutti_request *request = NULL;
+    CHECK(out && in && host);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < COUNT; i++)
+            host[i] = i * 3 + rank + turn;
+        CHECK(copy(out, host, COUNT * 4) == 0);
+        OK(tutti_group_start());
+        OK(tutti_send_async(out, COUNT, TUTTI_INT32, (rank + 1) % n, comm, stream, NULL));
+        OK(tutti_recv_async(in, COUNT, TUTTI_INT32, (rank + n - 1) % n, comm, stream, &request));
+        OK(tutti_group_end());
+        OK(tutti_wait(request));
+        CHECK(copy(host, in, COUNT * 4) == 0 && settle() == 0);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(host[i] == i * 3 + (rank + n - 1) % n + turn);
+        /* Host memory on the same communicator, right after work on the stream. */
+        int32_t one = 1, sum = 0;
+        OK(tutti_all_reduce_async(in, in, COUNT, TUTTI_INT32, TUTTI_MAX, comm, stream, NULL));
+        OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
+        CHECK(sum == n);
+    }
+    CHECK(settle() == 0);
+    device_free(out);
+    device_free(in);
+    free(host);
+    return device_end(comm);
+}
+
+/* ---- refusals, and what is held ---- */
+
+static int refusals(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int32_t host[FEW] = {0};
+    CHECK(device_begin(tutti_comm_rank(comm)) == 0);
+    struct tutti_memory before, after;
+    OK(tutti_comm_memory(comm, &before));
+    CHECK(before.device == 0 && before.pinned == 0); /* lazy */
+    int32_t *in = device_memory(FEW * 4);
+    CHECK(tutti_all_reduce_async(in, host, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                 NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "pageable"));
+    CHECK(tutti_all_reduce_async(host, host, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                 NULL) == TUTTI_ERR_ARGUMENT);
+    OK(tutti_all_reduce_async(in, in, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    CHECK(tutti_all_reduce(in, in, FEW, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "default stream"));
+    OK(tutti_comm_memory(comm, &after));
+    CHECK(after.device > 0 || after.pinned > 0);
+    CHECK(settle() == 0);
+    device_free(in);
+    return device_end(comm);
+}
+
+/* ---- ranks that do not come, or die ---- */
+
+struct absence {
+    enum tutti_collective collective;
+    bool dies;
+};
+
+static int absent(tutti_comm *comm, void *argument)
+{
+    const struct absence *a = argument;
+    const int rank = tutti_comm_rank(comm), gone = tutti_comm_size(comm) - 1;
+    char *memory;
+    tutti_request *request = NULL;
+    const struct test_case c = {
+        .collective = a->collective, .type = TUTTI_INT32, .op = TUTTI_SUM, .count = COUNT};
+    CHECK(device_begin(rank) == 0);
+    memory = device_memory((size_t)COUNT * 4 * (size_t)tutti_comm_size(comm) * 2);
+    CHECK(memory);
+    char *out = memory + (size_t)COUNT * 4 * (size_t)tutti_comm_size(comm);
+    OK(device_start(&c, memory, out, comm, &request));
+    OK(tutti_wait(request));
+    if (rank == gone && a->dies)
+        _exit(0);
+    if (rank == gone) { /* late: by then the others have given up */
+        while (tutti_comm_error(comm) == TUTTI_OK)
+            usleep(1000);
+    } else {
+        char name[32];
+        snprintf(name, sizeof name, "rank %d (", gone);
+        const enum tutti_result started = device_start(&c, memory, out, comm, &request);
+        const enum tutti_result result = started == TUTTI_OK ? tutti_wait(request) : started;
+        CHECK(result == (a->dies ? TUTTI_ERR_PEER : TUTTI_ERR_TIMEOUT));
+        CHECK(strstr(tutti_last_error(), name) != NULL);
+        CHECK(device_start(&c, memory, out, comm, &request) == result);
+    }
+    tti_gpu_stream_wait(device_gpu(), device_stream(), tti_deadline_in(SETTLE_SECONDS), "the end");
+    device_free(memory);
+    device_gpu()->ops->stream_destroy(device_gpu(), device_stream());
+    device_gpu()->ops->close(device_gpu());
+    return 0;
+}
+
+/* ---- all of it ---- */
+
+static int run(const char *name, const char *path, struct tti_ranks how,
+               tti_rank_function *function, void *argument, int expected)
+{
+    setenv("TUTTI_DEVICE_PATH", path, 1);
+    const int failed = tti_ranks_run(&how, function, argument);
+    printf("%s, %s, %d %s: %s\n", name, path, how.ranks, how.processes ? "processes" : "threads",
+           failed == expected ? "ok" : "FAILED");
+    return failed != expected;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const paths[] = {"staged", "window", "coupled"};
+    const bool processes = argc > 1 && strcmp(argv[1], "processes") == 0;
+    struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT, .processes = processes};
+    int bad = 0;
+    how.options.timeout_s = 60;
+    struct tti_ranks direct = how, soon = how;
+    direct.options.algorithms = "all_reduce=two_shot,reduce=direct,reduce_scatter=direct";
+    soon.options.timeout_s = 1.5;
+    for (int p = 0; p < 3; p++) {
+        if (p > 0) /* staged is the plan itself, whatever the order of its sums */
+            bad |= run("equal", paths[p], direct, equal, NULL, 0);
+        bad |= run("capture", paths[p], how, capture, NULL, 0);
+        bad |= run("ring", paths[p], how, ring, NULL, 0);
+        if (!processes && p > 0)
+            bad |= run("refusals", paths[p], how, refusals, NULL, 0);
+        const enum tutti_collective kinds[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_TO_ALL};
+        for (int k = 0; k < 2; k++) {
+            struct absence a = {kinds[k], false};
+            bad |= run("a rank does not come", paths[p], soon, absent, &a, 0);
+            a.dies = true;
+            if (processes)
+                bad |= run("a rank dies", paths[p], how, absent, &a, 0);
+        }
+    }
+    return bad;
+}
