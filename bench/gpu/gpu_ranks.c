@@ -42,8 +42,10 @@ static void ranks_begin(struct job *job, size_t bytes)
 {
     struct tti_gpu *gpu = job->b->gpu;
     float *ones = malloc(bytes);
-    if (!ones)
+    if (!ones) {
         gpu_must(TUTTI_ERR_MEMORY, "host memory");
+        return;
+    }
     for (int r = 0; r < job->ranks; r++) {
         struct rank *rank = &job->rank[r];
         for (size_t i = 0; i < bytes / 4; i++)

@@ -83,7 +83,7 @@ void tti_cuda_unload(struct tti_cuda_gpu *gpu)
 enum tutti_result tti_cuda_prepare(struct tti_gpu *base, enum tti_gpu_kernel kernel,
                                    enum tutti_type type)
 {
-    tti_cu_function function;
+    tti_cu_function function = NULL;
     return kernel_find(tti_cuda_of(base), kernel, type, &function);
 }
 
@@ -100,7 +100,7 @@ enum tutti_result tti_cuda_launch(struct tti_gpu *base, const struct tti_gpu_lau
                                   tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    tti_cu_function function;
+    tti_cu_function function = NULL;
     TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
     if (launch->blocks == 0 || launch->threads == 0 || launch->threads % 32 ||
         launch->threads > 1024)
@@ -120,7 +120,7 @@ enum tutti_result tti_cuda_resident(struct tti_gpu *base, const struct tti_gpu_l
                                     int *blocks)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    tti_cu_function function;
+    tti_cu_function function = NULL;
     TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
     TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
     int per_sm = 0;

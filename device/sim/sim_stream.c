@@ -171,7 +171,7 @@ static void stream_end(struct tti_sim_stream *stream)
 
 enum tutti_result tti_sim_stream_create(struct tti_gpu *gpu, tutti_stream *stream)
 {
-    struct tti_sim_stream *made;
+    struct tti_sim_stream *made = NULL;
     TTI_TRY(stream_new(gpu->device, &made));
     *stream = made;
     return TUTTI_OK;
