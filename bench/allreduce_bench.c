@@ -169,6 +169,8 @@ int main(int argc, char **argv)
     int parsed = bench_options_parse(argc, argv, &options);
     if (parsed)
         return parsed == 1 ? 0 : 2;
+    if (options.device)
+        setenv("TUTTI_DEVICE", options.device, 1);
     if (tti_place_is_launched()) {
         if (options.threads) {
             fprintf(stderr,

@@ -33,6 +33,8 @@ struct bench_options {
     bool threads;
     enum tti_bind bind;
     enum bench_memory memory;
+    const char *device; /* "cuda", "sim"; NULL: host memory */
+    bool graph;         /* operations are captured once and replayed */
     const char *transport, *algo, *json, *csv, *plot, *plugin;
     int lanes;
     double timeout_s;
@@ -105,7 +107,8 @@ int bench_sweep(const struct bench_options *options, tutti_comm *comm, struct be
 
 /* ---- report.c: rank 0 only ---- */
 
-void bench_report_header(const struct bench_options *options, tutti_comm *comm);
+/* `devices`: the number of each rank's device; NULL for host memory. */
+void bench_report_header(const struct bench_options *options, tutti_comm *comm, const int *devices);
 void bench_report_row(const struct bench_row *row);
 /* Footer, and JSON, CSV and plot where asked for. Returns the exit status. */
 int bench_report_end(const struct bench_options *options, tutti_comm *comm,

@@ -108,6 +108,8 @@ static const struct option long_options[] = {
     {"bind", required_argument, NULL, 1011},
     {"rewrite", no_argument, NULL, 1012},
     {"explain", no_argument, NULL, 1013},
+    {"device", required_argument, NULL, 1014},
+    {"graph", no_argument, NULL, 1015},
     {NULL, 0, NULL, 0},
 };
 
@@ -149,6 +151,11 @@ static void print_help(void)
         "  --algo LIST              \"ring\" or \"all_reduce=ring,broadcast=tree\" (chosen by "
         "size)\n"
         "  --lanes N                parallel lanes per peer (chosen by size)\n"
+        "  --device KIND            cuda, sim (a simulated GPU) or host memory (default); ranks "
+        "share\n"
+        "                           devices when there are more of them\n"
+        "  --graph                  capture the operations once, replay them (-G 1; with "
+        "--device)\n"
         "  --memory KIND            library (default), malloc, or registered (-R 1)\n"
         "\n"
         "Output\n"
@@ -239,7 +246,7 @@ static int parse_gpu_flag(struct bench_options *o, int flag, const char *text)
     if (parse_int(name, text, 0, 1 << 20, &value))
         return 2;
     if (flag == 'G' && value > 0)
-        return wrong("-G needs a GPU: CUDA graphs do not exist for host memory%s%s", "", "");
+        o->graph = true;
     if (flag == 'R' && value > 0)
         o->memory = BENCH_REGISTERED;
     if (flag == 'g' && value > 1) {
@@ -290,6 +297,15 @@ static int parse_own_flag(struct bench_options *o, int flag)
         return 0;
     case 1013:
         o->explain = true;
+        return 0;
+    case 1014:
+        if (strcmp(optarg, "cuda") != 0 && strcmp(optarg, "sim") != 0 &&
+            strcmp(optarg, "host") != 0)
+            return wrong("--device %s: expected cuda, sim or host%s", optarg, "");
+        o->device = strcmp(optarg, "host") == 0 ? NULL : optarg;
+        return 0;
+    case 1015:
+        o->graph = true;
         return 0;
     default:
         o->plugin = optarg;
@@ -354,6 +370,12 @@ static int check_together(const struct bench_options *o)
         return wrong("--plot %s: the file must end in .png or .svg%s", o->plot, "");
     if (o->explain && o->collective == TUTTI_SEND_RECV)
         return wrong("--explain: sendrecv has nothing to choose from%s%s", "", "");
+    if (o->device && (o->explain || o->rewrite))
+        return wrong("--device %s: --explain and --rewrite are for host memory%s", o->device, "");
+    if (o->graph && !o->device)
+        return wrong("--graph, -G need --device: graphs do not exist for host memory%s%s", "", "");
+    if (o->graph && o->collective == TUTTI_SEND_RECV && o->aggregate > 1)
+        return wrong("--graph: sendrecv can be captured with -m 1 only%s%s", "", "");
     if (o->min_bytes > o->max_bytes)
         return wrong("-b is larger than -e%s%s", "", "");
     if (o->step_factor == 0 && o->step_bytes == 0)

@@ -8,6 +8,8 @@
 static const char *memory_name(const struct bench_options *o)
 {
     static const char *const names[] = {"library-allocated", "malloc", "registered malloc"};
+    if (o->device)
+        return strcmp(o->device, "sim") == 0 ? "simulated device" : "device";
     return names[o->memory];
 }
 
@@ -26,7 +28,34 @@ static void transport_names(tutti_comm *comm, char *text, size_t bytes)
         snprintf(text, bytes, "none (one rank)");
 }
 
-void bench_report_header(const struct bench_options *o, tutti_comm *comm)
+/* Ranks of the host of rank `rank` that use its device. */
+static int sharers(tutti_comm *comm, const int *devices, int rank)
+{
+    int count = 0;
+    const char *own = tutti_comm_rank_name(comm, rank);
+    for (int r = 0; r < tutti_comm_size(comm); r++) {
+        const char *name = tutti_comm_rank_name(comm, r);
+        const size_t host = strcspn(own, ":");
+        count += devices[r] == devices[rank] && strcspn(name, ":") == host &&
+                 strncmp(name, own, host) == 0;
+    }
+    return count;
+}
+
+static void print_devices(const struct bench_options *o, tutti_comm *comm, const int *devices)
+{
+    printf("# Using devices\n");
+    for (int r = 0; r < tutti_comm_size(comm); r++) {
+        printf("#  Rank %2d on %s ", r, tutti_comm_rank_name(comm, r));
+        if (!devices)
+            printf("host memory\n");
+        else
+            printf("%s device %d, shared by %d rank%s\n", o->device, devices[r],
+                   sharers(comm, devices, r), sharers(comm, devices, r) == 1 ? "" : "s");
+    }
+}
+
+void bench_report_header(const struct bench_options *o, tutti_comm *comm, const int *devices)
 {
     char transports[128], iterations[32] = "auto";
     int size = tutti_comm_size(comm);
@@ -38,14 +67,14 @@ void bench_report_header(const struct bench_options *o, tutti_comm *comm)
            bench_collective_label(o->collective), size, o->threads ? "threads" : "processes",
            tutti_comm_hosts(comm), tutti_comm_hosts(comm) == 1 ? "" : "s", transports,
            memory_name(o));
-    printf("# nThread %d nGpus 0 minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %s "
-           "agg iters: %d validation: %d graph: 0\n#\n",
-           o->threads ? size : 1, o->min_bytes, o->max_bytes,
-           o->step_factor > 0 ? o->step_factor : (double)o->step_bytes,
-           o->step_factor > 0 ? "factor" : "bytes", o->warmup, iterations, o->aggregate, o->check);
-    printf("# Using devices\n");
-    for (int r = 0; r < size; r++)
-        printf("#  Rank %2d on %s host memory\n", r, tutti_comm_rank_name(comm, r));
+    printf(
+        "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %s "
+        "agg iters: %d validation: %d graph: %d\n#\n",
+        o->threads ? size : 1, o->device ? 1 : 0, o->min_bytes, o->max_bytes,
+        o->step_factor > 0 ? o->step_factor : (double)o->step_bytes,
+        o->step_factor > 0 ? "factor" : "bytes", o->warmup, iterations, o->aggregate, o->check,
+        o->graph);
+    print_devices(o, comm, devices);
     if (o->explain) {
         bench_explain_header(comm);
         return;
@@ -171,9 +200,11 @@ static int write_json(const struct bench_options *o, tutti_comm *comm,
     }
     fprintf(file,
             "\n  ],\n  \"memory_of_a_rank\": {\"host\": %zu, \"shared\": %zu, "
-            "\"shared_used\": %zu, \"mapped\": %zu, \"descriptors\": %d},",
+            "\"shared_used\": %zu, \"mapped\": %zu, \"descriptors\": %d, "
+            "\"device\": %zu, \"pinned\": %zu},",
             result->memory.host, result->memory.shared, result->memory.shared_used,
-            result->memory.mapped, result->memory.descriptors);
+            result->memory.mapped, result->memory.descriptors, result->memory.device,
+            result->memory.pinned);
     fprintf(file, "\n  \"out_of_bounds\": %lld,\n  \"avg_busbw_gbs\": %.4f\n}\n", result->wrong,
             result->busbw_count ? result->busbw_sum / (double)result->busbw_count : 0);
     return finish_file(file, o->json);
@@ -209,6 +240,9 @@ static void print_memory(const struct tutti_memory *m)
         "mapped, %d files\n",
         (double)m->host / mib, (double)m->shared / mib, (double)m->shared_used / mib,
         (double)m->mapped / mib, m->descriptors);
+    if (m->device || m->pinned)
+        printf("#                        %.2f MiB on the device, %.2f MiB pinned\n",
+               (double)m->device / mib, (double)m->pinned / mib);
 }
 
 int bench_report_end(const struct bench_options *o, tutti_comm *comm,

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "bench/bench.h"
+#include "bench/bench_device.h"
 #include "bench/rewrite.h"
 
 #include <stdlib.h>
@@ -16,6 +17,9 @@ struct sweep {
     tutti_comm *comm;
     int rank, size;
     char *in, *out; /* max_bytes each */
+    struct bench_device device;
+    char *in_host, *out_host; /* what is in them, for the host; the same for host memory */
+    int *devices;             /* by rank */
     enum tutti_op user_op;
     struct bench_case c;
     uint64_t *samples;
@@ -77,6 +81,8 @@ static enum tutti_result operate(struct sweep *s, const void *in, void *out)
     const struct bench_case *c = &s->c;
     enum tutti_op op = c->op == BENCH_MULSUM ? s->user_op : (enum tutti_op)c->op;
     size_t count = c->shape.count;
+    if (s->device.gpu)
+        return bench_device_operate(&s->device, c, op, in, out, s->comm);
     switch (c->collective) {
     case TUTTI_ALL_REDUCE:
         return tutti_all_reduce(in, out, count, c->type, op, s->comm);
@@ -106,9 +112,19 @@ static enum tutti_result operate(struct sweep *s, const void *in, void *out)
     return result == TUTTI_OK ? end : result;
 }
 
+static int finish(struct sweep *s)
+{
+    OK_OR_FAIL(bench_device_finish(s->o, &s->device), bench_collective_label(s->c.collective));
+    return 0;
+}
+
 /* `aggregate` operations, in a group when more than one. */
 static int iterate(struct sweep *s, const void *in, void *out)
 {
+    if (s->device.graph) {
+        OK_OR_FAIL(bench_device_replay(&s->device), "replay");
+        return 0;
+    }
     if (s->o->aggregate == 1) {
         OK_OR_FAIL(operate(s, in, out), bench_collective_label(s->c.collective));
         return 0;
@@ -141,6 +157,8 @@ static int choose_iterations(struct sweep *s, const void *in, void *out, int *it
     for (int i = 0; i < PROBES; i++)
         if (iterate(s, in, out))
             return 1;
+    if (finish(s))
+        return 1;
     if (agree(s, (double)(tti_now_ns() - begin) / 1e9 / PROBES, TUTTI_MAX, &slowest))
         return 1;
     double wanted = slowest > 0 ? AIM_SECONDS / slowest : MOST_ITERATIONS;
@@ -177,7 +195,7 @@ static int percentiles(struct sweep *s, void *in, void *out, int iterations, dou
         if (s->o->rewrite && rewrite(s, in, i))
             return 1;
         uint64_t begin = tti_now_ns();
-        if (iterate(s, in, out))
+        if (iterate(s, in, out) || finish(s))
             return 1;
         s->samples[i] = tti_now_ns() - begin;
         total += s->samples[i];
@@ -215,8 +233,21 @@ static int batch(struct sweep *s, const void *in, void *out, int iterations, dou
     for (int i = 0; i < iterations; i++)
         if (iterate(s, in, out))
             return 1;
+    if (finish(s))
+        return 1;
     *mean_us = (double)(tti_now_ns() - begin) / 1e3 / iterations / s->o->aggregate;
     return 0;
+}
+
+/* From here on, an iteration is a replay. What is captured must have been run before. */
+static int capture(struct sweep *s, const void *in, void *out)
+{
+    if (iterate(s, in, out) || finish(s))
+        return 1;
+    OK_OR_FAIL(bench_device_capture(&s->device), "capture");
+    const int status = iterate(s, in, out);
+    OK_OR_FAIL(bench_device_captured(&s->device), "capture");
+    return status;
 }
 
 /* With --rewrite there is no batch: its time would have the rewriting in it. */
@@ -228,6 +259,8 @@ static int time_placement(struct sweep *s, void *in, void *out, struct bench_tim
     for (int i = 0; i < s->o->warmup; i++)
         if (iterate(s, in, out))
             return 1;
+    if (s->o->graph && capture(s, in, out))
+        return 1;
     if (choose_iterations(s, in, out, &iterations))
         return 1;
     if ((!s->o->rewrite && batch(s, in, out, iterations, &own)) ||
@@ -244,16 +277,50 @@ static int time_placement(struct sweep *s, void *in, void *out, struct bench_tim
     return 0;
 }
 
-static int check_placement(struct sweep *s, char *in, char *out, bool in_place,
-                           struct bench_timing *t)
+/* The buffers of a placement, where the operation has them and where the host does. */
+struct placement {
+    char *in, *out, *in_host, *out_host;
+    bool in_place;
+};
+
+/* Fill the input, and make the output wrong. */
+static int fill(struct sweep *s, const struct placement *p)
+{
+    const size_t width = tutti_type_size(s->c.type);
+    if (bench_data_fill(&s->c, s->rank, s->size, p->in_host, p->out_host, p->in_place))
+        return failed("filling buffers");
+    if (!s->device.gpu)
+        return 0;
+    const size_t in = s->c.shape.in_elements * width, out = s->c.shape.out_elements * width;
+    OK_OR_FAIL(bench_device_copy(&s->device, p->out, p->out_host, out), "filling buffers");
+    OK_OR_FAIL(bench_device_copy(&s->device, p->in, p->in_host, in), "filling buffers");
+    return finish(s);
+}
+
+static int fetch(struct sweep *s, const struct placement *p)
+{
+    if (!s->device.gpu)
+        return 0;
+    OK_OR_FAIL(bench_device_copy(&s->device, p->out_host, p->out,
+                                 s->c.shape.out_elements * tutti_type_size(s->c.type)),
+               "fetching results");
+    return finish(s);
+}
+
+static int check_placement(struct sweep *s, const struct placement *p, struct bench_timing *t)
 {
     t->wrong = s->o->check ? 0 : -1;
     for (int run = 0; run < s->o->check; run++) {
-        if (bench_data_fill(&s->c, s->rank, s->size, in, out, in_place))
-            return failed("filling buffers");
+        if (fill(s, p))
+            return 1;
         OK_OR_FAIL(tutti_barrier(s->comm), "barrier");
-        OK_OR_FAIL(operate(s, in, out), bench_collective_label(s->c.collective));
-        int64_t wrong = (int64_t)bench_data_wrong(&s->c, s->rank, s->size, out), all = 0;
+        if (s->device.graph ? iterate(s, p->in, p->out) : 0)
+            return 1;
+        if (!s->device.graph)
+            OK_OR_FAIL(operate(s, p->in, p->out), bench_collective_label(s->c.collective));
+        if (fetch(s, p))
+            return 1;
+        int64_t wrong = (int64_t)bench_data_wrong(&s->c, s->rank, s->size, p->out_host), all = 0;
         OK_OR_FAIL(tutti_all_reduce(&wrong, &all, 1, TUTTI_INT64, TUTTI_SUM, s->comm), "check");
         t->wrong += all;
     }
@@ -262,14 +329,21 @@ static int check_placement(struct sweep *s, char *in, char *out, bool in_place,
 
 static int measure(struct sweep *s, bool in_place, struct bench_timing *t)
 {
-    size_t width = tutti_type_size(s->c.type);
-    char *in = in_place ? s->out + s->c.shape.in_offset * width : s->in;
-    char *out = s->out + (in_place ? s->c.shape.out_offset * width : 0);
-    if (bench_data_fill(&s->c, s->rank, s->size, in, out, in_place))
-        return failed("filling buffers");
-    if (time_placement(s, in, out, t))
+    const size_t width = tutti_type_size(s->c.type);
+    const size_t in_at = s->c.shape.in_offset * width;
+    const size_t out_at = in_place ? s->c.shape.out_offset * width : 0;
+    const struct placement p = {
+        .in = in_place ? s->out + in_at : s->in,
+        .out = s->out + out_at,
+        .in_host = in_place ? s->out_host + in_at : s->in_host,
+        .out_host = s->out_host + out_at,
+        .in_place = in_place,
+    };
+    if (fill(s, &p) || time_placement(s, p.in, p.out, t))
         return 1;
-    return check_placement(s, in, out, in_place, t);
+    const int status = check_placement(s, &p, t);
+    bench_device_forget(&s->device);
+    return status;
 }
 
 /* ---- the loops ---- */
@@ -279,6 +353,10 @@ static enum tutti_result choose(struct sweep *s, struct bench_row *row)
 {
     struct tutti_choice best[2];
     int found = 0;
+    if (s->device.gpu) { /* chosen by other rules: by size, and what the ranks share */
+        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "device");
+        return TUTTI_OK;
+    }
     enum tutti_result result =
         tutti_comm_choices(s->comm, s->c.collective, s->c.shape.count, s->c.type,
                            s->o->memory != BENCH_MALLOC, best, 2, &found);
@@ -409,8 +487,9 @@ static int measure_memory(struct sweep *s, struct tutti_memory *memory)
 {
     struct tutti_memory own;
     OK_OR_FAIL(tutti_comm_memory(s->comm, &own), "memory");
-    int64_t of_rank[] = {(int64_t)own.host, (int64_t)own.shared, (int64_t)own.shared_used,
-                         (int64_t)own.mapped, own.descriptors};
+    int64_t of_rank[] = {(int64_t)own.host,   (int64_t)own.shared, (int64_t)own.shared_used,
+                         (int64_t)own.mapped, own.descriptors,     (int64_t)own.device,
+                         (int64_t)own.pinned};
     OK_OR_FAIL(tutti_all_reduce(of_rank, of_rank, sizeof of_rank / sizeof of_rank[0], TUTTI_INT64,
                                 TUTTI_MAX, s->comm),
                "memory");
@@ -418,8 +497,43 @@ static int measure_memory(struct sweep *s, struct tutti_memory *memory)
                                     .shared = (size_t)of_rank[1],
                                     .shared_used = (size_t)of_rank[2],
                                     .mapped = (size_t)of_rank[3],
-                                    .descriptors = (int)of_rank[4]};
+                                    .descriptors = (int)of_rank[4],
+                                    .device = (size_t)of_rank[5],
+                                    .pinned = (size_t)of_rank[6]};
     return 0;
+}
+
+static int buffers_get(struct sweep *s)
+{
+    const struct bench_options *o = s->o;
+    if (memory_get(o, o->max_bytes, &s->in_host) || memory_get(o, o->max_bytes, &s->out_host))
+        return 1;
+    OK_OR_FAIL(bench_device_open(o, tutti_comm_local_rank(s->comm), &s->device), "device");
+    s->in = s->in_host;
+    s->out = s->out_host;
+    if (!s->device.gpu)
+        return 0;
+    s->in = s->out = NULL;
+    OK_OR_FAIL(bench_device_get(&s->device, o->max_bytes, &s->in), "device memory");
+    OK_OR_FAIL(bench_device_get(&s->device, o->max_bytes, &s->out), "device memory");
+    s->devices = tti_calloc((size_t)s->size, sizeof *s->devices);
+    OK_OR_FAIL(s->devices ? TUTTI_OK : TUTTI_ERR_MEMORY, "devices");
+    OK_OR_FAIL(tutti_all_gather(&s->device.index, s->devices, 1, TUTTI_INT32, s->comm), "devices");
+    return 0;
+}
+
+static void buffers_put(struct sweep *s)
+{
+    if (s->device.gpu) {
+        (void)bench_device_finish(s->o, &s->device);
+        bench_device_put(&s->device, s->in);
+        bench_device_put(&s->device, s->out);
+    }
+    bench_device_close(&s->device);
+    memory_put(s->o, s->in_host);
+    memory_put(s->o, s->out_host);
+    free(s->devices);
+    free(s->samples);
 }
 
 int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_result *result)
@@ -433,15 +547,13 @@ int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_re
             fprintf(stderr, "allreduce_bench: -r %d is no rank of %d\n", o->root, s.size);
         return 2;
     }
-    int status = memory_get(o, o->max_bytes, &s.in) || memory_get(o, o->max_bytes, &s.out);
+    int status = buffers_get(&s);
     if (!status && s.rank == 0)
-        bench_report_header(o, comm);
+        bench_report_header(o, comm, s.devices);
     for (int cycle = 0; cycle < o->cycles && !status; cycle++)
         status = sweep_types_and_ops(&s, result);
     if (!status)
         status = measure_memory(&s, &result->memory);
-    memory_put(o, s.in);
-    memory_put(o, s.out);
-    free(s.samples);
+    buffers_put(&s);
     return status;
 }
