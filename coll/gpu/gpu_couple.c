@@ -43,7 +43,8 @@ static enum tutti_result couple_launch(struct tutti_comm *comm, enum tti_gpu_ker
                                        size_t args_bytes, tutti_stream stream)
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
-    const unsigned threads = bytes <= FEW_BYTES ? FEW_THREADS : TTI_COUPLED_THREADS;
+    const unsigned threads =
+        tti_gpu_threads(gpu, bytes <= FEW_BYTES ? FEW_THREADS : TTI_COUPLED_THREADS);
     const size_t wanted = (bytes + (size_t)threads * THREAD_BYTES - 1) / (threads * THREAD_BYTES);
     const unsigned most = comm->gpu->map->blocks;
     const struct tti_gpu_launch launch = {

@@ -47,7 +47,7 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
     for (int k = 0; k < srcs; k++)
         args.src[k] = src[k];
     args.dst[0] = dst;
-    const unsigned threads = bytes <= FEW_BYTES ? FEW_THREADS : THREADS;
+    const unsigned threads = tti_gpu_threads(gpu, bytes <= FEW_BYTES ? FEW_THREADS : THREADS);
     const struct tti_gpu_launch launch = {
         .kernel = TTI_KERNEL_REDUCE_COPY,
         .type = o->type,

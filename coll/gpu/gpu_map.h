@@ -62,6 +62,13 @@ struct tti_gpu_map {
     uint64_t progress_ns; /* ... first at */
 };
 
+/* Threads of a block, at most `most`: the simulated device pays for each. The same on all ranks. */
+static inline unsigned tti_gpu_threads(const struct tti_gpu *gpu, unsigned most)
+{
+    enum { SIMULATED = 64 };
+    return gpu->ops == tti_gpu_sim() && most > SIMULATED ? SIMULATED : most;
+}
+
 /* By rank. */
 static inline char *tti_gpu_at(const struct tti_gpu_map *map, int rank, size_t offset)
 {

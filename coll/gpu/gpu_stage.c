@@ -29,6 +29,7 @@ enum {
 struct stage_memory { /* pinned, and mapped by ranks of this host */
     char *base;
     size_t bytes;
+    struct stage_memory *smaller; /* used before, and still by what is queued or captured */
 };
 
 struct kept {
@@ -64,17 +65,21 @@ static enum tutti_result memory_make(struct tti_gpu_side *side, size_t bytes,
         (void)tti_region_free(base);
         return TTI_CONTEXT(result, "pinning %zu bytes to stage device memory", bytes);
     }
-    *memory = (struct stage_memory){base, bytes};
+    *memory = (struct stage_memory){.base = base, .bytes = bytes};
     return TUTTI_OK;
 }
 
 static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
 {
-    if (!memory->base)
-        return;
-    (void)side->ops->host_unregister(side->gpu, memory->base);
-    (void)tti_region_free(memory->base);
-    memset(memory, 0, sizeof *memory);
+    while (memory->base) {
+        struct stage_memory *smaller = memory->smaller;
+        (void)side->ops->host_unregister(side->gpu, memory->base);
+        (void)tti_region_free(memory->base);
+        memset(memory, 0, sizeof *memory);
+        if (smaller)
+            *memory = *smaller;
+        free(smaller);
+    }
 }
 
 static enum tutti_result stage_refuse_capture(bool capturing)
@@ -130,8 +135,12 @@ void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *
     if (!stage)
         return;
     memory->host += tti_heap_bytes(stage);
-    memory->pinned += stage->slots.bytes + stage->exchange.bytes + (size_t)FLAGS * ALIGN;
-    memory->descriptors += (stage->slots.base != NULL) + (stage->exchange.base != NULL);
+    memory->pinned += stage->slots.bytes + (size_t)FLAGS * ALIGN;
+    memory->descriptors += stage->slots.base != NULL;
+    for (const struct stage_memory *m = &stage->exchange; m && m->base; m = m->smaller) {
+        memory->pinned += m->bytes;
+        memory->descriptors++;
+    }
 }
 
 /* ---- work for the progress thread ---- */
@@ -308,17 +317,28 @@ static size_t exchange_bytes(const struct tti_operation *o)
     return stage_round(o->count * tutti_type_size(o->type));
 }
 
+/* Twice as much each time, and what there was is kept: replays of captured work use it. */
 static enum tutti_result exchange_room(struct tutti_comm *comm, size_t bytes, bool capturing)
 {
     struct tti_gpu_side *side = comm->gpu;
     if (bytes <= side->stage->exchange.bytes)
         return TUTTI_OK;
     TTI_TRY(stage_refuse_capture(capturing));
-    if (side->any)
-        TTI_TRY(tti_gpu_settle(comm, side->last, "making room for a larger message"));
-    struct stage_memory made = {NULL, 0};
-    TTI_TRY(memory_make(side, bytes, &made));
-    memory_drop(side, &side->stage->exchange);
+    struct stage_memory *smaller = NULL;
+    struct stage_memory made = {.base = NULL};
+    const size_t twice = 2 * side->stage->exchange.bytes;
+    if (side->stage->exchange.base) {
+        smaller = tti_calloc(1, sizeof *smaller);
+        if (!smaller)
+            return TUTTI_ERR_MEMORY;
+        *smaller = side->stage->exchange;
+    }
+    enum tutti_result result = memory_make(side, bytes > twice ? bytes : twice, &made);
+    if (result != TUTTI_OK) {
+        free(smaller);
+        return result;
+    }
+    made.smaller = smaller;
     side->stage->exchange = made;
     return TUTTI_OK;
 }

