@@ -20,8 +20,9 @@
 #include <string.h>
 
 enum {
-    WITHDRAW_MS = 3000, /* how long a peer has to finish the share that it is at */
-    MOST_REFUSED = 6,   /* a refusal counts for at most 2^6 operations of the size */
+    WITHDRAW_MS = 3000,     /* how long a peer has to finish the share that it is at */
+    MOST_REFUSED = 6,       /* a refusal counts for at most 2^6 operations of the size */
+    EDGED_LEAST = 32 << 10, /* bytes of a block; below, edges cost more than is saved */
 };
 
 /* The first message; shorter by `edges` and what follows where there are none. */
@@ -184,6 +185,8 @@ static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
         return false;
     if (!(e->in_head || e->in_tail || e->out_head || e->out_tail))
         return true;
+    if (f->o->count * f->size < EDGED_LEAST && !f->comm->settings.fused_forced)
+        return false;
     offer->edged = 1;
     void **aside = &f->comm->fused_aside;
     return (*aside || tti_region_alloc(TTI_FUSED_ASIDE_BYTES, aside) == TUTTI_OK) &&
