@@ -49,6 +49,7 @@ struct fused {
     size_t in_count, out_count; /* elements of what others use; 0: nothing */
     uint64_t renewals;
     bool offered;
+    bool in_apart, out_apart; /* to some peer only whole pages can be offered, so to all */
     struct fused_offer mine[TTI_FUSED_RANKS], theirs[TTI_FUSED_RANKS];
     struct tti_fused_edges edges;
     struct tti_fused_views views;
@@ -161,12 +162,14 @@ static size_t fused_used(const struct fused *f, int rank, bool out)
 
 /* Offer one own buffer to a peer: the whole, or the whole pages in it. */
 static bool fused_describe_one(const struct fused *f, struct tti_link *link, const void *data,
-                               size_t elements, struct tutti_place *place, uint32_t *head,
-                               uint32_t *tail)
+                               size_t elements, struct tutti_place *place, bool *apart,
+                               uint32_t *head, uint32_t *tail)
 {
     *head = *tail = 0;
-    if (elements == 0 || link->ops->offer(link->endpoint, data, elements * f->size, place))
+    if (elements == 0 ||
+        (!*apart && link->ops->offer(link->endpoint, data, elements * f->size, place)))
         return true;
+    *apart = true;
     return tti_fused_edges_of(data, elements, f->size, head, tail) &&
            link->ops->offer(link->endpoint, (const char *)data + *head * f->size,
                             (elements - *head - *tail) * f->size, place);
@@ -179,9 +182,10 @@ static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
     struct tti_fused_edges *e = &offer->edges;
     memset(offer, 0, sizeof *offer);
     if (!tti_transport_maps(link->ops) ||
-        !fused_describe_one(f, link, f->o->in, f->in_count, &offer->in, &e->in_head, &e->in_tail) ||
-        !fused_describe_one(f, link, f->o->out, f->out_count, &offer->out, &e->out_head,
-                            &e->out_tail))
+        !fused_describe_one(f, link, f->o->in, f->in_count, &offer->in, &f->in_apart, &e->in_head,
+                            &e->in_tail) ||
+        !fused_describe_one(f, link, f->o->out, f->out_count, &offer->out, &f->out_apart,
+                            &e->out_head, &e->out_tail))
         return false;
     if (!(e->in_head || e->in_tail || e->out_head || e->out_tail))
         return true;
@@ -193,12 +197,25 @@ static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
            link->ops->offer(link->endpoint, *aside, TTI_FUSED_ASIDE_BYTES, &offer->aside);
 }
 
+/* Describe them to all, with the same edges: once more if some peer, a process and not a thread,
+ * can map less than those before it. */
+static bool fused_describe_all(struct fused *f)
+{
+    int rank = f->comm->rank, n = f->comm->size;
+    for (;;) {
+        bool all = fused_describe(f, (rank + 1) % n, &f->mine[(rank + 1) % n]);
+        const bool in_apart = f->in_apart, out_apart = f->out_apart;
+        for (int k = 2; k < n && all; k++)
+            all = fused_describe(f, (rank + k) % n, &f->mine[(rank + k) % n]);
+        if (!all || (f->in_apart == in_apart && f->out_apart == out_apart))
+            return all;
+    }
+}
+
 static enum tutti_result fused_offers(struct fused *f, bool *mappable)
 {
     int rank = f->comm->rank, n = f->comm->size;
-    bool all = true;
-    for (int k = 1; k < n && all; k++)
-        all = fused_describe(f, (rank + k) % n, &f->mine[(rank + k) % n]);
+    bool all = fused_describe_all(f);
     f->offered = all;
     if (all) {
         f->edges = f->mine[(rank + 1) % n].edges; /* the same for all */
@@ -391,6 +408,7 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
     f.idle = 0;
     f.deadline = 0;
     f.offered = false;
+    f.in_apart = f.out_apart = false;
     f.renewals = tti_region_renewals();
     f.size = tutti_type_size(o->type);
     f.in_count = fused_used(&f, comm->rank, false);

@@ -286,10 +286,23 @@ static int mismatch(tutti_comm *comm, void *argument)
     return bad;
 }
 
+/* Some peers are threads of this process, who map any memory, and some are not. */
+static int mixed(void)
+{
+    struct tti_ranks how = {.ranks = 4, .processes = true, .threads = 2};
+    how.options = (struct tutti_options)TUTTI_OPTIONS_INIT;
+    how.options.transports = "inproc,shm";
+    how.options.algorithms = equals;
+    int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL) +
+              tti_ranks_run(&how, not_mapped, NULL) + tti_ranks_run(&how, registered, NULL);
+    printf("4 ranks, 2 in a process: %s\n", bad ? "FAILED" : "ok");
+    return bad;
+}
+
 int main(void)
 {
     static const char *const transports[] = {"inproc", "shm"};
-    int failed = 0;
+    int failed = mixed();
     for (int t = 0; t < 2; t++)
         for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
             struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};

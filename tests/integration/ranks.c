@@ -63,25 +63,30 @@ static void pretend_host(const struct tti_ranks *how, int rank)
     setenv("TUTTI_HOST_ID", id, 1);
 }
 
+/* Run `count` ranks in this process, which ends. */
+static void ranks_here(struct rank_task *tasks, int count)
+{
+    pretend_host(tasks->how, tasks->rank);
+    if (tasks->how->prepare)
+        tasks->how->prepare(tasks->rank);
+    int status = count == 1 ? rank_run(tasks) : ranks_as_threads(tasks, count);
+    fflush(NULL);
+    _exit(status ? 1 : 0);
+}
+
 static int ranks_as_processes(struct rank_task *tasks, int ranks)
 {
     pid_t *pids = calloc((size_t)ranks, sizeof *pids);
-    int failed = 0;
+    int failed = 0, step = tasks->how->threads > 1 ? tasks->how->threads : 1;
     fflush(NULL);
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r += step) {
         pids[r] = fork();
         if (pids[r] < 0)
             abort();
-        if (pids[r] == 0) {
-            pretend_host(tasks[r].how, r);
-            if (tasks[r].how->prepare)
-                tasks[r].how->prepare(r);
-            int status = rank_run(&tasks[r]);
-            fflush(NULL);
-            _exit(status ? 1 : 0);
-        }
+        if (pids[r] == 0)
+            ranks_here(&tasks[r], step < ranks - r ? step : ranks - r);
     }
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r += step) {
         int status = 0;
         waitpid(pids[r], &status, 0);
         if (WIFSIGNALED(status))

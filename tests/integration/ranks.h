@@ -9,7 +9,8 @@ typedef int tti_rank_function(tutti_comm *comm, void *argument);
 struct tti_ranks {
     int ranks;
     bool processes;
-    int hosts; /* > 1 (processes only): pretend that ranks are dealt in blocks to so many hosts */
+    int threads; /* processes only: ranks in each of them; 0 is 1 */
+    int hosts;   /* > 1 (processes only): pretend that ranks are dealt in blocks to so many hosts */
     struct tutti_options options;
     void (*prepare)(int rank); /* processes only: called before the communicator is made; or NULL */
 };
