@@ -1,6 +1,8 @@
 /* How a lane of shm places what it sends: in lines, tails and pieces; and that it all arrives, read
  * at once or long after. */
 #include "tests/transport/shm_pair.h"
+
+#include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 
 #include <stdlib.h>
@@ -121,12 +123,36 @@ static void late_pieces(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* Memory that is freed and made anew for each message, by a rank that never has to wait: the peer
+ * maps one piece of it at a time. */
+static void regions_pass_by(void **state)
+{
+    enum { TIMES = 20, BYTES = 64 << 10 };
+    struct lane_test t;
+    (void)state;
+    open_pair(&t);
+    struct shm_endpoint *peer = t.pair.endpoint[1];
+    for (int i = 0; i < TIMES; i++) {
+        struct tutti_place place;
+        void *memory = NULL, *seen = NULL;
+        assert_int_equal(tti_region_alloc(BYTES, &memory), TUTTI_OK);
+        memset(memory, i, BYTES);
+        assert_true(t.shm->offer(t.pair.endpoint[0], memory, BYTES, &place));
+        assert_int_equal(t.shm->map(peer, &place, BYTES, &seen), TUTTI_OK);
+        assert_int_equal(((const unsigned char *)seen)[BYTES - 1], i);
+        t.shm->unmap(peer);
+        assert_int_equal(tti_region_free(memory), TUTTI_OK);
+    }
+    assert_in_range(peer->mapping_count, 0, 2);
+    shm_pair_close(&t.pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unread_tails),
-        cmocka_unit_test(read_at_once),
-        cmocka_unit_test(late_pieces),
+        cmocka_unit_test(unread_tails),    cmocka_unit_test(read_at_once),
+        cmocka_unit_test(late_pieces),     cmocka_unit_test(late_ring),
+        cmocka_unit_test(regions_pass_by),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

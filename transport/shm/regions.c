@@ -144,9 +144,15 @@ bool tti_shm_region_refer(struct shm_endpoint *self, const void *data, size_t by
     if (at >= self->passed_count || self->passed[at].id != region.id)
         for (at = 0; at < self->passed_count && self->passed[at].id != region.id;)
             at++;
-    if (at == self->passed_count && !regions_pass(self, &region))
-        return false;
-    self->passed_last = at;
+    if (at < self->passed_count) {
+        self->passed_last = at;
+    } else {
+        /* First what is gone: who never waits would make the peer hold on to all of it. */
+        tti_shm_regions_tell(self->transport);
+        if (!regions_pass(self, &region))
+            return false;
+        at = self->passed_last;
+    }
     *id = region.id;
     *offset = (uint64_t)((const char *)data - region.base);
     return self->passed[at].usable;
