@@ -5,8 +5,10 @@
 #include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FRAGMENTS = 250, MOST = 8192, LAPS = 40 };
 
@@ -120,6 +122,31 @@ static void late_pieces(void **state)
     assert_true(furthest > 5 * SHM_NEAR_RING);
     (void)send_one(&t, SHM_NEAR_PIECE, &where);
     assert_true(where < SHM_NEAR_RING);
+    shm_pair_close(&t.pair);
+}
+
+/* Who rings clears the flag first and writes later: when the sleeper is up in between, the word
+ * that comes late must not keep it from sleeping for ever after. */
+static void late_ring(void **state)
+{
+    struct lane_test t;
+    uint64_t one = 1;
+    (void)state;
+    open_pair(&t);
+    struct shm_endpoint *awake = t.pair.endpoint[0], *sleeper = t.pair.endpoint[1];
+    struct pollfd fd = {.fd = t.shm->fd(t.pair.transport[1]), .events = POLLIN};
+    while (!t.shm->arm(t.pair.transport[1])) /* there is news that it was not told of */
+        continue;
+    assert_int_equal(atomic_exchange(&awake->theirs->sleeping, 0), 1);
+    t.shm->disarm(t.pair.transport[1]);
+    assert_int_equal(write(awake->bell, &one, sizeof one), sizeof one);
+    for (int i = 0; i < 2; i++) { /* once for nothing is no harm */
+        assert_true(t.shm->arm(t.pair.transport[1]));
+        (void)poll(&fd, 1, 0);
+        t.shm->disarm(t.pair.transport[1]);
+    }
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    assert_int_equal(sleeper->ours->sleeping, 0);
     shm_pair_close(&t.pair);
 }
 

@@ -50,6 +50,7 @@ struct inproc_transport {
     const struct tutti_transport_env *env;
     struct inproc_bell *bell;
     struct inproc_endpoint *endpoints;
+    bool rung_late; /* the bell may become readable though nobody sleeps */
 };
 
 /* ---- control -------------------------------------------------------------------------------- */
@@ -361,12 +362,12 @@ static bool inproc_news(struct inproc_endpoint *self)
 
 static void inproc_disarm(void *transport)
 {
-    struct inproc_bell *bell = ((struct inproc_transport *)transport)->bell;
+    struct inproc_transport *self = transport;
     uint64_t rung = 0;
-    if (atomic_exchange(&bell->sleeping, 0))
+    if (atomic_exchange(&self->bell->sleeping, 0) && !self->rung_late)
         return; /* the flag was still there, so nobody has rung */
-    ssize_t ignored = read(bell->fd, &rung, sizeof rung);
-    (void)ignored; /* EAGAIN: it was not armed */
+    /* Nothing there: it was not armed, or who has cleared the flag has yet to write. */
+    self->rung_late = read(self->bell->fd, &rung, sizeof rung) < 0;
 }
 
 static bool inproc_arm(void *transport)

@@ -216,14 +216,14 @@ static int shm_fd(void *transport)
 static void shm_disarm(void *transport)
 {
     struct shm_transport *self = transport;
-    bool rung = false;
+    bool rung = self->rung_late;
     for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
         if (e->ours)
             rung = atomic_exchange(&e->ours->sleeping, 0) == 0 || rung;
     if (rung) {
         uint64_t count = 0;
-        ssize_t ignored = read(self->wake, &count, sizeof count);
-        (void)ignored; /* EAGAIN: it was not armed */
+        /* Nothing there: it was not armed, or who has cleared the flag has yet to write. */
+        self->rung_late = read(self->wake, &count, sizeof count) < 0;
     }
     self->look = true;
 }

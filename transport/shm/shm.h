@@ -219,7 +219,8 @@ struct shm_transport {
     int guest_count;
     unsigned calls;
     uint64_t looked_ns;
-    bool look; /* sockets must be looked at */
+    bool look;      /* sockets must be looked at */
+    bool rung_late; /* `wake` may become readable though nobody sleeps */
     /* Regions that are gone and that peers must be told of; written by any thread. */
     pthread_mutex_t gone_lock;
     _Atomic uint64_t gone_count;
