@@ -70,6 +70,8 @@ static int stalled(tutti_comm *comm, void *argument)
     enum tutti_result result =
         tutti_all_reduce(in, out, BYTES / sizeof *in, TUTTI_FLOAT32, TUTTI_SUM, comm);
     int bad = result != TUTTI_OK || comm->fused[TUTTI_ALL_REDUCE].served == 0;
+    if (comm->rank == 0) /* a short wait, but only for who is stopped: the machine may be busy */
+        comm->settings.timeout_s = 0.5;
     if (comm->rank == 0 && !bad)
         bad = survive(comm, in, out, argument);
     while (comm->rank == 1 && result == TUTTI_OK)
@@ -84,7 +86,7 @@ int main(void)
     struct shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct tti_ranks how = {.ranks = 2, .processes = true, .options = TUTTI_OPTIONS_INIT};
-    how.options.timeout_s = 0.5;
+    how.options.timeout_s = 30;
     if (shared == MAP_FAILED)
         return 1;
     for (int i = 0; i < TRIES && !tti_load_acquire(&shared->cut_off); i++)
