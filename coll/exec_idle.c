@@ -20,14 +20,15 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
 {
     size_t used = 0, listed = 0;
     text[0] = '\0';
-    if (x->fast_from >= 0)
-        snprintf(text, bytes, "receiving from rank %d (%s)", x->fast_from,
-                 x->comm->peers.all[x->fast_from].name);
+    if (x->fast_peer >= 0)
+        snprintf(text, bytes, "%s rank %d (%s)", x->fast_sends ? "sending to" : "receiving from",
+                 x->fast_peer, x->comm->peers.all[x->fast_peer].name);
     for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {
         struct tti_exec_lane *lane = &x->lanes[i];
         int peer = -1;
         const char *doing = "sending to";
-        if (!tti_exec_lane_over(x, lane) && lane->steps[lane->step].from >= 0) {
+        /* A step that has not begun waits until what it overwrites was taken. */
+        if (!tti_exec_lane_over(x, lane) && lane->begun && lane->steps[lane->step].from >= 0) {
             peer = lane->steps[lane->step].from;
             doing = "receiving from";
         } else if (lane->oldest) {

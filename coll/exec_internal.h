@@ -80,7 +80,8 @@ struct tti_executor {
     size_t slot_elements;
     struct tti_exec_buffers buffers;
     const struct tti_label *label;
-    int fast_from; /* whom a small program waits for; -1: lanes tell */
+    int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
+    bool fast_sends; /* ... to take what it is sent */
 };
 
 /* ---- placing (executor.c) ---- */

@@ -80,7 +80,7 @@ enum tutti_result tti_executor_create(struct tutti_comm *comm, struct tti_execut
     if (!x)
         return TUTTI_ERR_MEMORY;
     x->comm = comm;
-    x->fast_from = -1;
+    x->fast_peer = -1;
     *executor = x;
     return TUTTI_OK;
 }

@@ -57,8 +57,8 @@ struct fused {
 
 /* ---- messages ---- */
 
-/* One more turn in which nothing moved. */
-static enum tutti_result fused_wait(struct fused *f)
+/* One more turn in which nothing came from the peer, or nothing was taken by it. */
+static enum tutti_result fused_wait(struct fused *f, int peer, bool sends)
 {
     enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
     const unsigned turns = tti_exec_crowded(f->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
@@ -68,6 +68,8 @@ static enum tutti_result fused_wait(struct fused *f)
     }
     if (f->deadline == 0)
         f->deadline = tti_deadline_in(f->comm->settings.timeout_s);
+    f->comm->executor->fast_peer = peer;
+    f->comm->executor->fast_sends = sends;
     return tti_exec_idle(f->comm->executor, f->idle - turns, f->deadline);
 }
 
@@ -84,7 +86,7 @@ static enum tutti_result fused_send(struct fused *f, int peer, const void *messa
         link->queues[0].accepted += accepted;
         sent += accepted;
         if (accepted == 0)
-            TTI_TRY(fused_wait(f));
+            TTI_TRY(fused_wait(f, peer, true));
     }
     return TUTTI_OK;
 }
@@ -101,7 +103,6 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t taken = 0;
-    f->comm->executor->fast_from = peer;
     f->idle = 0;
     while (taken < bytes) {
         const void *data = NULL;
@@ -111,7 +112,7 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
         if (result != TUTTI_OK)
             return tti_comm_link_failed(f->comm, result);
         if (ready == 0) {
-            TTI_TRY(fused_wait(f));
+            TTI_TRY(fused_wait(f, peer, false));
             continue;
         }
         if (tag != f->tag)
@@ -136,7 +137,7 @@ static enum tutti_result fused_released(struct fused *f)
         struct tti_link *link = &f->comm->links.all[p];
         while (p != f->comm->rank &&
                link->ops->released(link->endpoint, 0) < link->queues[0].accepted)
-            TTI_TRY(fused_wait(f));
+            TTI_TRY(fused_wait(f, p, true));
     }
     return TUTTI_OK;
 }
@@ -417,7 +418,7 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
     x->label = label;
     x->lane_count = 0;
     enum tutti_result result = fused_run(&f, served);
-    x->fast_from = -1;
+    x->fast_peer = -1;
     if (result != TUTTI_OK)
         return f.offered ? fused_withdraw(&f, result) : result;
     fused_record(class, *served);

@@ -246,8 +246,8 @@ static enum tutti_result small_offer_again(struct small *s)
     return TUTTI_OK;
 }
 
-/* One more turn in which nothing came. */
-static enum tutti_result small_wait(struct small *s, int from)
+/* One more turn in which nothing came from the peer, or nothing was taken by it. */
+static enum tutti_result small_wait(struct small *s, int peer, bool sends)
 {
     enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
     const unsigned turns = tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
@@ -259,7 +259,8 @@ static enum tutti_result small_wait(struct small *s, int from)
     }
     if (s->deadline == 0)
         s->deadline = tti_deadline_in(s->comm->settings.timeout_s);
-    s->comm->executor->fast_from = from;
+    s->comm->executor->fast_peer = peer;
+    s->comm->executor->fast_sends = sends;
     return tti_exec_idle(s->comm->executor, s->idle - turns, s->deadline);
 }
 
@@ -286,7 +287,7 @@ static enum tutti_result small_consumed(struct small *s, size_t count)
         if (send->left == 0 && link->ops->released(link->endpoint, 0) >= send->end)
             s->done++;
         else
-            TTI_TRY(small_wait(s, link->peer));
+            TTI_TRY(small_wait(s, link->peer, true));
     }
     return TUTTI_OK;
 }
@@ -342,7 +343,7 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
         if (result != TUTTI_OK)
             return tti_comm_link_failed(s->comm, result);
         if (bytes == 0) {
-            TTI_TRY(small_wait(s, step->from));
+            TTI_TRY(small_wait(s, step->from, false));
             continue;
         }
         if (tag != expected)
@@ -404,6 +405,6 @@ enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_
     x->label = label;
     x->lane_count = 0;
     enum tutti_result result = small_run(&s);
-    x->fast_from = -1;
+    x->fast_peer = -1;
     return result;
 }
