@@ -17,9 +17,9 @@ void tti_boot_server_address(const struct tti_boot_server *server, struct sockad
                              socklen_t *bytes);
 /* "host:port", the port being the one it took. */
 const char *tti_boot_server_where(const struct tti_boot_server *server);
-/* Stay until all ranks have left or died, at most linger_s; then end the thread. */
 /* Add what it holds while all ranks are there. Its thread is not asked: this is arithmetic. */
 void tti_boot_server_memory(const struct tti_boot_server *server, struct tutti_memory *memory);
+/* Stay until all ranks have left or died, at most linger_s; then end the thread. */
 void tti_boot_server_destroy(struct tti_boot_server *server, double linger_s);
 
 #endif
