@@ -30,6 +30,11 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
             if (threadIdx.x == 0)
                 out[0] = (char *)a.out[a.rank] + k * d.stride;
             __syncthreads();
+            /* In place, the own block is where it belongs, and others are reading it. */
+            if (!d.folds && in[k] == out[0]) {
+                __syncthreads();
+                continue;
+            }
             const tti_fold fold = {d.folds ? in : in + k,
                                    out,
                                    d.folds ? a.ranks : 1,
