@@ -11,7 +11,7 @@
 static struct tti_prediction predicted(const char *text)
 {
     struct tti_topology *topology = NULL;
-    struct tti_prediction prediction;
+    struct tti_prediction prediction = {0};
     if (tti_topology_from_text(text, &topology) != TUTTI_OK ||
         tti_predict_all_reduce(topology, &prediction) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
