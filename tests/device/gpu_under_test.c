@@ -45,6 +45,12 @@ struct tti_gpu *gpu_open(int device)
     return gpu;
 }
 
+struct tti_gpu *gpu_first(void)
+{
+    (void)gpu_devices(1);
+    return gpu_open(0);
+}
+
 void gpu_settle(struct tti_gpu *gpu, tutti_stream stream)
 {
     GPU_OK(tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test's stream"));

@@ -14,6 +14,8 @@ const struct tti_gpu_ops *gpu_ops(void);
 /* Devices there are, at most `most`; skips the test when there is none. */
 int gpu_devices(int most);
 struct tti_gpu *gpu_open(int device);
+/* The first device; skips the test when there is none. */
+struct tti_gpu *gpu_first(void);
 
 /* Memory of the device (bytes > 0), with contents or zeroed; and back. They wait. */
 void *gpu_memory(struct tti_gpu *gpu, size_t bytes, const void *contents);

@@ -32,8 +32,7 @@ static void test_properties(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops;
     static char plain[100];
     struct tti_gpu_pointer info;
@@ -85,8 +84,7 @@ static void count_call(void *argument)
 static void test_streams(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops;
     tutti_stream a, b;
     GPU_OK(ops->stream_create(gpu, &a));
@@ -136,8 +134,7 @@ static void test_streams(void **state)
 static void test_elapsed(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops;
     struct tti_gpu_event *from = NULL, *to = NULL, *neither = NULL;
     GPU_OK(ops->event_create(gpu, TTI_EVENT_TIMING, &from));
@@ -162,8 +159,7 @@ static void test_elapsed(void **state)
 static void test_graph(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops;
     tutti_stream a, b;
     GPU_OK(ops->stream_create(gpu, &a));
@@ -264,8 +260,7 @@ static uint32_t expected_probe(int probe, uint32_t thread, uint32_t threads)
 static void test_warps(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops;
     for (uint32_t threads = 32; threads <= 256; threads *= 2) {
         uint32_t counters[4] = {0, 0, 1000000, 0};
@@ -371,8 +366,7 @@ static void test_peer_probe(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
+    struct tti_gpu *gpu = gpu_first();
     const struct tti_gpu_ops *ops = gpu->ops, *none = NULL;
     const struct tti_copy_args args = {.dsts = 1};
     struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_COPY,

@@ -76,98 +76,126 @@ struct wires {
     int up, down;
 };
 
-static void rank_run(int rank, struct wires wires)
+/* A rank's view of all: arguments with everybody's memory, and the others' events. */
+struct circle {
+    struct tti_coupled_args args;
+    struct tti_gpu_event *events[RANKS];
+};
+
+/* What one peer showed in its card. */
+static void circle_import(const struct rank *me, const struct card *card, int peer,
+                          struct circle *circle)
 {
-    static struct rank me;
-    struct card cards[RANKS];
-    rank_begin(&me, rank);
-    const struct tti_gpu_ops *ops = me.gpu->ops;
-    put(wires.up, &me.card, sizeof me.card);
-    get(wires.down, cards, sizeof cards);
+    const struct tti_gpu_ops *ops = me->gpu->ops;
+    struct tti_coupled_args *args = &circle->args;
+    void *mapped = NULL, *again = NULL;
+    GPU_OK(ops->memory_import(me->gpu, &card->control, (void **)&args->control[peer]));
+    GPU_OK(ops->memory_import(me->gpu, &card->slots, &args->slots[peer]));
+    GPU_OK(ops->memory_import(me->gpu, &card->out, &mapped));
+    GPU_OK(ops->memory_import(me->gpu, &card->out, &again)); /* counts */
+    assert_ptr_equal(mapped, again);
+    ops->memory_release(me->gpu, again);
+    struct tti_gpu_pointer info;
+    GPU_OK(ops->pointer((char *)mapped + 4 * COUNT - 1, &info));
+    assert_int_equal(info.kind, TTI_MEMORY_DEVICE);
+    args->in[peer] = args->out[peer] = mapped;
+    GPU_OK(ops->event_import(me->gpu, &card->event, &circle->events[peer]));
+}
 
-    struct tti_coupled_args args = {.rank = (uint32_t)rank,
-                                    .ranks = RANKS,
-                                    .op = TUTTI_SUM,
-                                    .count = COUNT,
-                                    .slot_bytes = SLOT_BYTES,
-                                    .status = me.status,
-                                    .timeout_ns = UINT64_C(30000000000)};
-    void *again = NULL;
-    struct tti_gpu_event *events[RANKS] = {NULL};
+static void circle_begin(const struct rank *me, int rank, const struct card *cards,
+                         struct circle *circle)
+{
+    *circle = (struct circle){.args = {.rank = (uint32_t)rank,
+                                       .ranks = RANKS,
+                                       .op = TUTTI_SUM,
+                                       .count = COUNT,
+                                       .slot_bytes = SLOT_BYTES,
+                                       .status = me->status,
+                                       .timeout_ns = UINT64_C(30000000000)}};
+    for (int p = 0; p < RANKS; p++)
+        if (p != rank)
+            circle_import(me, &cards[p], p, circle);
+    void *own = NULL;
+    circle->args.control[rank] = me->control;
+    circle->args.slots[rank] = me->slots;
+    circle->args.in[rank] = circle->args.out[rank] = me->out;
+    GPU_FAILS(TUTTI_ERR_ARGUMENT, me->gpu->ops->memory_import(me->gpu, &cards[rank].out, &own));
+}
+
+static void circle_end(const struct rank *me, int rank, const struct circle *circle)
+{
+    const struct tti_gpu_ops *ops = me->gpu->ops;
     for (int p = 0; p < RANKS; p++) {
-        if (p == rank) {
-            args.control[p] = me.control;
-            args.slots[p] = me.slots;
-            args.in[p] = args.out[p] = me.out;
-            GPU_FAILS(TUTTI_ERR_ARGUMENT, ops->memory_import(me.gpu, &cards[p].out, &again));
+        if (p == rank)
             continue;
-        }
-        void *mapped = NULL;
-        GPU_OK(ops->memory_import(me.gpu, &cards[p].control, (void **)&args.control[p]));
-        GPU_OK(ops->memory_import(me.gpu, &cards[p].slots, &args.slots[p]));
-        GPU_OK(ops->memory_import(me.gpu, &cards[p].out, &mapped));
-        GPU_OK(ops->memory_import(me.gpu, &cards[p].out, &again)); /* counts */
-        assert_ptr_equal(mapped, again);
-        ops->memory_release(me.gpu, again);
-        struct tti_gpu_pointer info;
-        GPU_OK(ops->pointer((char *)mapped + 4 * COUNT - 1, &info));
-        assert_int_equal(info.kind, TTI_MEMORY_DEVICE);
-        args.in[p] = args.out[p] = mapped;
-        GPU_OK(ops->event_import(me.gpu, &cards[p].event, &events[p]));
+        ops->memory_release(me->gpu, circle->args.control[p]);
+        ops->memory_release(me->gpu, circle->args.slots[p]);
+        ops->memory_release(me->gpu, circle->args.out[p]);
+        ops->event_destroy(circle->events[p]);
     }
+}
 
+static void sum_rounds(const struct rank *me, const struct tti_coupled_args *args)
+{
+    const struct tti_gpu_ops *ops = me->gpu->ops;
     float values[COUNT];
-    GPU_OK(ops->prepare(me.gpu, TTI_KERNEL_TWO_SHOT, TUTTI_FLOAT32));
-    GPU_OK(ops->prepare(me.gpu, TTI_KERNEL_ONE_SHOT_LL, TUTTI_FLOAT32));
+    GPU_OK(ops->prepare(me->gpu, TTI_KERNEL_TWO_SHOT, TUTTI_FLOAT32));
+    GPU_OK(ops->prepare(me->gpu, TTI_KERNEL_ONE_SHOT_LL, TUTTI_FLOAT32));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < COUNT; i++)
-            values[i] = (float)(rank + i + round);
+            values[i] = (float)((int)args->rank + i + round);
         const struct tti_gpu_launch launch = {.kernel = round % 2 ? TTI_KERNEL_ONE_SHOT_LL
                                                                   : TTI_KERNEL_TWO_SHOT,
                                               .type = TUTTI_FLOAT32,
                                               .blocks = 2,
                                               .threads = 64,
-                                              .args = &args,
-                                              .args_bytes = sizeof args};
-        gpu_write(me.gpu, me.out, values, sizeof values);
-        GPU_OK(ops->launch(me.gpu, &launch, NULL));
-        gpu_read(me.gpu, values, me.out, sizeof values);
+                                              .args = args,
+                                              .args_bytes = sizeof *args};
+        gpu_write(me->gpu, me->out, values, sizeof values);
+        GPU_OK(ops->launch(me->gpu, &launch, NULL));
+        gpu_read(me->gpu, values, me->out, sizeof values);
         for (int i = 0; i < COUNT; i++)
             assert_true(values[i] == (float)(RANKS * (RANKS - 1) / 2 + RANKS * (i + round)));
     }
-    assert_int_equal(me.status->failed, 0);
+    assert_int_equal(me->status->failed, 0);
+}
 
-    /* Rank 1 writes into rank 0's memory and records; rank 0 holds for it, then reads. Rank 0's
-     * message that it is ready, and rank 1's that it has recorded, go through the parent. */
+/* Rank 1 writes into rank 0's memory and records; rank 0 holds for it, then reads. Rank 0's message
+ * that it is ready, and rank 1's that it has recorded, go through the parent. */
+static void event_order(const struct rank *me, const struct circle *circle, struct wires wires)
+{
+    const struct tti_gpu_ops *ops = me->gpu->ops;
     char go = 0;
-    if (rank == 1) {
+    if (circle->args.rank == 1) {
         get(wires.down, &go, 1);
-        GPU_OK(ops->fill(me.gpu, args.out[0], 0x11, 4 * COUNT, NULL));
-        GPU_OK(ops->event_record(me.event, NULL));
+        GPU_OK(ops->fill(me->gpu, circle->args.out[0], 0x11, 4 * COUNT, NULL));
+        GPU_OK(ops->event_record(me->event, NULL));
+        put(wires.up, &go, 1);
+    } else if (circle->args.rank == 0) {
+        uint32_t words[COUNT];
         put(wires.up, &go, 1);
         get(wires.down, &go, 1);
-    } else if (rank == 0) {
+        GPU_OK(ops->event_hold(circle->events[1], NULL));
+        gpu_read(me->gpu, words, me->out, sizeof words);
+        assert_int_equal(words[COUNT - 1], 0x11111111);
         put(wires.up, &go, 1);
-        get(wires.down, &go, 1);
-        GPU_OK(ops->event_hold(events[1], NULL));
-        gpu_read(me.gpu, values, me.out, sizeof values);
-        uint32_t word;
-        memcpy(&word, &values[COUNT - 1], 4);
-        assert_int_equal(word, 0x11111111);
-        put(wires.up, &go, 1);
-        get(wires.down, &go, 1);
-    } else {
-        get(wires.down, &go, 1);
     }
-    gpu_settle(me.gpu, NULL);
-    for (int p = 0; p < RANKS; p++) {
-        if (p == rank)
-            continue;
-        ops->memory_release(me.gpu, args.control[p]);
-        ops->memory_release(me.gpu, args.slots[p]);
-        ops->memory_release(me.gpu, args.out[p]);
-        ops->event_destroy(events[p]);
-    }
+    get(wires.down, &go, 1);
+    gpu_settle(me->gpu, NULL);
+}
+
+static void rank_run(int rank, struct wires wires)
+{
+    static struct rank me;
+    struct circle circle;
+    struct card cards[RANKS];
+    rank_begin(&me, rank);
+    put(wires.up, &me.card, sizeof me.card);
+    get(wires.down, cards, sizeof cards);
+    circle_begin(&me, rank, cards, &circle);
+    sum_rounds(&me, &circle.args);
+    event_order(&me, &circle, wires);
+    circle_end(&me, rank, &circle);
     rank_end(&me);
 }
 
