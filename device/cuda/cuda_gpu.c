@@ -238,28 +238,23 @@ static void cuda_free(struct tti_gpu *base, void *memory)
 static enum tutti_result cuda_host_register(struct tti_gpu *base, void *memory, size_t bytes)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuMemHostRegister",
-                gpu->cu->host_register(memory, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
-    return result;
+    TTI_CUDA_RETURN(
+        gpu, "cuMemHostRegister",
+        gpu->cu->host_register(memory, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
 }
 
 static enum tutti_result cuda_host_unregister(struct tti_gpu *base, void *memory)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuMemHostUnregister", gpu->cu->host_unregister(memory));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuMemHostUnregister", gpu->cu->host_unregister(memory));
 }
 
 static enum tutti_result cuda_memory_export(struct tti_gpu *base, const void *memory,
                                             struct tti_gpu_handle *handle)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuIpcGetMemHandle",
-                gpu->cu->ipc_make(handle, (tti_cu_ptr)(uintptr_t)memory));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuIpcGetMemHandle",
+                    gpu->cu->ipc_make(handle, (tti_cu_ptr)(uintptr_t)memory));
 }
 
 static enum tutti_result cuda_memory_import(struct tti_gpu *base,

@@ -108,12 +108,10 @@ enum tutti_result tti_cuda_launch(struct tti_gpu *base, const struct tti_gpu_lau
                         tti_gpu_kernel_name(launch->kernel), launch->blocks, launch->threads);
     TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
     void *parameters[] = {(void *)(uintptr_t)launch->args};
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, tti_gpu_kernel_name(launch->kernel),
-                gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
-                                (unsigned)launch->shared_bytes, (tti_cu_stream)stream, parameters,
-                                NULL));
-    return result;
+    TTI_CUDA_RETURN(gpu, tti_gpu_kernel_name(launch->kernel),
+                    gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
+                                    (unsigned)launch->shared_bytes, (tti_cu_stream)stream,
+                                    parameters, NULL));
 }
 
 enum tutti_result tti_cuda_resident(struct tti_gpu *base, const struct tti_gpu_launch *launch,

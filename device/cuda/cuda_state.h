@@ -41,6 +41,14 @@ void tti_cuda_leave(struct tti_cuda_gpu *gpu, bool pushed);
         }                                               \
     } while (0)
 
+/* The same as the last statement of a function. */
+#define TTI_CUDA_RETURN(gpu, what, call)           \
+    do {                                           \
+        enum tutti_result tti_result_;             \
+        TTI_CUDA_IN(gpu, tti_result_, what, call); \
+        return tti_result_;                        \
+    } while (0)
+
 /* ---- cuda_kernel.c: loading and launching -----------------------------------------------------
  */
 enum tutti_result tti_cuda_prepare(struct tti_gpu *gpu, enum tti_gpu_kernel kernel,

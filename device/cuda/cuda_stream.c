@@ -37,61 +37,48 @@ void tti_cuda_stream_destroy(struct tti_gpu *base, tutti_stream stream)
 enum tutti_result tti_cuda_stream_query(struct tti_gpu *base, tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "the stream's work", gpu->cu->stream_query(stream));
-    return result;
+    TTI_CUDA_RETURN(gpu, "the stream's work", gpu->cu->stream_query(stream));
 }
 
 enum tutti_result tti_cuda_copy(struct tti_gpu *base, void *dst, const void *src, size_t bytes,
                                 tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
     if (bytes == 0)
         return TUTTI_OK;
-    TTI_CUDA_IN(gpu, result, "cuMemcpyAsync",
-                gpu->cu->copy(address(dst), address(src), bytes, stream));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuMemcpyAsync", gpu->cu->copy(address(dst), address(src), bytes, stream));
 }
 
 enum tutti_result tti_cuda_fill(struct tti_gpu *base, void *dst, unsigned char byte, size_t bytes,
                                 tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
     if (bytes == 0)
         return TUTTI_OK;
-    TTI_CUDA_IN(gpu, result, "cuMemsetD8Async", gpu->cu->fill(address(dst), byte, bytes, stream));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuMemsetD8Async", gpu->cu->fill(address(dst), byte, bytes, stream));
 }
 
 enum tutti_result tti_cuda_host_call(struct tti_gpu *base, void (*function)(void *), void *argument,
                                      tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuLaunchHostFunc", gpu->cu->host_call(stream, function, argument));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuLaunchHostFunc", gpu->cu->host_call(stream, function, argument));
 }
 
 enum tutti_result tti_cuda_stream_write(struct tti_gpu *base, uint32_t *word, uint32_t value,
                                         tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuStreamWriteValue32",
-                gpu->cu->stream_write(stream, address(word), value, TTI_CU_WRITE_DEFAULT));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuStreamWriteValue32",
+                    gpu->cu->stream_write(stream, address(word), value, TTI_CU_WRITE_DEFAULT));
 }
 
 enum tutti_result tti_cuda_stream_wait(struct tti_gpu *base, uint32_t *word, uint32_t value,
                                        tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuStreamWaitValue32",
-                gpu->cu->stream_wait(stream, address(word), value, TTI_CU_WAIT_GEQ));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuStreamWaitValue32",
+                    gpu->cu->stream_wait(stream, address(word), value, TTI_CU_WAIT_GEQ));
 }
 
 /* ---- Events -----------------------------------------------------------------------------------
@@ -144,26 +131,20 @@ void tti_cuda_event_destroy(struct tti_gpu_event *event)
 
 enum tutti_result tti_cuda_event_record(struct tti_gpu_event *event, tutti_stream stream)
 {
-    enum tutti_result result;
-    TTI_CUDA_IN(event->gpu, result, "cuEventRecord",
-                event->gpu->cu->event_record(event->event, stream));
-    return result;
+    TTI_CUDA_RETURN(event->gpu, "cuEventRecord",
+                    event->gpu->cu->event_record(event->event, stream));
 }
 
 enum tutti_result tti_cuda_event_hold(struct tti_gpu_event *event, tutti_stream stream)
 {
-    enum tutti_result result;
-    TTI_CUDA_IN(event->gpu, result, "cuStreamWaitEvent",
-                event->gpu->cu->event_hold(stream, event->event, 0));
-    return result;
+    TTI_CUDA_RETURN(event->gpu, "cuStreamWaitEvent",
+                    event->gpu->cu->event_hold(stream, event->event, 0));
 }
 
 enum tutti_result tti_cuda_event_query(struct tti_gpu_event *event)
 {
-    enum tutti_result result;
-    TTI_CUDA_IN(event->gpu, result, "the work before an event",
-                event->gpu->cu->event_query(event->event));
-    return result;
+    TTI_CUDA_RETURN(event->gpu, "the work before an event",
+                    event->gpu->cu->event_query(event->event));
 }
 
 enum tutti_result tti_cuda_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
@@ -180,10 +161,8 @@ enum tutti_result tti_cuda_event_elapsed(struct tti_gpu_event *from, struct tti_
 
 enum tutti_result tti_cuda_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle)
 {
-    enum tutti_result result;
-    TTI_CUDA_IN(event->gpu, result, "cuIpcGetEventHandle",
-                event->gpu->cu->ipc_event_make(handle, event->event));
-    return result;
+    TTI_CUDA_RETURN(event->gpu, "cuIpcGetEventHandle",
+                    event->gpu->cu->ipc_event_make(handle, event->event));
 }
 
 enum tutti_result tti_cuda_event_import(struct tti_gpu *base, const struct tti_gpu_handle *handle,
@@ -207,10 +186,8 @@ struct tti_gpu_graph {
 enum tutti_result tti_cuda_capture_begin(struct tti_gpu *base, tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuStreamBeginCapture",
-                gpu->cu->capture_begin(stream, TTI_CU_CAPTURE_THREAD_LOCAL));
-    return result;
+    TTI_CUDA_RETURN(gpu, "cuStreamBeginCapture",
+                    gpu->cu->capture_begin(stream, TTI_CU_CAPTURE_THREAD_LOCAL));
 }
 
 enum tutti_result tti_cuda_capture_end(struct tti_gpu *base, tutti_stream stream,
@@ -251,10 +228,7 @@ enum tutti_result tti_cuda_capturing(struct tti_gpu *base, tutti_stream stream, 
 
 enum tutti_result tti_cuda_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream)
 {
-    enum tutti_result result;
-    TTI_CUDA_IN(graph->gpu, result, "cuGraphLaunch",
-                graph->gpu->cu->graph_launch(graph->exec, stream));
-    return result;
+    TTI_CUDA_RETURN(graph->gpu, "cuGraphLaunch", graph->gpu->cu->graph_launch(graph->exec, stream));
 }
 
 void tti_cuda_graph_destroy(struct tti_gpu_graph *graph)

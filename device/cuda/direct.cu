@@ -16,10 +16,10 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
     __shared__ const void *in[TTI_GPU_RANKS];
     __shared__ void *out[1];
     __shared__ uint64_t scale[TTI_GPU_RANKS];
-    const uint64_t epoch = tti_enter(a.control[a.rank]);
-    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, epoch);
+    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, tti_enter(a.control[a.rank]));
     tti_publish<word>(a);
-    if (tti_meet(a, watch, tti_ready_flag())) {
+    const bool met = tti_meet(a, watch, tti_ready_flag());
+    if (met) {
         if (threadIdx.x < a.ranks) {
             const tti_gpu_control *theirs = a.control[threadIdx.x];
             in[threadIdx.x] = (const char *)theirs->in[blockIdx.x] + d.from;
@@ -47,13 +47,11 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
                                    0,
                                    1,
                                    scale};
-            tti_fold_range<TYPE>(fold, 0, a.count, tti_thread_of_grid(), tti_threads_of_grid());
+            tti_fold_grid<TYPE>(fold, 0, a.count);
             __syncthreads();
         }
-        (void)tti_meet(a, watch, tti_done_flag());
     }
-    if (tti_leaves_last(a.control[a.rank]))
-        tti_end_epoch(a.control[a.rank], epoch);
+    tti_leave(a, watch, met);
 }
 
 #define DIRECT(type, suffix)                                   \

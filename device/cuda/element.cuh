@@ -7,41 +7,36 @@
 
 #include "device/cuda/portable.cuh"
 
-union tti_word32 {
-    uint32_t bits;
-    float value;
-};
-union tti_word64 {
-    uint64_t bits;
-    double value;
-};
+/* The same bits as another type. */
+template <class To, class From> TTI_DEVICE To tti_cast_bits(From from)
+{
+    union {
+        From from;
+        To to;
+    } word;
+    static_assert(sizeof(From) == sizeof(To), "no bits to spare");
+    word.from = from;
+    return word.to;
+}
 
 TTI_DEVICE uint32_t tti_bits(float value)
 {
-    tti_word32 word;
-    word.value = value;
-    return word.bits;
+    return tti_cast_bits<uint32_t>(value);
 }
 
 TTI_DEVICE uint64_t tti_bits(double value)
 {
-    tti_word64 word;
-    word.value = value;
-    return word.bits;
+    return tti_cast_bits<uint64_t>(value);
 }
 
 TTI_DEVICE float tti_float(uint32_t bits)
 {
-    tti_word32 word;
-    word.bits = bits;
-    return word.value;
+    return tti_cast_bits<float>(bits);
 }
 
 TTI_DEVICE double tti_double(uint64_t bits)
 {
-    tti_word64 word;
-    word.bits = bits;
-    return word.value;
+    return tti_cast_bits<double>(bits);
 }
 
 /* ---- Low precision: see kernels.inc for how the formats relate to float32's bits ------------- */

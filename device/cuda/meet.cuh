@@ -55,4 +55,21 @@ template <class W> TTI_DEVICE void tti_publish(const tti_coupled_args &a)
     own->out[blockIdx.x] = a.out[a.rank];
 }
 
+/* Fold elements first to end by all threads of the grid. */
+template <int TYPE>
+TTI_DEVICE void tti_fold_grid(const tti_fold &fold, uint64_t first, uint64_t end)
+{
+    tti_fold_range<TYPE>(fold, first, end, tti_thread_of_grid(), tti_threads_of_grid());
+}
+
+/* All threads, last; `met`: whether the first meeting was. Nobody leaves while others still read
+ * or write what is this rank's; then the epoch ends. */
+TTI_DEVICE void tti_leave(const tti_coupled_args &a, const tti_watch &watch, bool met)
+{
+    if (met)
+        (void)tti_meet(a, watch, tti_done_flag());
+    if (tti_leaves_last(a.control[a.rank]))
+        tti_end_epoch(a.control[a.rank], watch.epoch);
+}
+
 #endif

@@ -23,10 +23,10 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
     __shared__ const void *in[TTI_GPU_RANKS];
     __shared__ void *out[TTI_GPU_RANKS];
     __shared__ uint64_t scale[TTI_GPU_RANKS];
-    const uint64_t epoch = tti_enter(a.control[a.rank]);
-    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, epoch);
+    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, tti_enter(a.control[a.rank]));
     tti_publish<word>(a);
-    if (tti_meet(a, watch, tti_ready_flag())) {
+    const bool met = tti_meet(a, watch, tti_ready_flag());
+    if (met) {
         if (threadIdx.x < a.ranks) {
             const uint32_t peer = threadIdx.x;
             const tti_gpu_control *theirs = a.control[peer];
@@ -38,12 +38,9 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
         const tti_fold fold = {
             in,     out, a.ranks, a.ranks, 0, 0, a.op, a.divisor, a.scaled ? ~0u : 0u,
             a.rank, 1,   scale};
-        tti_fold_range<TYPE>(fold, tti_part(a, a.rank), tti_part(a, a.rank + 1),
-                             tti_thread_of_grid(), tti_threads_of_grid());
-        (void)tti_meet(a, watch, tti_done_flag());
+        tti_fold_grid<TYPE>(fold, tti_part(a, a.rank), tti_part(a, a.rank + 1));
     }
-    if (tti_leaves_last(a.control[a.rank]))
-        tti_end_epoch(a.control[a.rank], epoch);
+    tti_leave(a, watch, met);
 }
 
 #define TWO_SHOT(type, suffix)                                    \
