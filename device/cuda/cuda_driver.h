@@ -59,6 +59,7 @@ enum {
     TTI_CU_HOST_MAPPED = 2,
     TTI_CU_ATTACH_GLOBAL = 1,
     TTI_CU_IPC_LAZY_PEER = 1,
+    TTI_CU_RANGE_DMABUF = 1,
     TTI_CU_STREAM_NON_BLOCKING = 1,
     TTI_CU_EVENT_NO_TIMING = 2,
     TTI_CU_EVENT_INTERPROCESS = 4,
@@ -97,6 +98,8 @@ enum {
     X(host_unregister, cuMemHostUnregister, "", (void *))                                         \
     X(pointer, cuPointerGetAttributes, "", (unsigned, unsigned *, void **, tti_cu_ptr))           \
     X(ipc_close, cuIpcCloseMemHandle, "", (tti_cu_ptr))                                           \
+    X(memory_range, cuMemGetHandleForAddressRange, "",                                            \
+      (void *, tti_cu_ptr, size_t, unsigned, unsigned long long))                                 \
     X(stream_create, cuStreamCreate, "", (tti_cu_stream *, unsigned))                             \
     X(stream_destroy, cuStreamDestroy, "_v2", (tti_cu_stream))                                    \
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Contexts ---------------------------------------------------------------------------------
  */
@@ -279,6 +280,19 @@ static void cuda_memory_release(struct tti_gpu *base, void *memory)
     (void)result;
 }
 
+/* Whole pages around the address; allocations are made of larger ones. */
+static enum tutti_result cuda_memory_dmabuf(struct tti_gpu *base, const void *address, size_t bytes,
+                                            int *fd, size_t *offset)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)address % page;
+    *offset = before;
+    TTI_CUDA_RETURN(gpu, "cuMemGetHandleForAddressRange",
+                    gpu->cu->memory_range(fd, (tti_cu_ptr)(uintptr_t)address - before,
+                                          (before + bytes + page - 1) / page * page,
+                                          TTI_CU_RANGE_DMABUF, 0));
+}
+
 const struct tti_gpu_ops *tti_gpu_cuda(void)
 {
     static const struct tti_gpu_ops ops = {
@@ -296,6 +310,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .memory_export = cuda_memory_export,
         .memory_import = cuda_memory_import,
         .memory_release = cuda_memory_release,
+        .memory_dmabuf = cuda_memory_dmabuf,
         .event_export = tti_cuda_event_export,
         .event_import = tti_cuda_event_import,
         .stream_create = tti_cuda_stream_create,

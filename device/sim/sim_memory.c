@@ -226,26 +226,46 @@ int tti_sim_ticket_open(const struct tti_sim_ticket *ticket, uint32_t magic,
     return -1;
 }
 
+/* The descriptor behind device memory made here that holds the address; -1: there is none. */
+static int memory_descriptor(const void *address, struct tti_gpu_pointer *info)
+{
+    int fd = -1;
+    pthread_mutex_lock(&memory_lock);
+    const struct piece *piece = memory_find(address);
+    if (piece) {
+        fd = piece->fd;
+        *info = piece->info;
+    }
+    pthread_mutex_unlock(&memory_lock);
+    return fd;
+}
+
 enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
                                         struct tti_gpu_handle *handle)
 {
+    struct tti_gpu_pointer info = {.base = NULL};
+    const int fd = memory_descriptor(base, &info);
     (void)gpu;
-    int fd = -1, device = -1;
-    size_t bytes = 0;
-    pthread_mutex_lock(&memory_lock);
-    const struct piece *piece = memory_find(base);
-    if (piece && piece->info.base == base) {
-        fd = piece->fd;
-        device = piece->info.device;
-        bytes = piece->info.bytes;
-    }
-    pthread_mutex_unlock(&memory_lock);
-    if (fd < 0)
+    if (fd < 0 || info.base != base)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "simulated device: %p is not the base of device memory made in this "
                         "process",
                         base);
-    return tti_sim_ticket_make(memory_magic, fd, device, bytes, handle);
+    return tti_sim_ticket_make(memory_magic, fd, info.device, info.bytes, handle);
+}
+
+enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
+                                        int *fd, size_t *offset)
+{
+    struct tti_gpu_pointer info = {.base = NULL};
+    const int own = memory_descriptor(address, &info);
+    (void)gpu;
+    (void)bytes;
+    if (own < 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "simulated device: no memory to export at %p", address);
+    *offset = (size_t)((const char *)address - (const char *)info.base);
+    *fd = fcntl(own, F_DUPFD_CLOEXEC, 0);
+    return *fd < 0 ? TTI_FAIL_ERRNO("simulated device: a dmabuf") : TUTTI_OK;
 }
 
 /* Under the lock: what was imported under this ticket already. */

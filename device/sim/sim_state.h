@@ -42,6 +42,8 @@ enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
                                         struct tti_gpu_handle *handle);
 enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                         void **base);
+enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
+                                        int *fd, size_t *offset);
 void tti_sim_memory_release(struct tti_gpu *gpu, void *base);
 
 /* A memfd and the way to it from another process. */

@@ -128,6 +128,9 @@ DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
     case TTI_CU_DEVICE_MAJOR:
         *value = 9;
         return TTI_CU_OK;
+    case TTI_CU_DEVICE_DMABUF:
+        *value = 1;
+        return TTI_CU_OK;
     default:
         *value = 0;
         return attribute < 200 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
@@ -272,6 +275,17 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
         }
     }
     return TTI_CU_OK;
+}
+DRIVER cuMemGetHandleForAddressRange(void *handle, tti_cu_ptr pages, size_t bytes, unsigned kind,
+                                     unsigned long long flags)
+{
+    int fd = -1;
+    size_t offset = 0;
+    if (pages % 4096 || bytes % 4096 || kind != TTI_CU_RANGE_DMABUF || flags)
+        return TTI_CU_INVALID_VALUE;
+    const unsigned result = IN_CONTEXT(ops()->memory_dmabuf(now(), at(pages), bytes, &fd, &offset));
+    memcpy(handle, &fd, sizeof fd);
+    return offset ? UNKNOWN : result; /* the simulated device's begin where the memory does */
 }
 DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
 {
