@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 # The rooms that make the library. Their objects go in whole: what the linker would leave out of an
 # archive because nothing refers to it yet is still the library's interface.
 set(TTI_LIBRARY_ROOMS tti_base tti_plan tti_device tti_sim_kernels tti_topology tti_transport tti_launch
-  tti_algorithms tti_coll)
+  tti_algorithms tti_coll tti_ddp)
 
 set(objects)
 set(private_links)
