@@ -32,6 +32,18 @@ static inline void tti_full_fence(void)
 #endif
 }
 
+/* Ask for a cache line that will be written soon: the store that publishes it then need not first
+ * take it from the core that has read it. A hint, and no access. */
+static inline void tti_prefetch_write(const void *line)
+{
+#if defined(__x86_64__)
+    /* The builtin means it only with -mprfchw; CPUs without the instruction pass over it. */
+    __asm__ volatile("prefetchw %0" ::"m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 /* Tell the core that this is a spin loop. */
 static inline void tti_cpu_relax(void)
 {

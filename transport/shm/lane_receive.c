@@ -202,6 +202,17 @@ enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const 
     return TUTTI_OK;
 }
 
+/* Fetch what the next message will be written to, which the peer has read last: its line, and its
+ * tail if it may lie in one. After a receipt, because most who receive answer, and because then the
+ * peer is done with both (8 B all-reduce between distant cores: 220 ns and not 365). */
+static void receive_own_next(const struct shm_out *out)
+{
+    const unsigned char *tail = out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
+    tti_prefetch_write(&out->lines[out->sent % SHM_LINES]);
+    for (size_t at = 0; at < out->tail_bytes; at += TTI_CACHE_LINE)
+        tti_prefetch_write(tail + at);
+}
+
 void tti_shm_consume(void *endpoint, int number, size_t bytes)
 {
     struct shm_endpoint *self = endpoint;
@@ -215,6 +226,7 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
     in->open = false;
     in->consumed++;
     tti_store_release(in->ack, in->consumed);
+    receive_own_next(&self->lane[number].out);
     /* The sender of a small fragment can only wait for a free line: wake it now and then. */
     bool small = in->kind == SHM_KIND_INLINE || in->kind == SHM_KIND_TAIL;
     if (!small || in->consumed % SHM_ACK_EVERY == 0)

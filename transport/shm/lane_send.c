@@ -52,6 +52,7 @@ static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_
                          enum shm_kind kind, size_t bytes, bool copied)
 {
     struct shm_line *line = &out->lines[out->sent % SHM_LINES];
+    out->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
     out->log[out->sent % SHM_LINES] =
         (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
     line->tag = tag;

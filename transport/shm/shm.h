@@ -97,6 +97,7 @@ struct shm_out {
     uint64_t counted;     /* lines that are in `released`; at least `freed` */
     uint64_t released;
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
+    size_t tail_bytes;               /* of the last message, if it went through a tail */
     struct shm_sent log[SHM_LINES];
 };
 
