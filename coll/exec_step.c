@@ -69,6 +69,18 @@ enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t e
                           tti_tag_text(expected, ours, sizeof ours)));
 }
 
+enum tutti_result tti_exec_torn(struct tti_executor *x, int from, size_t bytes, size_t element)
+{
+    char what[TTI_LABEL_BYTES];
+    return tti_comm_fail(
+        x->comm,
+        TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                 "%s: rank %d (%s) sent a fragment of %zu bytes, which breaks off within an "
+                 "element of %zu; do all ranks run the same version?",
+                 tti_label_text(x->label, what, sizeof what), from, x->comm->peers.all[from].name,
+                 bytes, element));
+}
+
 static void lane_advance(struct tti_executor *x, struct tti_exec_lane *lane)
 {
     (void)x;
@@ -274,6 +286,8 @@ static enum tutti_result receive_direct(struct tti_executor *x, struct tti_exec_
         return tti_comm_link_failed(x->comm, result);
     if (bytes > 0 && tag != expected)
         return tti_exec_mismatch(x, step->from, expected, tag);
+    if (bytes % size != 0)
+        return tti_exec_torn(x, step->from, bytes, size);
     *taken = bytes / size;
     return TUTTI_OK;
 }
@@ -297,6 +311,8 @@ static enum tutti_result receive_peeked(struct tti_executor *x, struct tti_exec_
         return tti_exec_mismatch(x, step->from, expected, tag);
     size_t size = tutti_type_size(message_type(x, step));
     size_t n = bytes / size, left = lane->range.total - lane->done;
+    if (n == 0)
+        return tti_exec_torn(x, step->from, bytes, size);
     n = n < PIECE_BYTES / size ? n : PIECE_BYTES / size;
     n = n < left ? n : left;
     size_t through = lane->through ? n : 0;

@@ -349,6 +349,8 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
         if (tag != expected)
             return tti_exec_mismatch(s->comm->executor, step->from, expected, tag);
         size_t n = (bytes < left ? bytes : left) / size;
+        if (straight ? bytes % size != 0 : n == 0)
+            return tti_exec_torn(s->comm->executor, step->from, bytes, size);
         if (!straight) {
             small_take(s, step, message, taken, n);
             ops->consume(link->endpoint, 0, n * size);
