@@ -1,6 +1,8 @@
 /* Settings from the environment (base/config.h). */
 #include "base/config.h"
 
+#include "base/c_locale.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -29,7 +31,7 @@ enum tutti_result tti_parse_int(const char *what, const char *text, long least, 
 enum tutti_result tti_parse_seconds(const char *what, const char *text, double *value)
 {
     char *end = NULL;
-    double parsed = strtod(text, &end);
+    double parsed = tti_c_strtod(text, &end);
     if (end == text || *end || !isfinite(parsed) || parsed <= 0)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected seconds, more than 0", what,
                         text);
@@ -42,7 +44,7 @@ enum tutti_result tti_parse_bytes(const char *what, const char *text, size_t *va
     static const char suffixes[] = "KMGT";
     char *end = NULL;
     errno = 0;
-    double parsed = strtod(text, &end);
+    double parsed = tti_c_strtod(text, &end);
     int shift = 0;
     if (end != text && *end) {
         const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);

@@ -1,6 +1,8 @@
 /* A strict reader of our own JSON (base/json_read.h). */
 #include "base/json_read.h"
 
+#include "base/c_locale.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +91,7 @@ enum tutti_result tti_json_number(struct tti_json *json, double *value)
         length++;
     }
     text[length] = '\0';
-    double parsed = strtod(text, &end);
+    double parsed = tti_c_strtod(text, &end);
     if (length == 0 || *end || !isfinite(parsed))
         return tti_json_wrong(json, "a number is expected");
     json->at += length;
@@ -165,11 +167,13 @@ enum tutti_result tti_json_list(struct tti_json *json,
 void tti_json_write_number(FILE *out, double value)
 {
     char text[40];
+    struct tti_c_locale locale = tti_c_locale_enter();
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
     }
+    tti_c_locale_leave(locale);
     fputs(text, out);
 }
 

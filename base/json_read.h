@@ -48,7 +48,7 @@ enum tutti_result tti_json_list(struct tti_json *json,
                                 enum tutti_result (*element)(struct tti_json *json, void *context),
                                 void *context);
 
-/* Out: the shortest text that reads back as the same number. */
+/* Out: the shortest text that reads back as the same number, in any locale. */
 void tti_json_write_number(FILE *out, double value);
 /* A text in quotes, characters that the reader would refuse replaced by '_'. */
 void tti_json_write_text(FILE *out, const char *text);

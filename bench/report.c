@@ -1,6 +1,8 @@
 /* What people and programs read: the table in nccl-tests' columns, JSON, CSV. */
 #include "bench/bench.h"
 
+#include "base/c_locale.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -257,11 +259,13 @@ int bench_report_end(const struct bench_options *o, tutti_comm *comm,
     print_memory(&result->memory);
     printf("#\n");
     fflush(stdout);
+    struct tti_c_locale locale = tti_c_locale_enter(); /* a plugin may have set another */
     if (o->json)
         status |= write_json(o, comm, result);
     if (o->csv)
         status |= write_csv(o, result);
     if (o->plot)
         status |= bench_plot(o, result, tutti_comm_size(comm), o->plot);
+    tti_c_locale_leave(locale);
     return status;
 }

@@ -44,7 +44,7 @@ static void tuning_write_series(const struct tti_series *series, FILE *out)
             tti_algorithm_at(series->collective, series->algorithm)->name,
             tti_path_names[series->path], series->lanes);
     for (int i = 0; i < series->count; i++) {
-        fprintf(out, "%s[%.0f, ", i ? ", " : "", series->point[i].bytes);
+        fprintf(out, "%s[%llu, ", i ? ", " : "", (unsigned long long)series->point[i].bytes);
         tti_json_write_number(out, series->point[i].seconds * 1e6);
         putc(']', out);
     }

@@ -1,6 +1,7 @@
 /* Plans as a picture (plan/draw.h): first a logical time for every step, then the SVG. */
 #include "plan/draw.h"
 
+#include "base/c_locale.h"
 #include "base/memory.h"
 #include "plan/print.h"
 
@@ -421,7 +422,9 @@ enum tutti_result tti_plan_draw(struct tti_plan *const *plans, int nranks, const
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "drawing the plans of %d ranks: 1 to %d can be drawn",
                         nranks, TTI_DRAW_RANKS);
     struct draw draw = {.plans = plans, .nranks = nranks, .file = file};
+    struct tti_c_locale locale = tti_c_locale_enter();
     enum tutti_result result = draw_all(&draw, title);
+    tti_c_locale_leave(locale);
     draw_release(&draw);
     return result;
 }

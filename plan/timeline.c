@@ -3,6 +3,7 @@
  * Times are microseconds. */
 #include "plan/timeline.h"
 
+#include "base/c_locale.h"
 #include "base/memory.h"
 #include "plan/simulate.h"
 
@@ -143,6 +144,7 @@ enum tutti_result tti_timeline_write(const struct tti_timeline *timeline, const 
     FILE *file = fopen(path, "w");
     if (!file)
         return TTI_FAIL_ERRNO("cannot open timeline file %s for writing", path);
+    struct tti_c_locale locale = tti_c_locale_enter();
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", file);
     write_names(file, timeline);
     for (size_t i = 0; i < timeline->nslices; i++)
@@ -152,6 +154,7 @@ enum tutti_result tti_timeline_write(const struct tti_timeline *timeline, const 
     fputs("{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{\"name\":\"Tutti "
           "simulation\"}}\n]}\n",
           file);
+    tti_c_locale_leave(locale);
     int failed = ferror(file), why = errno;
     if (fclose(file) != 0 || failed) {
         errno = failed ? why : errno;

@@ -15,6 +15,8 @@
  * packages one, and without numa one in each package. */
 #include "topology/graph.h"
 
+#include "base/c_locale.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -369,9 +371,13 @@ enum tutti_result tti_topology_from_text(const char *text, struct tti_topology *
     struct synthetic groups[MOST_GROUPS + 1];
     struct tti_topology *made = NULL;
     int count = 0;
-    TTI_TRY(synthetic_parse(text, groups, &count));
+    struct tti_c_locale locale = tti_c_locale_enter(); /* for numbers, and for the I of NIC */
+    enum tutti_result result = synthetic_parse(text, groups, &count);
+    tti_c_locale_leave(locale);
+    if (result != TUTTI_OK)
+        return result;
     TTI_TRY(tti_topology_create(text, &made));
-    enum tutti_result result = synthetic_build(groups, count, made);
+    result = synthetic_build(groups, count, made);
     if (result != TUTTI_OK) {
         tti_topology_destroy(made);
         return result;

@@ -7,6 +7,7 @@
  * drawn. */
 #include "topology/graph.h"
 
+#include "base/c_locale.h"
 #include "base/memory.h"
 #include "topology/lanes_draw.h"
 
@@ -406,9 +407,11 @@ enum tutti_result tti_topology_draw(const struct tti_topology *topology,
     draw.boxes = tti_calloc(topology->node_count + 1, sizeof *draw.boxes);
     if (!draw.boxes)
         return TUTTI_ERR_MEMORY;
+    struct tti_c_locale locale = tti_c_locale_enter();
     draw_add_links(&draw);
     draw_layout(&draw);
     draw_all(&draw);
+    tti_c_locale_leave(locale);
     free(draw.boxes);
     if (fflush(out) != 0 || ferror(out))
         return TTI_FAIL_ERRNO("cannot draw the machine");
