@@ -7,7 +7,7 @@
 #include "coll/comm.h"
 #include "coll/fused.h"
 #include "coll/select.h"
-#include "device/reduce.h"
+#include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -21,55 +21,10 @@ static const char equals[] = "all_reduce=two_shot,reduce_scatter=direct,all_gath
                              "broadcast=scatter_gather,reduce=direct,gather=direct,"
                              "scatter=direct,all_to_all=direct";
 
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-/* Finite values of the type, of mixed magnitudes. */
-static void fill(char *in, enum tutti_type type, size_t count, uint32_t seed)
-{
-    for (size_t i = 0; i < count; i++) {
-        float value = (float)(int)(next_random(&seed) % 2001 - 1000) / 37.0f;
-        int64_t integer = (int64_t)next_random(&seed) - (1 << 22);
-        double wide = (double)value * 1.0000001;
-        char *to = in + i * tutti_type_size(type);
-        if (type == TUTTI_FLOAT64)
-            memcpy(to, &wide, sizeof wide);
-        else if (tti_acc_type(type) == TUTTI_FLOAT32)
-            tti_convert(to, type, &value, TUTTI_FLOAT32, 1, NULL);
-        else
-            memcpy(to, &integer, tutti_type_size(type));
-    }
-}
-
 struct buffers {
     char *in, *out, *plain;
     bool registered; /* what has no whole page cannot be mapped then */
 };
-
-static enum tutti_result call(const struct tti_operation *o, tutti_comm *comm)
-{
-    switch (o->collective) {
-    case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(o->in, o->out, o->count, o->type, o->op, comm);
-    case TUTTI_BROADCAST:
-        return tutti_broadcast(o->in, o->out, o->count, o->type, o->root, comm);
-    case TUTTI_REDUCE:
-        return tutti_reduce(o->in, o->out, o->count, o->type, o->op, o->root, comm);
-    case TUTTI_REDUCE_SCATTER:
-        return tutti_reduce_scatter(o->in, o->out, o->count, o->type, o->op, comm);
-    case TUTTI_ALL_GATHER:
-        return tutti_all_gather(o->in, o->out, o->count, o->type, comm);
-    case TUTTI_ALL_TO_ALL:
-        return tutti_all_to_all(o->in, o->out, o->count, o->type, comm);
-    case TUTTI_GATHER:
-        return tutti_gather(o->in, o->out, o->count, o->type, o->root, comm);
-    default:
-        return tutti_scatter(o->in, o->out, o->count, o->type, o->root, comm);
-    }
-}
 
 static void allow(tutti_comm *comm, bool fused)
 {
@@ -91,12 +46,12 @@ static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b
     char *in = aliased ? b->out + out_at * block : b->in;
     char *to = aliased ? b->out + in_at * block : b->out;
     memset(b->out, 0x5a, MOST_BYTES - SHIFT);
-    fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
+    test_fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
     o.in = in;
     o.out = to;
     allow(comm, fused);
     uint64_t served = comm->fused[o.collective].served;
-    if (call(&o, comm) != TUTTI_OK)
+    if (test_call(&o, comm) != TUTTI_OK)
         return fprintf(stderr, "%s\n", tutti_last_error()), 1;
     served = comm->fused[o.collective].served - served;
     if (fused ? served != 1 && !b->registered : served != 0)

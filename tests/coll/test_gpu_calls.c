@@ -3,6 +3,7 @@
  * die, and what is held. On the simulated device, by each path. */
 #include "base/clock.h"
 #include "tests/integration/device_calls.h"
+#include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -65,29 +66,13 @@ static const struct {
 } equal_cases[] = {{TUTTI_ALL_REDUCE, FEW},     {TUTTI_ALL_REDUCE, COUNT}, {TUTTI_REDUCE, COUNT},
                    {TUTTI_REDUCE_SCATTER, FEW}, {TUTTI_ALL_GATHER, FEW},   {TUTTI_ALL_TO_ALL, FEW}};
 
-static enum tutti_result on_host(const struct test_case *c, const void *in, void *out,
-                                 tutti_comm *comm)
-{
-    switch (c->collective) {
-    case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(in, out, c->count, c->type, c->op, comm);
-    case TUTTI_REDUCE:
-        return tutti_reduce(in, out, c->count, c->type, c->op, c->root, comm);
-    case TUTTI_REDUCE_SCATTER:
-        return tutti_reduce_scatter(in, out, c->count, c->type, c->op, comm);
-    case TUTTI_ALL_GATHER:
-        return tutti_all_gather(in, out, c->count, c->type, comm);
-    default:
-        return tutti_all_to_all(in, out, c->count, c->type, comm);
-    }
-}
-
 static int equal_case(const struct test_case *c, tutti_comm *comm)
 {
     const size_t n = (size_t)tutti_comm_size(comm), bytes = n * c->count * sizeof(float);
     float *in = calloc(1, bytes), *host = calloc(1, bytes), *device = calloc(1, bytes);
     fill(in, n * c->count, tutti_comm_rank(comm), 1);
-    OK(on_host(c, in, host, comm));
+    const struct tti_operation o = test_operation(c, in, host);
+    OK(test_call(&o, comm));
     OK(device_call(c, (struct device_shadow){(char *)in, (char *)in, bytes},
                    (struct device_shadow){(char *)device, (char *)device, bytes}, comm));
     CHECK(memcmp(host, device, bytes) == 0);

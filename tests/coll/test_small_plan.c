@@ -10,6 +10,7 @@
 #include "coll/select.h"
 #include "coll/small_plan.h"
 #include "device/reduce.h"
+#include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -23,59 +24,12 @@ enum { RANKS = 4 };
 #endif
 enum { MOST_RANKS = 4, MOST_BYTES = 8192, MOST_ALGORITHMS = 16 };
 
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-/* Finite values of the type, of mixed magnitudes. */
-static void fill(char *in, enum tutti_type type, size_t count, uint32_t seed)
-{
-    for (size_t i = 0; i < count; i++) {
-        float value = (float)(int)(next_random(&seed) % 2001 - 1000) / 37.0f;
-        int64_t integer = (int64_t)next_random(&seed) - (1 << 22);
-        double wide = (double)value * 1.0000001;
-        char *to = in + i * tutti_type_size(type);
-        if (type == TUTTI_FLOAT64)
-            memcpy(to, &wide, sizeof wide);
-        else if (tti_acc_type(type) == TUTTI_FLOAT32)
-            tti_convert(to, type, &value, TUTTI_FLOAT32, 1, NULL);
-        else
-            memcpy(to, &integer, tutti_type_size(type));
-    }
-}
-
 /* The memory of one rank: IN and OUT, or both in one where the collective has a place for it. */
 struct memory {
     char apart[2][MOST_RANKS * MOST_BYTES];
     char together[2 * MOST_RANKS * MOST_BYTES];
     char plain[MOST_RANKS * MOST_BYTES]; /* OUT after the executor alone */
 };
-
-static enum tutti_result call(const struct tti_operation *o, tutti_comm *comm)
-{
-    switch (o->collective) {
-    case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(o->in, o->out, o->count, o->type, o->op, comm);
-    case TUTTI_BROADCAST:
-        return tutti_broadcast(o->in, o->out, o->count, o->type, o->root, comm);
-    case TUTTI_REDUCE:
-        return tutti_reduce(o->in, o->out, o->count, o->type, o->op, o->root, comm);
-    case TUTTI_REDUCE_SCATTER:
-        return tutti_reduce_scatter(o->in, o->out, o->count, o->type, o->op, comm);
-    case TUTTI_ALL_GATHER:
-        return tutti_all_gather(o->in, o->out, o->count, o->type, comm);
-    case TUTTI_ALL_TO_ALL:
-        return tutti_all_to_all(o->in, o->out, o->count, o->type, comm);
-    case TUTTI_GATHER:
-        return tutti_gather(o->in, o->out, o->count, o->type, o->root, comm);
-    case TUTTI_SCATTER:
-        return tutti_scatter(o->in, o->out, o->count, o->type, o->root, comm);
-    default:
-        return tutti_barrier(comm);
-    }
-}
 
 /* Must this operation have been run by a program? (One message may hold the blocks of all.) */
 static bool is_small(tutti_comm *comm, const struct tti_operation *o)
@@ -104,11 +58,11 @@ static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_opera
         out = memory->together + (in_block > out_block ? in_block - out_block : 0) * bytes;
     }
     memset(out, 0x5a, out_blocks * bytes);
-    fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
+    test_fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
     o.in = in;
     o.out = out;
     comm->settings.fast = mixture >> comm->rank & 1;
-    if (call(&o, comm) != TUTTI_OK)
+    if (test_call(&o, comm) != TUTTI_OK)
         return fprintf(stderr, "%s\n", tutti_last_error()), 1;
     if (mixture == 0 && !in_place)
         memcpy(memory->plain, out, out_blocks * bytes);

@@ -12,6 +12,17 @@ static _Thread_local struct tti_gpu *gpu;
 static _Thread_local tutti_stream stream;
 static _Thread_local unsigned calls;
 
+struct tti_operation test_operation(const struct test_case *c, const void *in, void *out)
+{
+    return (struct tti_operation){.collective = c->collective,
+                                  .in = in,
+                                  .out = out,
+                                  .count = c->count,
+                                  .type = c->type,
+                                  .op = c->op,
+                                  .root = c->root};
+}
+
 struct tti_gpu *device_gpu(void)
 {
     return gpu;

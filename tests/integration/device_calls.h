@@ -4,6 +4,7 @@
 #ifndef TTI_TESTS_DEVICE_CALLS_H
 #define TTI_TESTS_DEVICE_CALLS_H
 
+#include "coll/operation.h"
 #include "device/gpu.h"
 
 struct test_case {
@@ -15,6 +16,9 @@ struct test_case {
     bool in_place;
     size_t shift;
 };
+
+/* The same as an operation on these buffers. */
+struct tti_operation test_operation(const struct test_case *c, const void *in, void *out);
 
 /* A buffer with what is around it, and where in it the call's data begin. base NULL: there is
  * none. In place, both buffers have one base. */

@@ -9,6 +9,7 @@
 #include "device/reduce.h"
 #include "plan/plan.h"
 #include "tests/integration/device_calls.h"
+#include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -158,26 +159,8 @@ static double expected(const struct test_case *c, int size, int rank, size_t i)
 static enum tutti_result call(const struct test_case *c, const void *in, void *out,
                               tutti_comm *comm)
 {
-    switch (c->collective) {
-    case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(in, out, c->count, c->type, c->op, comm);
-    case TUTTI_BROADCAST:
-        return tutti_broadcast(in, out, c->count, c->type, c->root, comm);
-    case TUTTI_REDUCE:
-        return tutti_reduce(in, out, c->count, c->type, c->op, c->root, comm);
-    case TUTTI_REDUCE_SCATTER:
-        return tutti_reduce_scatter(in, out, c->count, c->type, c->op, comm);
-    case TUTTI_ALL_GATHER:
-        return tutti_all_gather(in, out, c->count, c->type, comm);
-    case TUTTI_ALL_TO_ALL:
-        return tutti_all_to_all(in, out, c->count, c->type, comm);
-    case TUTTI_GATHER:
-        return tutti_gather(in, out, c->count, c->type, c->root, comm);
-    case TUTTI_SCATTER:
-        return tutti_scatter(in, out, c->count, c->type, c->root, comm);
-    default:
-        return TUTTI_ERR_INTERNAL;
-    }
+    const struct tti_operation o = test_operation(c, in, out);
+    return test_call(&o, comm);
 }
 
 static int compare(const struct test_case *c, const char *out, size_t elements, int size, int rank)

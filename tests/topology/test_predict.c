@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
 
 static struct tti_prediction predicted(const char *text)
 {
-    struct tti_topology *topology = NULL;
+    struct tti_topology *topology = described(text);
     struct tti_prediction prediction = {0};
-    if (tti_topology_from_text(text, &topology) != TUTTI_OK ||
-        tti_predict_all_reduce(topology, &prediction) != TUTTI_OK)
+    if (tti_predict_all_reduce(topology, &prediction) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     tti_topology_destroy(topology);
     return prediction;

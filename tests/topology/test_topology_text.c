@@ -4,17 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
 
 static const char *xml_file; /* tests/topology/two_gpus.xml */
-
-static struct tti_topology *described(const char *text)
-{
-    struct tti_topology *topology = NULL;
-    if (tti_topology_from_text(text, &topology) != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-    return topology;
-}
 
 /* Links of a kind, all of which must have the bandwidth. */
 static int links(const struct tti_topology *topology, enum tti_link_kind kind, double gbs)

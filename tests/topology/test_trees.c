@@ -7,26 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
-
-enum { MOST_STOPS = 512 };
-
-static struct tti_topology *described(const char *text)
-{
-    struct tti_topology *topology = NULL;
-    if (tti_topology_from_text(text, &topology) != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-    return topology;
-}
-
-static int stops_of(const struct tti_topology *topology, enum tti_node_kind kind, int *stops)
-{
-    int count = 0;
-    for (int i = 0; i < (int)topology->node_count && count < MOST_STOPS; i++)
-        if (topology->nodes[i].kind == kind)
-            stops[count++] = i;
-    return count;
-}
 
 /* Every tree has all stops, each after its parent; hops leave hosts by NICs and only then. */
 static void check_shape(const struct tti_topology *topology, const struct tti_trees *trees,
