@@ -21,6 +21,8 @@ class Setting:
         return f"{self.peer}, {self.name}" if self.name else self.peer
 
     def kind(self):
+        if "exchange" in self.flags:
+            return "exchange"
         return {"allreduce_bench": "ours", "ideal": "limit"}.get(self.program, "peer")
 
     def plays(self, size):
@@ -203,6 +205,9 @@ def all_settings(coll, transport, ranks=2, cores=2, memories=("library",)):
         settings += peer(coll, ranks, ranks > cores)
     if transport == "shm":
         settings.append(Setting("ideal fused direct", "", "ideal", range=(IDEAL_FROM, ABOVE)))
+        # In a broadcast the root needs nothing of the others; crowded, it is the scheduler that counts.
+        if coll != "broadcast" and ranks <= cores:
+            settings.append(Setting("exchange of a line", "", "ideal", ["--algorithm", "exchange"]))
     return settings
 
 

@@ -4,8 +4,10 @@
  * needs is not counted. Plain stores, and non-temporal ones too above 256 KiB, where they can win:
  * the faster counts.
  *
- * Threads are min(ranks, cores), each bound to a core. `--algorithm hop` measures instead how long
- * a cache line takes from one core to another. Options and output as peer_sweep.h says. */
+ * Threads are min(ranks, cores), each bound to a core. `--algorithm hop` and `--algorithm exchange`
+ * measure instead what cores need to tell each other something (flight.c). Options and output as
+ * peer_sweep.h says. */
+#include "bench/compare/flight.h"
 #include "bench/compare/peer_sweep.h"
 #include "bench/rewrite.h"
 
@@ -357,61 +359,7 @@ static int measure(struct job *job, size_t bytes)
     return wrong > 0;
 }
 
-/* ---- from core to core ---- */
-
-struct line {
-    _Alignas(64) atomic_uint turn;
-};
-enum { SAMPLES = 1000, PER_SAMPLE = 20, HOPS = SAMPLES * PER_SAMPLE };
-
-static void await_turn(struct line *line, unsigned turn)
-{
-    for (unsigned spins = 1; atomic_load_explicit(&line->turn, memory_order_acquire) != turn;
-         spins++)
-        if (spins % 4096 == 0)
-            sched_yield();
-}
-
-/* Answers odd turns with even ones. */
-static void *answer(void *argument)
-{
-    struct line *line = argument;
-    (void)peer_bind(1);
-    for (unsigned turn = 1; turn < 2 * HOPS; turn += 2) {
-        await_turn(line, turn);
-        atomic_store_explicit(&line->turn, turn + 1, memory_order_release);
-    }
-    return NULL;
-}
-
-/* The median, which a few lost time slices do not move. */
-static int measure_hop(int cores)
-{
-    static struct line line;
-    static double round_trips[SAMPLES];
-    pthread_t other;
-    if (cores < 2) {
-        fprintf(stderr, "ideal: one core has no other\n");
-        return 1;
-    }
-    /* The thread first: it inherits the cores that this one may use. */
-    if (pthread_create(&other, NULL, answer, &line) != 0) {
-        fprintf(stderr, "ideal: cannot start a thread\n");
-        return 1;
-    }
-    (void)peer_bind(0);
-    for (unsigned sample = 0, turn = 0; sample < SAMPLES; sample++) {
-        double begin = peer_now_us();
-        for (int i = 0; i < PER_SAMPLE; i++, turn += 2) {
-            atomic_store_explicit(&line.turn, turn + 1, memory_order_release);
-            await_turn(&line, turn + 2);
-        }
-        round_trips[sample] = (peer_now_us() - begin) / PER_SAMPLE;
-    }
-    pthread_join(other, NULL);
-    printf("{\"hop_ns\": %.1f}\n", peer_percentile(round_trips, SAMPLES, 50) * 1e3 / 2);
-    return 0;
-}
+/* ---- main ---- */
 
 /* Shared pages, as those of real ranks are. */
 static int map_shared(size_t bytes, float **buffer)
@@ -437,7 +385,9 @@ int main(int argc, char **argv)
         return status;
     int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
     if (strcmp(options.algorithm, "hop") == 0)
-        return measure_hop(cores);
+        return flight_hop(cores);
+    if (strcmp(options.algorithm, "exchange") == 0)
+        return flight_exchange(cores, &options);
     if (options.ranks < 2 || options.ranks > MOST_RANKS) {
         fprintf(stderr, "ideal: from 2 to %d ranks\n", MOST_RANKS);
         return 2;

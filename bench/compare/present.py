@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+import contenders
 import verdict as judging
 
 
@@ -31,9 +32,10 @@ def table(record, verdict):
     other = judging.FIGURES[judging.other_figure(record)]
     limit = any(row["over_ideal"] for row in verdict["rows"])
     synced = any(row["over_synced"] for row in verdict["rows"])
+    bound = any(row["bound_us"] for row in verdict["rows"])
     heads = ["size", "ours us", "ours p99", "best peer us", "which", "ratio peer/ours",
              f"ratio by {other}"] + ["ideal us", "ours/ideal"] * limit + \
-        [f"ours/(ideal + {judging.HOPS} hops)"] * synced + ["noise"]
+        [f"ours/(ideal + {judging.HOPS} hops)"] * synced + ["limit us", "peer/limit"] * bound + ["noise"]
     lines = ["| " + " | ".join(heads) + " |",
              "|" + "|".join("---" if head == "which" else "---:" for head in heads) + "|"]
     for row in verdict["rows"]:
@@ -47,6 +49,8 @@ def table(record, verdict):
             cells += [us_text(row["ideal"]["us"]) if row["over_ideal"] else "", number(row["over_ideal"])]
         if synced:
             cells.append(number(row["over_synced"]))
+        if bound:
+            cells += [us_text(row["bound_us"]) if row["bound_us"] else "", number(row["best_over_bound"])]
         cells.append(f"{row['noise']:.0%}" if row["noise"] is not None else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -77,10 +81,30 @@ def summary(record, verdict):
             lines.append(f"Geometric mean of {name}: {verdict[key]:.2f}" +
                          (f"; from 64 KiB up at worst {most[key]:.2f}, at {size_text(most['size'])}."
                           if most else "."))
+    if verdict["best_over_bound"]:
+        count = sum(1 for row in rows if row["best_over_bound"])
+        lines.append(f"The best conceivable library would show a geometric mean of peer/limit of "
+                     f"{verdict['best_over_bound']:.2f} over the {count} sizes that have both; ours over "
+                     f"the same: {verdict['ratio_where_bound']:.2f}.")
     most = worst(verdict, "tail")
     if most:
         lines.append(f"Our p99 over our median: at worst {most['tail']:.1f}, at {size_text(most['size'])}.")
     return " ".join(lines)
+
+
+def limit_text(record, verdict):
+    """What the column of that name counts."""
+    if not any(row["bound_us"] for row in verdict["rows"]):
+        return ""
+    text = " Limit: the least time possible, from measurements of the same round: "
+    if any(c["kind"] == "exchange" for c in record["contenders"]):
+        look = ", timed with two looks at the clock as operations are" if record["figure"] == "p50_us" else ""
+        text += (f"the longer of an exchange of one cache line between two cores (each tells the other, both "
+                 f"at once{look}) and the ideal; below {size_text(contenders.IDEAL_FROM)} the exchange alone, "
+                 "as if the bytes came for nothing")
+    else:
+        text += "the ideal"
+    return text + ". It is a bound, and no claim that it can be reached."
 
 
 def markdown(record, verdict, picture=None):
@@ -98,7 +122,7 @@ def markdown(record, verdict, picture=None):
               "contenders run in a random order. p99: the worst rank's, median of the rounds. Ratios: "
               "the median of those of each round; noise: their interquartile range over that. A peer's best "
               "setting at each size counts; one that another was much faster than at all sizes of a "
-              "group is left out after the first round.", "", table(record, verdict), "", summary(record, verdict), "",
+              "group is left out after the first round." + limit_text(record, verdict), "", table(record, verdict), "", summary(record, verdict), "",
               "Settings:", ""]
     for c in record["contenders"]:
         setting = " ".join([f"{k}={v}" for k, v in c.get("env", {}).items()] + c.get("flags", []))

@@ -58,13 +58,37 @@ def hop_us(record):
     return statistics.median(hops) / 1e3 if hops else None
 
 
+def bounds(ideal, exchange):
+    """The least possible time in each round, {round: us}: no operation in which each rank needs something
+    of the other ends before both have told each other one cache line, nor before the cores have read and
+    stored what there is to read and store. The longer of the two counts and not their sum, so that
+    nobody can say that a cleverer overlap would beat it."""
+    known = [figure["by_round"] for figure in (ideal, exchange) if figure and not figure["wrong"]]
+    rounds = set.intersection(*map(set, known)) if known else set()
+    return {number: max(times[number] for times in known) for number in rounds}
+
+
+def judge_bound(record, row, exchange):
+    """What the best conceivable library would show beside the best peer and beside ours."""
+    times = bounds(row["ideal"], exchange)
+    if not times:
+        return
+    row["bound_us"] = statistics.median(times.values())
+    bound = {"by_round": times}
+    if row["ratio"]:
+        found = [steady(record, paired(row[who], bound)) for who in ("best", "ours")]
+        if all(found):
+            row["best_over_bound"], row["over_bound"] = found
+
+
 def judge_size(record, size):
     kinds = {c["label"]: c["kind"] for c in record["contenders"]}
     found = figures(record, size)
     row = {"size": size, "ours": None, "best": None, "ratio": None, "other_ratio": None, "why": "", "ideal": None,
-           "over_ideal": None, "over_synced": None, "tail": None, "noise": None, "figures": found}
+           "over_ideal": None, "over_synced": None, "tail": None, "noise": None, "figures": found,
+           "bound_us": None, "best_over_bound": None, "over_bound": None}
     of_kind = {kind: [label for label in found if kinds[label] == kind]
-               for kind in ("ours", "peer", "limit")}
+               for kind in ("ours", "peer", "limit", "exchange")}
     for label in of_kind["ours"]:
         row["ours"] = found[label]
     if of_kind["peer"]:
@@ -80,6 +104,7 @@ def judge_size(record, size):
         row["ratio"] = found_ratio[0]
         # The peer that is best by the other figure may be another.
         row["other_ratio"] = min(found[p]["other_us"] for p in of_kind["peer"]) / row["ours"]["other_us"]
+    judge_bound(record, row, next((found[label] for label in of_kind["exchange"]), None))
     if whole(record, row["ours"]):
         row["tail"] = row["ours"]["p99_us"] / row["ours"]["p50_us"]
         if whole(record, row["ideal"]):
@@ -126,7 +151,9 @@ def judge(record):
     rows = [judge_size(record, size) for size in sorted({s["size"] for s in record["samples"]})]
     return {"rows": rows, "ratio": mean_of(rows, "ratio"),
             "other_ratio": mean_of(rows, "other_ratio"), "over_ideal": mean_of(rows, "over_ideal"),
-            "over_synced": mean_of(rows, "over_synced")}
+            "over_synced": mean_of(rows, "over_synced"),
+            "best_over_bound": mean_of(rows, "best_over_bound"),
+            "ratio_where_bound": mean_of([row for row in rows if row["best_over_bound"]], "ratio")}
 
 
 def mean_of(rows, key):

@@ -108,7 +108,8 @@ def line_of(single, judged):
     cells = [f"[{single['coll']}]({compare.stem_of(single)}.md)", str(single["ranks"]), single["transport"],
              single["memory"] + (", inputs rewritten" if single.get("rewrite") else ""),
              f"{len(rows)} of {len(judged['rows'])}",
-             f"{judged['ratio']:.2f}" if judged["ratio"] else "", cell(least, "ratio"),
+             f"{judged['ratio']:.2f}" if judged["ratio"] else "",
+             f"{judged['best_over_bound']:.2f}" if judged["best_over_bound"] else "", cell(least, "ratio"),
              cell(present.worst(judged, "over_ideal", present.LARGE), "over_ideal"),
              cell(present.worst(judged, "over_synced", present.LARGE), "over_synced"),
              cell(present.worst(judged, "tail"), "tail")]
@@ -121,9 +122,9 @@ def summary_page(records):
              "ideal fused direct collective, by `./dev compare --all`. How: "
              "[bench/compare](../../../bench/compare/README.md).", "",
              "| operation | ranks | transport | memory | sizes with a ratio | geometric mean of peer/ours | "
-             "least peer/ours | worst ours/ideal from 64 KiB | "
+             "of peer/limit | least peer/ours | worst ours/ideal from 64 KiB | "
              f"worst ours/(ideal + {verdict.HOPS} hops) from 64 KiB | worst p99/median |",
-             "|---|---:|---|---|---:|---:|---:|---:|---:|---:|"]
+             "|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     facts = {}
     for record in records:
         facts.update({k: v for k, v in record["facts"].items() if k in ("machine", "Open MPI", "MPICH", "Gloo")})

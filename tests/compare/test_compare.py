@@ -17,6 +17,7 @@ FOLDER = os.path.join(os.environ["TUTTI_SOURCE"], "bench", "compare")
 sys.path.insert(0, FOLDER)
 import compare
 import contenders
+import present
 import rounds
 import startup
 import verdict
@@ -72,6 +73,21 @@ class Verdict(unittest.TestCase):
         self.assertAlmostEqual(rows[65536]["over_synced"], 10 / 8.2)
         self.assertAlmostEqual(rows[65536]["tail"], 3)
         self.assertAlmostEqual(rows[8]["noise"], 0)
+
+    def test_the_limit_is_the_longer_of_exchange_and_ideal(self):
+        record, name = canned(), "exchange of a line"
+        record["contenders"].append({"label": name, "peer": name, "kind": "exchange"})
+        record["samples"] += [sample(name, size, number, 0.5) for number in range(5) for size in (8, 65536)]
+        judged, rows = self.rows(record)
+        self.assertAlmostEqual(rows[8]["bound_us"], 0.5)
+        self.assertAlmostEqual(rows[65536]["bound_us"], 8)
+        self.assertAlmostEqual(rows[8]["best_over_bound"], 4)
+        self.assertAlmostEqual(rows[65536]["best_over_bound"], 10)
+        self.assertAlmostEqual(judged["best_over_bound"], 40 ** 0.5)
+        self.assertAlmostEqual(judged["ratio_where_bound"], 4)
+        text = present.markdown(record, judged)
+        self.assertIn("peer/limit of 6.32 over the 2 sizes that have both; ours over the same: 4.00.", text)
+        self.assertIn("| 0.500 | 4.00 |", text)
 
     def test_one_bad_round_moves_nothing(self):
         record = canned()
@@ -139,7 +155,7 @@ class Program(unittest.TestCase):
     def test_table(self):
         done, markdown = self.replay(canned())
         self.assertEqual(done.returncode, 0, done.stderr)
-        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 8.00 | 8.00 | 1.25 | 1.22 | 0% |"
+        line = "| 64 KiB | 10.00 | 30.00 | 80.00 | MPICH, default | 8.00 | 8.00 | 8.00 | 1.25 | 1.22 | 8.00 | 10.00 | 0% |"
         self.assertIn(line, done.stdout)
         self.assertIn(line, markdown)
         self.assertIn("Geometric mean of peer/ours: 4.00", markdown)
@@ -334,7 +350,7 @@ class Planted(unittest.TestCase):
             done = self.compare({}, {"us": 3}, *more)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(os.path.join(pages, "README.md"), encoding="utf-8") as file:
-                self.assertIn("| 3 of 3 | 3.00 | 3.00 at ", file.read())
+                self.assertIn("| 3 of 3 | 3.00 |  | 3.00 at ", file.read())
             self.assertIn("all_reduce_2_tcp", whole.PARTS)
             self.assertEqual(sorted(os.listdir(pages))[:2],
                              ["README.md", "all_reduce_2_tcp_library.md"])
