@@ -260,7 +260,7 @@ static void report_rate(const char *name, double gbs, const char *best)
 
 enum tutti_result topo_report_prediction(const struct tti_topology *topology)
 {
-    struct tti_prediction p;
+    struct tti_busbw_prediction p;
     TTI_TRY(tti_predict_all_reduce(topology, &p));
     bool gpus = tti_topology_count(topology, -1, TTI_NODE_GPU) > 0;
     printf("bus bandwidth of a large all-reduce over %d %ss, predicted:%s\n", p.stops,

@@ -148,7 +148,8 @@ enum tutti_result tti_topology_insert(struct tti_topology *topology, const struc
     return TUTTI_OK;
 }
 
-enum tutti_result tti_topology_link(struct tti_topology *topology, const struct tti_link *link)
+enum tutti_result tti_topology_link(struct tti_topology *topology,
+                                    const struct tti_graph_link *link)
 {
     size_t count = topology->link_count;
     int nodes = (int)topology->node_count;

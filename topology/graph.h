@@ -42,7 +42,7 @@ struct tti_node {
 
 enum tti_link_kind { TTI_LINK_PCI, TTI_LINK_NVLINK, TTI_LINK_NETWORK, TTI_LINK_KINDS };
 
-struct tti_link {
+struct tti_graph_link {
     enum tti_link_kind kind;
     int from, to;      /* nodes; both directions at once, each with the full bandwidth */
     double gbs;        /* GB/s (decimal), each direction; 0: unknown */
@@ -52,7 +52,7 @@ struct tti_link {
 struct tti_topology {
     struct tti_node *nodes;
     size_t node_count, node_capacity;
-    struct tti_link *links;
+    struct tti_graph_link *links;
     size_t link_count, link_capacity;
     char source[200]; /* where it came from: "hwloc 2.9.0", "sysfs", a file's name, ... */
 };
@@ -94,7 +94,8 @@ enum tutti_result tti_topology_add(struct tti_topology *topology, const struct t
  * their numbers in links and parents. *index is optional. */
 enum tutti_result tti_topology_insert(struct tti_topology *topology, const struct tti_node *node,
                                       int *index);
-enum tutti_result tti_topology_link(struct tti_topology *topology, const struct tti_link *link);
+enum tutti_result tti_topology_link(struct tti_topology *topology,
+                                    const struct tti_graph_link *link);
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 

@@ -102,7 +102,8 @@ static void import_device_name(hwloc_obj_t device, struct tti_node *node)
 static enum tutti_result import_pci(struct import *in, const struct tti_node *node, float gbs,
                                     int *index)
 {
-    struct tti_link link = {.kind = TTI_LINK_PCI, .to = node->parent, .gbs = gbs > 0 ? gbs : 0};
+    struct tti_graph_link link = {
+        .kind = TTI_LINK_PCI, .to = node->parent, .gbs = gbs > 0 ? gbs : 0};
     TTI_TRY(tti_topology_add(in->topology, node, index));
     link.from = *index;
     return tti_topology_link(in->topology, &link);
@@ -149,7 +150,7 @@ static enum tutti_result import_network(struct import *in)
         return TUTTI_OK;
     TTI_TRY(tti_topology_add(topology, &node, &network));
     for (int i = 0; i < network; i++) {
-        struct tti_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
+        struct tti_graph_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
         char names[TTI_NODE_NAME_BYTES];
         char *rest = names;
         char *name;

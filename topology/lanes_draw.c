@@ -285,7 +285,7 @@ void tti_lanes_draw(const struct tti_lanes *lanes, const struct tti_topology *to
 {
     struct lane_set rings = lane_rings(lanes);
     struct lane_set trees = lane_trees(lanes);
-    const struct tti_prediction *p = &lanes->prediction;
+    const struct tti_busbw_prediction *p = &lanes->prediction;
     if (!rings.count && !trees.count)
         return;
     y = lane_draw_set(&rings, topology, x, y, width, out);

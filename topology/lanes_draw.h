@@ -11,9 +11,9 @@
 #include <stdio.h>
 
 struct tti_lanes {
-    struct tti_rings *rings;          /* or NULL */
-    struct tti_trees *trees;          /* or NULL */
-    struct tti_prediction prediction; /* best = 0: none */
+    struct tti_rings *rings;                /* or NULL */
+    struct tti_trees *trees;                /* or NULL */
+    struct tti_busbw_prediction prediction; /* best = 0: none */
 };
 
 /* The rings and trees of the machine, as wanted, and its prediction; none of what the machine is

@@ -43,7 +43,7 @@ static double nearest_rate(const struct tti_topology *topology, int nic)
 {
     double gbs = 0;
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         if (link->kind == TTI_LINK_NETWORK && (link->from == nic || link->to == nic))
             gbs += link->gbs;
     }

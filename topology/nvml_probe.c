@@ -67,7 +67,7 @@ static enum tutti_result nvml_gpu(struct nvml_probe *probe, int index)
     TTI_TRY(tti_topology_insert(probe->topology, &node, &gpu->node));
     for (int i = 0; i < index; i++)
         probe->gpus[i].node += probe->gpus[i].node >= gpu->node;
-    struct tti_link link = {.kind = TTI_LINK_PCI, .from = gpu->node, .to = probe->host};
+    struct tti_graph_link link = {.kind = TTI_LINK_PCI, .from = gpu->node, .to = probe->host};
     return tti_topology_link(probe->topology, &link);
 }
 
@@ -84,7 +84,7 @@ static void nvml_pcie(struct nvml_probe *probe, const struct nvml_gpu *gpu)
         generation >= sizeof lane_gbs / sizeof lane_gbs[0] || width > 32)
         return;
     for (size_t i = 0; i < probe->topology->link_count; i++) {
-        struct tti_link *link = &probe->topology->links[i];
+        struct tti_graph_link *link = &probe->topology->links[i];
         if (link->kind == TTI_LINK_PCI && link->from == gpu->node &&
             link->gbs < lane_gbs[generation] * width)
             link->gbs = lane_gbs[generation] * width;
@@ -162,10 +162,10 @@ static enum tutti_result nvml_add_nvswitch(struct nvml_probe *probe)
     TTI_TRY(tti_topology_insert(probe->topology, &node, &nvswitch));
     for (int i = 0; i < probe->count; i++) {
         const struct nvml_gpu *gpu = &probe->gpus[i];
-        struct tti_link link = {.kind = TTI_LINK_NVLINK,
-                                .from = gpu->node,
-                                .to = nvswitch,
-                                .gbs = gpu->switch_links * gpu->link_gbs};
+        struct tti_graph_link link = {.kind = TTI_LINK_NVLINK,
+                                      .from = gpu->node,
+                                      .to = nvswitch,
+                                      .gbs = gpu->switch_links * gpu->link_gbs};
         if (gpu->switch_links)
             TTI_TRY(tti_topology_link(probe->topology, &link));
     }
@@ -177,10 +177,10 @@ static enum tutti_result nvml_add_links(struct nvml_probe *probe)
     for (int i = 0; i < probe->count; i++) {
         const struct nvml_gpu *gpu = &probe->gpus[i];
         for (int k = i + 1; k < probe->count; k++) {
-            struct tti_link link = {.kind = TTI_LINK_NVLINK,
-                                    .from = gpu->node,
-                                    .to = probe->gpus[k].node,
-                                    .gbs = gpu->links[k] * gpu->link_gbs};
+            struct tti_graph_link link = {.kind = TTI_LINK_NVLINK,
+                                          .from = gpu->node,
+                                          .to = probe->gpus[k].node,
+                                          .gbs = gpu->links[k] * gpu->link_gbs};
             if (gpu->links[k])
                 TTI_TRY(tti_topology_link(probe->topology, &link));
         }

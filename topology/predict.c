@@ -35,7 +35,7 @@ static const double predict_network = 47.0 / 50;
 /* NVLS: what NCCL's tuning (nvlsEfficiency) allows for multimem traffic through the switch. */
 static const double predict_nvls_hopper = 0.85, predict_nvls_blackwell = 0.74;
 
-static __attribute__((format(printf, 2, 3))) void predict_assume(struct tti_prediction *p,
+static __attribute__((format(printf, 2, 3))) void predict_assume(struct tti_busbw_prediction *p,
                                                                  const char *format, ...)
 {
     va_list arguments;
@@ -74,15 +74,15 @@ static double predict_nvlink_of(const struct tti_topology *topology, int node)
 {
     double gbs = 0;
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         if (link->kind == TTI_LINK_NVLINK && (link->from == node || link->to == node))
             gbs += link->gbs;
     }
     return gbs;
 }
 
-static double predict_link(const struct tti_topology *topology, const struct tti_link *link,
-                           struct tti_prediction *p)
+static double predict_link(const struct tti_topology *topology, const struct tti_graph_link *link,
+                           struct tti_busbw_prediction *p)
 {
     if (link->kind == TTI_LINK_NETWORK) {
         predict_assume(p,
@@ -127,15 +127,16 @@ static bool predict_uses(const struct tti_topology *topology, enum tti_link_kind
 
 /* The same machine with what is left of its links. */
 static enum tutti_result predict_payload(const struct tti_topology *topology,
-                                         struct tti_prediction *p, struct tti_topology **payload)
+                                         struct tti_busbw_prediction *p,
+                                         struct tti_topology **payload)
 {
     struct tti_topology *made = NULL;
-    struct tti_prediction unused = {.assumption_count = 0};
+    struct tti_busbw_prediction unused = {.assumption_count = 0};
     enum tutti_result result = tti_topology_create(topology->source, &made);
     for (size_t i = 0; i < topology->node_count && result == TUTTI_OK; i++)
         result = tti_topology_add(made, &topology->nodes[i], NULL);
     for (size_t i = 0; i < topology->link_count && result == TUTTI_OK; i++) {
-        struct tti_link link = topology->links[i];
+        struct tti_graph_link link = topology->links[i];
         if (link.gbs > 0)
             link.gbs *=
                 predict_link(topology, &link, predict_uses(topology, link.kind) ? p : &unused);
@@ -163,7 +164,7 @@ static double predict_nvls_algbw(const struct tti_topology *payload, const int *
         int host = tti_topology_above(payload, stops[i], TTI_NODE_HOST);
         *local = tti_topology_count(payload, host, TTI_NODE_GPU);
         for (size_t l = 0; l < payload->link_count; l++) {
-            const struct tti_link *link = &payload->links[l];
+            const struct tti_graph_link *link = &payload->links[l];
             if (link->kind == TTI_LINK_NVLINK && link->from == stops[i] &&
                 payload->nodes[link->to].reduces)
                 out += link->gbs;
@@ -175,7 +176,7 @@ static double predict_nvls_algbw(const struct tti_topology *payload, const int *
 
 static enum tutti_result predict_nvls(const struct tti_topology *topology,
                                       const struct tti_topology *payload, const int *stops,
-                                      int count, struct tti_prediction *p)
+                                      int count, struct tti_busbw_prediction *p)
 {
     int local = 0;
     int hosts = tti_topology_count(payload, -1, TTI_NODE_HOST);
@@ -216,7 +217,7 @@ static enum tutti_result predict_nvls(const struct tti_topology *topology,
 
 static enum tutti_result predict_searches(const struct tti_topology *topology,
                                           const struct tti_topology *payload, const int *stops,
-                                          int count, struct tti_prediction *p)
+                                          int count, struct tti_busbw_prediction *p)
 {
     struct tti_rings *rings = NULL;
     struct tti_trees *trees = NULL;
@@ -230,9 +231,9 @@ static enum tutti_result predict_searches(const struct tti_topology *topology,
 }
 
 enum tutti_result tti_predict_all_reduce(const struct tti_topology *topology,
-                                         struct tti_prediction *prediction)
+                                         struct tti_busbw_prediction *prediction)
 {
-    struct tti_prediction made = {.algorithm = ""};
+    struct tti_busbw_prediction made = {.algorithm = ""};
     struct tti_topology *payload = NULL;
     int *stops = NULL;
     TTI_TRY(tti_topology_stops(topology, &stops, &made.stops));

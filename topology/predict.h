@@ -12,7 +12,7 @@
 
 enum { TTI_ASSUMPTIONS = 8, TTI_ASSUMPTION_BYTES = 240 };
 
-struct tti_prediction {
+struct tti_busbw_prediction {
     int stops; /* GPUs, or hosts where there are none */
     /* Bus bandwidth of an all-reduce, GB/s; 0: unknown or not possible. */
     double ring, tree, nvls;
@@ -26,7 +26,7 @@ struct tti_prediction {
 /* TUTTI_ERR_UNSUPPORTED when the machine has fewer than two GPUs (or hosts), or some cannot reach
  * the others. */
 enum tutti_result tti_predict_all_reduce(const struct tti_topology *topology,
-                                         struct tti_prediction *prediction);
+                                         struct tti_busbw_prediction *prediction);
 
 /* The GPUs of the graph, or its hosts where it has none: *stops of *count, free(3). */
 enum tutti_result tti_topology_stops(const struct tti_topology *topology, int **stops, int *count);

@@ -74,7 +74,7 @@ static enum tutti_result route_edges(struct tti_routes *r)
         return TUTTI_ERR_MEMORY;
     }
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         route_add_both(r, link->from, link->to, link->kind, link->gbs);
         if (link->kind == TTI_LINK_PCI)
             has_pci[link->from] = true;

@@ -240,7 +240,7 @@ static enum tutti_result synthetic_devices(const struct synthetic *s, struct tti
                             .parent = parent};
     int end = synthetic_first(s->count[part], place + 1, places);
     for (int i = synthetic_first(s->count[part], place, places); i < end; i++) {
-        struct tti_link link = {.kind = TTI_LINK_PCI, .to = parent, .gbs = s->gbs[PCIE]};
+        struct tti_graph_link link = {.kind = TTI_LINK_PCI, .to = parent, .gbs = s->gbs[PCIE]};
         node.os_index = i;
         node.staged = part == GPUS && s->given[STAGED];
         if (part == SWITCHES)
@@ -297,7 +297,7 @@ static enum tutti_result synthetic_nvlink(const struct synthetic *s, struct tti_
     if (s->given[NVLINK])
         TTI_TRY(tti_topology_add(topology, &node, &nvswitch));
     for (int i = host; i < end; i++) {
-        struct tti_link link = {
+        struct tti_graph_link link = {
             .kind = TTI_LINK_NVLINK, .from = i, .to = nvswitch, .gbs = s->gbs[NVLINK]};
         if (topology->nodes[i].kind != TTI_NODE_GPU)
             continue;
@@ -311,10 +311,10 @@ static enum tutti_result synthetic_nvlink(const struct synthetic *s, struct tti_
             gpus[found++] = i;
     }
     for (int pair = 0; s->given[CUBE] && pair < CUBE_PAIRS; pair++) {
-        struct tti_link link = {.kind = TTI_LINK_NVLINK,
-                                .from = gpus[cube_pairs[pair].a],
-                                .to = gpus[cube_pairs[pair].b],
-                                .gbs = s->gbs[CUBE] * cube_pairs[pair].links};
+        struct tti_graph_link link = {.kind = TTI_LINK_NVLINK,
+                                      .from = gpus[cube_pairs[pair].a],
+                                      .to = gpus[cube_pairs[pair].b],
+                                      .gbs = s->gbs[CUBE] * cube_pairs[pair].links};
         TTI_TRY(tti_topology_link(topology, &link));
     }
     return TUTTI_OK;
@@ -358,7 +358,7 @@ static enum tutti_result synthetic_build(struct synthetic *groups, int count,
     TTI_TRY(tti_topology_add(topology, &node, &network));
     for (int g = 0; g < count; g++)
         for (int i = groups[g].first; i < groups[g].end; i++) {
-            struct tti_link link = {
+            struct tti_graph_link link = {
                 .kind = TTI_LINK_NETWORK, .from = i, .to = network, .gbs = groups[g].gbs[NICS]};
             if (topology->nodes[i].kind == TTI_NODE_NIC)
                 TTI_TRY(tti_topology_link(topology, &link));

@@ -254,7 +254,7 @@ void tutti_paths_destroy(struct tutti_paths *paths)
 enum tutti_result tutti_topology_predict(const tutti_topology *topology, double *busbw_gbs,
                                          char *why, size_t why_bytes)
 {
-    struct tti_prediction p;
+    struct tti_busbw_prediction p;
     TOPOLOGY_NEEDS(topology != NULL && busbw_gbs != NULL);
     TTI_TRY(tti_predict_all_reduce(topology_graph(topology), &p));
     size_t used = 0;

@@ -70,7 +70,7 @@ static int draw_chain_end(const struct draw_topology *draw, int node)
     return node;
 }
 
-static void draw_add_link(struct box *box, const struct tti_link *link)
+static void draw_add_link(struct box *box, const struct tti_graph_link *link)
 {
     int links = box->links[link->kind]++;
     double before = links ? box->gbs[link->kind] / links : link->gbs;
@@ -82,7 +82,7 @@ static void draw_add_link(struct box *box, const struct tti_link *link)
 static void draw_add_links(struct draw_topology *draw)
 {
     for (size_t i = 0; i < draw->topology->link_count; i++) {
-        const struct tti_link *link = &draw->topology->links[i];
+        const struct tti_graph_link *link = &draw->topology->links[i];
         draw_add_link(&draw->boxes[link->from], link);
         if (link->kind != TTI_LINK_PCI)
             draw_add_link(&draw->boxes[link->to], link);
@@ -237,11 +237,11 @@ static bool draw_hosts_are_alike(const struct tti_topology *topology)
     }
     /* Of each part the same bandwidth as of that part of the first host. */
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *a = &topology->links[i];
+        const struct tti_graph_link *a = &topology->links[i];
         int host = tti_topology_above(topology, a->from, TTI_NODE_HOST);
         bool found = host <= first;
         for (size_t k = 0; k < topology->link_count && !found; k++) {
-            const struct tti_link *b = &topology->links[k];
+            const struct tti_graph_link *b = &topology->links[k];
             found = b->from - first == a->from - host && b->kind == a->kind && b->gbs == a->gbs;
         }
         if (!found)
@@ -338,7 +338,7 @@ static void draw_box(const struct draw_topology *draw, int node)
 
 /* From the middle of one to the other; to a bar straight down, with PCI left to the nesting.
  * Between two devices of a row an arc below them. */
-static void draw_link(const struct draw_topology *draw, const struct tti_link *link)
+static void draw_link(const struct draw_topology *draw, const struct tti_graph_link *link)
 {
     static const char *const colours[TTI_LINK_KINDS] = {"#777777", "#4a9b3a", "#d9822b"};
     const struct box *a = &draw->boxes[link->from];

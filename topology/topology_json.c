@@ -48,7 +48,7 @@ enum tutti_result tti_topology_write_json(const struct tti_topology *topology, F
     }
     fprintf(out, "\n],\n\"links\": [");
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         fprintf(out, "%s\n  {\"kind\": \"%s\", \"from\": %d, \"to\": %d", i ? "," : "",
                 tti_link_kind_name(link->kind), link->from, link->to);
         if (link->gbs > 0)
@@ -150,11 +150,11 @@ static enum tutti_result json_link(struct tti_json *json, void *topology)
     TTI_TRY(tti_json_expect(json, '}'));
     if ((seen & 7) != 7)
         return tti_json_wrong(json, "a link without kind, from or to");
-    struct tti_link link = {.kind = (enum tti_link_kind)kind,
-                            .from = (int)value[1],
-                            .to = (int)value[2],
-                            .gbs = value[3],
-                            .latency_us = value[4]};
+    struct tti_graph_link link = {.kind = (enum tti_link_kind)kind,
+                                  .from = (int)value[1],
+                                  .to = (int)value[2],
+                                  .gbs = value[3],
+                                  .latency_us = value[4]};
     return tti_json_where(json, tti_topology_link(topology, &link));
 }
 

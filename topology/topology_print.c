@@ -39,7 +39,7 @@ static int print_children(const struct tti_topology *topology, int node)
     return children;
 }
 
-static bool print_alike(const struct tti_link *a, const struct tti_link *b)
+static bool print_alike(const struct tti_graph_link *a, const struct tti_graph_link *b)
 {
     return a->kind == b->kind && a->gbs == b->gbs && a->latency_us == b->latency_us;
 }
@@ -49,8 +49,8 @@ static void print_links(const struct print *print, int node)
 {
     const struct tti_topology *topology = print->topology;
     for (int i = print->first[node]; i < print->first[node + 1]; i++) {
-        const struct tti_link *link = &topology->links[print->order[i]];
-        const struct tti_link *last =
+        const struct tti_graph_link *link = &topology->links[print->order[i]];
+        const struct tti_graph_link *last =
             i > print->first[node] ? &topology->links[print->order[i - 1]] : NULL;
         char label[80];
         (void)tti_topology_label(topology, link->to, label, sizeof label);

@@ -31,14 +31,14 @@ static struct tti_topology *machine(const char *fake, int known)
         node = (struct tti_node){.kind = TTI_NODE_NUMA, .parent = 0, .os_index = n};
         assert_int_equal(tti_topology_add(t, &node, &numa[n]), TUTTI_OK);
         for (int i = n ? (known + 1) / 2 : 0; i < (n ? known : (known + 1) / 2); i++) {
-            struct tti_link link = {.kind = TTI_LINK_PCI, .to = numa[n], .gbs = 4};
+            struct tti_graph_link link = {.kind = TTI_LINK_PCI, .to = numa[n], .gbs = 4};
             node = (struct tti_node){.kind = TTI_NODE_GPU, .parent = numa[n], .os_index = -1};
             snprintf(node.name, sizeof node.name, "0000:%02x:00.0 a GPU", 0x10 + 0x10 * i);
             assert_int_equal(tti_topology_add(t, &node, &link.from), TUTTI_OK);
             assert_int_equal(tti_topology_link(t, &link), TUTTI_OK);
         }
     }
-    struct tti_link up = {.kind = TTI_LINK_NETWORK, .gbs = 50};
+    struct tti_graph_link up = {.kind = TTI_LINK_NETWORK, .gbs = 50};
     node = (struct tti_node){.kind = TTI_NODE_NIC, .parent = numa[1], .os_index = 0};
     assert_int_equal(tti_topology_add(t, &node, &up.from), TUTTI_OK);
     node =
@@ -53,7 +53,7 @@ static void check_sound(const struct tti_topology *t)
 {
     for (int i = 0; i < (int)t->node_count; i++)
         assert_true(t->nodes[i].parent < i);
-    const struct tti_link *up = NULL;
+    const struct tti_graph_link *up = NULL;
     for (size_t i = 0; i < t->link_count; i++)
         if (t->links[i].kind == TTI_LINK_NETWORK)
             up = &t->links[i];
@@ -98,7 +98,7 @@ static void eight_gpus_on_switches(void **state)
         }
         assert_true(nvswitch > 0 && t->nodes[nvswitch].reduces);
         for (size_t i = 0; i < t->link_count; i++) {
-            const struct tti_link *link = &t->links[i];
+            const struct tti_graph_link *link = &t->links[i];
             if (link->kind == TTI_LINK_NVLINK) {
                 assert_true(link->gbs == 450 && link->to == nvswitch);
                 assert_int_equal(t->nodes[link->from].kind, TTI_NODE_GPU);

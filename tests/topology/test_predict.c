@@ -9,10 +9,10 @@
 #include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
 
-static struct tti_prediction predicted(const char *text)
+static struct tti_busbw_prediction predicted(const char *text)
 {
     struct tti_topology *topology = described(text);
-    struct tti_prediction prediction = {0};
+    struct tti_busbw_prediction prediction = {0};
     if (tti_predict_all_reduce(topology, &prediction) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     tti_topology_destroy(topology);
@@ -28,7 +28,7 @@ static void check_near(double value, double published, double tolerance)
 /* Figures and sources: docs/topology.md. */
 static void published_figures_are_met(void **state)
 {
-    struct tti_prediction p = predicted("8 gpus, nvlink 450, nvls, 8 nics 50, pcie 63");
+    struct tti_busbw_prediction p = predicted("8 gpus, nvlink 450, nvls, 8 nics 50, pcie 63");
     (void)state;
     check_near(p.ring, 370, 0.02);
     check_near(p.nvls, 480, 0.05);
@@ -53,7 +53,7 @@ static void links_are_taken_down_to_payload(void **state)
 static void gpus_reached_through_memory_are_slower(void **state)
 {
     struct tti_topology *topology = NULL;
-    struct tti_prediction p;
+    struct tti_busbw_prediction p;
     (void)state;
     assert_int_equal(tti_topology_from_text("4 gpus, pcie 15.75", &topology), TUTTI_OK);
     for (size_t i = 0; i < topology->node_count; i++)
@@ -68,7 +68,7 @@ static void gpus_reached_through_memory_are_slower(void **state)
 static void what_is_not_known_is_not_predicted(void **state)
 {
     struct tti_topology *topology = NULL;
-    struct tti_prediction p = predicted("4 gpus");
+    struct tti_busbw_prediction p = predicted("4 gpus");
     (void)state;
     assert_true(p.best == 0 && p.ring == 0 && p.tree == 0 && p.nvls == 0);
     assert_string_equal(p.algorithm, "");

@@ -46,7 +46,7 @@ static int uses(const struct tti_rings *rings, enum tti_link_kind kind, int from
 static void check_loads(const struct tti_topology *topology, const struct tti_rings *rings)
 {
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         double most = link->gbs * (1 + 1e-6);
         bool to_switch = topology->nodes[link->to].kind == TTI_NODE_SWITCH;
         if (link->kind == TTI_LINK_PCI || link->gbs <= 0)
@@ -108,7 +108,7 @@ static void the_hybrid_cube_mesh_is_used_up(void **state)
     (void)state;
     assert_int_equal(stops_of(topology, TTI_NODE_GPU, gpus), 8);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        struct tti_link link = {.kind = TTI_LINK_NVLINK, .gbs = 25.0 * pairs[i][2]};
+        struct tti_graph_link link = {.kind = TTI_LINK_NVLINK, .gbs = 25.0 * pairs[i][2]};
         link.from = gpus[pairs[i][0]];
         link.to = gpus[pairs[i][1]];
         assert_int_equal(tti_topology_link(topology, &link), TUTTI_OK);
@@ -124,7 +124,7 @@ static void pci_joins_what_nvlink_does_not(void **state)
     (void)state;
     assert_int_equal(stops_of(topology, TTI_NODE_GPU, gpus), 4);
     for (int i = 0; i < 4; i += 2) {
-        struct tti_link link = {
+        struct tti_graph_link link = {
             .kind = TTI_LINK_NVLINK, .from = gpus[i], .to = gpus[i + 1], .gbs = 300};
         assert_int_equal(tti_topology_link(topology, &link), TUTTI_OK);
     }

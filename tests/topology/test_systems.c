@@ -90,7 +90,7 @@ static void every_system_is_as_expected(void **state)
     for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
         const struct wanted *w = &systems[i];
         struct tti_topology *topology = load(w->file);
-        struct tti_prediction p;
+        struct tti_busbw_prediction p;
         struct tti_rings *rings = NULL;
         struct tti_trees *trees = NULL;
         int *stops = NULL;

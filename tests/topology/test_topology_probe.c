@@ -176,7 +176,7 @@ static void a_graph_is_kept_in_order(void **state)
     assert_int_equal(tti_topology_add(topology, &node, NULL), TUTTI_ERR_ARGUMENT);
     node.parent = 7;
     assert_int_equal(tti_topology_add(topology, &node, NULL), TUTTI_ERR_ARGUMENT);
-    struct tti_link link = {.kind = TTI_LINK_PCI, .from = 2, .to = 2};
+    struct tti_graph_link link = {.kind = TTI_LINK_PCI, .from = 2, .to = 2};
     assert_int_equal(tti_topology_link(topology, &link), TUTTI_ERR_ARGUMENT);
     link.to = 0;
     link.gbs = -1;

@@ -33,7 +33,7 @@ static void a_line_describes_a_cluster(void **state)
     assert_int_equal(links(t, TTI_LINK_NVLINK, 450), 32);
     assert_int_equal(links(t, TTI_LINK_NETWORK, 50), 32);
     for (size_t i = 0; i < t->link_count; i++) {
-        const struct tti_link *link = &t->links[i];
+        const struct tti_graph_link *link = &t->links[i];
         int host = tti_topology_above(t, link->from, TTI_NODE_HOST);
         int other = tti_topology_above(t, link->to, TTI_NODE_HOST);
         assert_true(host >= 0);
@@ -85,7 +85,7 @@ static void hosts_may_differ(void **state)
     double rate[2] = {0, 0};
     double cube = 0;
     for (size_t i = 0; i < t->link_count; i++) {
-        const struct tti_link *link = &t->links[i];
+        const struct tti_graph_link *link = &t->links[i];
         int host = tti_topology_above(t, link->from, TTI_NODE_HOST);
         if (link->kind == TTI_LINK_NETWORK)
             rate[t->nodes[host].os_index == 2] += link->gbs;
@@ -169,8 +169,8 @@ static void check_round_trip(struct tti_topology *topology)
         assert_string_equal(a->name, b->name);
     }
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *a = &topology->links[i];
-        const struct tti_link *b = &again->links[i];
+        const struct tti_graph_link *a = &topology->links[i];
+        const struct tti_graph_link *b = &again->links[i];
         assert_true(a->kind == b->kind && a->from == b->from && a->to == b->to);
         assert_true(a->gbs == b->gbs && a->latency_us == b->latency_us);
     }

@@ -56,7 +56,7 @@ static double sent(const struct tti_trees *trees, enum tti_link_kind kind, int f
 static void check_loads(const struct tti_topology *topology, const struct tti_trees *trees)
 {
     for (size_t i = 0; i < topology->link_count; i++) {
-        const struct tti_link *link = &topology->links[i];
+        const struct tti_graph_link *link = &topology->links[i];
         bool to_switch = topology->nodes[link->to].kind == TTI_NODE_SWITCH;
         if (link->kind == TTI_LINK_PCI || link->gbs <= 0)
             continue;
