@@ -1,6 +1,6 @@
 /* allreduce_bench and its siblings: what the files of the program share.
  *
- * Read allreduce_bench.c first, then sweep.c (what is timed, and how), data.c (inputs and the
+ * Read allreduce_bench.c first, then sweep_time.c (what is timed, and how), data.c (inputs and the
  * check). */
 #ifndef TTI_BENCH_H
 #define TTI_BENCH_H
