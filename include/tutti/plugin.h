@@ -169,7 +169,9 @@ struct tutti_transport_ops {
     /* Nothing that was mapped over this endpoint is touched any more from here on. */
     void (*unmap)(void *endpoint);
     /* After a failure: once this has returned OK, no store of the peer to what was offered over
-     * this endpoint shows here any more, whenever it runs, and its `map` fails. Blocks until the
+     * this endpoint shows here any more, whenever it runs, and its `map` fails. (What was offered
+     * before our last but one turn at offering, mapping and unmapping need not be looked at: the
+     * caller begins a turn when the peer is through with the one before.) Blocks until the
      * peer has unmapped, at most `wait_ms`; a peer that has not by then (stopped, say) is cut off
      * if the transport has the means: the memory keeps its address and contents, but is no longer
      * shared with whoever had mapped it. Other threads must not write to the same allocation

@@ -158,6 +158,38 @@ static void hostile_regions(void **state)
     assert_int_equal(tti_region_free(memory), TUTTI_OK);
 }
 
+/* A peer that holds on is cut off from what this exchange offered, and from nothing else: other
+ * communicators may have it in use. */
+static void cut_off_what_was_offered_last(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    void *memory[2] = {NULL, NULL}, *address = NULL;
+    struct tutti_place place;
+    struct tti_region before[2], after[2];
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tti_region_alloc(8192, &memory[i]), TUTTI_OK);
+        assert_true(tti_region_find(memory[i], 1, &before[i]));
+        assert_true(shm->offer(pair.endpoint[1], memory[i], 8192, &place));
+        assert_int_equal(shm->map(pair.endpoint[0], &place, 8192, &address), TUTTI_OK);
+        if (i == 0) { /* both let go: the exchange is over */
+            shm->unmap(pair.endpoint[0]);
+            shm->unmap(pair.endpoint[1]);
+        }
+    }
+    assert_int_equal(shm->withdraw(pair.endpoint[1], 10), TUTTI_OK);
+    for (int i = 0; i < 2; i++)
+        assert_true(tti_region_find(memory[i], 1, &after[i]));
+    assert_true(after[0].id == before[0].id);
+    assert_true(after[1].id != before[1].id);
+    shm->unmap(pair.endpoint[0]);
+    shm_pair_close(&pair);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tti_region_free(memory[i]), TUTTI_OK);
+}
+
 /* A count of consumed lines that is ahead of what was sent, or goes back. */
 static void hostile_ack(void **state)
 {
@@ -405,11 +437,17 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines),      cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_places),     cmocka_unit_test(hostile_regions),
-        cmocka_unit_test(hostile_ack),        cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),          cmocka_unit_test(forged_segment),
-        cmocka_unit_test(scarce_descriptors), cmocka_unit_test(bad_settings),
+        cmocka_unit_test(hostile_lines),
+        cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places),
+        cmocka_unit_test(hostile_regions),
+        cmocka_unit_test(hostile_ack),
+        cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(forged_segment),
+        cmocka_unit_test(scarce_descriptors),
+        cmocka_unit_test(bad_settings),
+        cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
     return cmocka_run_group_tests(tests, NULL, NULL);

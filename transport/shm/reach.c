@@ -18,7 +18,10 @@ bool tti_shm_offer(void *endpoint, const void *data, size_t bytes, struct tutti_
     uint64_t id = 0, offset = 0;
     if (self->state != SHM_READY || !tti_shm_region_refer(self, data, bytes, &id, &offset))
         return false;
-    self->passed[self->passed_last].offered = true;
+    if (self->exchange_over || self->exchange == 0)
+        self->exchange++;
+    self->exchange_over = false;
+    self->passed[self->passed_last].offered = self->exchange;
     *place = (struct tutti_place){id, offset};
     return true;
 }
@@ -69,15 +72,17 @@ void tti_shm_unmap(void *endpoint)
     for (int i = 0; i < self->held_count; i++)
         tti_shm_region_done(self, self->held[i]);
     self->held_count = 0;
+    self->exchange_over = true;
     tti_store_release(&self->our_hold->held, 0);
 }
 
-/* Give what was offered to the peer fresh pages. */
+/* Give what was offered to the peer in this exchange fresh pages. What was offered before is not
+ * touched by a peer that is merely slow, and other communicators may have it in use. */
 static enum tutti_result reach_cut_off(struct shm_endpoint *self)
 {
     enum tutti_result result = TUTTI_OK;
     for (size_t i = 0; i < self->passed_count; i++) {
-        if (!self->passed[i].offered)
+        if (self->exchange == 0 || self->passed[i].offered != self->exchange)
             continue;
         enum tutti_result renewed = tti_region_renew(self->passed[i].id);
         result = result == TUTTI_OK ? renewed : result;

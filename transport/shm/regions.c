@@ -130,7 +130,7 @@ static bool regions_pass(struct shm_endpoint *self, const struct tti_region *reg
             return false;
     }
     self->passed_last = self->passed_count;
-    self->passed[self->passed_count++] = (struct shm_passed){region->id, usable, false};
+    self->passed[self->passed_count++] = (struct shm_passed){region->id, usable, 0};
     return true;
 }
 

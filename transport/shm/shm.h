@@ -139,7 +139,7 @@ struct shm_mapping {
 struct shm_passed {
     uint64_t id;
     bool usable;
-    bool offered; /* the peer may write to it */
+    uint64_t offered; /* in which exchange of offers the peer was last given it to write to */
 };
 
 enum { SHM_HOLDS = 4 }; /* ranges of one peer that are mapped at a time */
@@ -183,6 +183,10 @@ struct shm_endpoint {
     struct shm_passed *passed;
     size_t passed_count, passed_capacity;
     size_t passed_last;
+    /* An exchange: offers up to our unmap, after which the next offer begins another. The peer has
+     * let go of those before, or we would not be here. */
+    uint64_t exchange;
+    bool exchange_over;
 };
 
 /* Somebody who has connected but is no endpoint yet. */
