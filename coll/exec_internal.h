@@ -66,6 +66,8 @@ struct tti_executor {
     struct tti_send_queue *active; /* queues with unsent records */
     char *scratch;
     size_t scratch_bytes;
+    void *exchange; /* tables of a batch of sends and receives; kept, for the next one */
+    size_t exchange_bytes;
 
     /* The operation under way. */
     const struct tti_plan *plan;

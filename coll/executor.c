@@ -100,6 +100,7 @@ void tti_executor_destroy(struct tti_executor *x)
     scratch_free(x);
     tti_exec_records_free(x);
     free(x->lanes);
+    free(x->exchange);
     free(x);
 }
 
@@ -337,17 +338,14 @@ enum tutti_result tti_executor_exchange(struct tti_executor *x, const struct tti
                                         size_t count, uint64_t deadline,
                                         const struct tti_label *label)
 {
-    struct exchange e = {
-        .messages = tti_calloc(count, sizeof *e.messages),
-        .steps = tti_calloc(count, sizeof *e.steps),
-        .lane_of = tti_calloc(count, sizeof *e.lane_of),
-    };
+    struct exchange e = {0};
     x->label = label;
-    enum tutti_result result = TUTTI_ERR_MEMORY;
-    if (e.messages && e.steps && e.lane_of)
-        result = exchange_run(x, ops, count, &e, deadline);
-    free(e.messages);
-    free(e.steps);
-    free(e.lane_of);
-    return result;
+    if (count > SIZE_MAX / (sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of))
+        return TTI_FAIL(TUTTI_ERR_MEMORY, "%zu sends and receives in a group", count);
+    TTI_TRY(tti_grow(&x->exchange, &x->exchange_bytes,
+                     count * (sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of), 1));
+    e.messages = x->exchange;
+    e.lane_of = (size_t *)(void *)(e.messages + count);
+    e.steps = (struct tti_step *)(void *)(e.lane_of + count);
+    return exchange_run(x, ops, count, &e, deadline);
 }

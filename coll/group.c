@@ -100,12 +100,16 @@ static enum tutti_result group_request(const struct group_call *call, struct tti
  * communicator's next collective. */
 static enum tutti_result group_post(size_t first, bool thread)
 {
+    enum { FEW = 8 };
     struct group_call *head = &group.calls[first];
-    struct tti_operation *ops = tti_calloc(group.count - first, sizeof *ops);
+    struct tti_operation few[FEW], *many = NULL, *ops = few;
     struct tti_work *work = NULL;
     size_t count = 0;
-    if (!ops)
-        return TUTTI_ERR_MEMORY;
+    if (group.count - first > FEW) {
+        ops = many = tti_calloc(group.count - first, sizeof *ops);
+        if (!many)
+            return TUTTI_ERR_MEMORY;
+    }
     for (size_t i = first; i < group.count; i++) {
         struct group_call *call = &group.calls[i];
         if (i > first && call->comm == head->comm && !group_joins(head, call))
@@ -120,7 +124,7 @@ static enum tutti_result group_post(size_t first, bool thread)
         result = tti_gpu_before_host(head->comm);
     if (result == TUTTI_OK && !head->device)
         result = tti_work_post(head->comm, ops, count, thread, &work);
-    free(ops);
+    free(many);
     TTI_TRY(result);
     head->work = work;
     for (size_t i = first, seen = 0; seen < count; i++) {

@@ -20,7 +20,8 @@ static void add_region(const void *region, size_t bytes, struct tutti_memory *me
 
 void tti_executor_memory(const struct tti_executor *x, struct tutti_memory *memory)
 {
-    memory->host += tti_heap_bytes(x) + tti_heap_bytes(x->lanes) + tti_heap_bytes(x->slabs);
+    memory->host += tti_heap_bytes(x) + tti_heap_bytes(x->lanes) + tti_heap_bytes(x->slabs) +
+                    tti_heap_bytes(x->exchange);
     for (size_t i = 0; i < x->slab_count; i++)
         memory->host += tti_heap_bytes(x->slabs[i]);
     add_region(x->scratch, x->scratch_bytes, memory);

@@ -109,18 +109,30 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
     return run_explain(run_plan(comm, &effective, &label), &label);
 }
 
+static bool run_connected(const struct tutti_comm *comm, const struct tti_operation *ops,
+                          size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i].root != comm->rank && !comm->links.all[ops[i].root].connected)
+            return false;
+    return true;
+}
+
 static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_operation *ops,
                                       size_t count)
 {
     struct tti_label label = {&ops[0], 0, count};
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
-    int *peers = tti_calloc(count, sizeof *peers);
-    if (!peers)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < count; i++)
-        peers[i] = ops[i].root;
-    enum tutti_result result = tti_links_connect(comm, peers, (int)count, deadline, &label);
-    free(peers);
+    enum tutti_result result = TUTTI_OK;
+    if (!run_connected(comm, ops, count)) {
+        int *peers = tti_calloc(count, sizeof *peers);
+        if (!peers)
+            return TUTTI_ERR_MEMORY;
+        for (size_t i = 0; i < count; i++)
+            peers[i] = ops[i].root;
+        result = tti_links_connect(comm, peers, (int)count, deadline, &label);
+        free(peers);
+    }
     if (result == TUTTI_OK)
         result = tti_executor_exchange(comm->executor, ops, count, deadline, &label);
     return run_explain(result, &label);
