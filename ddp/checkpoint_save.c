@@ -1,0 +1,255 @@
+/* Saving checkpoints (tutti/ddp.h): three collective steps, after each of which every rank knows
+ * whether all have managed it. Rank 0 makes the folder and takes an old DONE away; each rank writes
+ * its files; rank 0 writes state.json and then DONE. Whenever a process is killed, a folder with
+ * DONE is complete. */
+#include "base/memory.h"
+#include "ddp/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct saving {
+    tutti_comm *comm;
+    const char *folder;
+    char path[TTI_PATH_BYTES];
+    uint64_t step;
+    const struct tutti_piece *pieces;
+    size_t count;
+};
+
+/* The folder and those above it. */
+static enum tutti_result save_make_folder(const char *folder)
+{
+    char path[TTI_PATH_BYTES];
+    snprintf(path, sizeof path, "%s", folder);
+    for (char *at = path + 1;; at++) {
+        if (*at && *at != '/')
+            continue;
+        const char kept = *at;
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return TTI_FAIL_ERRNO("cannot make the folder %s", path);
+        if (!kept)
+            return TUTTI_OK;
+        *at = kept;
+    }
+}
+
+static enum tutti_result save_prepare(const struct saving *s)
+{
+    char done[TTI_PATH_BYTES];
+    TTI_TRY(save_make_folder(s->path));
+    TTI_TRY(tti_path_join(done, s->path, "DONE"));
+    if (unlink(done) != 0 && errno != ENOENT)
+        return TTI_FAIL_ERRNO("cannot remove %s", done);
+    TTI_TRY(tti_folder_sync(s->path));
+    return tti_folder_sync(s->folder);
+}
+
+/* ---- What a rank writes ------------------------------------------------------------------------
+ */
+
+static size_t save_elements(const struct tutti_piece *p)
+{
+    struct tutti_tensor t = {.dims = p->dims};
+    memcpy(t.shape, p->shape, sizeof t.shape);
+    return tutti_tensor_elements(&t);
+}
+
+static enum tutti_result save_check(const struct saving *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const struct tutti_piece *p = &s->pieces[i];
+        if (!p->name || p->dims < 0 || p->dims > TUTTI_TENSOR_DIMS)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "checkpoint: piece %zu has no name, or %d "
+                            "dimensions",
+                            i, p->dims);
+        const size_t elements = save_elements(p);
+        if (p->first > elements || p->count > elements - p->first)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "checkpoint: \"%s\" has %zu elements, not %zu from %zu on", p->name,
+                            elements, p->count, p->first);
+        if (!p->part && (p->first != 0 || p->count != elements))
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "checkpoint: parameter \"%s\" must be given whole",
+                            p->name);
+        if (p->part && (!*p->part || strchr(p->part, '|')))
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "checkpoint: \"%s\" is no name of a part", p->part);
+    }
+    return TUTTI_OK;
+}
+
+/* The parameters under their own names; other parts as NAME|PART|FIRST, flat unless whole. */
+static enum tutti_result save_tensor(const struct tutti_piece *p, struct tutti_tensor *t)
+{
+    *t = (struct tutti_tensor){.type = p->type, .data = p->data, .dims = p->dims};
+    memcpy(t->shape, p->shape, sizeof t->shape);
+    char *name = NULL;
+    int length = p->part ? asprintf(&name, "%s|%s|%zu", p->name, p->part, p->first)
+                         : asprintf(&name, "%s", p->name);
+    if (length < 0)
+        return TTI_FAIL(TUTTI_ERR_MEMORY, "cannot allocate a name");
+    t->name = name;
+    if (p->count != save_elements(p)) {
+        t->dims = 1;
+        t->shape[0] = p->count;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result save_file(const struct saving *s, bool model, const char *name,
+                                   struct tti_file_sum *sum)
+{
+    static const struct tutti_pair format = {"format", "pt"}; /* what PyTorch's readers look for */
+    char path[TTI_PATH_BYTES];
+    size_t used = 0;
+    enum tutti_result result = TUTTI_OK;
+    struct tutti_tensor *tensors = tti_calloc(s->count, sizeof *tensors);
+    if (!tensors)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < s->count && result == TUTTI_OK; i++)
+        if (!s->pieces[i].part == model && (model || s->pieces[i].count > 0))
+            result = save_tensor(&s->pieces[i], &tensors[used++]);
+    if (result == TUTTI_OK)
+        result = tti_path_join(path, s->path, name);
+    if (result == TUTTI_OK)
+        result = tti_tensors_write(path, tensors, used, &format, 1, sum);
+    for (size_t i = 0; i < used; i++)
+        free((void *)(uintptr_t)tensors[i].name);
+    free(tensors);
+    return result;
+}
+
+static void save_state_name(char name[TTI_CHECKPOINT_NAME_BYTES], int rank, int ranks)
+{
+    snprintf(name, TTI_CHECKPOINT_NAME_BYTES, "state-%05d-of-%05d.safetensors", rank, ranks);
+}
+
+static enum tutti_result save_own(const struct saving *s, struct tti_checkpoint_report *report)
+{
+    const int rank = tutti_comm_rank(s->comm);
+    bool any = false;
+    char name[TTI_CHECKPOINT_NAME_BYTES];
+    TTI_TRY(save_check(s));
+    for (size_t i = 0; i < s->count; i++)
+        any = any || (s->pieces[i].part && s->pieces[i].count > 0);
+    if (rank == 0) {
+        TTI_TRY(save_file(s, true, "model.safetensors", &report->sums[0]));
+        report->files |= 1;
+    }
+    if (any) {
+        save_state_name(name, rank, tutti_comm_size(s->comm));
+        TTI_TRY(save_file(s, false, name, &report->sums[1]));
+        report->files |= 2;
+    }
+    return tti_folder_sync(s->path);
+}
+
+/* ---- What rank 0 finishes ----------------------------------------------------------------------
+ */
+
+static enum tutti_result save_state(const struct saving *s,
+                                    const struct tti_checkpoint_report *reports,
+                                    const struct tutti_pair *values, size_t value_count)
+{
+    const int ranks = tutti_comm_size(s->comm);
+    struct tti_checkpoint_state state = {.step = s->step,
+                                         .ranks = ranks,
+                                         .values = (struct tutti_pair *)(uintptr_t)values,
+                                         .value_count = value_count};
+    char path[TTI_PATH_BYTES], *text = NULL;
+    size_t bytes = 0;
+    TTI_TRY(tti_path_join(path, s->path, "state.json"));
+    state.files = tti_calloc((size_t)ranks + 1, sizeof *state.files);
+    if (!state.files)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < ranks; r++)
+        for (int which = 0; which < 2; which++) {
+            if (!(reports[r].files & 1 << which))
+                continue;
+            struct tti_checkpoint_file *file = &state.files[state.file_count++];
+            file->sum = reports[r].sums[which];
+            if (which == 0)
+                snprintf(file->name, sizeof file->name, "model.safetensors");
+            else
+                save_state_name(file->name, r, ranks);
+        }
+    FILE *out = open_memstream(&text, &bytes);
+    enum tutti_result result = out ? tti_checkpoint_write_state(&state, out)
+                                   : TTI_FAIL_ERRNO("cannot make a stream in memory");
+    if (out && fclose(out) != 0 && result == TUTTI_OK)
+        result = TTI_FAIL(TUTTI_ERR_MEMORY, "cannot allocate the state of a checkpoint");
+    if (result == TUTTI_OK)
+        result = tti_whole_file_put(path, text, bytes);
+    free(text);
+    free(state.files);
+    return result;
+}
+
+/* DONE goes first, so that what is half removed does not count. */
+static enum tutti_result save_remove(const char *folder, uint64_t step)
+{
+    char path[TTI_PATH_BYTES], file[TTI_PATH_BYTES];
+    TTI_TRY(tti_checkpoint_path(path, folder, step));
+    TTI_TRY(tti_path_join(file, path, "DONE"));
+    if (unlink(file) != 0)
+        return TTI_FAIL_ERRNO("cannot remove %s", file);
+    DIR *entries = opendir(path);
+    for (struct dirent *e; entries && (e = readdir(entries));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            (void)unlinkat(dirfd(entries), e->d_name, 0);
+    if (entries)
+        closedir(entries);
+    return rmdir(path) == 0 ? TUTTI_OK : TTI_FAIL_ERRNO("cannot remove the folder %s", path);
+}
+
+static enum tutti_result save_finish(const struct saving *s,
+                                     const struct tti_checkpoint_report *reports,
+                                     const struct tutti_pair *values, size_t value_count, int keep)
+{
+    char done[TTI_PATH_BYTES];
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    TTI_TRY(save_state(s, reports, values, value_count));
+    TTI_TRY(tti_folder_sync(s->path));
+    TTI_TRY(tti_path_join(done, s->path, "DONE"));
+    TTI_TRY(tti_whole_file_put(done, "", 0));
+    TTI_TRY(tti_folder_sync(s->path));
+    if (keep <= 0)
+        return TUTTI_OK;
+    TTI_TRY(tti_checkpoint_list(s->folder, &steps, &count));
+    enum tutti_result result = TUTTI_OK;
+    for (size_t i = 0; i + (size_t)keep < count && result == TUTTI_OK; i++)
+        if (steps[i] != s->step)
+            result = save_remove(s->folder, steps[i]);
+    free(steps);
+    return result;
+}
+
+enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, uint64_t step,
+                                        const struct tutti_piece *pieces, size_t count,
+                                        const struct tutti_pair *values, size_t value_count,
+                                        int keep)
+{
+    const bool first = tutti_comm_rank(comm) == 0;
+    struct saving s = {
+        .comm = comm, .folder = folder, .step = step, .pieces = pieces, .count = count};
+    struct tti_checkpoint_report report = {0}, *all = NULL;
+    enum tutti_result result = tti_checkpoint_path(s.path, folder, step);
+    if (result == TUTTI_OK && first)
+        result = save_prepare(&s);
+    result = tti_checkpoint_agree(comm, result, &report, NULL);
+    if (result == TUTTI_OK)
+        result = tti_checkpoint_agree(comm, save_own(&s, &report), &report, &all);
+    if (result == TUTTI_OK) {
+        result = first ? save_finish(&s, all, values, value_count, keep) : TUTTI_OK;
+        free(all);
+        result = tti_checkpoint_agree(comm, result, &report, NULL);
+    }
+    return result == TUTTI_OK ? TUTTI_OK
+                              : TTI_CONTEXT(result, "while saving the checkpoint %s", s.path);
+}

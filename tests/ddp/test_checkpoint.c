@@ -1,0 +1,316 @@
+/* Checkpoints: what some ranks wrote in pieces, others read in other pieces; what is missing, torn,
+ * changed or of another model is refused by name. Ranks are threads. */
+#include "tests/integration/ranks.h"
+#include "tests/tutti_cmocka.h"
+#include "tutti/ddp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROWS = 7, COLUMNS = 11, BIG = ROWS * COLUMNS, SMALL = 5 };
+
+struct job {
+    char folder[64];
+    uint64_t step;
+    int keep;
+    float scale;             /* what is saved is multiplied by it */
+    enum tutti_result wants; /* of loading */
+    const char *text;        /* ... and what its error says */
+};
+
+static float value_of(int tensor, size_t i, float scale)
+{
+    return scale * ((float)tensor * 1000 + (float)i);
+}
+
+static struct tutti_piece piece_of(int tensor, const char *part, size_t first, size_t count,
+                                   float *data)
+{
+    struct tutti_piece p = {.name = tensor ? "bias" : "weight",
+                            .part = part,
+                            .type = TUTTI_FLOAT32,
+                            .dims = tensor ? 1 : 2,
+                            .shape = {tensor ? SMALL : ROWS, tensor ? 0 : COLUMNS},
+                            .first = first,
+                            .count = count,
+                            .data = data};
+    return p;
+}
+
+/* The part of `count` that is rank r's: cuts anywhere, and ranks may have nothing. */
+static void share(size_t count, int r, int ranks, size_t *first, size_t *own)
+{
+    *first = count * (size_t)r / (size_t)ranks;
+    *own = count * (size_t)(r + 1) / (size_t)ranks - *first;
+}
+
+static int save(tutti_comm *comm, void *argument)
+{
+    const struct job *job = argument;
+    const int rank = tutti_comm_rank(comm), ranks = tutti_comm_size(comm);
+    float data[4][BIG];
+    struct tutti_piece pieces[4];
+    size_t count = 0;
+    const struct tutti_pair values[] = {{"epoch", "3"}, {"seed", "0x1p+3 and more"}};
+    for (int tensor = 0; tensor < 2; tensor++) {
+        size_t first = 0, own = 0;
+        const size_t all = tensor ? SMALL : BIG;
+        share(all, rank, ranks, &first, &own);
+        for (size_t i = 0; i < all; i++) {
+            data[tensor][i] = value_of(tensor, i, job->scale);
+            data[2 + tensor][i] = value_of(2 + tensor, first + i, job->scale);
+        }
+        pieces[count++] = piece_of(tensor, "exp_avg", first, own, data[2 + tensor]);
+        if (rank == 0)
+            pieces[count++] = piece_of(tensor, NULL, 0, all, data[tensor]);
+    }
+    return tutti_checkpoint_save(comm, job->folder, job->step, pieces, count, values, 2,
+                                 job->keep) == TUTTI_OK
+               ? 0
+               : 1;
+}
+
+static int check_loaded(const struct job *job, const struct tutti_piece *pieces, size_t count)
+{
+    int wrong = 0;
+    for (size_t p = 0; p < count; p++)
+        for (size_t i = 0; i < pieces[p].count; i++) {
+            const int tensor = (strcmp(pieces[p].name, "bias") == 0) + (pieces[p].part ? 2 : 0);
+            wrong +=
+                ((float *)pieces[p].data)[i] != value_of(tensor, pieces[p].first + i, job->scale);
+        }
+    return wrong;
+}
+
+/* Load, in this many ranks' pieces, what other ranks saved. */
+static int load(tutti_comm *comm, void *argument)
+{
+    const struct job *job = argument;
+    float data[4][BIG];
+    struct tutti_piece pieces[4];
+    tutti_checkpoint *c = NULL;
+    for (int tensor = 0; tensor < 2; tensor++) {
+        size_t first = 0, own = 0;
+        const size_t all = tensor ? SMALL : BIG;
+        share(all, tutti_comm_rank(comm), tutti_comm_size(comm), &first, &own);
+        pieces[tensor] = piece_of(tensor, NULL, 0, all, data[tensor]);
+        pieces[2 + tensor] = piece_of(tensor, "exp_avg", first, own, data[2 + tensor]);
+    }
+    enum tutti_result result = tutti_checkpoint_open(comm, job->folder, UINT64_MAX, &c);
+    if (result == TUTTI_OK && c)
+        result = tutti_checkpoint_load(c, pieces, 4);
+    int wrong = result != job->wants ? 1 : 0;
+    if (result == TUTTI_OK)
+        wrong += !c || tutti_checkpoint_step(c) != job->step || check_loaded(job, pieces, 4) ||
+                 strcmp(tutti_checkpoint_value(c, "seed"), "0x1p+3 and more") != 0 ||
+                 tutti_checkpoint_value(c, "none") != NULL;
+    else
+        wrong += !job->text || !strstr(tutti_last_error(), job->text);
+    if (wrong)
+        fprintf(stderr, "load: %d, \"%s\"\n", (int)result,
+                result == TUTTI_OK ? "" : tutti_last_error());
+    tutti_checkpoint_close(c);
+    return wrong;
+}
+
+static void run(tti_rank_function *function, int ranks, struct job *job)
+{
+    const struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
+    assert_int_equal(tti_ranks_run(&how, function, job), 0);
+}
+
+static struct job job_new(void)
+{
+    struct job job = {.folder = "/tmp/tutti-checkpoint-XXXXXX", .step = 5, .scale = 1};
+    assert_non_null(mkdtemp(job.folder));
+    return job;
+}
+
+static void job_end(struct job *job)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", job->folder);
+    assert_int_equal(system(command), 0);
+}
+
+static const char *job_path(const struct job *job, uint64_t step, const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/step-%08u/%s", job->folder, (unsigned)step, name);
+    return path;
+}
+
+static void any_ranks_read_any(void **state)
+{
+    (void)state;
+    for (int writers = 1; writers <= 4; writers++) {
+        struct job job = job_new();
+        run(save, writers, &job);
+        for (int readers = 1; readers <= 3; readers++)
+            run(load, readers, &job);
+        job_end(&job);
+    }
+}
+
+static int opens_nothing(tutti_comm *comm, void *argument)
+{
+    const struct job *job = argument;
+    tutti_checkpoint *c = (tutti_checkpoint *)(void *)&job;
+    return tutti_checkpoint_open(comm, job->folder, UINT64_MAX, &c) != TUTTI_OK || c;
+}
+
+/* The newest finished one counts; older ones are removed; a folder without DONE is nothing, and is
+ * written over. */
+static void newest_finished(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(opens_nothing, 2, &job);
+    job.keep = 2;
+    for (job.step = 8; job.step <= 10; job.step++, job.scale++)
+        run(save, 2, &job);
+    job.step = 10, job.scale = 3;
+    run(load, 2, &job);
+    assert_int_equal(access(job_path(&job, 8, ""), F_OK), -1);
+    assert_int_equal(access(job_path(&job, 9, "DONE"), F_OK), 0);
+    assert_int_equal(unlink(job_path(&job, 10, "DONE")), 0);
+    job.step = 9, job.scale = 2;
+    run(load, 3, &job);
+    job.step = 10, job.scale = 7;
+    run(save, 3, &job);
+    run(load, 1, &job);
+    job_end(&job);
+}
+
+static void damage(const struct job *job, const char *name, off_t size, off_t at)
+{
+    const char *path = job_path(job, job->step, name);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    if (size < 0)
+        assert_int_equal(truncate(path, info.st_size + size), 0);
+    int fd = open(path, O_RDWR);
+    unsigned char byte = 0;
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= size == 0;
+    assert_true(pwrite(fd, &byte, 1, at) == 1);
+    close(fd);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        off_t size, at;
+        const char *text;
+    } cases[] = {
+        {"model.safetensors", -1, 0, "model.safetensors is torn"},
+        {"model.safetensors", 0, 300, "model.safetensors has changed"},
+        {"state-00001-of-00002.safetensors", 0, 0, "state-00001-of-00002.safetensors has changed"},
+        {"state.json", -9, 0, "state.json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = job_new();
+        run(save, 2, &job);
+        damage(&job, cases[i].file, cases[i].size, cases[i].at);
+        job.wants = TUTTI_ERR_ARGUMENT;
+        job.text = cases[i].text;
+        run(load, 2, &job);
+        job_end(&job);
+    }
+    struct job job = job_new();
+    run(save, 3, &job);
+    assert_int_equal(unlink(job_path(&job, 5, "state-00002-of-00003.safetensors")), 0);
+    job.wants = TUTTI_ERR_ARGUMENT;
+    job.text = "state-00002-of-00003.safetensors is missing from its checkpoint";
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+static int load_other(tutti_comm *comm, void *argument)
+{
+    struct job *job = argument;
+    tutti_checkpoint *c = NULL;
+    float data[2][100];
+    struct tutti_piece pieces[2] = {piece_of(0, NULL, 0, BIG, data[0]),
+                                    piece_of(1, NULL, 0, SMALL, data[1])};
+    if (tutti_checkpoint_open(comm, job->folder, job->step, &c) != TUTTI_OK)
+        return 1;
+    int wrong = tutti_checkpoint_load(c, pieces, 2) != TUTTI_OK;
+    wrong += tutti_checkpoint_load(c, pieces, 1) != TUTTI_ERR_ARGUMENT ||
+             !strstr(tutti_last_error(), "has a parameter \"bias\"");
+    pieces[0].shape[0] = COLUMNS, pieces[0].shape[1] = ROWS;
+    wrong += tutti_checkpoint_load(c, pieces, 2) != TUTTI_ERR_ARGUMENT ||
+             !strstr(tutti_last_error(), "float32 [7, 11] there, and float32 [11, 7] here");
+    pieces[0] = piece_of(0, NULL, 0, BIG, data[0]);
+    pieces[1].name = "scale";
+    wrong += tutti_checkpoint_load(c, pieces, 2) != TUTTI_ERR_ARGUMENT ||
+             !strstr(tutti_last_error(), "has no \"scale\"");
+    pieces[1] = piece_of(0, "exp_avg_sq", 0, BIG, data[1]);
+    wrong += tutti_checkpoint_load(c, pieces, 2) != TUTTI_ERR_ARGUMENT ||
+             !strstr(tutti_last_error(), "no \"weight|exp_avg_sq\"");
+    tutti_checkpoint_close(c);
+    wrong += tutti_checkpoint_open(comm, job->folder, 99, &c) == TUTTI_OK;
+    return wrong;
+}
+
+static void other_models(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    run(load_other, 1, &job);
+    job_end(&job);
+}
+
+/* A file that cannot be written whole (here: beyond the process's limit): every rank says so, with
+ * the file and the reason, and the checkpoint before is still the newest. */
+static int save_fails(tutti_comm *comm, void *argument)
+{
+    return !save(comm, argument) || !strstr(tutti_last_error(), "cannot write") ||
+           !strstr(tutti_last_error(), ".safetensors: ") ||
+           !strstr(tutti_last_error(), "while saving the checkpoint");
+}
+
+static void no_room(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    struct rlimit before, little;
+    run(save, 2, &job);
+    job.step = 6;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    little = before;
+    little.rlim_cur = 100;
+    signal(SIGXFSZ, SIG_IGN);
+    /* Only files count against it; TSan and ASan keep none of their own here. */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    const struct tti_ranks how = {
+        .ranks = 2, .options = {.size = sizeof(struct tutti_options), .transports = "inproc"}};
+    const int failed = tti_ranks_run(&how, save_fails, &job);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(failed, 0);
+    job.step = 5;
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_ranks_read_any),
+        cmocka_unit_test(newest_finished),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(other_models),
+        cmocka_unit_test(no_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
