@@ -1,9 +1,13 @@
 /* Tutti's training layer: data-parallel training on top of the collectives (tutti.h).
  *
- * Below: the arithmetic of optimizers over flat arrays, the order of samples, learning rates,
- * tensors in files, checkpoints.
+ * The header goes from simple to expert: a model that several ranks train, one step of training,
+ * what a step may need besides, optimizers, samples and learning
+ * rates, tensors in files, checkpoints.
+ *
  * Rules as in tutti.h: what can fail returns `enum tutti_result`, outputs come last and are written
- * only on TUTTI_OK, tutti_last_error() says what went wrong. */
+ * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
+ * called by all ranks, in the same order. Unless told otherwise a tutti_ddp is used by one thread.
+ */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
@@ -12,6 +16,120 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- A model that several ranks train ------------------------------------------------------- *
+ *
+ *     tutti_ddp_create(comm, tensors, count, NULL, &ddp);       once; values are rank 0's now
+ *     for each step:
+ *         tutti_ddp_begin(ddp, true);                           gradients are zero
+ *         forward; backward, adding to tutti_ddp_gradient(i), and as soon as one is complete:
+ *             tutti_ddp_ready(ddp, i);                          full buckets start at once
+ *         tutti_ddp_wait(ddp);                                  gradients are means over ranks
+ *         optimizer step over tutti_ddp_pieces; tutti_ddp_publish(ddp);
+ */
+
+typedef struct tutti_ddp tutti_ddp;
+
+enum { TUTTI_DDP_DIMS = 8 };
+
+enum tutti_ddp_kind {
+    TUTTI_DDP_TRAINED = 0, /* a parameter with a gradient */
+    TUTTI_DDP_FROZEN = 1,  /* a parameter without: made equal once, at the start */
+    TUTTI_DDP_BUFFER = 2,  /* no parameter (running means): rank 0's at each synchronised begin */
+};
+
+/* One tensor of the model. The same list, in the same order (that of the forward pass), on all
+ * ranks. */
+struct tutti_ddp_tensor {
+    const char *name;             /* unique in the model; copied */
+    enum tutti_type type;         /* trained: float32, float64, float16, bfloat16; others: any */
+    int dims;                     /* 0 (a scalar) .. TUTTI_DDP_DIMS */
+    size_t shape[TUTTI_DDP_DIMS]; /* its length along each dimension; no zeros */
+    void *value; /* the caller's memory, contiguous, until destroy; NULL: the library's, zero at
+                    first (tutti_ddp_value) */
+    enum tutti_ddp_kind kind;
+};
+
+enum tutti_ddp_divisor {
+    TUTTI_DDP_MEAN = 0, /* gradients are summed over ranks and divided by their number */
+    TUTTI_DDP_SUM = 1,  /* summed only */
+};
+
+/* Settings, the same on all ranks (checked). Start from TUTTI_DDP_OPTIONS_INIT; 0 is the default
+ * in brackets. */
+struct tutti_ddp_options {
+    size_t size;               /* sizeof(struct tutti_ddp_options): lets the struct grow */
+    size_t bucket_bytes;       /* gradients that are reduced together (25 MiB) */
+    size_t first_bucket_bytes; /* of the first to be full: communication starts early (1 MiB) */
+    int in_flight; /* collectives at once, each with a communicator of its own, 1..8 (1) */
+    enum tutti_ddp_divisor divisor;
+    bool overwrite; /* the first backward of a step stores gradients instead of adding to zeros */
+};
+#define TUTTI_DDP_OPTIONS_INIT                              \
+    {                                                       \
+        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, false \
+    }
+
+/* Register a model; collective. Names, types and shapes are compared: a difference is
+ * TUTTI_ERR_MISMATCH on every rank, with the tensor and both shapes. Values in memory of the
+ * caller then become rank 0's; those in memory of the library when the first step begins, or by
+ * tutti_ddp_broadcast. `comm` may be used and destroyed afterwards as one likes: the layer works
+ * on communicators of its own. `options` may be NULL. Cost: in_flight + 1 communicators, and
+ * memory for one gradient per trained element. */
+TUTTI_API enum tutti_result tutti_ddp_create(tutti_comm *comm,
+                                             const struct tutti_ddp_tensor *tensors, size_t count,
+                                             const struct tutti_ddp_options *options,
+                                             tutti_ddp **ddp);
+
+/* Release everything. NULL is allowed. Not collective; bounded by the communicator's deadline. */
+TUTTI_API void tutti_ddp_destroy(tutti_ddp *ddp);
+
+/* Make all values, buffers included, those of rank 0; collective. */
+TUTTI_API enum tutti_result tutti_ddp_broadcast(tutti_ddp *ddp);
+
+/* Where tensor number `index` of the list is. Valid until destroy. */
+TUTTI_API enum tutti_result tutti_ddp_value(tutti_ddp *ddp, size_t index, void **value);
+/* Where its gradient is: a part of a bucket, of the tensor's type and shape, aligned to 64 bytes.
+ * Ask anew after each tutti_ddp_begin: buckets are made anew when the order has been observed. */
+TUTTI_API enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradient);
+
+/* ---- One step of training ------------------------------------------------------------------- */
+
+/* Begin a forward and backward pass. synchronise: gradients will be reduced; collective then.
+ * Otherwise they stay and the next pass adds to them: so many small batches make one step, and only
+ * the last is synchronised. Gradients are zeroed if the pass before was synchronised (see
+ * `overwrite`). The first call broadcasts values in the library's memory. */
+TUTTI_API enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise);
+
+/* The gradient of tensor `index` is complete in this pass and will not be touched until
+ * tutti_ddp_wait. When that fills a bucket, and those before it in the agreed order have started,
+ * its reduction starts now, in the background. Any thread. TUTTI_ERR_USAGE when said twice. */
+TUTTI_API enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index);
+
+/* The pass is over. If it is a synchronised one: collective; returns when all gradients are
+ * reduced. A trained tensor that was not said to be ready on some rank is TUTTI_ERR_USAGE on every
+ * rank, by name; the step is lost then, the communicator is not. */
+TUTTI_API enum tutti_result tutti_ddp_wait(tutti_ddp *ddp);
+
+/* Elements of one tensor that this rank's optimizer updates. */
+struct tutti_ddp_piece {
+    size_t index;   /* of the tensor */
+    size_t first;   /* the piece's first element in it ... */
+    size_t count;   /* ... and how many */
+    void *value;    /* of element `first` */
+    void *gradient; /* the same */
+    size_t state;   /* number of elements in the pieces before: where the optimizer's own arrays,
+                       as long as all pieces together, have what belongs to this one */
+};
+
+/* What this rank updates: here all of every trained tensor. The array is valid until the next
+ * tutti_ddp_begin, its cuts and `state` until destroy. `elements` (may be NULL) is their sum. */
+TUTTI_API enum tutti_result tutti_ddp_pieces(tutti_ddp *ddp, const struct tutti_ddp_piece **pieces,
+                                             size_t *count, size_t *elements);
+
+/* The pieces have been updated: give their new values to the other ranks that need them;
+ * collective. Nothing to do, and no cost, while every rank updates everything. */
+TUTTI_API enum tutti_result tutti_ddp_publish(tutti_ddp *ddp);
 
 /* ---- Optimizers over flat arrays ------------------------------------------------------------ *
  * One step of an optimizer over some elements of a parameter: a whole one, or the slice that this

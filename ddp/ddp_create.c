@@ -1,0 +1,242 @@
+/* Making and ending a tutti_ddp (tutti/ddp.h): copy what was registered, compare it across ranks,
+ * find memory, start lanes, make values alike.
+ *
+ * What one rank sees wrong in its own call must not leave the others waiting: its finding travels
+ * with the comparison (ddp_verify.c). Read next: ddp_verify.c, ddp_layout.c. */
+#include "base/memory.h"
+#include "ddp/ddp_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool create_trainable(enum tutti_type type)
+{
+    return type == TUTTI_FLOAT32 || type == TUTTI_FLOAT64 || type == TUTTI_FLOAT16 ||
+           type == TUTTI_BFLOAT16;
+}
+
+static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, size_t index,
+                                       struct tti_ddp_tensor *tensor)
+{
+    const char *name = given->name;
+    if (!name || !name[0])
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: tensor %zu has no name", index);
+    if (tutti_type_size(given->type) == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %s: %d is no type", name,
+                        (int)given->type);
+    if (given->kind != TUTTI_DDP_TRAINED && given->kind != TUTTI_DDP_FROZEN &&
+        given->kind != TUTTI_DDP_BUFFER)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %s: %d is no kind", name,
+                        (int)given->kind);
+    if (given->kind == TUTTI_DDP_TRAINED && !create_trainable(given->type))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: %s: %s has no gradient; trained tensors are float32, "
+                        "float64, float16 or bfloat16",
+                        name, tutti_type_name(given->type));
+    if (given->dims < 0 || given->dims > TUTTI_DDP_DIMS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: %s: %d dimensions; 0 to %d are possible", name,
+                        given->dims, TUTTI_DDP_DIMS);
+    size_t elements = 1;
+    for (int d = 0; d < given->dims; d++) {
+        if (given->shape[d] == 0 || given->shape[d] > ((size_t)1 << 48) / elements)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "tutti_ddp_create: %s: a length of %zu in dimension %d makes no tensor",
+                            name, given->shape[d], d);
+        elements *= given->shape[d];
+        tensor->shape[d] = given->shape[d];
+    }
+    tensor->type = given->type;
+    tensor->kind = given->kind;
+    tensor->dims = given->dims;
+    tensor->elements = elements;
+    tensor->value = given->value;
+    tensor->owned = !given->value;
+    tensor->bucket = TTI_DDP_NONE;
+    tensor->name = tti_strdup(name);
+    return tensor->name ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static int create_compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum tutti_result create_names(const struct tutti_ddp *ddp)
+{
+    enum tutti_result result = TUTTI_OK;
+    const char **names = tti_calloc(ddp->tensor_count, sizeof *names);
+    if (!names)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        names[i] = ddp->tensors[i].name;
+    qsort(names, ddp->tensor_count, sizeof *names, create_compare_names);
+    for (size_t i = 1; i < ddp->tensor_count && result == TUTTI_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            result =
+                TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                         "tutti_ddp_create: two tensors are named %s; names are unique", names[i]);
+    free(names);
+    return result;
+}
+
+static enum tutti_result create_options(struct tutti_ddp *ddp,
+                                        const struct tutti_ddp_options *given)
+{
+    struct tutti_ddp_options *o = &ddp->options;
+    *o = (struct tutti_ddp_options)TUTTI_DDP_OPTIONS_INIT;
+    if (given && given->size != sizeof *given)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: options.size is %zu, not %zu; start from the INIT macro",
+                        given->size, sizeof *given);
+    if (given)
+        *o = *given;
+    if (o->bucket_bytes == 0)
+        o->bucket_bytes = (size_t)25 << 20;
+    if (o->first_bucket_bytes == 0)
+        o->first_bucket_bytes = (size_t)1 << 20;
+    if (o->in_flight == 0)
+        o->in_flight = 1;
+    if (o->in_flight < 1 || o->in_flight > TTI_DDP_LANES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: in_flight is %d; 1 to %d can be",
+                        o->in_flight, TTI_DDP_LANES);
+    if (o->divisor != TUTTI_DDP_MEAN && o->divisor != TUTTI_DDP_SUM)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no divisor", (int)o->divisor);
+    return TUTTI_OK;
+}
+
+/* What this rank alone can find wrong. */
+static enum tutti_result create_check(struct tutti_ddp *ddp, const struct tutti_ddp_tensor *tensors,
+                                      size_t count, const struct tutti_ddp_options *options)
+{
+    if (!tensors && count > 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: tensors is NULL");
+    ddp->tensors = tti_calloc(count, sizeof *ddp->tensors);
+    if (!ddp->tensors)
+        return TUTTI_ERR_MEMORY;
+    TTI_TRY(create_options(ddp, options));
+    for (size_t i = 0; i < count; i++) {
+        TTI_TRY(create_tensor(&tensors[i], i, &ddp->tensors[i]));
+        ddp->tensor_count = i + 1;
+        ddp->trained_count += tensors[i].kind == TUTTI_DDP_TRAINED;
+    }
+    return create_names(ddp);
+}
+
+/* Memory of the library for values, each aligned, in the order of the list. */
+static enum tutti_result create_values(struct tutti_ddp *ddp)
+{
+    size_t bytes = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) {
+            if (bytes == 0)
+                return TUTTI_OK;
+            TTI_TRY(tutti_alloc(bytes, &ddp->values));
+            bytes = 0;
+        }
+        for (size_t i = 0; i < ddp->tensor_count; i++) {
+            struct tti_ddp_tensor *t = &ddp->tensors[i];
+            size_t need = t->elements * tutti_type_size(t->type);
+            if (!t->owned)
+                continue;
+            if (pass == 1)
+                t->value = (char *)ddp->values + bytes;
+            bytes += (need + TTI_DDP_ALIGN - 1) / TTI_DDP_ALIGN * TTI_DDP_ALIGN;
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* The first guess of the order in which gradients become ready: the list backwards. */
+static enum tutti_result create_buckets(struct tutti_ddp *ddp)
+{
+    size_t *order = tti_calloc(ddp->trained_count, sizeof *order);
+    if (!order)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = ddp->tensor_count, k = 0; i-- > 0;)
+        if (ddp->tensors[i].kind == TUTTI_DDP_TRAINED)
+            order[k++] = i;
+    enum tutti_result result = tti_ddp_layout(ddp, order);
+    free(order);
+    return result;
+}
+
+static enum tutti_result create_broadcast(struct tutti_ddp *ddp, bool callers, bool owned)
+{
+    for (size_t i = 0; i < ddp->tensor_count; i++) {
+        const struct tti_ddp_tensor *t = &ddp->tensors[i];
+        if (!(t->owned ? owned : callers))
+            continue;
+        enum tutti_result result =
+            tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
+        if (result != TUTTI_OK)
+            return TTI_CONTEXT(result, "while giving rank 0's %s to all", t->name);
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_broadcast(tutti_ddp *ddp)
+{
+    if (!ddp)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_broadcast: ddp is NULL");
+    TTI_TRY(create_broadcast(ddp, true, true));
+    ddp->broadcast_done = true;
+    return TUTTI_OK;
+}
+
+static enum tutti_result create_parts(struct tutti_ddp *ddp, tutti_comm *comm)
+{
+    TTI_TRY(create_values(ddp));
+    TTI_TRY(create_buckets(ddp));
+    TTI_TRY(tti_ddp_lanes_start(ddp, comm));
+    TTI_TRY(create_broadcast(ddp, true, false));
+    ddp->broadcast_done = !ddp->values;
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_create(tutti_comm *comm, const struct tutti_ddp_tensor *tensors,
+                                   size_t count, const struct tutti_ddp_options *options,
+                                   tutti_ddp **ddp)
+{
+    if (!comm || !ddp)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %s is NULL", comm ? "ddp" : "comm");
+    struct tutti_ddp *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->changed, NULL);
+    made->rank = tutti_comm_rank(comm);
+    made->size = tutti_comm_size(comm);
+    enum tutti_result result = tutti_comm_split(comm, 0, made->rank, &made->control);
+    if (result == TUTTI_OK) {
+        struct tti_error own;
+        tti_error_save(&own, create_check(made, tensors, count, options));
+        result = tti_ddp_verify(made, &own);
+    }
+    if (result == TUTTI_OK)
+        result = create_parts(made, comm);
+    if (result != TUTTI_OK) {
+        struct tti_error error;
+        tti_error_save(&error, result);
+        tutti_ddp_destroy(made);
+        return tti_error_restore(&error);
+    }
+    *ddp = made;
+    return TUTTI_OK;
+}
+
+void tutti_ddp_destroy(tutti_ddp *ddp)
+{
+    if (!ddp)
+        return;
+    tti_ddp_lanes_stop(ddp);
+    tutti_comm_destroy(ddp->control);
+    tti_ddp_layout_free(ddp);
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        free(ddp->tensors[i].name);
+    free(ddp->tensors);
+    tutti_free(ddp->values);
+    pthread_cond_destroy(&ddp->changed);
+    pthread_mutex_destroy(&ddp->lock);
+    free(ddp);
+}

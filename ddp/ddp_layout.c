@@ -1,0 +1,217 @@
+/* Buckets: which gradients lie where (ddp/ddp_state.h).
+ *
+ * Tensors are dealt to buckets in the order in which they become ready. A bucket holds one type and
+ * is closed when it has its bytes; the first of each type is small, so that communication starts
+ * early. Buckets are numbered in the order in which they are full. Everything here depends only on
+ * what all ranks know alike. Read next: ddp_step.c. */
+#include "base/memory.h"
+#include "ddp/ddp_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What tti_ddp_layout makes, before it takes the old one's place. */
+struct layout {
+    struct tti_ddp_bucket *buckets;
+    size_t count, capacity;
+    void *gradients;
+    struct tti_ddp_range *schedule;
+    size_t schedule_count;
+    int *bucket_of;    /* by tensor */
+    size_t *offset_of; /* by tensor */
+};
+
+static size_t layout_up(size_t value, size_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+static void layout_release(struct layout *l)
+{
+    for (size_t b = 0; b < l->count; b++) {
+        free(l->buckets[b].members);
+        free(l->buckets[b].chunks);
+    }
+    free(l->buckets);
+    free(l->schedule);
+    free(l->bucket_of);
+    free(l->offset_of);
+    tutti_free(l->gradients);
+}
+
+static enum tutti_result layout_open(struct layout *l, enum tutti_type type, size_t members,
+                                     int *bucket)
+{
+    TTI_TRY(tti_grow((void **)&l->buckets, &l->capacity, l->count + 1, sizeof *l->buckets));
+    struct tti_ddp_bucket *b = &l->buckets[l->count];
+    memset(b, 0, sizeof *b);
+    b->type = type;
+    b->members = tti_calloc(members, sizeof *b->members);
+    if (!b->members)
+        return TUTTI_ERR_MEMORY;
+    *bucket = (int)l->count++;
+    return TUTTI_OK;
+}
+
+/* Deal tensors to buckets. `open` holds the bucket being filled, by type. */
+static enum tutti_result layout_deal(const struct tutti_ddp *ddp, const size_t *order,
+                                     struct layout *l)
+{
+    int open[TUTTI_TYPE_COUNT];
+    bool opened[TUTTI_TYPE_COUNT] = {false};
+    for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
+        open[t] = TTI_DDP_NONE;
+    for (size_t k = 0; k < ddp->trained_count; k++) {
+        const struct tti_ddp_tensor *t = &ddp->tensors[order[k]];
+        size_t element = tutti_type_size(t->type);
+        if (open[t->type] == TTI_DDP_NONE)
+            TTI_TRY(layout_open(l, t->type, ddp->trained_count - k, &open[t->type]));
+        struct tti_ddp_bucket *b = &l->buckets[open[t->type]];
+        b->members[b->member_count++] = order[k];
+        l->bucket_of[order[k]] = open[t->type];
+        l->offset_of[order[k]] = b->elements;
+        b->elements += layout_up(t->elements, TTI_DDP_ALIGN / element);
+        size_t most = opened[t->type] ? ddp->options.bucket_bytes : ddp->options.first_bucket_bytes;
+        if (b->elements * element >= most) {
+            open[t->type] = TTI_DDP_NONE;
+            opened[t->type] = true;
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Number buckets by their last members: the order in which they are full. */
+static void layout_number(const struct tutti_ddp *ddp, const size_t *order, struct layout *l)
+{
+    size_t done = 0;
+    for (size_t k = 0; k < ddp->trained_count; k++) {
+        int b = l->bucket_of[order[k]];
+        struct tti_ddp_bucket full = l->buckets[b];
+        if (full.members[full.member_count - 1] != order[k])
+            continue;
+        /* Move it to place `done`; those between keep their order. */
+        for (int i = b; i > (int)done; i--)
+            l->buckets[i] = l->buckets[i - 1];
+        l->buckets[done++] = full;
+        for (size_t i = 0; i < l->count; i++)
+            for (size_t m = 0; m < l->buckets[i].member_count; m++)
+                l->bucket_of[l->buckets[i].members[m]] = (int)i;
+    }
+}
+
+static enum tutti_result layout_chunks(const struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
+{
+    size_t blocks = (size_t)ddp->size * TTI_DDP_ALIGN; /* whole lines, whatever the type */
+    b->elements = layout_up(b->elements, blocks);
+    b->chunks = tti_calloc(1, sizeof *b->chunks);
+    if (!b->chunks)
+        return TUTTI_ERR_MEMORY;
+    b->chunks[0] = (struct tti_ddp_chunk){0, b->elements, b->elements / (size_t)ddp->size};
+    b->chunk_count = 1;
+    return TUTTI_OK;
+}
+
+static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layout *l)
+{
+    size_t bytes = 0;
+    for (size_t b = 0; b < l->count; b++) {
+        TTI_TRY(layout_chunks(ddp, &l->buckets[b]));
+        bytes += l->buckets[b].elements * tutti_type_size(l->buckets[b].type);
+        l->schedule_count += l->buckets[b].chunk_count;
+    }
+    TTI_TRY(tutti_alloc(bytes, &l->gradients));
+    l->schedule = tti_calloc(l->schedule_count, sizeof *l->schedule);
+    if (!l->schedule)
+        return TUTTI_ERR_MEMORY;
+    char *at = l->gradients;
+    for (size_t b = 0, k = 0; b < l->count; b++) {
+        l->buckets[b].gradient = at;
+        at += l->buckets[b].elements * tutti_type_size(l->buckets[b].type);
+        for (size_t c = 0; c < l->buckets[b].chunk_count; c++)
+            l->schedule[k++] = (struct tti_ddp_range){(int)b, c};
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result layout_make(const struct tutti_ddp *ddp, const size_t *order,
+                                     struct layout *l)
+{
+    l->bucket_of = tti_calloc(ddp->tensor_count, sizeof *l->bucket_of);
+    l->offset_of = tti_calloc(ddp->tensor_count, sizeof *l->offset_of);
+    if (!l->bucket_of || !l->offset_of)
+        return TUTTI_ERR_MEMORY;
+    TTI_TRY(layout_deal(ddp, order, l));
+    layout_number(ddp, order, l);
+    return layout_memory(ddp, l);
+}
+
+/* One piece for each trained tensor, in the order of the list, which never changes. */
+static void layout_pieces(struct tutti_ddp *ddp)
+{
+    size_t state = 0, k = 0;
+    for (size_t i = 0; i < ddp->tensor_count; i++) {
+        const struct tti_ddp_tensor *t = &ddp->tensors[i];
+        if (t->bucket == TTI_DDP_NONE)
+            continue;
+        const struct tti_ddp_bucket *b = &ddp->buckets[t->bucket];
+        ddp->pieces[k++] = (struct tutti_ddp_piece){
+            .index = i,
+            .count = t->elements,
+            .value = t->value,
+            .gradient = b->gradient + t->offset * tutti_type_size(t->type),
+            .state = state,
+        };
+        state += t->elements;
+    }
+    ddp->piece_count = k;
+    ddp->piece_elements = state;
+}
+
+enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
+{
+    struct layout l = {0};
+    enum tutti_result result = layout_make(ddp, order, &l);
+    if (result == TUTTI_OK && !ddp->pieces &&
+        !(ddp->pieces = tti_calloc(ddp->trained_count, sizeof *ddp->pieces)))
+        result = TUTTI_ERR_MEMORY;
+    if (result != TUTTI_OK) {
+        layout_release(&l);
+        return result;
+    }
+    struct layout old = {.buckets = ddp->buckets,
+                         .count = ddp->bucket_count,
+                         .gradients = ddp->gradients,
+                         .schedule = ddp->schedule};
+    ddp->buckets = l.buckets;
+    ddp->bucket_count = l.count;
+    ddp->gradients = l.gradients;
+    ddp->schedule = l.schedule;
+    ddp->schedule_count = l.schedule_count;
+    for (size_t k = 0; k < ddp->trained_count; k++) {
+        ddp->tensors[order[k]].bucket = l.bucket_of[order[k]];
+        ddp->tensors[order[k]].offset = l.offset_of[order[k]];
+    }
+    free(l.bucket_of);
+    free(l.offset_of);
+    layout_release(&old);
+    layout_pieces(ddp);
+    return TUTTI_OK;
+}
+
+void tti_ddp_layout_free(struct tutti_ddp *ddp)
+{
+    struct layout old = {.buckets = ddp->buckets,
+                         .count = ddp->bucket_count,
+                         .gradients = ddp->gradients,
+                         .schedule = ddp->schedule};
+    layout_release(&old);
+    free(ddp->pieces);
+}
+
+void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, size_t bytes)
+{
+    const struct tti_ddp_bucket *b = &ddp->buckets[bucket];
+    snprintf(text, bytes, "bucket %d (%.80s .. %.80s)", bucket, ddp->tensors[b->members[0]].name,
+             ddp->tensors[b->members[b->member_count - 1]].name);
+}

@@ -1,0 +1,154 @@
+/* Inside a tutti_ddp. Owned by ddp/; nothing outside includes this.
+ *
+ * Trained tensors lie in buckets: flat memory of one type, cut into chunks, a chunk into one block
+ * a rank of the shard group. Chunks are what is reduced. A schedule says in which order; lanes
+ * (threads with a communicator each) go through it, each chunk as soon as its bucket is full. The
+ * order is the same on all ranks, whatever the order in which gradients become ready there.
+ *
+ * Locks: `lock` guards what lanes and callers share: `pending` and `state` of buckets, tasks of
+ * lanes, the error. Gradient memory belongs to the caller until its bucket is full, then to the
+ * lane, and to the caller again after tutti_ddp_wait.
+ *
+ * Read next: ddp_create.c, ddp_layout.c, ddp_step.c, ddp_lane.c. */
+#ifndef TTI_DDP_DDP_STATE_H
+#define TTI_DDP_DDP_STATE_H
+
+#include "base/error.h"
+#include "tutti/ddp.h"
+
+#include <pthread.h>
+
+enum {
+    TTI_DDP_ALIGN = 64, /* bytes: of every gradient */
+    TTI_DDP_GROUP = 16, /* elements: blocks are whole multiples, so that sums made of such groups
+                           do not depend on how buckets are cut */
+    TTI_DDP_LANES = 8,  /* the most lanes */
+    TTI_DDP_NONE = -1,
+};
+
+/* A tensor as registered, and where it is. */
+struct tti_ddp_tensor {
+    char *name;
+    enum tutti_type type;
+    enum tutti_ddp_kind kind;
+    int dims;
+    size_t shape[TUTTI_DDP_DIMS];
+    size_t elements;
+    void *value;
+    bool owned;    /* value is in `values` of the tutti_ddp */
+    int bucket;    /* TTI_DDP_NONE: not trained */
+    size_t offset; /* elements from the beginning of the bucket */
+    bool marked;   /* ready in this pass */
+    bool touched;  /* marked in any pass since the last synchronised one ended */
+    uint64_t ready_ns;
+};
+
+/* A part of a bucket that is reduced at once. */
+struct tti_ddp_chunk {
+    size_t first, count; /* elements of the bucket; count is a multiple of the blocks' */
+    size_t block;        /* elements of one rank's block: count / ranks of the shard group */
+};
+
+struct tti_ddp_bucket {
+    enum tutti_type type;
+    size_t elements; /* with what is between and behind tensors */
+    size_t *members; /* tensors, in the order of their offsets */
+    size_t member_count;
+    struct tti_ddp_chunk *chunks;
+    size_t chunk_count;
+    char *gradient; /* of all elements */
+    /* This step; under the lock. */
+    size_t pending;    /* members not ready yet */
+    size_t unfinished; /* tasks not done yet */
+    uint64_t full_ns;
+};
+
+enum tti_ddp_action {
+    TTI_DDP_ALL_REDUCE,
+};
+
+/* One thing for a lane to do, when what it needs is there. */
+struct tti_ddp_task {
+    enum tti_ddp_action action;
+    int bucket;
+    size_t chunk;
+};
+
+struct tti_ddp_lane {
+    struct tutti_ddp *ddp;
+    tutti_comm *comm; /* of all ranks */
+    pthread_t thread;
+    bool started;
+    /* Under the lock: a queue that is emptied whenever it has been worked off. */
+    struct tti_ddp_task *tasks;
+    size_t capacity, count, next;
+};
+
+struct tti_ddp_range { /* a chunk in the schedule */
+    int bucket;
+    size_t chunk;
+};
+
+struct tutti_ddp {
+    struct tutti_ddp_options options; /* with defaults filled in */
+    int rank, size;
+    tutti_comm *control; /* small things, by the caller's thread */
+    struct tti_ddp_tensor *tensors;
+    size_t tensor_count, trained_count;
+    void *values; /* of tensors that the library holds; tutti_alloc */
+
+    struct tti_ddp_bucket *buckets;
+    size_t bucket_count;
+    void *gradients; /* of all buckets; tutti_alloc */
+    size_t gradient_bytes;
+    struct tti_ddp_range *schedule;
+    size_t schedule_count;
+    struct tutti_ddp_piece *pieces;
+    size_t piece_count, piece_elements;
+
+    struct tti_ddp_lane lanes[TTI_DDP_LANES];
+    int lane_count;
+
+    bool broadcast_done; /* values are alike on all ranks */
+    bool open;           /* between begin and wait */
+    bool synchronise;    /* this pass */
+    bool stale;          /* gradients hold a finished step's: zero them in begin */
+    bool settled;        /* the order has been observed and buckets made anew */
+    uint64_t steps;      /* synchronised passes that ended well */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stop;
+    struct tti_error error; /* the first failure of a lane; code TUTTI_OK if none */
+};
+
+/* ---- ddp_verify.c: collective; all ranks registered the same? ----
+ * `own`: what this rank found wrong by itself, which becomes the result on all ranks. */
+enum tutti_result tti_ddp_verify(const struct tutti_ddp *ddp, const struct tti_error *own);
+/* Collective: the lowest rank that has something to say (`mine`) gives its words to all: `told`, in
+ * and out. *rank: who; the number of ranks if nobody has. */
+enum tutti_result tti_ddp_tell(const struct tutti_ddp *ddp, bool mine, struct tti_error *told,
+                               int *rank);
+
+/* ---- ddp_layout.c: buckets ---- */
+/* Make buckets of the trained tensors in the given order (of being ready), their memory, the
+ * schedule and the pieces, in place of those there are. On failure those stay. */
+enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order);
+void tti_ddp_layout_free(struct tutti_ddp *ddp);
+/* "bucket 2 (b.weight .. a.bias)" into `text`. */
+void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, size_t bytes);
+
+/* ---- ddp_lane.c: threads that reduce ---- */
+enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm);
+/* Ends the threads and their communicators. */
+void tti_ddp_lanes_stop(struct tutti_ddp *ddp);
+/* Hand out the schedule of a synchronised pass. */
+enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp);
+/* Until the tasks of all buckets are done, or one failed. */
+enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp);
+
+/* ---- ddp_order.c ---- */
+/* Collective, after the first synchronised pass: buckets in the order that rank 0 observed. */
+enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp);
+
+#endif

@@ -1,0 +1,222 @@
+/* The core of tutti_ddp on exact sums: means and sums over ranks, accumulation, whatever the size
+ * of buckets and the order in which gradients become ready; models that differ; calls at the wrong
+ * moment; gradients that are forgotten. */
+#include "tests/ddp/ddp_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What gradients are after `passes` accumulated passes up to `last`, summed over ranks. */
+struct sums {
+    int ranks, first, last;
+    double divisor;
+};
+
+static double sums_expected(const void *argument, size_t index, size_t element)
+{
+    const struct sums *s = argument;
+    double sum = 0;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int pass = s->first; pass <= s->last; pass++)
+            sum += model_gradient(rank, pass, index, element);
+    return sum / s->divisor;
+}
+
+/* One pass: gradients in an order that depends on the rank if `shuffled`. */
+static int run_pass(tutti_ddp *ddp, int rank, int pass, bool last, bool shuffled)
+{
+    CHECK_OK(tutti_ddp_begin(ddp, last));
+    for (size_t k = 0; k < MODEL_TENSORS; k++) {
+        size_t index = shuffled ? (k * 4 + (size_t)rank) % MODEL_TENSORS : MODEL_TENSORS - 1 - k;
+        if (model_backward(ddp, rank, pass, index))
+            return 1;
+        CHECK_OK(tutti_ddp_ready(ddp, index));
+    }
+    CHECK_OK(tutti_ddp_wait(ddp));
+    return 0;
+}
+
+static int sums_case(tutti_comm *comm, const struct tutti_ddp_options *options, bool shuffled)
+{
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    double divisor = options->divisor == TUTTI_DDP_SUM ? 1 : size;
+    model_tensors(tensors);
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, options, &ddp));
+    for (int step = 0; step < 3; step++) { /* as created, made anew, zeroed */
+        struct sums s = {size, step, step, divisor};
+        if (run_pass(ddp, rank, step, true, shuffled) || model_check(ddp, sums_expected, &s))
+            return 1;
+    }
+    for (int pass = 0; pass < 3; pass++) /* three small batches make one step */
+        if (run_pass(ddp, rank, pass, pass == 2, shuffled))
+            return 1;
+    struct sums s = {size, 0, 2, divisor};
+    if (model_check(ddp, sums_expected, &s))
+        return 1;
+    tutti_ddp_destroy(ddp);
+    return 0;
+}
+
+static int sums_of_ranks(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    static const size_t sizes[][2] = {{0, 0}, {1, 1}, {4096, 256}};
+    for (int k = 0; k < 6; k++) {
+        struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+        options.bucket_bytes = sizes[k % 3][0];
+        options.first_bucket_bytes = sizes[k % 3][1];
+        options.in_flight = k % 3 + 1;
+        options.divisor = k == 4 ? TUTTI_DDP_SUM : TUTTI_DDP_MEAN;
+        if (sums_case(comm, &options, k >= 3))
+            return 1;
+    }
+    return 0;
+}
+
+/* Values are rank 0's: those of the caller at once, those of the library when a step begins; so are
+ * buffers, at each synchronised begin. */
+static int values_of_rank_0(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = tutti_comm_rank(comm);
+    float mine[5] = {0}, table[3] = {0};
+    void *value = NULL, *gradient = NULL;
+    tutti_ddp *ddp = NULL;
+    const struct tutti_ddp_tensor tensors[] = {
+        {.name = "a", .type = TUTTI_FLOAT32, .dims = 1, .shape = {5}, .value = mine},
+        {.name = "b", .type = TUTTI_BFLOAT16, .dims = 2, .shape = {2, 3}},
+        {.name = "table",
+         .type = TUTTI_FLOAT32,
+         .dims = 1,
+         .shape = {3},
+         .value = table,
+         .kind = TUTTI_DDP_FROZEN},
+        {.name = "seen", .type = TUTTI_INT64, .kind = TUTTI_DDP_BUFFER},
+    };
+    for (int i = 0; i < 5; i++)
+        mine[i] = (float)(rank * 10 + i);
+    table[1] = (float)(rank + 1);
+    CHECK_OK(tutti_ddp_create(comm, tensors, 4, NULL, &ddp));
+    for (int i = 0; i < 5; i++)
+        CHECK(mine[i] == (float)i);
+    CHECK(table[1] == 1);
+    CHECK(tutti_ddp_gradient(ddp, 2, &gradient) == TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_ddp_value(ddp, 1, &value));
+    ((uint16_t *)value)[5] = (uint16_t)(rank + 7);
+    for (int step = 0; step < 2; step++) {
+        void *seen = NULL;
+        CHECK_OK(tutti_ddp_value(ddp, 3, &seen));
+        *(int64_t *)seen = rank * 100 + step;
+        CHECK_OK(tutti_ddp_begin(ddp, true));
+        CHECK(*(int64_t *)seen == step);
+        CHECK(((uint16_t *)value)[5] == 7);
+        CHECK_OK(tutti_ddp_ready(ddp, 1));
+        CHECK_OK(tutti_ddp_ready(ddp, 0));
+        CHECK_OK(tutti_ddp_wait(ddp));
+    }
+    tutti_ddp_destroy(ddp);
+    return 0;
+}
+
+/* All ranks fail at once and say the same. */
+static int models_that_differ(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    bool other = tutti_comm_rank(comm) == tutti_comm_size(comm) - 1;
+    if (tutti_comm_size(comm) == 1)
+        return 0;
+    model_tensors(tensors);
+    if (other)
+        tensors[5].shape[1] = 48;
+    CHECK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp) == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "3.weight [31, 47]"));
+    CHECK(strstr(tutti_last_error(), "3.weight [31, 48]"));
+    model_tensors(tensors);
+    CHECK(tutti_ddp_create(comm, tensors, MODEL_TENSORS - other, NULL, &ddp) == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "4.bias"));
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    options.bucket_bytes = other ? 1000 : 2000;
+    CHECK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, &options, &ddp) == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "bucket_bytes 1000"));
+    if (other)
+        tensors[2].type = TUTTI_INT32;
+    enum tutti_result result = tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp);
+    CHECK(result == (other ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_MISMATCH));
+    CHECK(strstr(tutti_last_error(), "2.weight: int32 has no gradient"));
+    return 0;
+}
+
+/* A rank that forgets gradients makes the step fail on all, by name; the next step works. */
+static int gradients_forgotten(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    model_tensors(tensors);
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp));
+    CHECK_OK(tutti_ddp_begin(ddp, true));
+    for (size_t i = 0; i < MODEL_TENSORS; i++)
+        if (rank != size - 1 || (i != 2 && i != 7))
+            CHECK_OK(tutti_ddp_ready(ddp, i));
+    CHECK(tutti_ddp_wait(ddp) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "2.weight, 4.weight"));
+    struct sums s = {size, 1, 1, size};
+    if (run_pass(ddp, rank, 1, true, false) || model_check(ddp, sums_expected, &s))
+        return 1;
+    tutti_ddp_destroy(ddp);
+    return 0;
+}
+
+static int wrong_calls(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    void *gradient = NULL;
+    model_tensors(tensors);
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp));
+    CHECK(tutti_ddp_wait(ddp) == TUTTI_ERR_USAGE);
+    CHECK(tutti_ddp_ready(ddp, 0) == TUTTI_ERR_USAGE);
+    CHECK(tutti_ddp_gradient(ddp, MODEL_TENSORS, &gradient) == TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_ddp_begin(ddp, false));
+    CHECK(tutti_ddp_begin(ddp, true) == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_ddp_ready(ddp, 3));
+    CHECK(tutti_ddp_ready(ddp, 3) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "2.bias"));
+    CHECK_OK(tutti_ddp_wait(ddp));
+    tensors[1].name = "2.bias";
+    tutti_ddp *none = NULL;
+    CHECK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &none) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "two tensors are named 2.bias"));
+    CHECK(!none);
+    tutti_ddp_destroy(ddp);
+    tutti_ddp_destroy(NULL);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        tti_rank_function *function;
+    } cases[] = {
+        {"sums_of_ranks", sums_of_ranks},
+        {"values_of_rank_0", values_of_rank_0},
+        {"models_that_differ", models_that_differ},
+        {"gradients_forgotten", gradients_forgotten},
+        {"wrong_calls", wrong_calls},
+    };
+    struct tti_ranks how = model_ranks(argc, argv);
+    int failed = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int ranks = tti_ranks_run(&how, cases[i].function, NULL);
+        printf("%-22s %s\n", cases[i].name, ranks ? "FAILED" : "ok");
+        failed += ranks;
+    }
+    return failed ? 1 : 0;
+}
