@@ -22,6 +22,7 @@ static const struct {
     [TTI_KERNEL_DIRECT] = {"direct", true},
     [TTI_KERNEL_PEER_PROBE] = {"peer_probe", false},
     [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
+    [TTI_KERNEL_TELL] = {"tell", false},
 };
 
 /* As TTI_FOR_TYPES of cuda/element.cuh names them. */

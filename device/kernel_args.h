@@ -21,6 +21,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_DIRECT,         /* typed; tti_direct_args */
     TTI_KERNEL_PEER_PROBE,     /* tti_peer_probe_args */
     TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
+    TTI_KERNEL_TELL,           /* tti_tell_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -52,10 +53,10 @@ struct tti_reduce_copy_args {
  * Zeroed once, before the first launch of any rank. An epoch is one launch: all ranks launch the
  * same coupled kernels with the same grids in the same order, each rank's one after the other. */
 struct tti_gpu_control {
-    uint64_t epoch;    /* launches over; of this rank only, as are: */
-    uint32_t leaving;  /* blocks of the launch under way that are done */
-    uint32_t swept[2]; /* odd and even epochs: the epoch (without its low bits) that swept slots */
-    uint32_t unused;
+    uint64_t epoch;     /* launches over; of this rank only, as are: */
+    uint32_t leaving;   /* blocks of the launch under way that are done */
+    uint32_t swept[2];  /* odd and even epochs: the epoch (without its low bits) that swept slots */
+    uint32_t withdrawn; /* a rank, plus 1, that gave up (this one, too); never 0 again */
     uint64_t ready[TTI_GPU_BLOCKS]
                   [TTI_GPU_RANKS];                /* [b][r]: block b of rank r has begun epoch .. */
     uint64_t done[TTI_GPU_BLOCKS][TTI_GPU_RANKS]; /* ... and is through with it; r writes both */
@@ -63,17 +64,24 @@ struct tti_gpu_control {
     uint64_t scale[TTI_GPU_BLOCKS];
     const void *in[TTI_GPU_BLOCKS];
     void *out[TTI_GPU_BLOCKS];
+    /* Block b of this rank is at the peers' buffers, or about to be, in this epoch; 0: it is not,
+     * and will not before it has looked at `ready`, in which it finds who withdrew. */
+    uint64_t inside[TTI_GPU_BLOCKS];
 };
+
+/* In `ready`, instead of an epoch: that block of that rank gave up, keep off its buffers. */
+#define TTI_WITHDRAWN UINT64_MAX
 
 /* What a coupled kernel tells the host, and the host tells it: PINNED memory, one a rank. */
 struct tti_gpu_status {
     uint32_t
         abort; /* not 0: end soon, without result. The host writes it, or a block that fails. */
-    uint32_t failed; /* 0, or an enum tutti_result: TIMEOUT. The first failure stays. */
-    uint32_t rank;   /* ... the rank that was waited for, */
+    uint32_t failed; /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. */
+    uint32_t rank;   /* ... the rank that was waited for, or gave up */
     uint32_t block;  /* ... by this block */
     uint64_t epoch;  /* ... in this launch (numbered from 1) */
-    uint32_t unused[10];
+    uint32_t stuck;  /* a rank, plus 1: after a failure it did not leave this rank's buffers */
+    uint32_t unused[9];
 };
 
 /* An all-reduce by one kernel a rank, launched on all ranks; all run at the same time. Pointers are
@@ -83,7 +91,8 @@ struct tti_coupled_args {
     uint32_t op, divisor; /* as in tti_reduce_copy_args */
     uint32_t scaled; /* multiply this rank's input by `scale` or *scale_at first; all or none */
     /* two shot: only this rank's in and out are given, the others say where theirs are. For ranks
-     * whose pointers mean the same everywhere: threads of a process. All or none. */
+     * whose pointers mean the same everywhere: threads of a process. All or none. Then a kernel
+     * that gives up also waits until nobody touches these buffers. */
     uint32_t exchange;
     uint64_t scale;
     const void *scale_at; /* device memory, one element; NULL: `scale` */
@@ -127,6 +136,14 @@ struct tti_peer_probe_args {
     struct tti_gpu_status *status;
     uint64_t timeout_ns;
     uint32_t *wrong; /* PINNED or DEVICE: the count */
+};
+
+/* At the end of work that waits for words: shows the host the word of poison, that there was
+ * progress, and that the work is over. */
+struct tti_tell_args {
+    const uint32_t *poison;
+    uint32_t *count;                                     /* device memory: how often so far */
+    uint32_t *told_poison, *told_progress, *told_inside; /* PINNED */
 };
 
 /* What warps and blocks do, for tests: results[k][thread], see cuda/warp_probe.cu. */

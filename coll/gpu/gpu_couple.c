@@ -108,6 +108,7 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
     const uint32_t root = (uint32_t)o->root;
     const size_t block = o->count * tutti_type_size(o->type);
     struct tti_direct_args args = {.coupled = couple_args(comm, o, o->count)};
+    args.coupled.exchange = 1;
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
         args.folds = args.blocks = 1;

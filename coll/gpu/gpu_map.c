@@ -113,6 +113,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
     TTI_TRY(map_resident(gpu, &hello->resident));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
+    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
     TTI_TRY(tti_arena_create(gpu, bytes, deadline, &map->arenas[comm->rank]));
     map->arena_bytes = bytes;
     return tti_arena_describe(gpu, &map->arenas[comm->rank], bytes, &hello->offer);

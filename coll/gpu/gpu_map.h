@@ -24,6 +24,7 @@ enum {
     TTI_ARENA_FLAGS = (int)((sizeof(struct tti_gpu_control) + TTI_ARENA_PAGE - 1) / TTI_ARENA_PAGE *
                             TTI_ARENA_PAGE),
     TTI_ARENA_POISON = TTI_ARENA_FLAGS + TTI_ARENA_PAGE - 64, /* who gave up, plus 1 */
+    TTI_ARENA_COUNT = TTI_ARENA_POISON + 4,                   /* of operations that ended */
     TTI_ARENA_PROBE = TTI_ARENA_FLAGS + TTI_ARENA_PAGE,       /* of the self-test */
     TTI_ARENA_SLOTS = TTI_ARENA_PROBE + TTI_ARENA_PAGE,       /* of one-shot LL; then the window */
 
@@ -37,7 +38,8 @@ enum {
 struct tti_gpu_told {
     struct tti_gpu_status status;
     uint32_t poison;                     /* copy of the arena's, at the end of each operation */
-    uint32_t progress;                   /* changes with each operation that ends */
+    uint32_t progress;                   /* changes with each operation that ends ... */
+    uint32_t inside;                     /* ... not 0: the stream is at one that waits for flags */
     unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline */
     uint32_t probe[2][TTI_ARENA_PAGE / 4];
 };
@@ -49,8 +51,7 @@ struct tti_gpu_map {
     struct tti_arena_map arenas[TTI_GPU_RANKS];
     size_t arena_bytes, window_at, window_bytes;
     struct tti_gpu_told *told;
-    tutti_stream aside;  /* for set-up and for what ends waits */
-    uint32_t operations; /* queued so far */
+    tutti_stream aside; /* for set-up and for what ends waits */
 
     /* gpu_watch.c */
     pthread_t watcher;
@@ -108,5 +109,7 @@ void tti_gpu_watch_stop(struct tutti_comm *comm);
  * communicator if that is a failure. */
 void tti_gpu_look(struct tutti_comm *comm);
 void tti_gpu_look_poison(struct tutti_comm *comm);
+/* `result`, a failure, with the word of caution that its buffers may still be in use, if so. */
+enum tutti_result tti_gpu_look_stuck(struct tutti_comm *comm, enum tutti_result result);
 
 #endif

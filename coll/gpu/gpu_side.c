@@ -222,18 +222,28 @@ static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stre
     return side->ops->event_hold(side->last, stream);
 }
 
-/* By flags in memory; ends by showing the host whether a peer gave up (gpu_watch.c). */
+/* By flags in memory. The stream tells the host when it begins to wait and when it is through, in
+ * each replay of a graph, too; and in the end whether a peer gave up (gpu_watch.c). */
 static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *o,
                                      tutti_stream stream)
 {
     struct tti_gpu_side *side = comm->gpu;
     struct tti_gpu_map *map = side->map;
-    side->last_window = true;
+    const struct tti_tell_args args = {
+        .poison = (const uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_POISON),
+        .count = (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_COUNT),
+        .told_poison = &map->told->poison,
+        .told_progress = &map->told->progress,
+        .told_inside = &map->told->inside,
+    };
+    const struct tti_gpu_launch tell = {.kernel = TTI_KERNEL_TELL,
+                                        .blocks = 1,
+                                        .threads = 32,
+                                        .args = &args,
+                                        .args_bytes = sizeof args};
+    TTI_TRY(side->ops->stream_write(side->gpu, &map->told->inside, 1, stream));
     TTI_TRY(tti_gpu_window(comm, o, stream));
-    TTI_TRY(side->ops->copy(side->gpu, &map->told->poison,
-                            tti_gpu_at(map, comm->rank, TTI_ARENA_POISON), sizeof map->told->poison,
-                            stream));
-    return side->ops->stream_write(side->gpu, &map->told->progress, ++map->operations, stream);
+    return side->ops->launch(side->gpu, &tell, stream);
 }
 
 static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,
@@ -281,7 +291,6 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
                         "_async calls)",
                         side->gpu->device);
     TTI_TRY(side_order(side, stream, capturing));
-    side->last_window = false;
     if (collective)
         TTI_TRY(side_collective(comm, ops, stream, capturing));
     else
@@ -376,7 +385,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
         const enum tutti_result now = ops->event_query(event);
         if (now != TUTTI_IN_PROGRESS) {
             tti_gpu_hear(comm);
-            TTI_TRY(tti_comm_check(comm));
+            TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
             return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
         }
         if (round < SPINS) {

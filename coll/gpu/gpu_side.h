@@ -27,7 +27,6 @@ struct tti_gpu_side {
     tutti_stream last_stream;   /* ... on this stream ... */
     _Atomic bool any;           /* ... if there was one ... */
     _Atomic bool last_captured; /* ... and under capture ... */
-    _Atomic bool last_window;   /* ... and waits for flags without a deadline of its own */
     bool staged;                /* the links are, or will be, in use by work on a stream */
     bool shared;                /* ranks of this process share the device: no default stream */
     struct tti_gpu_mark *marks; /* free */

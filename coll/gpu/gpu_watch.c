@@ -13,12 +13,11 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1 };
+enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1, LET_THROUGH_A_TURN = 50 };
 static const double GRACE_SECONDS = 1; /* the host's own deadlines come first */
 
 /* ---- what the device says ---- */
 
-/* A rank gave up; what the bootstrap knows is better than that. */
 static void look_listen(struct tutti_comm *comm)
 {
     const uint64_t deadline = tti_deadline_in(NOTICE_MS / 1e3);
@@ -32,21 +31,36 @@ static void look_listen(struct tutti_comm *comm)
     }
 }
 
+/* What the bootstrap knows is better than that. */
+static void look_gave_up(struct tutti_comm *comm, int rank)
+{
+    look_listen(comm);
+    if (tti_comm_check(comm) == TUTTI_OK)
+        (void)tti_comm_fail(comm,
+                            TTI_FAIL(TUTTI_ERR_PEER,
+                                     "rank %d (%s) gave up an operation on device memory; its "
+                                     "own error says why",
+                                     rank, tutti_comm_rank_name(comm, rank)));
+}
+
 void tti_gpu_look(struct tutti_comm *comm)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
         return;
     const struct tti_gpu_status *status = &map->told->status;
-    if (__atomic_load_n(&status->abort, __ATOMIC_ACQUIRE) && status->failed) {
-        const int rank = (int)status->rank;
+    if (!__atomic_load_n(&status->abort, __ATOMIC_ACQUIRE) || !status->failed)
+        return;
+    const int rank = (int)status->rank;
+    if (status->failed == TUTTI_ERR_PEER)
+        look_gave_up(comm, rank);
+    else
         (void)tti_comm_fail(
             comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
                            "operation %llu on device memory: rank %d (%s) did not come within %g "
                            "s; it has not called it, or its device is busy or stuck",
                            (unsigned long long)status->epoch, rank,
                            tutti_comm_rank_name(comm, rank), comm->settings.timeout_s));
-    }
 }
 
 void tti_gpu_look_poison(struct tutti_comm *comm)
@@ -55,24 +69,29 @@ void tti_gpu_look_poison(struct tutti_comm *comm)
     if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
         return;
     const uint32_t poison = __atomic_load_n(&map->told->poison, __ATOMIC_RELAXED);
-    if (poison) {
-        const int rank = (int)poison - 1;
-        look_listen(comm);
-        if (tti_comm_check(comm) == TUTTI_OK)
-            (void)tti_comm_fail(comm,
-                                TTI_FAIL(TUTTI_ERR_PEER,
-                                         "rank %d (%s) gave up an operation on device memory; its "
-                                         "own error says why",
-                                         rank, tutti_comm_rank_name(comm, rank)));
-    }
+    if (poison)
+        look_gave_up(comm, (int)poison - 1);
+}
+
+enum tutti_result tti_gpu_look_stuck(struct tutti_comm *comm, enum tutti_result result)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const uint32_t stuck =
+        map && map->told ? __atomic_load_n(&map->told->status.stuck, __ATOMIC_ACQUIRE) : 0;
+    if (result == TUTTI_OK || !stuck)
+        return result;
+    return TTI_CONTEXT(result,
+                       "rank %d (%s) may still use this rank's buffers: its kernel did not end; "
+                       "keep them allocated until its device is reset",
+                       (int)stuck - 1, tutti_comm_rank_name(comm, (int)stuck - 1));
 }
 
 /* ---- streams that wait for flags ---- */
 
-static bool watch_waits(const struct tti_gpu_side *side)
+/* Is the stream at work that waits for flags? Captured or not: the stream itself says so. */
+static bool watch_waits(const struct tti_gpu_map *map)
 {
-    return side->any && side->last_window && !side->last_captured &&
-           side->ops->event_query(side->last) == TUTTI_IN_PROGRESS;
+    return __atomic_load_n(&map->told->inside, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* Which ranks have raised none of their flags here. */
@@ -103,7 +122,7 @@ static void watch_deadline(struct tutti_comm *comm)
     const uint32_t progress = __atomic_load_n(&map->told->progress, __ATOMIC_RELAXED);
     const double patience = comm->settings.timeout_s + GRACE_SECONDS;
     char list[400];
-    if (progress != map->progress || map->progress_ns == 0 || !watch_waits(comm->gpu)) {
+    if (progress != map->progress || map->progress_ns == 0 || !watch_waits(map)) {
         map->progress = progress;
         map->progress_ns = tti_now_ns();
         return;
@@ -150,7 +169,11 @@ static void watch_turn(struct tutti_comm *comm)
     tti_gpu_look(comm);
     if (tti_comm_check(comm) == TUTTI_OK)
         watch_deadline(comm);
-    if (tti_comm_check(comm) != TUTTI_OK)
+    if (tti_comm_check(comm) == TUTTI_OK)
+        return;
+    watch_let_through(comm);
+    /* A graph may hold many meetings: let it through them without a turn for each. */
+    for (int more = 0; more < LET_THROUGH_A_TURN && watch_waits(comm->gpu->map); more++)
         watch_let_through(comm);
 }
 

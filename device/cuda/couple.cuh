@@ -1,7 +1,8 @@
 /* Kernels of several ranks that run at the same time: epochs, flags between blocks of the same
  * number, and waits that end. A wait ends when the flag is there, when the host or another block
- * asks to abort, or when the kernel has run for its time; then the status says who was waited for,
- * and the whole kernel ends soon. Structures: kernel_args.h. Next: two_shot.cu, one_shot_ll.cu. */
+ * asks to abort, when another rank gave up, or when the kernel has run for its time; then the
+ * status says who was waited for, and the whole kernel ends soon. Structures: kernel_args.h. Next:
+ * meet.cuh, two_shot.cu, one_shot_ll.cu. */
 #ifndef TTI_DEVICE_CUDA_COUPLE_CUH
 #define TTI_DEVICE_CUDA_COUPLE_CUH
 
@@ -13,14 +14,28 @@ enum { TTI_POLLS_PER_LOOK = 256 };
 /* One thread's watch over its waits. */
 struct tti_watch {
     tti_gpu_status *status;
+    const tti_gpu_control *own; /* where others say that they gave up; may be 0 */
+    uint32_t left;              /* who had given up before this launch, plus 1; 0: nobody */
     uint64_t began_ns, timeout_ns;
     uint64_t epoch;
 };
 
-TTI_DEVICE tti_watch tti_watch_begin(tti_gpu_status *status, uint64_t timeout_ns, uint64_t epoch)
+TTI_DEVICE tti_watch tti_watch_begin(tti_gpu_status *status, const tti_gpu_control *own,
+                                     uint64_t timeout_ns, uint64_t epoch)
 {
-    tti_watch watch = {status, tti_device_ns(), timeout_ns, epoch};
+    tti_watch watch = {status, own, 0, tti_device_ns(), timeout_ns, epoch};
     return watch;
+}
+
+/* The first failure is kept; the host and the other blocks hear of any. */
+TTI_DEVICE void tti_watch_fail(const tti_watch &watch, tutti_result result, uint32_t rank)
+{
+    if (tti_swap_first(&watch.status->failed, (uint32_t)result) == 0) {
+        watch.status->rank = rank;
+        watch.status->block = blockIdx.x;
+        watch.status->epoch = watch.epoch;
+    }
+    tti_release(&watch.status->abort, 1u); /* after what it is about; looked at by the host, too */
 }
 
 /* Every so many polls: whether to go on waiting for `rank`. */
@@ -28,26 +43,32 @@ TTI_DEVICE bool tti_watch_look(const tti_watch &watch, uint32_t rank)
 {
     if (tti_glance(&watch.status->abort))
         return false;
-    if (tti_device_ns() - watch.began_ns < watch.timeout_ns)
+    const uint32_t left = watch.own ? tti_glance(&watch.own->withdrawn) : 0;
+    if (left)
+        tti_watch_fail(watch, TUTTI_ERR_PEER, left - 1);
+    else if (tti_device_ns() - watch.began_ns < watch.timeout_ns)
         return true;
-    if (tti_swap_first(&watch.status->failed, TUTTI_ERR_TIMEOUT) == 0) {
-        watch.status->rank = rank;
-        watch.status->block = blockIdx.x;
-        watch.status->epoch = watch.epoch;
-    }
-    tti_release(&watch.status->abort, 1u); /* after what it is about; looked at by the host, too */
+    else
+        tti_watch_fail(watch, TUTTI_ERR_TIMEOUT, rank);
     return false;
 }
 
-/* Wait until *flag, which `rank` raises, has reached the epoch; false: give up. */
-TTI_DEVICE bool tti_await(const tti_watch &watch, const uint64_t *flag, uint32_t rank)
+/* Wait until *flag, which `rank` raises, has reached `value`; false: give up. */
+TTI_DEVICE bool tti_await(const tti_watch &watch, const uint64_t *flag, uint64_t value,
+                          uint32_t rank)
 {
-    for (uint32_t polls = 1; tti_acquire(flag) < watch.epoch; polls++) {
+    for (uint32_t polls = 1;; polls++) {
+        const uint64_t now = tti_acquire(flag);
+        if (now == TTI_WITHDRAWN) {
+            tti_watch_fail(watch, TUTTI_ERR_PEER, rank);
+            return false;
+        }
+        if (now >= value)
+            return true;
         if (polls % TTI_POLLS_PER_LOOK == 0 && !tti_watch_look(watch, rank))
             return false;
         tti_relax();
     }
-    return true;
 }
 
 /* Every block, first: the number of this launch. Packets carry its low half, in which 0 is what

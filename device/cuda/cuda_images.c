@@ -36,6 +36,7 @@ static const struct {
     [TTI_KERNEL_ONE_SHOT_LL128] = FROM(one_shot_ll128),
     [TTI_KERNEL_PEER_PROBE] = FROM(probe),
     [TTI_KERNEL_WARP_PROBE] = FROM(probe),
+    [TTI_KERNEL_TELL] = FROM(probe),
 };
 
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)

@@ -96,7 +96,7 @@ template <int TYPE> TTI_DEVICE void tti_one_shot_ll(const tti_coupled_args &a)
     k.capacity = a.slot_bytes / 8;
     k.factor = tti_own_factor<TYPE>(a);
     k.send(a);
-    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, k.epoch);
+    const tti_watch watch = tti_watch_begin(a.status, a.control[a.rank], a.timeout_ns, k.epoch);
     for (uint64_t i = tti_thread_of_grid(); i < k.packets; i += tti_threads_of_grid())
         if (!k.fold(a, watch, i))
             break;

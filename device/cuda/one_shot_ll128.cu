@@ -115,7 +115,7 @@ template <int TYPE> TTI_DEVICE void tti_one_shot_ll128(const tti_coupled_args &a
     const uint64_t step = tti_threads_of_grid() / TTI_LANES_A_LINE;
     for (uint64_t i = begin; i < k.lines; i += step)
         k.send(a, i);
-    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, k.epoch);
+    const tti_watch watch = tti_watch_begin(a.status, a.control[a.rank], a.timeout_ns, k.epoch);
     for (uint64_t i = begin; i < k.lines; i += step)
         if (!k.fold(a, watch, i))
             break;

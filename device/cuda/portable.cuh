@@ -38,6 +38,15 @@ TTI_DEVICE void tti_release(uint32_t *word, uint32_t value)
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+/* Stores; what the thread (and, behind a barrier, its block) loads later, from anywhere, is loaded
+ * after the store can be seen by all. Two sides that each do this with a word of their own and then
+ * look at the other's: one of them at least sees the other. */
+TTI_DEVICE void tti_store_first(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1; fence.sc.sys;" ::"l"(word), "l"(value)
+                 : "memory");
+}
+
 /* Orders nothing; for words that are looked at now and then. */
 TTI_DEVICE uint32_t tti_glance(const uint32_t *word)
 {

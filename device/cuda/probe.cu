@@ -1,5 +1,6 @@
 /* Kernels that try the device: mapped memory between two sides, used before a mapping is trusted,
- * and what warps and blocks do, for tests of the simulated device and of a real one. */
+ * and what warps and blocks do, for tests of the simulated device and of a real one; and the one
+ * that tells the host how far a stream has come. */
 #include "device/cuda/couple.cuh"
 
 TTI_DEVICE uint32_t tti_probe_word(uint32_t seed, uint64_t i)
@@ -14,7 +15,7 @@ TTI_DEVICE bool tti_probe_meet(const tti_peer_probe_args &a, uint64_t mark)
     bool met = true;
     if (threadIdx.x == 0) {
         tti_release(a.their_flag, mark);
-        met = tti_await(tti_watch_begin(a.status, a.timeout_ns, mark), a.my_flag, 1);
+        met = tti_await(tti_watch_begin(a.status, 0, a.timeout_ns, mark), a.my_flag, mark, 1);
     }
     return !__syncthreads_or(!met);
 }
@@ -65,4 +66,15 @@ TTI_KERNEL(tti_kernel_warp_probe, tti_warp_probe_args, a)
     atomicMax(&a.counters[1], thread);
     atomicMin(&a.counters[2], thread);
     atomicExch(&a.counters[3], 77u);
+}
+
+TTI_KERNEL(tti_kernel_tell, tti_tell_args, a)
+{
+    if (tti_thread_of_grid() != 0)
+        return;
+    const uint32_t count = *a.count + 1;
+    *a.count = count;
+    tti_release(a.told_poison, tti_glance(a.poison));
+    tti_release(a.told_progress, count);
+    tti_release(a.told_inside, 0u);
 }

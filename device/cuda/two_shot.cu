@@ -23,8 +23,8 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
     __shared__ const void *in[TTI_GPU_RANKS];
     __shared__ void *out[TTI_GPU_RANKS];
     __shared__ uint64_t scale[TTI_GPU_RANKS];
-    const tti_watch watch = tti_watch_begin(a.status, a.timeout_ns, tti_enter(a.control[a.rank]));
-    tti_publish<word>(a);
+    const tti_watch watch = tti_begin(a);
+    tti_publish<word>(a, watch);
     const bool met = tti_meet(a, watch, tti_ready_flag());
     if (met) {
         if (threadIdx.x < a.ranks) {

@@ -100,7 +100,13 @@ template <class T> TTI_DEVICE T __shfl_up_sync(uint32_t mask, T value, unsigned 
 
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST); /* for tti_store_first */
+}
+TTI_DEVICE void tti_store_first(uint64_t *word, uint64_t value)
+{
+    tti_sim_point();
+    (void)__atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
+    tti_sim_point();
 }
 template <class W> TTI_DEVICE void tti_release(W *word, W value)
 {

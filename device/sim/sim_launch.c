@@ -44,6 +44,7 @@ enum { MOST_WORKERS = TTI_SIM_SMS * TTI_SIM_BLOCKS_PER_SM };
 DECLARE(copy)
 DECLARE(peer_probe)
 DECLARE(warp_probe)
+DECLARE(tell)
 DECLARE_TYPED(reduce_copy)
 DECLARE_TYPED(one_shot_ll)
 DECLARE_TYPED(one_shot_ll128)
@@ -59,6 +60,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_DIRECT] = TYPED(direct),
     [TTI_KERNEL_PEER_PROBE] = {tti_kernel_peer_probe},
     [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
+    [TTI_KERNEL_TELL] = {tti_kernel_tell},
 };
 #else
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];

@@ -6,6 +6,7 @@
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,110 @@ static int absent(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* ---- a stream that comes late: its rank's call was made in time ---- */
+
+static _Atomic int late_gate, late_turns; /* ranks are threads */
+
+static void late_hold(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&late_gate))
+        usleep(1000);
+}
+
+static void late_turn(int turns) /* all ranks that take part come here, and go on together */
+{
+    atomic_fetch_add(&late_turns, 1);
+    while (atomic_load(&late_turns) < turns)
+        usleep(1000);
+}
+
+/* The others give up, get their buffers back, and use them; what was held then begins. */
+static int late(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    static char filled[COUNT * 4];
+    const struct test_case c = {
+        .collective = TUTTI_ALL_REDUCE, .type = TUTTI_INT32, .op = TUTTI_SUM, .count = COUNT};
+    tutti_request *request = NULL;
+    CHECK(device_begin(rank) == 0);
+    char *in = device_memory(sizeof filled), *out = device_memory(sizeof filled);
+    char *found = calloc(1, sizeof filled);
+    CHECK(in && out && found);
+    OK(device_start(&c, in, out, comm, &request));
+    OK(tutti_wait(request));
+    late_turn(n);
+    if (rank == n - 1)
+        OK(device_gpu()->ops->host_call(device_gpu(), late_hold, NULL, device_stream()));
+    OK(device_start(&c, in, out, comm, &request));
+    if (rank != n - 1) {
+        CHECK(tutti_wait(request) == TUTTI_ERR_TIMEOUT);
+        CHECK(strstr(tutti_last_error(), "rank 2 ("));
+        OK(device_gpu()->ops->fill(device_gpu(), in, 0x5a, sizeof filled, device_stream()));
+        OK(device_gpu()->ops->fill(device_gpu(), out, 0x5a, sizeof filled, device_stream()));
+        CHECK(settle() == 0);
+    }
+    late_turn(2 * n);
+    atomic_store(&late_gate, 1);
+    if (rank == n - 1)
+        CHECK(tutti_wait(request) == TUTTI_ERR_TIMEOUT);
+    late_turn(3 * n);
+    if (rank != n - 1) {
+        CHECK(copy(found, out, sizeof filled) == 0 && settle() == 0);
+        for (size_t i = 0; i < sizeof filled; i++)
+            CHECK(found[i] == 0x5a);
+    }
+    CHECK(settle() == 0);
+    device_free(in);
+    device_free(out);
+    free(found);
+    device_gpu()->ops->stream_destroy(device_gpu(), device_stream());
+    device_gpu()->ops->close(device_gpu());
+    return 0;
+}
+
+/* ---- a replay that one rank does not make ---- */
+
+static int replay(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm), gone = n - 1;
+    const size_t bytes = (size_t)n * COUNT * 4;
+    CHECK(device_begin(rank) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    struct tti_gpu_graph *graph = NULL;
+    char *in = device_memory(bytes), *out = device_memory(bytes), name[32];
+    CHECK(in && out);
+    for (int turn = 0; turn < 2; turn++) { /* as usual, then captured */
+        if (turn == 1)
+            OK(gpu->ops->capture_begin(gpu, device_stream()));
+        OK(tutti_all_to_all_async(in, out, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
+        OK(tutti_all_reduce_async(in, out, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                  NULL));
+    }
+    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    OK(gpu->ops->graph_launch(graph, device_stream()));
+    CHECK(settle() == 0);
+    OK(tutti_barrier(comm));
+    snprintf(name, sizeof name, "rank %d (", gone);
+    if (rank != gone) {
+        OK(gpu->ops->graph_launch(graph, device_stream()));
+        CHECK(settle() == 0);
+        CHECK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                     NULL) == TUTTI_ERR_TIMEOUT);
+        CHECK(strstr(tutti_last_error(), name));
+    }
+    while (tutti_comm_error(comm) == TUTTI_OK)
+        usleep(1000);
+    gpu->ops->graph_destroy(graph);
+    device_free(in);
+    device_free(out);
+    gpu->ops->stream_destroy(gpu, device_stream());
+    gpu->ops->close(gpu);
+    return 0;
+}
+
 /* ---- all of it ---- */
 
 static int run(const char *name, const char *path, struct tti_ranks how,
@@ -286,6 +391,10 @@ int main(int argc, char **argv)
             bad |= run("equal", paths[p], direct, equal, NULL, 0);
         bad |= run("capture", paths[p], how, capture, NULL, 0);
         bad |= run("ring", paths[p], how, ring, NULL, 0);
+        if (p == 1)
+            bad |= run("a replay is not made", paths[p], soon, replay, NULL, 0);
+        if (p == 2 && !processes)
+            bad |= run("a stream comes late", paths[p], soon, late, NULL, 0);
         if (!processes && p > 0)
             bad |= run("refusals", paths[p], how, refusals, NULL, 0);
         int kinds_count = 2;
