@@ -43,7 +43,7 @@ static void fuzz_require(bool holds)
 static void fuzz_line(struct fuzz *self)
 {
     struct shm_endpoint *peer = self->pair.endpoint[1];
-    struct shm_line *line = &peer->lane[0].out.lines[self->lines % SHM_LINES];
+    struct shm_line *line = &peer->lane[0].out.lines[shm_line_at(self->lines)];
     uint8_t kind_bytes[2];
     uint64_t words[3];
     fuzz_take(self, kind_bytes, sizeof kind_bytes);

@@ -37,7 +37,7 @@ static enum shm_kind send_one(struct lane_test *t, size_t bytes, uint64_t *where
     unsigned char data[MOST];
     size_t accepted = 0;
     const struct shm_line *line =
-        &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.lines[t->sent % SHM_LINES];
+        &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.lines[shm_line_at(t->sent)];
     for (size_t i = 0; i < bytes; i++)
         data[i] = pattern(t->sent, i);
     assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, t->sent, data, bytes, &accepted),

@@ -91,7 +91,7 @@ static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_
 /* Make the oldest line the open fragment; in->open stays false when there is none. */
 static enum tutti_result receive_open(struct shm_endpoint *self, struct shm_in *in)
 {
-    const struct shm_line *line = &in->lines[in->consumed % SHM_LINES];
+    const struct shm_line *line = &in->lines[shm_line_at(in->consumed)];
     if (self->state == SHM_FAILED)
         return tti_error_restore(&self->error);
     receive_expect(in);
@@ -127,7 +127,7 @@ uint64_t tti_shm_arrived(const struct shm_in *in)
 {
     uint64_t number = in->known;
     while (number - in->consumed < SHM_LINES &&
-           shm_flag_is(tti_load_acquire(&in->lines[number % SHM_LINES].flag), number))
+           shm_flag_is(tti_load_acquire(&in->lines[shm_line_at(number)].flag), number))
         number++;
     return number;
 }
@@ -208,7 +208,7 @@ enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const 
 static void receive_own_next(const struct shm_out *out)
 {
     const unsigned char *tail = out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
-    tti_prefetch_write(&out->lines[out->sent % SHM_LINES]);
+    tti_prefetch_write(&out->lines[shm_line_at(out->sent)]);
     for (size_t at = 0; at < out->tail_bytes; at += TTI_CACHE_LINE)
         tti_prefetch_write(tail + at);
 }

@@ -51,7 +51,7 @@ static bool send_full(const struct shm_out *out)
 static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                          enum shm_kind kind, size_t bytes, bool copied)
 {
-    struct shm_line *line = &out->lines[out->sent % SHM_LINES];
+    struct shm_line *line = &out->lines[shm_line_at(out->sent)];
     out->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
     out->log[out->sent % SHM_LINES] =
         (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
@@ -68,14 +68,14 @@ static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_
 static void send_inline(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                         const void *data, size_t bytes)
 {
-    memcpy(out->lines[out->sent % SHM_LINES].bytes, data, bytes);
+    memcpy(out->lines[shm_line_at(out->sent)].bytes, data, bytes);
     send_publish(self, out, tag, SHM_KIND_INLINE, bytes, true);
 }
 
 static void send_far(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                      enum shm_kind kind, uint64_t where, uint64_t id, size_t bytes)
 {
-    struct shm_line *line = &out->lines[out->sent % SHM_LINES];
+    struct shm_line *line = &out->lines[shm_line_at(out->sent)];
     line->far.where = where;
     line->far.id = id;
     line->far.bytes = bytes;

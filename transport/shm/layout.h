@@ -90,6 +90,13 @@ struct shm_header {
 };
 _Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "the header fits its page");
 
+/* Where line `number` lies. Not beside the one before it: a prefetcher that follows the reader
+ * would take the next line away from the writer, who fetches it ahead of time. */
+static inline size_t shm_line_at(uint64_t number)
+{
+    return (size_t)(number * 37 % SHM_LINES);
+}
+
 static inline uint64_t shm_flag(uint64_t number, enum shm_kind kind, size_t inline_bytes)
 {
     return ((number + 1) << 16) | ((uint64_t)kind << 8) | inline_bytes;
