@@ -238,14 +238,13 @@ static enum tutti_result fused_offers(struct fused *f, bool *mappable)
     return TUTTI_OK;
 }
 
-/* The views of a rank's buffers whose mapped parts begin at in and out. */
-static void fused_view(struct fused *f, int rank, char *in, char *out, char *aside,
-                       const struct tti_fused_edges *e)
+/* The views of a rank's buffers, of so many elements, whose mapped parts begin at in and out. */
+static void fused_view(struct fused *f, int rank, char *in, size_t in_count, char *out,
+                       size_t out_count, char *aside, const struct tti_fused_edges *e)
 {
-    tti_fused_view(&f->views.in[rank], in, aside, e->in_head, e->in_tail,
-                   fused_used(f, rank, false), f->size);
+    tti_fused_view(&f->views.in[rank], in, aside, e->in_head, e->in_tail, in_count, f->size);
     tti_fused_view(&f->views.out[rank], out, aside ? aside + 2 * TTI_FUSED_EDGE_BYTES : NULL,
-                   e->out_head, e->out_tail, fused_used(f, rank, true), f->size);
+                   e->out_head, e->out_tail, out_count, f->size);
 }
 
 static enum tutti_result fused_map_peer(struct fused *f, int peer)
@@ -271,7 +270,7 @@ static enum tutti_result fused_map_peer(struct fused *f, int peer)
         result = link->ops->map(link->endpoint, &offer->aside, TTI_FUSED_ASIDE_BYTES, &at[2]);
     if (result != TUTTI_OK)
         return tti_comm_link_failed(f->comm, result);
-    fused_view(f, peer, at[0], at[1], at[2], e);
+    fused_view(f, peer, at[0], in, at[1], out, at[2], e);
     return TUTTI_OK;
 }
 
@@ -322,7 +321,7 @@ static enum tutti_result fused_share(struct fused *f)
      */
     char *in = f->in_count ? (char *)(uintptr_t)f->o->in + f->edges.in_head * f->size : NULL;
     char *out = f->out_count ? (char *)f->o->out + f->edges.out_head * f->size : NULL;
-    fused_view(f, rank, in, out, f->comm->fused_aside, &f->edges);
+    fused_view(f, rank, in, f->in_count, out, f->out_count, f->comm->fused_aside, &f->edges);
     for (int p = 0; p < n; p++)
         if (p != rank)
             TTI_TRY(fused_map_peer(f, p));

@@ -120,30 +120,45 @@ static void share_move(const struct share *s, const struct part *part)
     }
 }
 
+/* What this rank does; an all-to-all is one block for each rank. */
+static struct part share_part(const struct share *s, enum tutti_collective collective)
+{
+    const int n = s->n, rank = s->rank, root = s->o->root;
+    const size_t begin = tti_chunk_begin(s->o->count, s->size, (uint32_t)n, (uint32_t)rank);
+    const size_t part =
+        tti_chunk_begin(s->o->count, s->size, (uint32_t)n, (uint32_t)rank + 1) - begin;
+    const size_t own = (size_t)rank * s->o->count, all = s->o->count;
+    switch (collective) {
+    case TUTTI_REDUCE:
+        return (struct part){begin, begin, part, 0, n, root, root + 1, false, false};
+    case TUTTI_REDUCE_SCATTER:
+        return (struct part){own, 0, all, 0, n, rank, rank + 1, false, true};
+    case TUTTI_BROADCAST:
+        return (struct part){begin, begin, part, root, root + 1, 0, n, false, false};
+    case TUTTI_ALL_GATHER:
+        return (struct part){0, own, all, rank, rank + 1, 0, n, true, false};
+    case TUTTI_GATHER:
+        return (struct part){0, own, all, rank, rank + 1, root, root + 1, true, false};
+    case TUTTI_SCATTER:
+        return (struct part){own, 0, all, root, root + 1, rank, rank + 1, false, true};
+    default: /* TUTTI_ALL_REDUCE: no other has a fused path */
+        return (struct part){begin, begin, part, 0, n, 0, n, false, false};
+    }
+}
+
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
                      const struct tti_fused_views *views)
 {
     const struct share s = {o, views, comm->rank, comm->size, tutti_type_size(o->type)};
-    const int n = s.n, rank = s.rank, root = o->root;
-    const size_t begin = tti_chunk_begin(o->count, s.size, (uint32_t)n, (uint32_t)rank);
-    const size_t part = tti_chunk_begin(o->count, s.size, (uint32_t)n, (uint32_t)rank + 1) - begin;
-    const size_t own = (size_t)rank * o->count, all = o->count;
-    const struct part parts[TUTTI_COLLECTIVE_COUNT] = {
-        [TUTTI_ALL_REDUCE] = {begin, begin, part, 0, n, 0, n, false, false},
-        [TUTTI_REDUCE] = {begin, begin, part, 0, n, root, root + 1, false, false},
-        [TUTTI_REDUCE_SCATTER] = {own, 0, all, 0, n, rank, rank + 1, false, true},
-        [TUTTI_BROADCAST] = {begin, begin, part, root, root + 1, 0, n, false, false},
-        [TUTTI_ALL_GATHER] = {0, own, all, rank, rank + 1, 0, n, true, false},
-        [TUTTI_GATHER] = {0, own, all, rank, rank + 1, root, root + 1, true, false},
-        [TUTTI_SCATTER] = {own, 0, all, root, root + 1, rank, rank + 1, false, true},
-    };
     if (o->collective != TUTTI_ALL_TO_ALL) {
-        share_move(&s, &parts[o->collective]);
+        const struct part part = share_part(&s, o->collective);
+        share_move(&s, &part);
         return;
     }
-    for (int k = 0; k < n; k++) { /* not all to the same rank at once */
-        int to = (rank + k) % n;
-        const struct part block = {(size_t)to * all, own,  all,  rank, rank + 1, to,
+    const size_t own = (size_t)s.rank * o->count, all = o->count;
+    for (int k = 0; k < s.n; k++) { /* not all to the same rank at once */
+        int to = (s.rank + k) % s.n;
+        const struct part block = {(size_t)to * all, own,  all,  s.rank, s.rank + 1, to,
                                    to + 1,           true, false};
         share_move(&s, &block);
     }

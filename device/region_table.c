@@ -117,16 +117,21 @@ static bool table_find(uintptr_t address, size_t bytes, struct table_entry *entr
 
 bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region)
 {
-    /* This thread's last hit; good while nothing in the table has changed. */
+    /* This thread's last hits, in turn: an operation has two buffers. Good while nothing in the
+     * table has changed. */
+    enum { LAST = 2 };
     static _Thread_local struct {
         uint64_t sequence;
         struct tti_region region;
-    } last;
+    } last[LAST];
+    static _Thread_local unsigned oldest;
     const uintptr_t address = (uintptr_t)memory;
-    if (last.sequence == tti_load_acquire(&table_sequence)) {
-        const size_t offset = address - (uintptr_t)last.region.base;
-        if (offset < last.region.bytes && bytes <= last.region.bytes - offset) {
-            *region = last.region;
+    const uint64_t now = tti_load_acquire(&table_sequence);
+    for (int i = 0; i < LAST; i++) {
+        const size_t offset = address - (uintptr_t)last[i].region.base;
+        if (last[i].sequence == now && offset < last[i].region.bytes &&
+            bytes <= last[i].region.bytes - offset) {
+            *region = last[i].region;
             return true;
         }
     }
@@ -134,8 +139,9 @@ bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region
     uint64_t sequence;
     if (!table_find(address, bytes, &entry, &sequence))
         return false;
-    last.sequence = sequence;
-    last.region = entry.region;
+    last[oldest].sequence = sequence;
+    last[oldest].region = entry.region;
+    oldest = (oldest + 1) % LAST;
     *region = entry.region;
     return true;
 }

@@ -40,7 +40,7 @@ enum tutti_result tti_shm_map(void *endpoint, const struct tutti_place *place, s
         return tti_error_restore(&self->error);
     if (self->held_count == 0) {
         atomic_store_explicit(&self->our_hold->held, 1, memory_order_relaxed);
-        tti_full_fence(); /* pairs with the one in tti_shm_withdraw */
+        tti_shm_fence_pairwise(self); /* with tti_shm_withdraw */
     }
     if (tti_load_acquire(&self->theirs->withdrawn) ||
         tti_load_acquire(&self->theirs->left) != SHM_THERE) {
@@ -98,7 +98,9 @@ enum tutti_result tti_shm_withdraw(void *endpoint, int wait_ms)
     if (!self->ours)
         return TUTTI_OK;
     tti_store_release(&self->ours->withdrawn, 1);
-    tti_full_fence(); /* pairs with the one in tti_shm_map */
+    tti_full_fence(); /* pairs with the one in tti_shm_map; or this does for both: */
+    if (self->transport->fences && !tti_shm_fence_all())
+        return reach_cut_off(self); /* nobody knows then what the peer sees */
     while (tti_load_acquire(&self->their_hold->held)) {
         if (self->socket >= 0)
             tti_shm_endpoint_ready(self);

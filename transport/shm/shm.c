@@ -78,8 +78,7 @@ bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source
     return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* Fence in all processes that have registered for it, this one included. */
-static bool shm_fence_all(void)
+bool tti_shm_fence_all(void)
 {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
@@ -88,7 +87,7 @@ static bool shm_fence_all(void)
 static bool shm_fences_for_all(void)
 {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
-           shm_fence_all();
+           tti_shm_fence_all();
 }
 
 void tti_shm_prepare(void)
@@ -192,13 +191,17 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self)
 
 /* ---- sleeping ------------------------------------------------------------------------------- */
 
-void tti_shm_ring(struct shm_endpoint *self)
+void tti_shm_fence_pairwise(struct shm_endpoint *self)
 {
-    /* Pairs with the fence in shm_arm: it sees our news, or we see it asleep. */
     if (self->transport->fences && tti_load_acquire(&self->theirs->fences))
         atomic_signal_fence(memory_order_seq_cst);
     else
         tti_full_fence();
+}
+
+void tti_shm_ring(struct shm_endpoint *self)
+{
+    tti_shm_fence_pairwise(self); /* with shm_arm: it sees our news, or we see it asleep */
     if (!atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed))
         return;
     if (atomic_exchange(&self->theirs->sleeping, 0)) { /* whoever clears the flag writes, once */
@@ -259,7 +262,7 @@ static bool shm_arm(void *transport)
         if (e->ours)
             atomic_store_explicit(&e->ours->sleeping, 1, memory_order_relaxed);
     tti_full_fence(); /* pairs with the one in tti_shm_ring */
-    if (self->fences && !shm_fence_all())
+    if (self->fences && !tti_shm_fence_all())
         news = true; /* it may be asked again, but without it nobody may sleep */
     for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
         news = shm_news(e) || news;

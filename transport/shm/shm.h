@@ -265,6 +265,11 @@ void tti_shm_prepare(void);
 /* Look at all sockets that have something. */
 void tti_shm_look(struct shm_transport *self);
 bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
+/* Between a store and a load that the peer does in the other order, rarely: a fence, unless the
+ * peer calls tti_shm_fence_all between its own. */
+void tti_shm_fence_pairwise(struct shm_endpoint *self);
+/* Fence in all processes that have registered for it, this one included. */
+bool tti_shm_fence_all(void);
 /* After publishing something: wake the peer if it sleeps. */
 void tti_shm_ring(struct shm_endpoint *self);
 /* Record why an endpoint is of no more use; returns the code. */
