@@ -6,7 +6,7 @@ cd /
 
 help=$("$dev")
 [ "$help" = "$("$dev" help)" ]
-for command in setup build bench compare test pictures check tidy asan tsan fuzz format install clean help; do
+for command in setup build bench compare train test pictures check tidy asan tsan fuzz format install clean help; do
     grep -qE "^  (asan, )?$command\b" <<<"$help" || { echo "help does not list $command"; exit 1; }
 done
 
@@ -22,4 +22,5 @@ refused() {
 refused biuld biuld
 refused --everything setup --everything
 refused soon fuzz soon
+refused nothing train nothing
 refused 0 fuzz 0

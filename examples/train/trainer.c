@@ -1,0 +1,244 @@
+/* Parameters, gradients, optimizer (trainer.h). Read next: trainer_checkpoint.c. */
+#include "examples/train/trainer.h"
+
+#include "examples/train/together.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void trainer_widen(float *restrict out, const uint16_t *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)in[i] << 16;
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+/* To the nearest, ties to even. NaN stays NaN. */
+static void trainer_narrow(uint16_t *restrict out, const float *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, &in[i], sizeof bits);
+        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
+    }
+}
+
+size_t trainer_elements(const struct trainer_tensor *tensor)
+{
+    size_t elements = 1;
+    for (int d = 0; d < tensor->dims; d++)
+        elements *= tensor->shape[d];
+    return elements;
+}
+
+/* ---- Making -----------------------------------------------------------------------------------
+ */
+
+static float *trainer_array(size_t count)
+{
+    float *made = calloc(count ? count : 1, sizeof *made);
+    if (!made)
+        fprintf(stderr, "no memory for %zu numbers\n", count);
+    return made;
+}
+
+static int trainer_memory(struct trainer *t)
+{
+    const struct tutti_ddp_piece *pieces = NULL;
+    size_t count = 0;
+    if (together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, &t->owned), "pieces"))
+        return 1;
+    for (int i = 0; i < tutti_optimizer_states(&t->options.optimizer); i++)
+        if (!(t->states[i] = trainer_array(t->owned)))
+            return 1;
+    if (!t->options.bf16)
+        return 0;
+    t->master = trainer_array(t->owned);
+    t->widened = trainer_array(t->elements);
+    t->gathered = trainer_array(t->elements);
+    return !t->master || !t->widened || !t->gathered;
+}
+
+int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_tensor *tensors,
+                   size_t count, const struct trainer_options *options)
+{
+    *t = (struct trainer){.comm = comm, .options = *options, .count = count, .first = true};
+    t->tensors = malloc(count * sizeof *t->tensors);
+    t->offsets = calloc(count, sizeof *t->offsets);
+    struct tutti_ddp_tensor *list = calloc(count, sizeof *list);
+    int failed = !t->tensors || !t->offsets || !list;
+    if (failed)
+        fprintf(stderr, "no memory for %zu tensors\n", count);
+    for (size_t i = 0; i < count && !failed; i++) {
+        t->tensors[i] = tensors[i];
+        t->offsets[i] = t->elements;
+        t->elements += trainer_elements(&tensors[i]);
+        list[i] = (struct tutti_ddp_tensor){.name = t->tensors[i].name,
+                                            .type = options->bf16 ? TUTTI_BFLOAT16 : TUTTI_FLOAT32,
+                                            .dims = tensors[i].dims,
+                                            .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
+    }
+    failed = failed ||
+             together_check(comm, tutti_ddp_create(comm, list, count, &options->ddp, &t->ddp),
+                            "register the model") ||
+             trainer_memory(t);
+    free(list);
+    if (failed)
+        trainer_destroy(t);
+    return failed;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+    tutti_ddp_destroy(t->ddp);
+    free(t->tensors);
+    free(t->offsets);
+    free(t->widened);
+    free(t->gathered);
+    free(t->master);
+    free(t->states[0]);
+    free(t->states[1]);
+    *t = (struct trainer){0};
+}
+
+/* ---- Parameters -------------------------------------------------------------------------------
+ */
+
+static void *trainer_value(struct trainer *t, size_t index)
+{
+    void *value = NULL;
+    (void)together_check(t->comm, tutti_ddp_value(t->ddp, index, &value), "value");
+    return value;
+}
+
+int trainer_set(struct trainer *t, size_t index, const float *values)
+{
+    const struct tutti_ddp_piece *pieces = NULL;
+    size_t count = 0;
+    const size_t elements = trainer_elements(&t->tensors[index]);
+    void *value = trainer_value(t, index);
+    if (!value ||
+        together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, NULL), "pieces"))
+        return 1;
+    if (!t->options.bf16) {
+        memcpy(value, values, elements * sizeof *values);
+        return 0;
+    }
+    trainer_narrow(value, values, elements);
+    trainer_widen(t->widened + t->offsets[index], value, elements);
+    for (size_t p = 0; p < count; p++)
+        if (pieces[p].index == index)
+            memcpy(t->master + pieces[p].state, values + pieces[p].first,
+                   pieces[p].count * sizeof *values);
+    return 0;
+}
+
+const float *trainer_weight(struct trainer *t, size_t index)
+{
+    return t->options.bf16 ? t->widened + t->offsets[index] : trainer_value(t, index);
+}
+
+/* ---- A step -----------------------------------------------------------------------------------
+ */
+
+int trainer_begin(struct trainer *t, bool last)
+{
+    t->last = last;
+    if (together_check(t->comm, tutti_ddp_begin(t->ddp, last), "begin a step"))
+        return 1;
+    if (t->options.bf16 && t->first) {
+        for (size_t i = 0; i < t->count; i++)
+            trainer_widen(t->widened + t->offsets[i], trainer_value(t, i),
+                          trainer_elements(&t->tensors[i]));
+        memset(t->gathered, 0, t->elements * sizeof *t->gathered);
+    }
+    t->first = false;
+    return 0;
+}
+
+float *trainer_gradient(struct trainer *t, size_t index)
+{
+    void *gradient = NULL;
+    if (t->options.bf16)
+        return t->gathered + t->offsets[index];
+    (void)together_check(t->comm, tutti_ddp_gradient(t->ddp, index, &gradient), "gradient");
+    return gradient;
+}
+
+int trainer_ready(struct trainer *t, size_t index)
+{
+    void *gradient = NULL;
+    if (t->options.bf16 && t->last) {
+        if (together_check(t->comm, tutti_ddp_gradient(t->ddp, index, &gradient), "gradient"))
+            return 1;
+        trainer_narrow(gradient, t->gathered + t->offsets[index],
+                       trainer_elements(&t->tensors[index]));
+    }
+    return together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready");
+}
+
+/* The square of the norm over the pieces, in one order, in double. */
+static double trainer_square(const struct trainer *t, const struct tutti_ddp_piece *pieces,
+                             size_t count)
+{
+    double square = 0;
+    float wide[1024];
+    for (size_t p = 0; p < count; p++)
+        for (size_t at = 0; at < pieces[p].count; at += 1024) {
+            const size_t n = pieces[p].count - at < 1024 ? pieces[p].count - at : 1024;
+            const float *g = (const float *)pieces[p].gradient + at;
+            double sums[8] = {0}; /* in step with a vector's lanes */
+            if (t->options.bf16) {
+                trainer_widen(wide, (const uint16_t *)pieces[p].gradient + at, n);
+                g = wide;
+            }
+            for (size_t i = 0; i < n; i++)
+                sums[i % 8] += (double)g[i] * (double)g[i];
+            for (int i = 0; i < 8; i++)
+                square += sums[i];
+        }
+    return square;
+}
+
+int trainer_update(struct trainer *t, double rate, double *norm)
+{
+    const struct tutti_ddp_piece *pieces = NULL;
+    size_t count = 0;
+    if (together_check(t->comm, tutti_ddp_wait(t->ddp), "reduce gradients") ||
+        together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, NULL), "pieces"))
+        return 1;
+    double square = trainer_square(t, pieces, count);
+    if (t->owned < t->elements && /* shards: the rest is on other ranks */
+        together_check(t->comm,
+                       tutti_all_reduce(&square, &square, 1, TUTTI_FLOAT64, TUTTI_SUM, t->comm),
+                       "norm of the gradients"))
+        return 1;
+    *norm = sqrt(square);
+    t->options.optimizer.lr = (float)rate;
+    const double scale =
+        t->options.clip > 0 && *norm > t->options.clip ? t->options.clip / *norm : 1;
+    for (size_t p = 0; p < count; p++) {
+        float *const *states = t->states;
+        const size_t at = pieces[p].state;
+        const struct tutti_optimizer_slice slice = {
+            .count = pieces[p].count,
+            .type = t->options.bf16 ? TUTTI_BFLOAT16 : TUTTI_FLOAT32,
+            .param = pieces[p].value,
+            .grad = pieces[p].gradient,
+            .master = t->master ? t->master + at : NULL,
+            .states = {states[0] ? states[0] + at : NULL, states[1] ? states[1] + at : NULL},
+            .grad_scale = (float)scale,
+            .no_decay = !t->tensors[pieces[p].index].decays};
+        if (together_check(t->comm,
+                           tutti_optimizer_step(&t->options.optimizer, t->steps + 1, &slice),
+                           "optimizer"))
+            return 1;
+    }
+    t->steps++;
+    t->first = true;
+    return together_check(t->comm, tutti_ddp_publish(t->ddp), "publish parameters");
+}

@@ -1,0 +1,71 @@
+/* What every trainer does between the backward pass and the next forward one: the parameters of a
+ * model with their gradients, optimizer and checkpoints, over tutti/ddp.h. The model computes in
+ * float32; parameters are float32, or bfloat16 with float32 masters: then the model sees widened
+ * copies, and gradients are gathered in float32 and rounded once, when they are complete.
+ *
+ *     for each step:  for each small batch:  trainer_begin; forward; backward: trainer_gradient,
+ *                                            trainer_ready
+ *                     trainer_update
+ *
+ * Functions return 0, or 1 after a message on stderr. */
+#ifndef EXAMPLES_TRAIN_TRAINER_H
+#define EXAMPLES_TRAIN_TRAINER_H
+
+#include "tutti/ddp.h"
+
+struct trainer_tensor {
+    char name[48];
+    int dims;
+    size_t shape[2];
+    bool decays; /* weight decay applies */
+};
+
+struct trainer_options {
+    struct tutti_optimizer optimizer; /* lr is set by trainer_update */
+    double clip; /* the most that the global norm of gradients may be; 0: any */
+    bool bf16;
+    struct tutti_ddp_options ddp;
+};
+
+struct trainer {
+    tutti_comm *comm;
+    tutti_ddp *ddp;
+    struct trainer_options options;
+    struct trainer_tensor *tensors;
+    size_t count, elements;    /* of the model */
+    size_t *offsets;           /* of tensors in the two arrays below */
+    float *widened, *gathered; /* bfloat16 only: parameters, gradients in float32 */
+    size_t owned;              /* elements that this rank's optimizer updates */
+    float *master, *states[2]; /* of these; master: bfloat16 only */
+    uint64_t steps;            /* finished ones */
+    bool last, first;          /* small batch of the step under way */
+};
+
+/* Collective. `tensors` is copied. Parameters are zero. */
+int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_tensor *tensors,
+                   size_t count, const struct trainer_options *options);
+void trainer_destroy(struct trainer *t);
+size_t trainer_elements(const struct trainer_tensor *tensor);
+
+/* Before training: `values` become parameter number `index`, the same on all ranks. */
+int trainer_set(struct trainer *t, size_t index, const float *values);
+/* The parameter, for the model to read. */
+const float *trainer_weight(struct trainer *t, size_t index);
+
+/* Begin a small batch; `last`: of its step. */
+int trainer_begin(struct trainer *t, bool last);
+/* Where the backward pass adds the gradient. */
+float *trainer_gradient(struct trainer *t, size_t index);
+/* That gradient is complete for this small batch. */
+int trainer_ready(struct trainer *t, size_t index);
+/* Wait for the mean of the gradients, clip, take an optimizer step. `norm`: before clipping. */
+int trainer_update(struct trainer *t, double rate, double *norm);
+
+/* Save parameters and optimizer under `folder`, with the program's values; collective. */
+int trainer_save(struct trainer *t, const char *folder, int keep, const struct tutti_pair *values,
+                 size_t count);
+/* Take up the newest checkpoint in `folder`; collective. *checkpoint stays open for its values
+ * (close it); NULL: there is none, nothing is changed. */
+int trainer_resume(struct trainer *t, const char *folder, tutti_checkpoint **checkpoint);
+
+#endif

@@ -1,0 +1,109 @@
+/* A trainer's checkpoints (trainer.h): parameters under their own names, and for each piece that
+ * this rank's optimizer keeps, its master and states. Pieces are flat, so that it does not matter
+ * how many ranks wrote them and how parameters were cut. */
+#include "examples/train/together.h"
+#include "examples/train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pieces {
+    struct tutti_piece *list;
+    size_t count;
+};
+
+static struct tutti_piece *pieces_add(struct pieces *p, const struct trainer *t, size_t index)
+{
+    const struct trainer_tensor *tensor = &t->tensors[index];
+    struct tutti_piece *piece = &p->list[p->count++];
+    *piece = (struct tutti_piece){.name = tensor->name,
+                                  .type = TUTTI_FLOAT32,
+                                  .dims = tensor->dims,
+                                  .shape = {tensor->shape[0], tensor->shape[1]},
+                                  .count = trainer_elements(tensor)};
+    return piece;
+}
+
+static void pieces_add_states(struct pieces *p, const struct trainer *t,
+                              const struct tutti_ddp_piece *own, size_t count)
+{
+    static const char *const adamw[] = {"exp_avg", "exp_avg_sq"}; /* as PyTorch names them */
+    const bool is_adamw = t->options.optimizer.kind == TUTTI_ADAMW;
+    float *const arrays[] = {t->master, t->states[0], t->states[1]};
+    const char *const parts[] = {"master", is_adamw ? adamw[0] : "momentum_buffer", adamw[1]};
+    for (size_t i = 0; i < count; i++)
+        for (int a = 0; a < 3; a++) {
+            if (!arrays[a])
+                continue;
+            struct tutti_piece *piece = pieces_add(p, t, own[i].index);
+            piece->part = parts[a];
+            piece->first = own[i].first;
+            piece->count = own[i].count;
+            piece->data = arrays[a] + own[i].state;
+        }
+}
+
+/* All parameters if `parameters`; the optimizer's pieces if `states`. */
+static int pieces_of(struct trainer *t, bool parameters, bool states, struct pieces *p)
+{
+    const struct tutti_ddp_piece *own = NULL;
+    size_t count = 0;
+    if (together_check(t->comm, tutti_ddp_pieces(t->ddp, &own, &count, NULL), "pieces"))
+        return 1;
+    *p = (struct pieces){.list = calloc(t->count + 3 * count, sizeof *p->list)};
+    if (!p->list) {
+        fprintf(stderr, "no memory for %zu pieces\n", count);
+        return 1;
+    }
+    for (size_t i = 0; i < t->count && parameters; i++) {
+        struct tutti_piece *piece = pieces_add(p, t, i);
+        piece->type = t->options.bf16 ? TUTTI_BFLOAT16 : TUTTI_FLOAT32;
+        if (together_check(t->comm, tutti_ddp_value(t->ddp, i, &piece->data), "value")) {
+            free(p->list);
+            return 1;
+        }
+    }
+    if (states)
+        pieces_add_states(p, t, own, count);
+    return 0;
+}
+
+int trainer_save(struct trainer *t, const char *folder, int keep, const struct tutti_pair *values,
+                 size_t count)
+{
+    const bool first = tutti_comm_rank(t->comm) == 0;
+    struct pieces p;
+    /* Where every rank has all states, rank 0 writes them. */
+    if (pieces_of(t, first, first || t->owned < t->elements, &p))
+        return 1;
+    const int failed = together_check(
+        t->comm,
+        tutti_checkpoint_save(t->comm, folder, t->steps, p.list, p.count, values, count, keep),
+        "checkpoint");
+    free(p.list);
+    return failed;
+}
+
+int trainer_resume(struct trainer *t, const char *folder, tutti_checkpoint **checkpoint)
+{
+    tutti_checkpoint *c = NULL;
+    struct pieces p;
+    if (together_check(t->comm, tutti_checkpoint_open(t->comm, folder, UINT64_MAX, &c), "resume"))
+        return 1;
+    *checkpoint = NULL;
+    if (!c)
+        return 0;
+    int failed = pieces_of(t, true, true, &p);
+    if (!failed) {
+        failed = together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume");
+        free(p.list);
+    }
+    if (failed) {
+        tutti_checkpoint_close(c);
+        return 1;
+    }
+    t->steps = tutti_checkpoint_step(c);
+    *checkpoint = c;
+    return 0;
+}

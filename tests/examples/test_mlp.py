@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""examples/mlp as one runs it: it learns; ranks, transports and threads change nothing but the order
+of adding; killed and started again, it reaches the same bits; wrong input is one clear line."""
+
+import os
+import shutil
+import subprocess
+
+import trainer_runs as runs
+
+SHORT = ("--epochs", 6, "--plain")  # plain loops: the same on every machine
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.path.join(HERE, "..", "..", "examples", "mlp")
+
+
+def learns(folder):
+    said = runs.run("mlp", "--expect", 0.97, "--plot", folder + "/loss.svg", "--log",
+                    folder + "/log")
+    assert "accuracy on 300 images that were not trained on: 9" in said, said
+    with open(folder + "/loss.svg", encoding="ascii") as picture:
+        assert picture.read().rstrip().endswith("</svg>")
+    losses = [float(row[1]) for row in runs.log(folder + "/log")]
+    assert len(losses) == 690 and sum(losses[-23:]) < 0.05 * sum(losses[:23])
+    runs.run("mlp", "--epochs", 1, "--expect", 1, status=1)
+
+
+def ranks_change_rounding_only(folder):
+    logs = {}
+    for name, how in (("1", {}), ("2 shm", {"ranks": 2}), ("4 shm", {"ranks": 4}),
+                      ("2 tcp", {"ranks": 2, "transport": "tcp"})):
+        runs.run("mlp", *SHORT, "--log", folder + "/log", **how)
+        logs[name] = runs.log(folder + "/log")
+    runs.run("mlp", *SHORT, "--threads", 2, "--log", folder + "/log")
+    logs["2 threads"] = runs.log(folder + "/log")
+    assert logs["2 shm"] == logs["2 tcp"] == logs["2 threads"]
+    for name in ("2 shm", "4 shm"):
+        away = runs.furthest(logs["1"], logs[name])
+        assert away < 5e-6, f"{name}: {away}"
+
+
+def killed_and_resumed(folder):
+    runs.run("mlp", *SHORT, "--log", folder + "/whole", ranks=2)
+    said = runs.run("mlp", *SHORT, "--log", folder + "/log", "--checkpoints", folder + "/saved",
+                    "--save-every", 30, "--resume", "--die-at", 70, ranks=2, restarts=1)
+    assert "resumed after step 60, saved by 2 ranks" in said, said
+    assert runs.log(folder + "/whole") == runs.log(folder + "/log")
+    # At another world size: the same images, rounded otherwise.
+    shutil.rmtree(folder + "/saved/step-00000138")
+    said = runs.run("mlp", *SHORT, "--log", folder + "/log", "--checkpoints", folder + "/saved",
+                    "--resume")
+    assert "resumed after step 120, saved by 2 ranks" in said, said
+    assert runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log")) < 5e-6
+
+
+def other_model(folder):
+    runs.run("mlp", "--epochs", 1, "--checkpoints", folder)
+    said = runs.run("mlp", "--hidden", 64, "--checkpoints", folder, "--resume", status=1)
+    assert "is of another model: \"layer0.weight\" is float32 [64, 128] there, and float32 " \
+        "[64, 64] here" in said, said
+
+
+def disk_full(folder):
+    """A file system of 64 KiB: the checkpoint does not fit, and that is said once, clearly."""
+    mount = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+             f'mount -t tmpfs -o size=64k tmpfs {folder} && exec "$@"', "sh"]
+    if subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
+        print("disk_full: skipped, no mounts are allowed here")
+        return
+    said = runs.run("mlp", "--epochs", 1, "--checkpoints", folder + "/saved", status=1,
+                    prefix=mount)
+    assert "model.safetensors: No space left on device" in said, said
+
+
+def wrong_input(folder):
+    for flags, text in ((("--data", folder), "digits-images-idx3-ubyte: No such file"),
+                        (("--batch", "1e9"), "--batch \"1e9\": expected a whole number"),
+                        (("--bath", "64"), "\"--bath\" is no flag"),
+                        (("--resume",), "need --checkpoints")):
+        said = runs.run("mlp", *flags, status=None)
+        assert text in said and said.count("\n") == 1, said
+    for name in os.listdir(DATA):
+        if name.endswith("ubyte"):
+            shutil.copy(os.path.join(DATA, name), folder)
+    os.truncate(folder + "/digits-images-idx3-ubyte", 1000)
+    assert "or a torn one" in runs.run("mlp", "--data", folder, status=1)
+    # The same files under MNIST's names, for both of its parts.
+    for part in ("train", "t10k"):
+        shutil.copy(os.path.join(DATA, "digits-images-idx3-ubyte"),
+                    f"{folder}/{part}-images-idx3-ubyte")
+        shutil.copy(os.path.join(DATA, "digits-labels-idx1-ubyte"),
+                    f"{folder}/{part}-labels-idx1-ubyte")
+    said = runs.run("mlp", "--mnist", folder, "--epochs", 1)
+    assert "1797 + 1797 images of 64 pixels" in said, said
+
+
+runs.main([learns, ranks_change_rounding_only, killed_and_resumed, other_model, disk_full,
+           wrong_input])

@@ -1,0 +1,52 @@
+"""Runs of the example trainers for the tests of this folder: programs, their logs, and what must be
+true of them. A case raises AssertionError; main() runs all and says which failed."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN = os.environ.get("TUTTI_BIN", "build/bin")
+TUTTIRUN = os.path.join(BIN, "tuttirun")
+# Launchers of an outer job are nothing to us.
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_"))}
+
+
+def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=60):
+    """Run a program of build/bin, under tuttirun for ranks > 0; its output, both streams."""
+    command = [os.path.join(BIN, program), *map(str, flags)]
+    if ranks:
+        command = [TUTTIRUN, "-n", str(ranks), "--max-restarts", str(restarts), *command]
+    environment = dict(ENVIRONMENT, **({"TUTTI_TRANSPORT": transport} if transport else {}))
+    done = subprocess.run([*prefix, *command], env=environment, text=True, timeout=seconds,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    good = done.returncode == status if status is not None else done.returncode != 0
+    assert good, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def log(path):
+    """A run's log without its times: (step, loss, rate, norm, check), as text: all bits count."""
+    with open(path, encoding="ascii") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines if not line.startswith("#")]
+    return [(row[0], row[1], row[2], row[3], row[6]) for row in rows]
+
+
+def furthest(one, other):
+    """The largest difference between the losses of two logs of the same steps."""
+    assert [row[0] for row in one] == [row[0] for row in other]
+    return max(abs(float(a[1]) - float(b[1])) for a, b in zip(one, other))
+
+
+def main(cases):
+    failed = 0
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                case(folder)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                print(f"FAILED: {case.__name__}: {error}")
+                failed += 1
+    print(f"{len(cases) - failed} of {len(cases)} cases")
+    sys.exit(1 if failed else 0)
