@@ -12,6 +12,7 @@
 
 extern const struct tutti_transport_ops tti_inproc_ops;
 extern const struct tutti_transport_ops tti_shm_ops;
+extern const struct tutti_transport_ops tti_rdma_ops;
 extern const struct tutti_transport_ops tti_tcp_ops;
 void tti_shm_prepare(void);
 
@@ -19,6 +20,7 @@ void tti_shm_prepare(void);
 static const struct tutti_transport_ops *const built_in[] = {
     &tti_inproc_ops,
     &tti_shm_ops,
+    &tti_rdma_ops,
     &tti_tcp_ops,
 };
 

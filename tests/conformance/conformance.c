@@ -15,20 +15,21 @@ static const struct conf_check *const lists[] = {
 
 static const char usage[] =
     "usage: tutti-conformance (--transport NAME | --plugin PATH) [--processes | --threads]\n"
-    "                         [--only CHECK] [--timeout SECONDS] [--list]\n"
+    "                         [--only CHECK] [--except CHECK] [--timeout SECONDS] [--list]\n"
     "\n"
     "  --transport NAME  a transport of the library\n"
     "  --plugin PATH     a transport in a shared object\n"
     "  --processes       ranks are processes (default)\n"
     "  --threads         ranks are threads of one process\n"
     "  --only CHECK      only the checks whose name contains CHECK\n"
+    "  --except CHECK    without those whose name contains CHECK\n"
     "  --timeout SECONDS for each check (60)\n"
     "  --list            print the checks and end\n"
     "\n"
     "Exit status: 0 all passed, 1 some failed, 2 wrong usage.\n";
 
 struct conformance_options {
-    const char *transport, *plugin, *only;
+    const char *transport, *plugin, *only, *except;
     bool threads, list;
     double timeout_s;
 };
@@ -41,6 +42,7 @@ static int conformance_parse(int argc, char **argv, struct conformance_options *
         {"processes", no_argument, NULL, 'P'},
         {"threads", no_argument, NULL, 'T'},
         {"only", required_argument, NULL, 'o'},
+        {"except", required_argument, NULL, 'x'},
         {"timeout", required_argument, NULL, 's'},
         {"list", no_argument, NULL, 'l'},
         {"help", no_argument, NULL, 'h'},
@@ -55,6 +57,8 @@ static int conformance_parse(int argc, char **argv, struct conformance_options *
             options->threads = c == 'T';
         else if (c == 'o')
             options->only = optarg;
+        else if (c == 'x')
+            options->except = optarg;
         else if (c == 'l')
             options->list = true;
         else if (c == 's' && tti_parse_seconds("--timeout", optarg, &options->timeout_s))
@@ -72,7 +76,8 @@ static int conformance_parse(int argc, char **argv, struct conformance_options *
 static bool conformance_wanted(const struct conf_check *check,
                                const struct conformance_options *options)
 {
-    return !options->only || strstr(check->name, options->only);
+    return (!options->only || strstr(check->name, options->only)) &&
+           !(options->except && strstr(check->name, options->except));
 }
 
 /* Why a check does not apply; NULL when it does. */

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""The tests of the RDMA transport, over soft-RoCE: run in the virtual machine of vm.py.
+
+    in_guest.py GROUP...     groups: conformance rails operations faults bench; short: what CI runs;
+                             any other word: the cases that have it in their names
+
+Ranks of even number use rxe0 (and rxe2), the others rxe1 (and rxe3), so that every second pair of
+ranks talks over the cable, which the fault tests cut and disturb.
+"""
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+import job
+
+TESTS = os.path.join(job.BIN, "..", "tests")
+ONE = {"TUTTI_RDMA_DEVICES": "rxe0/rxe1"}
+RAILS = {"TUTTI_RDMA_DEVICES": "rxe0,rxe2/rxe1,rxe3", "TUTTI_RDMA_QPS": "2"}
+CABLE = ("e0", "e1")
+LIMIT = 60.0
+
+
+def command(words, environment, limit=240):
+    """Run a program of ours to its end; its output is ours."""
+    begun = time.monotonic()
+    status = subprocess.run([str(word) for word in words], timeout=limit, check=False,
+                            env={**job.clean_environment(), **environment}).returncode
+    print(f"        {' '.join(map(str, words[1:]))}: {time.monotonic() - begun:.1f} s", flush=True)
+    if status:
+        raise job.Failure(f"status {status}: {' '.join(map(str, words))}")
+
+
+# ---- conformance and operations ----------------------------------------------------------------
+
+
+def conformance(environment, *flags):
+    """The contract of every transport."""
+    command([os.path.join(job.BIN, "tutti-conformance"), "--transport", "rdma", "--processes",
+             "--timeout", "200", *flags], environment)
+
+
+def operations(environment, *flags):
+    """All operations, types and operators, bit for bit."""
+    command([os.path.join(TESTS, "test_operations"), "--transport", "rdma", *flags], environment)
+
+
+# ---- faults ------------------------------------------------------------------------------------
+
+
+def disturb(*how):
+    """tc's netem on both ends of the first cable; nothing: as it was."""
+    for end in CABLE:
+        subprocess.run(["tc", "qdisc", "del", "dev", end, "root"], capture_output=True,
+                       check=False)
+        if how:
+            subprocess.run(["tc", "qdisc", "add", "dev", end, "root", "netem", *how], check=True)
+
+
+def sweep(size, environment, *flags):
+    """Ranks without a launcher, each with its own end to see."""
+    port = job.free_port()
+    return [job.Job([job.BENCH, "--transport", "rdma", *flags],
+                    {**ONE, **environment, **job.by_hand(rank, size, port)})
+            for rank in range(size)]
+
+
+ENDLESS = ("-b", "1K", "-e", "256K", "-f", "4", "-n", "5", "-w", "1", "-N", "10000")
+
+
+def endless(size, environment):
+    """A sweep that has begun and does not end."""
+    jobs = sweep(size, environment, *ENDLESS)
+    jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
+    return jobs
+
+
+def each_says(jobs, but, seconds, *patterns):
+    """All ranks but one end, with an error that has the patterns."""
+    by = time.monotonic() + seconds
+    for rank, each in enumerate(jobs):
+        if rank == but:
+            continue
+        status = each.wait(max(0.1, by - time.monotonic()))
+        each.check(status > 0, f"rank {rank} ended with status {status}, not an error's")
+        said = "\n".join(each.err)
+        for pattern in patterns:
+            each.check(re.search(pattern, said), f"rank {rank} does not say \"{pattern}\"")
+        print(f"        rank {rank}: {each.err[-1][:400]}", flush=True)
+
+
+def killed():
+    """A rank dies: the others name it, at once."""
+    jobs = endless(3, {})
+    try:
+        victim = jobs[1].process.pid
+        os.kill(victim, signal.SIGKILL)
+        each_says(jobs, 1, 15, rf"rank 1 \([^)]*:{victim}\)")
+    finally:
+        for each in jobs:
+            each.end()
+
+
+def cut():
+    """Nothing comes through any more: the error has the peer, device, port, GIDs, what to check."""
+    jobs = endless(2, {"TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "30"})
+    try:
+        disturb("loss", "100%")
+        each_says(jobs, None, 25, r"rank [01] \(")
+        said = "\n".join(jobs[0].err + jobs[1].err)
+        for pattern in (r"transport retry counter exceeded", r"device rxe[01] port 1, GID 1 10\.9",
+                        r"check that this rank's host is up"):
+            jobs[0].check(re.search(pattern, said), f"nobody says \"{pattern}\"")
+    finally:
+        disturb()
+        for each in jobs:
+            each.end()
+
+
+def lossy():
+    """Lost and reordered packets are the devices' affair: the data are right."""
+    disturb("delay", "1ms", "loss", "1%", "reorder", "25%", "50%")
+    jobs = sweep(2, {"TUTTI_RDMA_OUTAGE": "3"}, "-b", "8", "-e", "256K", "-f", "8", "-n", "5", "-w",
+                 "1")
+    try:
+        for rank, each in enumerate(jobs):
+            status = each.wait(LIMIT)
+            each.check(status == 0, f"rank {rank} ended with status {status}")
+        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+    finally:
+        disturb()
+        for each in jobs:
+            each.end()
+
+
+def slow():
+    """A rank that does nothing for longer than the outage allowed: no connection breaks by it."""
+    jobs = endless(2, {"TUTTI_RDMA_OUTAGE": "1"})
+    try:
+        os.kill(jobs[1].process.pid, signal.SIGSTOP)
+        time.sleep(4)
+        rows = len(jobs[0].rows())
+        os.kill(jobs[1].process.pid, signal.SIGCONT)
+        jobs[0].until(lambda: len(jobs[0].rows()) >= rows + 3, LIMIT, "further rows of the table")
+    finally:
+        for each in jobs:
+            each.end()
+
+
+# ---- bandwidth, beside perftest ----------------------------------------------------------------
+
+
+def perftest(tool, size, count, pairs):
+    """One of perftest's programs over each pair of devices at a time: its figures, in order."""
+    servers, clients = [], []
+    for number in range(pairs):
+        flags = [tool, "-x", "1", "-F", "-s", str(size), "-n", str(count),
+                 "-p", str(18600 + number)]
+        servers.append(subprocess.Popen([*flags, "-d", f"rxe{2 * number}"],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    time.sleep(1.0) # they have no other way to say that they listen
+    for number in range(pairs):
+        flags = [tool, "-x", "1", "-F", "-s", str(size), "-n", str(count),
+                 "-p", str(18600 + number)]
+        clients.append(subprocess.Popen([*flags, "-d", f"rxe{2 * number + 1}",
+                                         f"10.9.{number}.1"], stdout=subprocess.PIPE, text=True))
+    rows = []
+    for each in clients:
+        out, _ = each.communicate(timeout=LIMIT)
+        rows += [line.split() for line in out.splitlines()
+                 if re.match(rf"\s*{size}\s+{count}\s", line)]
+    for each in servers:
+        each.wait(LIMIT)
+    if len(rows) != pairs:
+        raise job.Failure(f"{tool} printed {len(rows)} rows, not {pairs}")
+    return rows
+
+
+def theirs_bandwidth(size, count, pairs):
+    """MB/s, summed over the pairs."""
+    return sum(float(row[3]) * 1.048576 for row in perftest("ib_write_bw", size, count, pairs))
+
+
+def theirs_latency(size, count):
+    """Typical time one way, us."""
+    return float(perftest("ib_write_lat", size, count, 1)[0][4])
+
+
+def ours(coll, size, count, environment):
+    """us of an operation between two ranks, the median of single ones."""
+    jobs = sweep(2, environment, "--coll", coll, "-b", str(size), "-e", str(size), "-n", str(count),
+                 "-w", "2", "-c", "0")
+    try:
+        for each in jobs:
+            each.check(each.wait(LIMIT) == 0, "the benchmark failed")
+        return float(jobs[0].rows()[0].split()[-3])
+    finally:
+        for each in jobs:
+            each.end()
+
+
+def median(values):
+    """The middle one, and the spread of all around it in percent."""
+    middle = statistics.median(values)
+    return middle, 100 * (max(values) - min(values)) / middle
+
+
+def row(what, size, ours_now, theirs_now, higher_wins):
+    """A line of the table: medians, and the median of the ratios of the rounds."""
+    ratios = [mine / other if higher_wins else other / mine
+              for mine, other in zip(ours_now, theirs_now)]
+    print(f"| {what} | {size} | {median(ours_now)[0]:.1f} | {median(theirs_now)[0]:.1f} | "
+          f"{median(ratios)[0]:.2f} | {median(ratios)[1]:.0f}% |", flush=True)
+
+
+def bench(rounds=5):
+    """Ours and perftest's in turn. A broadcast between two ranks is a stream one way, as
+    ib_write_bw is; in sendrecv both send at a time, and each takes what a message takes one way, as
+    ib_write_lat tells it."""
+    print("\n| what | size | ours | perftest | ours better by | spread |\n"
+          "|---|---:|---:|---:|---:|---:|")
+    for size in (8, 1024, 16384):
+        pairs = [(ours("sendrecv", size, 200, ONE), theirs_latency(size, 200))
+                 for _ in range(rounds)]
+        row("time one way, us", size, [a for a, _ in pairs], [b for _, b in pairs], False)
+    for rails, environment in ((1, ONE), (2, RAILS)):
+        for size, count in ((65536, 100), (1 << 20, 20), (4 << 20, 10), (16 << 20, 4)):
+            pairs = []
+            for _ in range(rounds):
+                mine = size / ours("broadcast", size, count, environment)
+                pairs.append((mine, theirs_bandwidth(size, max(count, 5), rails)))
+            row(f"bandwidth over {rails} rail{'s' * (rails > 1)}, MB/s", size,
+                [a for a, _ in pairs], [b for _, b in pairs], True)
+
+
+# ---- the groups --------------------------------------------------------------------------------
+
+GROUPS = {
+    "conformance": [
+        ("conformance, processes", lambda: conformance(ONE)),
+    ],
+    "rails": [
+        ("conformance over two rails of two queue pairs", lambda: conformance(RAILS)),
+        ("conformance with small slots", lambda: conformance(
+            {**ONE, "TUTTI_RDMA_SLOTS": "2", "TUTTI_RDMA_SLOT_BYTES": "4K"}, "--only", "e_")),
+        ("operations over two rails", lambda: operations(RAILS, "--ranks", "3", "--processes")),
+    ],
+    "operations": [
+        ("operations, 2 ranks", lambda: operations(ONE, "--ranks", "2", "--processes")),
+        ("operations, 3 ranks, memory of malloc", lambda: operations(
+            ONE, "--ranks", "3", "--processes", "--malloc")),
+        ("operations, 4 ranks, registered memory", lambda: operations(
+            ONE, "--ranks", "4", "--processes", "--register")),
+        ("operations, 3 threads, three lanes", lambda: operations(
+            ONE, "--ranks", "3", "--lanes", "3")),
+        ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
+    ],
+    "faults": [
+        ("a rank killed", killed),
+        ("the cable cut", cut),
+        ("1% loss and reordering", lossy),
+        ("a stopped rank", slow),
+    ],
+    "bench": [("bandwidth and latency beside perftest", bench)],
+    "short": [
+        ("conformance but for the longest", lambda: conformance(
+            ONE, "--except", "sleeping_ping_pong")),
+        ("operations, 3 ranks", lambda: operations(RAILS, "--ranks", "3", "--processes", "--few")),
+        ("a rank killed", killed),
+        ("the cable cut", cut),
+    ],
+}
+
+
+def main():
+    """Run the groups; 0 when all passed."""
+    cases = []
+    for word in sys.argv[1:] or ["short"]:
+        cases += GROUPS.get(word) or [case for group in GROUPS.values() for case in group
+                                      if word in case[0]]
+    failed = 0
+    for name, run in cases:
+        print(f"  ...   {name}", flush=True)
+        begun = time.monotonic()
+        try:
+            run()
+            print(f"  ok    {name} ({time.monotonic() - begun:.1f} s)", flush=True)
+        except (job.Failure, subprocess.SubprocessError) as failure:
+            failed += 1
+            print(f"  FAIL  {name}\n{failure}", flush=True)
+    print(f"soft-RoCE: {len(cases)} cases, {failed} failed")
+    return failed > 0 or not cases
+
+
+sys.exit(main())

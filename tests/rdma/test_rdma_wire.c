@@ -1,0 +1,163 @@
+/* What ranks tell each other before RDMA carries anything (transport/rdma/rdma_wire.h): written and
+ * read again, damaged, and which ports are matched. */
+#include "tests/tutti_cmocka.h"
+#include "transport/rdma/rdma_wire.h"
+
+#include <string.h>
+
+static struct tti_rdma_port port_ipv4(uint8_t net, uint8_t host)
+{
+    struct tti_rdma_port port = {
+        .layer = TTI_RDMA_ETHERNET, .roce = 2, .prefix = 24, .mtu = 5, .speed = 100000};
+    const uint8_t gid[16] = {
+        [10] = 0xff, [11] = 0xff, [12] = 10, [13] = 9, [14] = net, [15] = host};
+    memcpy(port.gid, gid, sizeof gid);
+    return port;
+}
+
+static struct tti_rdma_advert advert_of(int count, const struct tti_rdma_port *ports)
+{
+    struct tti_rdma_advert advert = {.count = count};
+    memcpy(advert.port, ports, (size_t)count * sizeof *ports);
+    return advert;
+}
+
+static void advert_survives(void **state)
+{
+    (void)state;
+    const struct tti_rdma_port ports[] = {port_ipv4(0, 1), port_ipv4(1, 1)};
+    struct tti_rdma_advert advert = advert_of(2, ports), read;
+    uint8_t bytes[TUTTI_ADDRESS_BYTES];
+    advert.control = (const uint8_t *)"control";
+    advert.control_bytes = 7;
+    size_t size = tti_rdma_put_advert(&advert, bytes);
+    assert_null(tti_rdma_get_advert(bytes, size, &read));
+    assert_int_equal(read.count, 2);
+    assert_memory_equal(read.port, advert.port, 2 * sizeof advert.port[0]);
+    assert_int_equal(read.control_bytes, 7);
+    assert_memory_equal(read.control, "control", 7);
+    for (size_t cut = 0; cut < size; cut++)
+        assert_non_null(tti_rdma_get_advert(bytes, cut, &read));
+    bytes[4]++;
+    assert_string_equal(tti_rdma_get_advert(bytes, size, &read),
+                        "an RDMA address of another version of Tutti");
+}
+
+static void advert_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } wrong[] = {{0, 0}, {5, 0},   {5, 9},  {8, 3},  {9, 0},
+                 {9, 3}, {10, 33}, {11, 0}, {11, 6}, {14, 1}};
+    const struct tti_rdma_port ports[] = {port_ipv4(0, 1)};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct tti_rdma_advert advert = advert_of(1, ports), read;
+        uint8_t bytes[TUTTI_ADDRESS_BYTES], none = 0;
+        advert.control = &none;
+        size_t size = tti_rdma_put_advert(&advert, bytes);
+        bytes[wrong[i].at] = wrong[i].value;
+        assert_non_null(tti_rdma_get_advert(bytes, size, &read));
+    }
+}
+
+static void hello_survives(void **state)
+{
+    (void)state;
+    struct tti_rdma_hello hello = {
+        .lanes = 4, .qps = 2, .slots = 8, .slot_bytes = 65536, .ring = UINT64_C(0x7f1234567000)};
+    struct tti_rdma_hello read;
+    uint8_t bytes[TTI_RDMA_HELLO_BYTES];
+    for (uint32_t i = 0; i < 2; i++) {
+        hello.qp[i].number = 17 + i;
+        hello.qp[i].psn = 0xabcdef;
+        hello.qp[i].key = 0xffffffff - i;
+    }
+    tti_rdma_put_hello(&hello, bytes);
+    assert_null(tti_rdma_get_hello(bytes, &read));
+    assert_memory_equal(&read.qp, &hello.qp, sizeof hello.qp);
+    assert_int_equal(read.ring, hello.ring);
+    /* version, lanes, queue pairs, slots, bytes of a slot, number of a queue pair */
+    static const size_t at[] = {4, 5, 6, 8, 12, 27};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        tti_rdma_put_hello(&hello, bytes);
+        bytes[at[i]] = 0xff;
+        assert_non_null(tti_rdma_get_hello(bytes, &read));
+    }
+}
+
+static void words_survive(void **state)
+{
+    (void)state;
+    struct tti_rdma_goodbye goodbye = {.sent = {1, 2, 0xffffffff}}, read;
+    uint8_t bytes[TTI_RDMA_GOODBYE_BYTES];
+    tti_rdma_put_goodbye(&goodbye, bytes);
+    assert_null(tti_rdma_get_goodbye(bytes, &read));
+    assert_memory_equal(&read, &goodbye, sizeof read);
+    assert_non_null(tti_rdma_get_ready(bytes));
+    tti_rdma_put_ready(bytes);
+    assert_null(tti_rdma_get_ready(bytes));
+    assert_non_null(tti_rdma_get_goodbye(bytes, &read));
+}
+
+static void ports_of_one_network(void **state)
+{
+    (void)state;
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    /* The same networks, in another order on the other host. */
+    const struct tti_rdma_port low[] = {port_ipv4(0, 1), port_ipv4(1, 1)};
+    const struct tti_rdma_port high[] = {port_ipv4(1, 2), port_ipv4(0, 2)};
+    const struct tti_rdma_advert lower = advert_of(2, low), higher = advert_of(2, high);
+    assert_int_equal(tti_rdma_match(&lower, &higher, pair), 2);
+    assert_int_equal(pair[0].lower, 0);
+    assert_int_equal(pair[0].higher, 1);
+    assert_int_equal(pair[1].lower, 1);
+    assert_int_equal(pair[1].higher, 0);
+}
+
+static void ports_in_turn(void **state)
+{
+    (void)state;
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    struct tti_rdma_port many[4], few[2] = {port_ipv4(7, 1), port_ipv4(7, 2)};
+    int used[2] = {0, 0};
+    for (uint8_t i = 0; i < 4; i++)
+        many[i] = port_ipv4(7, (uint8_t)(10 + i));
+    const struct tti_rdma_advert lower = advert_of(2, few), higher = advert_of(4, many);
+    assert_int_equal(tti_rdma_match(&lower, &higher, pair), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pair[i].higher, i);
+        used[pair[i].lower]++;
+    }
+    assert_int_equal(used[0], 2);
+    assert_int_equal(used[1], 2);
+}
+
+static void ports_of_other_kinds(void **state)
+{
+    (void)state;
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    struct tti_rdma_port infiniband = {.layer = TTI_RDMA_INFINIBAND, .mtu = 5, .lid = 3};
+    struct tti_rdma_port first = port_ipv4(0, 1), old = port_ipv4(0, 2), ipv6 = port_ipv4(0, 3);
+    old.roce = 1;
+    ipv6.gid[0] = 0xfd;
+    const struct tti_rdma_advert one = advert_of(1, &first), v1 = advert_of(1, &old),
+                                 v6 = advert_of(1, &ipv6), other = advert_of(1, &infiniband);
+    assert_int_equal(tti_rdma_match(&one, &other, pair), 0);
+    assert_int_equal(tti_rdma_match(&one, &v1, pair), 0);
+    assert_int_equal(tti_rdma_match(&one, &v6, pair), 0);
+    assert_int_equal(tti_rdma_match(&other, &other, pair), 1);
+    assert_int_equal(tti_rdma_match(&v1, &v1, pair), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(advert_survives),      cmocka_unit_test(advert_refused),
+        cmocka_unit_test(hello_survives),       cmocka_unit_test(words_survive),
+        cmocka_unit_test(ports_of_one_network), cmocka_unit_test(ports_in_turn),
+        cmocka_unit_test(ports_of_other_kinds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,299 @@
+/* Inside the RDMA transport: one object per rank and communicator, its rails (ports of RDMA
+ * devices) and its endpoints. Everything runs on the thread that calls in; nothing blocks but
+ * close.
+ *
+ * How bytes move. Each side of a connection has, per lane, a ring of slots in registered memory.
+ * The sender writes a fragment (a header of 16 bytes and up to `slot_bytes`) into the next slot of
+ * its peer's ring by RDMA write with immediate, small ones inline, large ones out of registered
+ * memory where they lie in some, else from a registered copy. The immediate says which slot of
+ * which lane, since fragments of one lane go over all queue pairs in turn and may overtake each
+ * other. The receiver shows the slot where it is, and gives it back by credits: in the headers of
+ * its own fragments, or in a message of its own when half a ring is owed. A sender without credits
+ * waits, so there is always a receive posted for what comes, however slow the receiver is.
+ *
+ * How ranks meet. A connection of the TCP transport (proven by the job's secret) carries queue pair
+ * numbers and keys, and stays: its end is how a dead peer is noticed by a rank that only receives.
+ *
+ * Read next: rdma_wire.h, rdma_endpoint.c (meeting), rdma_lane.c (the hot path), rdma_poll.c. */
+#ifndef TTI_TRANSPORT_RDMA_H
+#define TTI_TRANSPORT_RDMA_H
+
+#include "base/error.h"
+#include "transport/rdma/rdma_wire.h"
+#include "transport/rdma/verbs.h"
+#include "tutti/plugin.h"
+
+enum {
+    TTI_RDMA_LINE_BYTES = 64,    /* in front of each slot; the header is its end */
+    TTI_RDMA_HEADER_BYTES = 16,  /* struct tti_rdma_header */
+    TTI_RDMA_INLINE_BYTES = 220, /* asked for: what the header and a small fragment take */
+    TTI_RDMA_BLOCK_BUFFERS = 16,
+    TTI_RDMA_MAX_BLOCKS = 8,
+};
+
+/* ---- the machine: rdma_rail.c --------------------------------------------------------------- */
+
+struct tti_rdma_rail {
+    char device[IBV_SYSFS_NAME_MAX];
+    uint8_t number; /* of the port, from 1 */
+    uint8_t gid_index;
+    struct tti_rdma_port port; /* as the peers know it */
+    char address[64];          /* the GID as a text */
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    int cq_room, cq_used, cq_most;
+    bool armed;     /* the next completion will be an event */
+    bool port_down; /* the device said so */
+};
+
+/* Memory registered with every rail. */
+struct tti_rdma_memory {
+    void *base;
+    size_t bytes;
+    struct ibv_mr *mr[TTI_RDMA_MAX_RAILS];
+};
+
+/* A registered region of the caller's (device/memory.h), by its id. */
+struct tti_rdma_region {
+    uint64_t id;
+    bool usable; /* false: registration was refused, and is not tried again */
+    struct tti_rdma_memory memory;
+};
+
+/* Registered room for a fragment and its header, while it is on its way. */
+struct tti_rdma_buffer {
+    struct tti_rdma_buffer *next;
+    uint8_t *line;
+    const struct tti_rdma_memory *memory;
+};
+
+struct tti_rdma_block {
+    struct tti_rdma_memory memory;
+    struct tti_rdma_buffer buffer[TTI_RDMA_BLOCK_BUFFERS];
+};
+
+/* What stands before each fragment. Both ends have the same order of bytes: the hello has seen to
+ * it. */
+struct tti_rdma_header {
+    uint64_t tag;
+    uint32_t bytes;
+    uint32_t credit; /* fragments of the other direction that were consumed */
+};
+
+/* ---- one connection ------------------------------------------------------------------------- */
+
+struct tti_rdma_sent {
+    uint32_t bytes;
+    bool flying; /* posted and not completed */
+    bool lent;   /* from the caller's memory, and flying */
+    struct tti_rdma_buffer *buffer;
+};
+
+/* Counts of fragments run on for ever, and wrap. */
+struct tti_rdma_lane {
+    uint32_t posted;            /* fragments given to the devices */
+    uint32_t credited;          /* of these, consumed by the peer */
+    uint32_t landed;            /* the first so many have completed */
+    uint32_t let_go;            /* the first so many are the caller's memory again, ... */
+    uint64_t released;          /* ... which are so many bytes */
+    struct tti_rdma_sent *sent; /* `window` of them */
+    struct tti_rdma_buffer *reserved;
+
+    uint32_t consumed;
+    uint32_t told;   /* of these, credited to the peer */
+    uint32_t offset; /* bytes of the current fragment that were handed back */
+    bool owes;       /* a credit message did not find room */
+    uint8_t *ring;
+    bool *arrived; /* by slot */
+};
+
+struct tti_rdma_qp {
+    struct tti_rdma_endpoint *endpoint;
+    struct tti_rdma_rail *rail;
+    int peer_port; /* index into the peer's advert */
+    struct ibv_qp *qp;
+    uint32_t psn;
+    uint32_t peer_number, peer_key;
+    uint32_t place; /* in the transport's table, and its number there: the upper half of wr_id */
+    int room;       /* of the send queue */
+    int depth;
+    int spent; /* receives to be posted anew */
+};
+
+enum tti_rdma_state {
+    TTI_RDMA_MEETING,  /* the control connection is being made */
+    TTI_RDMA_TELLING,  /* has said hello */
+    TTI_RDMA_READYING, /* can receive, and has said so */
+    TTI_RDMA_UP,
+    TTI_RDMA_FAILED,
+};
+
+struct tti_rdma_endpoint {
+    struct tti_rdma_transport *transport;
+    struct tti_rdma_endpoint *next;
+    const struct tutti_peer *peer;
+    struct tutti_peer control_peer; /* the same, with the address of the control connection */
+    struct tti_rdma_advert advert;  /* the peer's */
+    enum tti_rdma_state state;
+    struct tti_error error; /* FAILED */
+    void *control;
+    uint8_t heard[TTI_RDMA_HELLO_BYTES]; /* a message of the control connection */
+    size_t heard_bytes;
+    bool ended;   /* the control connection is at its end */
+    bool goodbye; /* the peer has said how much there was */
+    bool said_goodbye;
+    uint64_t ended_ns;
+    struct tti_rdma_goodbye last;
+    struct tti_rdma_hello theirs;
+    uint32_t window; /* fragments of a lane under way, at most: a power of two */
+    int inline_most; /* bytes of a fragment that goes inline */
+    int lanes;
+    int qps;
+    int flying;                    /* sends that have not completed */
+    int owing;                     /* lanes that owe a credit message */
+    struct tti_rdma_memory memory; /* rings, then headers for fragments sent in place */
+    uint8_t *headers;
+    struct tti_rdma_qp qp[TTI_RDMA_MAX_QPS];
+    struct tti_rdma_lane lane[];
+};
+
+struct tti_rdma_settings {
+    long slots, qps, gid_index, roce, traffic_class, service_level;
+    size_t slot_bytes;
+    uint8_t timeout; /* as the queue pair wants it */
+};
+
+struct tti_rdma_transport {
+    const struct tti_verbs *verbs;
+    struct tutti_transport_env env; /* that of the control connections */
+    int max_lanes;
+    void *tcp;
+    struct tti_rdma_settings settings;
+    int rails;
+    struct tti_rdma_rail rail[TTI_RDMA_MAX_RAILS];
+    struct tti_rdma_endpoint *endpoint;
+    struct tti_rdma_endpoint *leaving; /* disconnected, with sends under way */
+    struct tti_rdma_qp **table;        /* by place; NULL: free */
+    size_t places;
+    uint32_t births; /* queue pairs ever made */
+
+    struct tti_rdma_block *block[TTI_RDMA_MAX_BLOCKS];
+    int blocks;
+    struct tti_rdma_buffer *free_buffers;
+    struct tti_rdma_region *region;
+    size_t regions, region_room, region_last;
+    uint64_t regions_gone; /* as last seen */
+
+    int epoll;
+    int connecting;   /* endpoints that are not UP or FAILED */
+    unsigned skipped; /* calls of progress since the control connections were looked at */
+    uint64_t looked_ns;
+    bool look; /* at the next progress */
+    bool news; /* something a caller may wait for happened since the last arm */
+};
+
+/* What wr_id says of a work request, beside the queue pair. */
+enum tti_rdma_work {
+    TTI_RDMA_WORK_RECEIVE = 0,
+    TTI_RDMA_WORK_FRAGMENT = 1,
+    TTI_RDMA_WORK_CREDIT = 2,
+};
+enum { TTI_RDMA_COUNT_BITS = 24, TTI_RDMA_COUNT_MASK = (1 << TTI_RDMA_COUNT_BITS) - 1 };
+
+/* The immediate: kind, lane and the low bits of a count. */
+static inline uint32_t tti_rdma_immediate(enum tti_rdma_work kind, int lane, uint32_t count)
+{
+    return ((uint32_t)kind << 30) | ((uint32_t)lane << TTI_RDMA_COUNT_BITS) |
+           (count & TTI_RDMA_COUNT_MASK);
+}
+
+static inline uint64_t tti_rdma_work_id(const struct tti_rdma_qp *qp, uint32_t immediate)
+{
+    return (uint64_t)qp->place << 32 | immediate;
+}
+
+/* ---- rdma_rail.c ---------------------------------------------------------------------------- */
+
+/* Is there a port that could be used? UNSUPPORTED with what is missing. */
+enum tutti_result tti_rdma_probe(const struct tti_verbs *verbs);
+/* Open the ports that TUTTI_RDMA_DEVICES allows this rank. */
+enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self);
+void tti_rdma_rails_close(struct tti_rdma_transport *self);
+/* Room for `more` completions. */
+enum tutti_result tti_rdma_rail_reserve(struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
+                                        int more);
+/* Take what the devices have to tell of themselves. */
+void tti_rdma_rails_hear(struct tti_rdma_transport *self);
+
+/* ---- rdma_memory.c -------------------------------------------------------------------------- */
+
+enum tutti_result tti_rdma_register(struct tti_rdma_transport *self, void *base, size_t bytes,
+                                    int access, const char *what, struct tti_rdma_memory *memory);
+void tti_rdma_deregister(struct tti_rdma_transport *self, struct tti_rdma_memory *memory);
+enum tutti_result tti_rdma_memory_join(void);
+/* The registration that holds all of these bytes, made now if they lie in a region; else NULL. */
+const struct tti_rdma_memory *tti_rdma_memory_find(struct tti_rdma_transport *self,
+                                                   const void *data, size_t bytes);
+/* Let go of regions that are gone. */
+void tti_rdma_memory_sweep(struct tti_rdma_transport *self);
+/* NULL when all are in use. */
+struct tti_rdma_buffer *tti_rdma_buffer_take(struct tti_rdma_transport *self);
+void tti_rdma_buffer_give(struct tti_rdma_transport *self, struct tti_rdma_buffer *buffer);
+void tti_rdma_memory_free(struct tti_rdma_transport *self);
+
+/* ---- rdma_qp.c ------------------------------------------------------------------------------ */
+
+enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp);
+/* To where it can receive and send; its receives are posted. */
+enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp);
+void tti_rdma_qp_destroy(struct tti_rdma_qp *qp);
+/* Post the receives that were spent. */
+enum tutti_result tti_rdma_qp_replenish(struct tti_rdma_qp *qp);
+/* An error that names both ends of `qp`; `format` says what was tried or happened. */
+enum tutti_result tti_rdma_qp_fail(const struct tti_rdma_qp *qp, enum tutti_result code,
+                                   const char *what, const char *advice);
+
+/* ---- rdma_endpoint.c ------------------------------------------------------------------------ */
+
+enum tutti_result tti_rdma_connect(void *transport, const struct tutti_peer *peer, int lanes,
+                                   void **endpoint);
+enum tutti_result tti_rdma_advance(void *endpoint);
+void tti_rdma_disconnect(void *endpoint);
+/* What this rank's ports are; without a control connection. */
+void tti_rdma_own_advert(const struct tti_rdma_transport *self, struct tti_rdma_advert *advert);
+/* Look at the control connections. */
+void tti_rdma_control(struct tti_rdma_transport *self);
+/* Make FAILED of an endpoint, with the calling thread's last error. The first error stays. */
+void tti_rdma_endpoint_fail(struct tti_rdma_endpoint *endpoint, enum tutti_result code);
+/* Say goodbye and free it, whatever is under way. */
+void tti_rdma_endpoint_free(struct tti_rdma_endpoint *endpoint);
+/* Free those of the leaving whose sends have completed. */
+void tti_rdma_leaving_step(struct tti_rdma_transport *self);
+
+/* ---- rdma_lane.c ---------------------------------------------------------------------------- */
+
+enum tutti_result tti_rdma_send(void *endpoint, int lane, uint64_t tag, const void *data,
+                                size_t bytes, size_t *accepted);
+uint64_t tti_rdma_released(void *endpoint, int lane);
+size_t tti_rdma_reserve(void *endpoint, int lane, size_t want, void **room);
+enum tutti_result tti_rdma_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
+enum tutti_result tti_rdma_peek(void *endpoint, int lane, uint64_t *tag, const void **data,
+                                size_t *bytes);
+void tti_rdma_consume(void *endpoint, int lane, size_t bytes);
+/* Tell the peer what it may send again, where that did not find room before. */
+void tti_rdma_pay(struct tti_rdma_endpoint *endpoint);
+/* The send of `fragment` (its low bits) has ended, well or not. */
+void tti_rdma_fragment_landed(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
+/* A fragment, or credits, came. False: the peer does what no Tutti does. */
+bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
+bool tti_rdma_credit_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t consumed);
+size_t tti_rdma_stride(size_t slot_bytes);
+
+/* ---- rdma_poll.c ---------------------------------------------------------------------------- */
+
+/* Take all completions that there are. */
+void tti_rdma_poll(struct tti_rdma_transport *self);
+
+#endif

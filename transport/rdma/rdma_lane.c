@@ -1,0 +1,375 @@
+/* The hot path: fragments out and in, and the credits that keep a fast sender from a slow
+ * receiver's neck (rdma.h). */
+#include "base/clock.h"
+#include "transport/rdma/rdma.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+enum { LANE_DIRECT_FROM = 2048 }; /* smaller ones are cheaper copied than named to the device */
+#define LANE_GRACE_NS UINT64_C(1000000000)
+
+size_t tti_rdma_stride(size_t slot_bytes)
+{
+    return TTI_RDMA_LINE_BYTES + slot_bytes;
+}
+
+static struct tti_rdma_sent *lane_sent(struct tti_rdma_endpoint *self, struct tti_rdma_lane *lane,
+                                       uint32_t fragment)
+{
+    return &lane->sent[fragment & (self->window - 1)];
+}
+
+/* ---- what a lost connection has to say ------------------------------------------------------ */
+
+static enum tutti_result lane_fail(struct tti_rdma_endpoint *self)
+{
+    const struct tutti_peer *peer = self->peer;
+    if (self->state == TTI_RDMA_FAILED)
+        return tti_error_restore(&self->error);
+    return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed the RDMA connection%s", peer->rank,
+                    peer->name, self->goodbye ? "" : " without a goodbye");
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static struct tti_rdma_qp *lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t count)
+{
+    return &self->qp[((uint32_t)lane + count) % (uint32_t)self->qps];
+}
+
+static bool lane_may_send(struct tti_rdma_endpoint *self, int number)
+{
+    const struct tti_rdma_lane *lane = &self->lane[number];
+    return lane->posted - lane->credited < self->window &&
+           lane->posted - lane->landed < self->window &&
+           lane_qp(self, number, lane->posted)->room > 0;
+}
+
+static struct tti_rdma_header lane_header(struct tti_rdma_lane *lane, uint64_t tag, size_t bytes)
+{
+    lane->told = lane->consumed;
+    return (struct tti_rdma_header){tag, (uint32_t)bytes, lane->consumed};
+}
+
+/* Post the next fragment of a lane: header and bytes lie in `piece`. */
+static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
+                                   struct ibv_sge *piece, int pieces, bool in_line,
+                                   struct tti_rdma_sent sent)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    uint32_t slots = self->theirs.slots;
+    size_t slot = (size_t)number * slots + (lane->posted & (slots - 1));
+    uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_FRAGMENT, number, lane->posted);
+    struct ibv_send_wr work = {
+        .wr_id = tti_rdma_work_id(qp, immediate),
+        .sg_list = piece,
+        .num_sge = pieces,
+        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED | (in_line ? IBV_SEND_INLINE : 0),
+        .imm_data = htonl(immediate),
+    };
+    work.wr.rdma.remote_addr = self->theirs.ring + slot * tti_rdma_stride(self->theirs.slot_bytes) +
+                               TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES;
+    work.wr.rdma.rkey = qp->peer_key;
+    struct ibv_send_wr *bad = NULL;
+    int error = ibv_post_send(qp->qp, &work, &bad);
+    if (error) {
+        enum tutti_result result =
+            tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "cannot send: ", strerror(error));
+        tti_rdma_endpoint_fail(self, result);
+        return result;
+    }
+    sent.flying = true;
+    *lane_sent(self, lane, lane->posted) = sent;
+    lane->posted++;
+    qp->room--;
+    self->flying++;
+    return TUTTI_OK;
+}
+
+/* Fragments whose memory is the caller's again, in the order of the lane. */
+static void lane_let_go(struct tti_rdma_endpoint *self, struct tti_rdma_lane *lane)
+{
+    while (lane->let_go != lane->posted && !lane_sent(self, lane, lane->let_go)->lent) {
+        lane->released += lane_sent(self, lane, lane->let_go)->bytes;
+        lane->let_go++;
+    }
+}
+
+void tti_rdma_fragment_landed(struct tti_rdma_endpoint *self, int number, uint32_t fragment)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_sent *sent = lane_sent(self, lane, fragment);
+    if (sent->buffer)
+        tti_rdma_buffer_give(self->transport, sent->buffer);
+    sent->buffer = NULL;
+    sent->flying = sent->lent = false;
+    self->flying--;
+    while (lane->landed != lane->posted && !lane_sent(self, lane, lane->landed)->flying)
+        lane->landed++;
+    lane_let_go(self, lane);
+}
+
+static struct ibv_sge lane_piece(const void *data, size_t bytes, uint32_t key)
+{
+    return (struct ibv_sge){(uintptr_t)data, (uint32_t)bytes, key};
+}
+
+/* From registered memory of the caller's, which stays lent until the send completes. */
+static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int number, uint64_t tag,
+                                        const void *data, size_t bytes,
+                                        const struct tti_rdma_memory *memory)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    ptrdiff_t rail = qp->rail - self->transport->rail;
+    uint8_t *header =
+        self->headers + ((size_t)number * self->window + (lane->posted & (self->window - 1))) *
+                            TTI_RDMA_HEADER_BYTES;
+    struct tti_rdma_header made = lane_header(lane, tag, bytes);
+    memcpy(header, &made, sizeof made);
+    struct ibv_sge piece[2] = {
+        lane_piece(header, sizeof made, self->memory.mr[rail]->lkey),
+        lane_piece(data, bytes, memory->mr[rail]->lkey),
+    };
+    return lane_post(self, number, piece, 2, false,
+                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes, .lent = true});
+}
+
+static enum tutti_result lane_send_buffer(struct tti_rdma_endpoint *self, int number, uint64_t tag,
+                                          size_t bytes, struct tti_rdma_buffer *buffer)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    struct tti_rdma_header made = lane_header(lane, tag, bytes);
+    uint8_t *header = buffer->line + TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES;
+    memcpy(header, &made, sizeof made);
+    struct ibv_sge piece = lane_piece(header, sizeof made + bytes,
+                                      buffer->memory->mr[qp->rail - self->transport->rail]->lkey);
+    return lane_post(self, number, &piece, 1, false,
+                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes, .buffer = buffer});
+}
+
+static enum tutti_result lane_send_inline(struct tti_rdma_endpoint *self, int number, uint64_t tag,
+                                          const void *data, size_t bytes)
+{
+    struct tti_rdma_header made = lane_header(&self->lane[number], tag, bytes);
+    struct ibv_sge piece[2] = {lane_piece(&made, sizeof made, 0), lane_piece(data, bytes, 0)};
+    return lane_post(self, number, piece, 2, true,
+                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes});
+}
+
+enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const void *data,
+                                size_t bytes, size_t *accepted)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
+        return lane_fail(self);
+    *accepted = 0;
+    if (!lane_may_send(self, number))
+        return TUTTI_OK;
+    if (bytes > self->theirs.slot_bytes)
+        bytes = self->theirs.slot_bytes;
+    const struct tti_rdma_memory *memory = NULL;
+    enum tutti_result result = TUTTI_OK;
+    if (bytes <= (size_t)self->inline_most) {
+        result = lane_send_inline(self, number, tag, data, bytes);
+    } else if (bytes >= LANE_DIRECT_FROM &&
+               (memory = tti_rdma_memory_find(self->transport, data, bytes)) != NULL) {
+        result = lane_send_lent(self, number, tag, data, bytes, memory);
+    } else {
+        struct tti_rdma_buffer *buffer = tti_rdma_buffer_take(self->transport);
+        if (!buffer)
+            return TUTTI_OK;
+        size_t most = (size_t)self->transport->settings.slot_bytes;
+        bytes = bytes < most ? bytes : most;
+        memcpy(buffer->line + TTI_RDMA_LINE_BYTES, data, bytes);
+        result = lane_send_buffer(self, number, tag, bytes, buffer);
+        if (result != TUTTI_OK)
+            tti_rdma_buffer_give(self->transport, buffer);
+    }
+    TTI_TRY(result);
+    lane_let_go(self, lane);
+    *accepted = bytes;
+    return TUTTI_OK;
+}
+
+uint64_t tti_rdma_released(void *object, int lane)
+{
+    return ((struct tti_rdma_endpoint *)object)->lane[lane].released;
+}
+
+size_t tti_rdma_reserve(void *object, int number, size_t want, void **room)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    size_t most = self->transport->settings.slot_bytes;
+    if (self->state != TTI_RDMA_UP || self->ended || self->goodbye || !lane_may_send(self, number))
+        return 0;
+    if (!lane->reserved)
+        lane->reserved = tti_rdma_buffer_take(self->transport);
+    if (!lane->reserved)
+        return 0;
+    if (most > self->theirs.slot_bytes)
+        most = self->theirs.slot_bytes;
+    *room = lane->reserved->line + TTI_RDMA_LINE_BYTES;
+    return want < most ? want : most;
+}
+
+enum tutti_result tti_rdma_commit(void *object, int number, uint64_t tag, size_t bytes)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_buffer *buffer = lane->reserved;
+    lane->reserved = NULL;
+    if (bytes == 0) {
+        tti_rdma_buffer_give(self->transport, buffer);
+        return TUTTI_OK;
+    }
+    enum tutti_result result = lane_send_buffer(self, number, tag, bytes, buffer);
+    if (result != TUTTI_OK)
+        tti_rdma_buffer_give(self->transport, buffer);
+    else
+        lane_let_go(self, lane);
+    return result;
+}
+
+/* ---- credits -------------------------------------------------------------------------------- */
+
+static bool lane_pay(struct tti_rdma_endpoint *self, int number)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_qp *qp = lane_qp(self, number, 0);
+    uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_CREDIT, number, lane->consumed);
+    struct ibv_send_wr work = {
+        .wr_id = tti_rdma_work_id(qp, immediate),
+        .opcode = IBV_WR_SEND_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED,
+        .imm_data = htonl(immediate),
+    };
+    struct ibv_send_wr *bad = NULL;
+    if (qp->room == 0 || ibv_post_send(qp->qp, &work, &bad) != 0)
+        return false;
+    lane->told = lane->consumed;
+    qp->room--;
+    self->flying++;
+    return true;
+}
+
+void tti_rdma_pay(struct tti_rdma_endpoint *self)
+{
+    for (int i = 0; self->owing > 0 && i < self->lanes; i++)
+        if (self->lane[i].owes && lane_pay(self, i)) {
+            self->lane[i].owes = false;
+            self->owing--;
+        }
+}
+
+/* In its low bits, `count` is what a peer says: how far is it beyond `from`? */
+static uint32_t lane_beyond(uint32_t count, uint32_t from)
+{
+    return (count - from) & TTI_RDMA_COUNT_MASK;
+}
+
+bool tti_rdma_credit_arrived(struct tti_rdma_endpoint *self, int number, uint32_t consumed)
+{
+    if (number >= self->lanes)
+        return false;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    uint32_t more = lane_beyond(consumed, lane->credited);
+    if (more <= lane->posted - lane->credited)
+        lane->credited += more;
+    else if (more < TTI_RDMA_COUNT_MASK / 2) /* else an older word, overtaken by a newer one */
+        return false;
+    return true;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+static uint8_t *lane_slot(const struct tti_rdma_endpoint *self, const struct tti_rdma_lane *lane,
+                          uint32_t fragment)
+{
+    const struct tti_rdma_settings *settings = &self->transport->settings;
+    return lane->ring +
+           (fragment & ((uint32_t)settings->slots - 1)) * tti_rdma_stride(settings->slot_bytes);
+}
+
+static struct tti_rdma_header lane_read_header(const uint8_t *slot)
+{
+    struct tti_rdma_header header;
+    memcpy(&header, slot + TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES, sizeof header);
+    return header;
+}
+
+bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *self, int number, uint32_t fragment)
+{
+    const struct tti_rdma_settings *settings = &self->transport->settings;
+    if (number >= self->lanes)
+        return false;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    uint32_t ahead = lane_beyond(fragment, lane->consumed);
+    if (ahead >= (uint32_t)settings->slots)
+        return false;
+    uint32_t slot = (lane->consumed + ahead) & ((uint32_t)settings->slots - 1);
+    struct tti_rdma_header header = lane_read_header(lane_slot(self, lane, slot));
+    if (lane->arrived[slot] || header.bytes == 0 || header.bytes > settings->slot_bytes)
+        return false;
+    lane->arrived[slot] = true;
+    return tti_rdma_credit_arrived(self, number, header.credit & TTI_RDMA_COUNT_MASK);
+}
+
+/* The peer has left, and nothing more has come: is that all that there was? */
+static bool lane_is_over(const struct tti_rdma_endpoint *self, int number)
+{
+    if (self->state == TTI_RDMA_FAILED)
+        return true;
+    if (self->goodbye && self->last.sent[number] == self->lane[number].consumed)
+        return true;
+    /* What the peer saw acknowledged may still be on its way through the device. */
+    return self->ended && (!self->goodbye || tti_now_ns() - self->ended_ns > LANE_GRACE_NS);
+}
+
+enum tutti_result tti_rdma_peek(void *object, int number, uint64_t *tag, const void **data,
+                                size_t *bytes)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    uint32_t slots = (uint32_t)self->transport->settings.slots;
+    if (!lane->arrived[lane->consumed & (slots - 1)]) {
+        if ((self->state == TTI_RDMA_FAILED || self->ended || self->goodbye) &&
+            lane_is_over(self, number))
+            return lane_fail(self);
+        *bytes = 0;
+        return TUTTI_OK;
+    }
+    const uint8_t *slot = lane_slot(self, lane, lane->consumed);
+    struct tti_rdma_header header = lane_read_header(slot);
+    *tag = header.tag;
+    *data = slot + TTI_RDMA_LINE_BYTES + lane->offset;
+    *bytes = header.bytes - lane->offset;
+    return TUTTI_OK;
+}
+
+void tti_rdma_consume(void *object, int number, size_t bytes)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_lane *lane = &self->lane[number];
+    uint32_t slots = (uint32_t)self->transport->settings.slots;
+    struct tti_rdma_header header = lane_read_header(lane_slot(self, lane, lane->consumed));
+    lane->offset += (uint32_t)bytes;
+    if (lane->offset < header.bytes)
+        return;
+    lane->offset = 0;
+    lane->arrived[lane->consumed & (slots - 1)] = false;
+    lane->consumed++;
+    if (lane->consumed - lane->told < self->window / 2 || lane->owes ||
+        self->state != TTI_RDMA_UP || self->ended || self->goodbye)
+        return;
+    if (!lane_pay(self, number)) {
+        lane->owes = true;
+        self->owing++;
+    }
+}

@@ -1,0 +1,139 @@
+/* Completions: what the devices say of the sends and receives that were posted (rdma.h). */
+#include "transport/rdma/rdma.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+
+enum { POLL_BATCH = 32 };
+
+/* The queue pair that a completion belongs to; NULL when it has been destroyed meanwhile. */
+static struct tti_rdma_qp *poll_qp(struct tti_rdma_transport *self, uint64_t work)
+{
+    uint32_t place = (uint32_t)(work >> 32), index = place & 0xffff;
+    struct tti_rdma_qp *qp = index < self->places ? self->table[index] : NULL;
+    return qp && qp->place == place ? qp : NULL;
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+static const char *poll_advice(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        return "the peer's device has not acknowledged anything for the time of TUTTI_RDMA_OUTAGE; "
+               "check that this rank's host is up, that the link and the switches between the two "
+               "ports are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), and "
+               "that no firewall drops UDP port 4791 (RoCE v2)";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return "the peer had no receive posted for long; its process may be stopped";
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return "the peer's device refused the access; it may have torn the connection down";
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+        return "the own device refused the memory; was a buffer freed while it was in use?";
+    case IBV_WC_WR_FLUSH_ERR:
+        return "the queue pair is in the state of error; the device's messages (dmesg) may tell "
+               "why";
+    case IBV_WC_FATAL_ERR:
+        return "the device broke down; see its messages (dmesg)";
+    default:
+        return "see the device's messages (dmesg)";
+    }
+}
+
+static void poll_failed(struct tti_rdma_transport *self, const struct tti_rdma_qp *qp,
+                        const struct ibv_wc *wc)
+{
+    struct tti_rdma_endpoint *endpoint = qp->endpoint;
+    char what[160];
+    bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
+    if (endpoint->state == TTI_RDMA_FAILED || endpoint->ended || endpoint->goodbye ||
+        endpoint->said_goodbye)
+        return; /* a consequence of what is known */
+    snprintf(what, sizeof what,
+             "%s ended with status %d, %s (vendor's code %u): ", receive ? "a receive" : "a send",
+             (int)wc->status, self->verbs->wc_status_str(wc->status), wc->vendor_err);
+    tti_rdma_endpoint_fail(endpoint,
+                           tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status)));
+}
+
+static void poll_garbled(const struct tti_rdma_qp *qp)
+{
+    tti_rdma_endpoint_fail(qp->endpoint,
+                           tti_rdma_qp_fail(qp, TUTTI_ERR_PROTOCOL, "a fragment or credit came ",
+                                            "that no Tutti of this version sends"));
+}
+
+/* ---- successes ------------------------------------------------------------------------------ */
+
+static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
+{
+    uint32_t said = (uint32_t)wc->wr_id;
+    int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
+    qp->room++;
+    if (said >> 30 == TTI_RDMA_WORK_FRAGMENT)
+        tti_rdma_fragment_landed(qp->endpoint, lane, said & TTI_RDMA_COUNT_MASK);
+    else
+        qp->endpoint->flying--;
+}
+
+static void poll_received(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
+{
+    uint32_t said = ntohl(wc->imm_data);
+    int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
+    uint32_t count = said & TTI_RDMA_COUNT_MASK;
+    bool sound = false;
+    qp->spent++;
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM && said >> 30 == TTI_RDMA_WORK_FRAGMENT)
+        sound = tti_rdma_fragment_arrived(qp->endpoint, lane, count);
+    else if (wc->opcode == IBV_WC_RECV && said >> 30 == TTI_RDMA_WORK_CREDIT)
+        sound = tti_rdma_credit_arrived(qp->endpoint, lane, count);
+    if (!sound && qp->endpoint->state != TTI_RDMA_FAILED)
+        poll_garbled(qp);
+}
+
+static void poll_one(struct tti_rdma_transport *self, const struct ibv_wc *wc)
+{
+    struct tti_rdma_qp *qp = poll_qp(self, wc->wr_id);
+    if (!qp)
+        return;
+    self->news = true;
+    bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
+    if (wc->status != IBV_WC_SUCCESS)
+        poll_failed(self, qp, wc);
+    if (!receive)
+        poll_sent(qp, wc);
+    else if (wc->status == IBV_WC_SUCCESS)
+        poll_received(qp, wc);
+}
+
+/* Receives are posted anew before anything else is done: the peer may send as soon as it has its
+ * credits back, and those go out later than this. */
+static void poll_replenish(struct tti_rdma_transport *self, const struct ibv_wc *wc, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct tti_rdma_qp *qp = poll_qp(self, wc[i].wr_id);
+        if (!qp || qp->spent == 0 || qp->endpoint->state == TTI_RDMA_FAILED)
+            continue;
+        enum tutti_result result = tti_rdma_qp_replenish(qp);
+        if (result != TUTTI_OK)
+            tti_rdma_endpoint_fail(qp->endpoint, result);
+    }
+}
+
+void tti_rdma_poll(struct tti_rdma_transport *self)
+{
+    struct ibv_wc wc[POLL_BATCH];
+    for (int r = 0; r < self->rails; r++) {
+        int count = 0;
+        do {
+            count = ibv_poll_cq(self->rail[r].cq, POLL_BATCH, wc);
+            for (int i = 0; i < count; i++)
+                poll_one(self, &wc[i]);
+            poll_replenish(self, wc, count);
+        } while (count == POLL_BATCH);
+    }
+}

@@ -1,0 +1,218 @@
+/* Queue pairs: made, joined to the peer's, ended (rdma.h). */
+#include "base/memory.h"
+#include "transport/rdma/rdma.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    QP_SPARE = 8,
+    QP_RETRIES = 6,    /* 7 would mean "for ever" to some devices */
+    QP_RNR_TIMER = 12, /* 0.64 ms */
+    QP_HOPS = 64,
+    QP_POST_AT_ONCE = 16,
+};
+
+enum tutti_result tti_rdma_qp_fail(const struct tti_rdma_qp *qp, enum tutti_result code,
+                                   const char *what, const char *advice)
+{
+    const struct tti_rdma_endpoint *endpoint = qp->endpoint;
+    const struct tutti_peer *peer = endpoint->peer;
+    const struct tti_rdma_rail *rail = qp->rail;
+    char gid[40] = "", *at = gid;
+    for (int i = 0; i < 16; i += 2)
+        at += snprintf(at, sizeof gid - (size_t)(at - gid), "%s%02x%02x", i ? ":" : "",
+                       endpoint->advert.port[qp->peer_port].gid[i],
+                       endpoint->advert.port[qp->peer_port].gid[i + 1]);
+    return TTI_FAIL(code,
+                    "the RDMA connection to rank %d (%s) failed: %s%s [device %s port %d%s, GID %d "
+                    "%s, to GID %s, queue pair %u to %u]",
+                    peer->rank, peer->name, what, advice, rail->device, rail->number,
+                    rail->port_down ? ", which is down" : "", rail->gid_index, rail->address, gid,
+                    qp->qp ? qp->qp->qp_num : 0, qp->peer_number);
+}
+
+/* ---- the transport's table ------------------------------------------------------------------ */
+
+static enum tutti_result qp_enter(struct tti_rdma_transport *self, struct tti_rdma_qp *qp)
+{
+    size_t at = 0;
+    while (at < self->places && self->table[at])
+        at++;
+    if (at > 0xffff)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rdma: more than 65536 queue pairs of one rank");
+    if (at == self->places) {
+        void *table = self->table;
+        TTI_TRY(tti_grow(&table, &self->places, at + 1, sizeof(struct tti_rdma_qp *)));
+        self->table = table;
+    }
+    self->table[at] = qp;
+    qp->place = (self->births++ & 0xffff) << 16 | (uint32_t)at;
+    return TUTTI_OK;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* As much inline room as the device has, up to what is wanted. */
+static struct ibv_qp *qp_make(const struct tti_verbs *verbs, const struct tti_rdma_rail *rail,
+                              uint32_t depth, int *in_line)
+{
+    static const uint32_t inlines[] = {TTI_RDMA_INLINE_BYTES, 128, 64, 32, 0};
+    for (size_t i = 0; i < sizeof inlines / sizeof inlines[0]; i++) {
+        struct ibv_qp_init_attr wanted = {
+            .send_cq = rail->cq,
+            .recv_cq = rail->cq,
+            .cap = {.max_send_wr = depth,
+                    .max_recv_wr = depth,
+                    .max_send_sge = 2,
+                    .max_recv_sge = 1,
+                    .max_inline_data = inlines[i]},
+            .qp_type = IBV_QPT_RC,
+        };
+        struct ibv_qp *made = verbs->create_qp(rail->pd, &wanted);
+        if (made) {
+            *in_line = (int)inlines[i];
+            return made;
+        }
+        if (errno == ENOMEM)
+            break;
+    }
+    return NULL;
+}
+
+/* Both directions of each lane may have a ring's fragments and as many credits under way, and by
+ * chance all of them over this one. */
+enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp)
+{
+    struct tti_rdma_endpoint *endpoint = qp->endpoint;
+    struct tti_rdma_transport *self = endpoint->transport;
+    struct tti_rdma_rail *rail = qp->rail;
+    int in_line = 0;
+    qp->depth = 2 * endpoint->lanes * (int)self->settings.slots + QP_SPARE;
+    qp->room = qp->depth;
+    qp->psn = randombytes_random() & 0xffffff;
+    TTI_TRY(tti_rdma_rail_reserve(self, rail, 2 * qp->depth));
+    qp->qp = qp_make(self->verbs, rail, (uint32_t)qp->depth, &in_line);
+    if (!qp->qp) {
+        rail->cq_used -= 2 * qp->depth;
+        return TTI_FAIL_ERRNO("ibv_create_qp: a queue pair of device %s port %d with %d work "
+                              "requests, for rank %d (%s)",
+                              rail->device, rail->number, qp->depth, endpoint->peer->rank,
+                              endpoint->peer->name);
+    }
+    in_line -= TTI_RDMA_HEADER_BYTES;
+    if (endpoint->inline_most > in_line)
+        endpoint->inline_most = in_line;
+    return qp_enter(self, qp);
+}
+
+void tti_rdma_qp_destroy(struct tti_rdma_qp *qp)
+{
+    struct tti_rdma_transport *self = qp->endpoint->transport;
+    uint32_t at = qp->place & 0xffff;
+    if (at < self->places && self->table[at] == qp)
+        self->table[at] = NULL;
+    if (!qp->qp)
+        return;
+    self->verbs->destroy_qp(qp->qp);
+    qp->rail->cq_used -= 2 * qp->depth;
+    qp->qp = NULL;
+}
+
+/* ---- receives ------------------------------------------------------------------------------- */
+
+/* They carry no memory: what comes is written by the peer, or is an immediate alone. */
+enum tutti_result tti_rdma_qp_replenish(struct tti_rdma_qp *qp)
+{
+    while (qp->spent > 0) {
+        struct ibv_recv_wr work[QP_POST_AT_ONCE], *bad = NULL;
+        int count = qp->spent < QP_POST_AT_ONCE ? qp->spent : QP_POST_AT_ONCE;
+        for (int i = 0; i < count; i++)
+            work[i] = (struct ibv_recv_wr){
+                .wr_id = tti_rdma_work_id(qp, 0),
+                .next = i + 1 < count ? &work[i + 1] : NULL,
+            };
+        int error = ibv_post_recv(qp->qp, work, &bad);
+        if (error)
+            return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "cannot post receives: ", strerror(error));
+        qp->spent -= count;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
+static struct ibv_ah_attr qp_way(const struct tti_rdma_qp *qp)
+{
+    const struct tti_rdma_settings *settings = &qp->endpoint->transport->settings;
+    const struct tti_rdma_port *own = &qp->rail->port;
+    const struct tti_rdma_port *peer = &qp->endpoint->advert.port[qp->peer_port];
+    struct ibv_ah_attr way = {
+        .dlid = peer->lid,
+        .sl = (uint8_t)settings->service_level,
+        .port_num = qp->rail->number,
+    };
+    /* InfiniBand needs a global header only between subnets (the first half of the GID). */
+    way.is_global = own->layer == TTI_RDMA_ETHERNET || memcmp(own->gid, peer->gid, 8) != 0;
+    if (way.is_global) {
+        memcpy(way.grh.dgid.raw, peer->gid, 16);
+        way.grh.sgid_index = qp->rail->gid_index;
+        way.grh.hop_limit = QP_HOPS;
+        way.grh.traffic_class = (uint8_t)settings->traffic_class;
+    }
+    return way;
+}
+
+static enum tutti_result qp_modify(struct tti_rdma_qp *qp, struct ibv_qp_attr *change, int mask,
+                                   const char *what)
+{
+    int error = qp->endpoint->transport->verbs->modify_qp(qp->qp, change, mask);
+    if (error == 0)
+        return TUTTI_OK;
+    char text[200];
+    snprintf(text, sizeof text, "ibv_modify_qp: %s; ", strerror(error));
+    return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, text);
+}
+
+enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
+{
+    const struct tti_rdma_port *own = &qp->rail->port;
+    const struct tti_rdma_port *peer = &qp->endpoint->advert.port[qp->peer_port];
+    uint8_t timeout = qp->endpoint->transport->settings.timeout;
+    struct ibv_qp_attr first = {.qp_state = IBV_QPS_INIT,
+                                .port_num = qp->rail->number,
+                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    struct ibv_qp_attr second = {.qp_state = IBV_QPS_RTR,
+                                 .path_mtu =
+                                     (enum ibv_mtu)(own->mtu < peer->mtu ? own->mtu : peer->mtu),
+                                 .dest_qp_num = qp->peer_number,
+                                 .max_dest_rd_atomic = 1,
+                                 .min_rnr_timer = QP_RNR_TIMER,
+                                 .ah_attr = qp_way(qp)};
+    struct ibv_qp_attr third = {.qp_state = IBV_QPS_RTS,
+                                .timeout = timeout,
+                                .retry_cnt = QP_RETRIES,
+                                .rnr_retry = QP_RETRIES,
+                                .sq_psn = qp->psn,
+                                .max_rd_atomic = 1};
+    for (int i = 0; i < qp->endpoint->qps; i++)
+        if (&qp->endpoint->qp[i] == qp)
+            second.rq_psn = qp->endpoint->theirs.qp[i].psn;
+    TTI_TRY(qp_modify(qp, &first,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+                      "it cannot be set up: "));
+    qp->spent = qp->depth;
+    TTI_TRY(tti_rdma_qp_replenish(qp));
+    TTI_TRY(qp_modify(qp, &second,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                      "there is no way from the own GID to the peer's (is it in another network? "
+                      "TUTTI_RDMA_DEVICES, TUTTI_RDMA_GID_INDEX): "));
+    return qp_modify(qp, &third,
+                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+                     "it cannot be made ready to send: ");
+}

@@ -1,0 +1,425 @@
+/* Rails: which ports of which devices a rank uses, and under which of their addresses (rdma.h). */
+#include "base/config.h"
+#include "base/log.h"
+#include "transport/rdma/rdma.h"
+#include "transport/tcp/tcp_address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RAIL_FIRST_ROOM = 1024, /* of a completion queue */
+    RAIL_MOST_GIDS = 256,
+};
+
+/* ---- which addresses a port has ------------------------------------------------------------- */
+
+/* What the kernel says in a file of a port, without the end of line; "" when it does not. */
+static void rail_file(const char *device, int port, const char *file, int index, char *text,
+                      size_t room)
+{
+    char path[200];
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/%s/%d", device, port,
+             file, index);
+    text[0] = '\0';
+    FILE *from = fopen(path, "re");
+    if (!from)
+        return;
+    if (!fgets(text, (int)room, from)) /* empty entries refuse to be read */
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    fclose(from);
+}
+
+/* The version of RoCE that goes with this entry of the table of GIDs; 0: the entry is empty. */
+static uint8_t rail_roce(const char *device, int port, int index)
+{
+    char type[40];
+    rail_file(device, port, "types", index, type, sizeof type);
+    return strstr(type, "v2") ? 2 : strstr(type, "v1") ? 1 : 0;
+}
+
+static bool rail_gid_empty(const union ibv_gid *gid)
+{
+    static const union ibv_gid none;
+    return memcmp(gid, &none, sizeof none) == 0;
+}
+
+/* How good an entry is on Ethernet: RoCE v2 can be routed, IPv4 addresses are what networks are set
+ * up with, and link-local ones reach least. */
+static int rail_gid_score(const union ibv_gid *gid, uint8_t roce)
+{
+    bool local = gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+    return 10 * roce + (tti_rdma_gid_is_ipv4(gid->raw) ? 2 : local ? 0 : 1);
+}
+
+/* Choose the entry of the table of GIDs; false when there is none. */
+static bool rail_choose_gid(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
+                            int entries)
+{
+    const struct tti_rdma_settings *wanted = &self->settings;
+    int best = -1;
+    bool infiniband = rail->port.layer == TTI_RDMA_INFINIBAND;
+    if (entries > RAIL_MOST_GIDS)
+        entries = RAIL_MOST_GIDS;
+    for (int i = 0; i < entries; i++) {
+        union ibv_gid gid;
+        if (wanted->gid_index >= 0 ? i != wanted->gid_index : infiniband && i > 0)
+            continue;
+        if (self->verbs->query_gid(rail->context, rail->number, i, &gid) != 0 ||
+            rail_gid_empty(&gid))
+            continue;
+        uint8_t roce = infiniband ? 0 : rail_roce(rail->device, rail->number, i);
+        if (!infiniband && (roce == 0 || (wanted->roce && roce != wanted->roce)))
+            continue;
+        int score = rail_gid_score(&gid, roce);
+        if (score <= best)
+            continue;
+        best = score;
+        rail->gid_index = (uint8_t)i;
+        rail->port.roce = roce;
+        memcpy(rail->port.gid, gid.raw, sizeof gid.raw);
+    }
+    return best >= 0;
+}
+
+/* The GID as a text, and the prefix of the network when it is an IPv4 address. */
+static void rail_network(struct tti_rdma_rail *rail)
+{
+    struct tti_tcp_interface *list = NULL;
+    size_t count = 0;
+    const uint8_t *gid = rail->port.gid;
+    bool ipv4 = tti_rdma_gid_is_ipv4(gid);
+    char name[80] = "";
+    rail_file(rail->device, rail->number, "ndevs", rail->gid_index, name, sizeof name);
+    inet_ntop(ipv4 ? AF_INET : AF_INET6, ipv4 ? gid + 12 : gid, rail->address,
+              sizeof rail->address);
+    if (*name && strlen(rail->address) + strlen(name) + 2 < sizeof rail->address) {
+        strcat(rail->address, "%");
+        strcat(rail->address, name);
+    }
+    if (!ipv4 || tti_tcp_interfaces(&list, &count) != TUTTI_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].address.family == 4 && memcmp(list[i].address.bytes, gid + 12, 4) == 0)
+            rail->port.prefix = list[i].address.prefix;
+    free(list);
+}
+
+/* ---- which ports are there ------------------------------------------------------------------ */
+
+/* Mbit/s of a lane by the code of the speed, in hundreds; the width is a code, too. */
+static uint32_t rail_speed(const struct ibv_port_attr *attr)
+{
+    static const struct {
+        uint8_t code;
+        uint32_t speed;
+    } speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
+                  {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
+    uint32_t width = attr->active_width == 16  ? 2
+                     : attr->active_width == 8 ? 12
+                     : attr->active_width == 4 ? 8
+                     : attr->active_width == 2 ? 4
+                                               : 1;
+    for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++)
+        if (speeds[i].code == attr->active_speed)
+            return speeds[i].speed * width;
+    return 0;
+}
+
+/* One port of an open device: can it be used? Fills what peers are told. */
+static bool rail_usable(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail)
+{
+    struct ibv_port_attr attr;
+    memset(&attr, 0, sizeof attr);
+    /* The function knows the fields up to `flags` only, and its type says so. */
+    if (self->verbs->query_port(rail->context, rail->number, (void *)&attr) != 0 ||
+        attr.state != IBV_PORT_ACTIVE)
+        return false;
+    rail->port.layer =
+        attr.link_layer == IBV_LINK_LAYER_ETHERNET ? TTI_RDMA_ETHERNET : TTI_RDMA_INFINIBAND;
+    rail->port.mtu = (uint8_t)attr.active_mtu;
+    rail->port.lid = attr.lid;
+    rail->port.speed = rail_speed(&attr);
+    if (rail->port.mtu < 1 || rail->port.mtu > 5 || !rail_choose_gid(self, rail, attr.gid_tbl_len))
+        return false;
+    rail_network(rail);
+    return true;
+}
+
+/* ---- TUTTI_RDMA_DEVICES --------------------------------------------------------------------- */
+
+/* The list that is for this rank, of those that are separated by "/". */
+static void rail_list(const char *text, int rank, char *list, size_t room)
+{
+    int lists = 1;
+    for (const char *at = text; *at; at++)
+        lists += *at == '/';
+    for (int skip = rank % lists; skip > 0; skip--)
+        text = strchr(text, '/') + 1;
+    snprintf(list, room, "%.*s", (int)strcspn(text, "/"), text);
+}
+
+/* Does the comma list let this port in? `any` counts what each included pattern matched. */
+static bool rail_allowed(const char *list, const char *device, int port)
+{
+    char name[IBV_SYSFS_NAME_MAX + 16], pattern[IBV_SYSFS_NAME_MAX + 16];
+    bool asks = false, included = false;
+    snprintf(name, sizeof name, "%s:%d", device, port);
+    while (*(list += strspn(list, ", \t"))) {
+        size_t bytes = strcspn(list, ", \t");
+        bool exclude = *list == '^' || *list == '!';
+        snprintf(pattern, sizeof pattern, "%.*s", (int)(bytes - exclude), list + exclude);
+        list += bytes;
+        bool match = fnmatch(pattern, strchr(pattern, ':') ? name : device, 0) == 0;
+        if (exclude && match)
+            return false;
+        asks |= !exclude;
+        included |= !exclude && match;
+    }
+    return included || !asks;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static void rail_close(struct tti_rdma_transport *self, struct tti_rdma_rail *rail)
+{
+    if (rail->cq)
+        self->verbs->destroy_cq(rail->cq);
+    if (rail->channel)
+        self->verbs->destroy_comp_channel(rail->channel);
+    if (rail->pd)
+        self->verbs->dealloc_pd(rail->pd);
+    if (rail->context)
+        self->verbs->close_device(rail->context);
+    memset(rail, 0, sizeof *rail);
+}
+
+static bool rail_never_blocks(int fd)
+{
+    return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
+}
+
+/* What a usable port needs to carry anything. */
+static enum tutti_result rail_equip(struct tti_rdma_transport *self, struct tti_rdma_rail *rail)
+{
+    const struct tti_verbs *verbs = self->verbs;
+    struct ibv_device_attr attr;
+    if (verbs->query_device(rail->context, &attr) != 0)
+        return TTI_FAIL_ERRNO("ibv_query_device: RDMA device %s", rail->device);
+    rail->cq_most = attr.max_cqe;
+    rail->cq_room = attr.max_cqe < RAIL_FIRST_ROOM ? attr.max_cqe : RAIL_FIRST_ROOM;
+    rail->pd = verbs->alloc_pd(rail->context);
+    if (!rail->pd)
+        return TTI_FAIL_ERRNO("ibv_alloc_pd: RDMA device %s", rail->device);
+    rail->channel = verbs->create_comp_channel(rail->context);
+    if (!rail->channel)
+        return TTI_FAIL_ERRNO("ibv_create_comp_channel: RDMA device %s", rail->device);
+    rail->cq = verbs->create_cq(rail->context, rail->cq_room, NULL, rail->channel, 0);
+    if (!rail->cq)
+        return TTI_FAIL_ERRNO("ibv_create_cq: %d completions of RDMA device %s", rail->cq_room,
+                              rail->device);
+    if (!rail_never_blocks(rail->channel->fd) || !rail_never_blocks(rail->context->async_fd))
+        return TTI_FAIL_ERRNO("fcntl: events of RDMA device %s", rail->device);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_rdma_rail_reserve(struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
+                                        int more)
+{
+    int need = rail->cq_used + more, room = rail->cq_room;
+    while (room < need)
+        room *= 2;
+    if (room > rail->cq_most)
+        room = rail->cq_most;
+    if (room < need)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "RDMA device %s has completion queues of %d entries at most, and %d are "
+                        "needed; use fewer lanes or a smaller TUTTI_RDMA_SLOTS",
+                        rail->device, rail->cq_most, need);
+    if (room > rail->cq_room) {
+        int error = self->verbs->resize_cq(rail->cq, room);
+        if (error) {
+            errno = error;
+            return TTI_FAIL_ERRNO("ibv_resize_cq: from %d to %d completions of RDMA device %s",
+                                  rail->cq_room, room, rail->device);
+        }
+        rail->cq_room = room;
+    }
+    rail->cq_used = need;
+    return TUTTI_OK;
+}
+
+/* ---- all devices ---------------------------------------------------------------------------- */
+
+/* What is found on the way through the devices. */
+struct rail_search {
+    const char *list;
+    bool equip;      /* else only look */
+    char there[300]; /* all ports, for error texts */
+    char why[200];   /* the last reason against a device */
+};
+
+static void rail_note(struct rail_search *search, const char *device, int port, const char *state)
+{
+    size_t used = strlen(search->there);
+    snprintf(search->there + used, sizeof search->there - used, "%s%s:%d%s", used ? ", " : "",
+             device, port, state);
+}
+
+/* Try one port; it becomes a rail when it can. The context goes to the rail or is closed. */
+static enum tutti_result rail_try(struct tti_rdma_transport *self, struct ibv_device *device,
+                                  int port, struct rail_search *search)
+{
+    struct tti_rdma_rail rail = {.number = (uint8_t)port};
+    snprintf(rail.device, sizeof rail.device, "%s", device->name);
+    rail.context = self->verbs->open_device(device);
+    if (!rail.context) {
+        snprintf(search->why, sizeof search->why,
+                 "device %.60s cannot be opened: %s (is /dev/infiniband/uverbs* there and yours?)",
+                 device->name, strerror(errno));
+        return TUTTI_OK;
+    }
+    bool usable = rail_usable(self, &rail);
+    rail_note(search, rail.device, port, usable ? "" : " (down)");
+    if (!usable)
+        snprintf(search->why, sizeof search->why,
+                 "port %d of device %.60s is not active, or has no address of the kind wanted",
+                 port, rail.device);
+    if (!usable || self->rails == TTI_RDMA_MAX_RAILS ||
+        !rail_allowed(search->list, rail.device, port)) {
+        rail_close(self, &rail);
+        return TUTTI_OK;
+    }
+    enum tutti_result result = search->equip ? rail_equip(self, &rail) : TUTTI_OK;
+    if (result != TUTTI_OK) {
+        rail_close(self, &rail);
+        return result;
+    }
+    self->rail[self->rails++] = rail;
+    return TUTTI_OK;
+}
+
+static int rail_ports(struct tti_rdma_transport *self, struct ibv_device *device)
+{
+    struct ibv_device_attr attr = {.phys_port_cnt = 1};
+    struct ibv_context *context = self->verbs->open_device(device);
+    if (!context)
+        return 1; /* the attempt at the port tells why */
+    if (self->verbs->query_device(context, &attr) != 0)
+        attr.phys_port_cnt = 1;
+    self->verbs->close_device(context);
+    return attr.phys_port_cnt;
+}
+
+static enum tutti_result rail_search_all(struct tti_rdma_transport *self,
+                                         struct rail_search *search)
+{
+    int count = 0;
+    struct ibv_device **list = self->verbs->get_device_list(&count);
+    enum tutti_result result = TUTTI_OK;
+    if (!list)
+        return TTI_FAIL_ERRNO("ibv_get_device_list: asking for the RDMA devices");
+    for (int i = 0; i < count && result == TUTTI_OK; i++) {
+        if (list[i]->transport_type != IBV_TRANSPORT_IB) {
+            snprintf(search->why, sizeof search->why,
+                     "device %.60s is none of InfiniBand or RoCE (iWARP has no write with "
+                     "immediate)",
+                     list[i]->name);
+            continue;
+        }
+        int ports = rail_ports(self, list[i]);
+        for (int port = 1; port <= ports && result == TUTTI_OK; port++)
+            result = rail_try(self, list[i], port, search);
+    }
+    self->verbs->free_device_list(list);
+    return result;
+}
+
+enum tutti_result tti_rdma_probe(const struct tti_verbs *verbs)
+{
+    struct tti_rdma_transport look = {.verbs = verbs, .settings = {.gid_index = -1}};
+    struct rail_search search = {.list = "", .why = "libibverbs finds no device"};
+    enum tutti_result result = rail_search_all(&look, &search);
+    int found = look.rails;
+    tti_rdma_rails_close(&look);
+    if (result == TUTTI_OK && found == 0)
+        result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rdma: no port can be used: %s", search.why);
+    return result;
+}
+
+enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self)
+{
+    char list[400] = "";
+    const char *wanted = tti_config_text("TUTTI_RDMA_DEVICES");
+    struct rail_search search = {.list = list, .equip = true, .why = "none is there"};
+    if (wanted)
+        rail_list(wanted, self->env.rank, list, sizeof list);
+    TTI_TRY(rail_search_all(self, &search));
+    if (self->rails == 0 && wanted)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_RDMA_DEVICES is \"%s\", which leaves no port (rank %d uses \"%s\"); "
+                        "there are: %s",
+                        wanted, self->env.rank, list, *search.there ? search.there : "none");
+    if (self->rails == 0)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rdma: no port can be used: %s", search.why);
+    for (int r = 0; r < self->rails; r++)
+        TTI_LOG(TTI_LOG_INFO, "rdma: device %s port %d, %s, GID %d %s, MTU %d, %u Mbit/s",
+                self->rail[r].device, self->rail[r].number,
+                self->rail[r].port.layer == TTI_RDMA_INFINIBAND ? "InfiniBand"
+                : self->rail[r].port.roce == 2                  ? "RoCE v2"
+                                                                : "RoCE v1",
+                self->rail[r].gid_index, self->rail[r].address, 128 << self->rail[r].port.mtu,
+                self->rail[r].port.speed);
+    return TUTTI_OK;
+}
+
+void tti_rdma_rails_close(struct tti_rdma_transport *self)
+{
+    while (self->rails > 0)
+        rail_close(self, &self->rail[--self->rails]);
+}
+
+/* ---- what devices say of themselves --------------------------------------------------------- */
+
+static void rail_event(struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
+                       const struct ibv_async_event *event)
+{
+    bool mine = event->element.port_num == rail->number;
+    switch (event->event_type) {
+    case IBV_EVENT_PORT_ERR:
+        rail->port_down |= mine;
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+        rail->port_down &= !mine;
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
+            for (int i = 0; i < e->qps; i++)
+                if (e->qp[i].rail == rail)
+                    tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK,
+                                                               "the device broke down",
+                                                               "; see its messages (dmesg)"));
+        break;
+    default:
+        break;
+    }
+    TTI_LOG(TTI_LOG_WARN, "rdma: device %s says: %s", rail->device,
+            self->verbs->event_type_str(event->event_type));
+}
+
+void tti_rdma_rails_hear(struct tti_rdma_transport *self)
+{
+    for (int r = 0; r < self->rails; r++) {
+        struct ibv_async_event event;
+        while (self->verbs->get_async_event(self->rail[r].context, &event) == 0) {
+            self->verbs->ack_async_event(&event);
+            rail_event(self, &self->rail[r], &event);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+/* Reading and writing what ranks tell each other (rdma_wire.h). */
+#include "transport/rdma/rdma_wire.h"
+
+#include <string.h>
+
+enum {
+    WIRE_ADVERT = 0x41527454, /* "TtRA" */
+    WIRE_HELLO = 0x48527454,
+    WIRE_READY = 0x52527454,
+    WIRE_GOODBYE = 0x47527454,
+    WIRE_MOST_SLOTS = 4096,
+    WIRE_MOST_SLOT_BYTES = 16 << 20,
+};
+
+static void wire_put(uint8_t *bytes, int count, uint64_t value)
+{
+    for (int i = 0; i < count; i++)
+        bytes[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t wire_get(const uint8_t *bytes, int count)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < count; i++)
+        value |= (uint64_t)bytes[i] << (8 * i);
+    return value;
+}
+
+/* ---- the address ---------------------------------------------------------------------------- */
+
+size_t tti_rdma_put_advert(const struct tti_rdma_advert *advert, uint8_t *bytes)
+{
+    uint8_t *at = bytes + TTI_RDMA_ADVERT_HEAD_BYTES;
+    wire_put(bytes, 4, WIRE_ADVERT);
+    bytes[4] = TTI_RDMA_VERSION;
+    bytes[5] = (uint8_t)advert->count;
+    wire_put(bytes + 6, 2, advert->control_bytes);
+    for (int i = 0; i < advert->count; i++, at += TTI_RDMA_ADVERT_PORT_BYTES) {
+        const struct tti_rdma_port *port = &advert->port[i];
+        at[0] = port->layer;
+        at[1] = port->roce;
+        at[2] = port->prefix;
+        at[3] = port->mtu;
+        wire_put(at + 4, 2, port->lid);
+        wire_put(at + 6, 2, 0);
+        wire_put(at + 8, 4, port->speed);
+        memcpy(at + 12, port->gid, sizeof port->gid);
+    }
+    memcpy(at, advert->control, advert->control_bytes);
+    return (size_t)(at - bytes) + advert->control_bytes;
+}
+
+static const char *wire_get_port(const uint8_t *at, struct tti_rdma_port *port)
+{
+    port->layer = at[0];
+    port->roce = at[1];
+    port->prefix = at[2];
+    port->mtu = at[3];
+    port->lid = (uint16_t)wire_get(at + 4, 2);
+    port->speed = (uint32_t)wire_get(at + 8, 4);
+    memcpy(port->gid, at + 12, sizeof port->gid);
+    bool infiniband = port->layer == TTI_RDMA_INFINIBAND;
+    if ((!infiniband && port->layer != TTI_RDMA_ETHERNET) || port->mtu < 1 || port->mtu > 5 ||
+        port->prefix > 32 || wire_get(at + 6, 2) != 0)
+        return "an RDMA port that makes no sense";
+    if (infiniband ? port->roce != 0 : port->roce != 1 && port->roce != 2)
+        return "an RDMA port with an unknown version of RoCE";
+    return NULL;
+}
+
+const char *tti_rdma_get_advert(const uint8_t *bytes, size_t size, struct tti_rdma_advert *advert)
+{
+    struct tti_rdma_advert read = {.count = 0};
+    if (size < TTI_RDMA_ADVERT_HEAD_BYTES || wire_get(bytes, 4) != WIRE_ADVERT)
+        return "bytes that are no RDMA address";
+    if (bytes[4] != TTI_RDMA_VERSION)
+        return "an RDMA address of another version of Tutti";
+    read.count = bytes[5];
+    read.control_bytes = wire_get(bytes + 6, 2);
+    if (read.count < 1 || read.count > TTI_RDMA_MAX_RAILS)
+        return "an RDMA address with an impossible number of ports";
+    size_t ports = (size_t)read.count * TTI_RDMA_ADVERT_PORT_BYTES;
+    if (size != TTI_RDMA_ADVERT_HEAD_BYTES + ports + read.control_bytes)
+        return "an RDMA address of the wrong length";
+    for (int i = 0; i < read.count; i++) {
+        const char *wrong = wire_get_port(
+            bytes + TTI_RDMA_ADVERT_HEAD_BYTES + i * TTI_RDMA_ADVERT_PORT_BYTES, &read.port[i]);
+        if (wrong)
+            return wrong;
+    }
+    read.control = bytes + TTI_RDMA_ADVERT_HEAD_BYTES + ports;
+    *advert = read;
+    return NULL;
+}
+
+/* ---- the control connection ----------------------------------------------------------------- */
+
+void tti_rdma_put_hello(const struct tti_rdma_hello *hello, uint8_t *bytes)
+{
+    memset(bytes, 0, TTI_RDMA_HELLO_BYTES);
+    wire_put(bytes, 4, WIRE_HELLO);
+    bytes[4] = TTI_RDMA_VERSION;
+    bytes[5] = hello->lanes;
+    bytes[6] = hello->qps;
+    wire_put(bytes + 8, 2, hello->slots);
+    wire_put(bytes + 12, 4, hello->slot_bytes);
+    wire_put(bytes + 16, 8, hello->ring);
+    for (int i = 0; i < hello->qps; i++) {
+        wire_put(bytes + 24 + 12 * i, 4, hello->qp[i].number);
+        wire_put(bytes + 28 + 12 * i, 4, hello->qp[i].psn);
+        wire_put(bytes + 32 + 12 * i, 4, hello->qp[i].key);
+    }
+}
+
+const char *tti_rdma_get_hello(const uint8_t *bytes, struct tti_rdma_hello *hello)
+{
+    struct tti_rdma_hello read = {.lanes = bytes[5], .qps = bytes[6]};
+    if (wire_get(bytes, 4) != WIRE_HELLO || bytes[4] != TTI_RDMA_VERSION)
+        return "bytes that are no RDMA hello";
+    read.slots = (uint16_t)wire_get(bytes + 8, 2);
+    read.slot_bytes = (uint32_t)wire_get(bytes + 12, 4);
+    read.ring = wire_get(bytes + 16, 8);
+    if (read.lanes < 1 || read.lanes > TUTTI_MAX_LANES || read.qps < 1 ||
+        read.qps > TTI_RDMA_MAX_QPS)
+        return "an RDMA hello with an impossible number of lanes or queue pairs";
+    if (read.slots < 2 || read.slots > WIRE_MOST_SLOTS || (read.slots & (read.slots - 1)) ||
+        read.slot_bytes < 64 || read.slot_bytes % 64 || read.slot_bytes > WIRE_MOST_SLOT_BYTES)
+        return "an RDMA hello with impossible slots";
+    for (int i = 0; i < read.qps; i++) {
+        read.qp[i].number = (uint32_t)wire_get(bytes + 24 + 12 * i, 4);
+        read.qp[i].psn = (uint32_t)wire_get(bytes + 28 + 12 * i, 4);
+        read.qp[i].key = (uint32_t)wire_get(bytes + 32 + 12 * i, 4);
+        if (read.qp[i].number >> 24 || read.qp[i].psn >> 24)
+            return "an RDMA hello with an impossible queue pair";
+    }
+    *hello = read;
+    return NULL;
+}
+
+void tti_rdma_put_ready(uint8_t *bytes)
+{
+    wire_put(bytes, 4, WIRE_READY);
+    wire_put(bytes + 4, 4, TTI_RDMA_VERSION);
+}
+
+const char *tti_rdma_get_ready(const uint8_t *bytes)
+{
+    bool right = wire_get(bytes, 4) == WIRE_READY && wire_get(bytes + 4, 4) == TTI_RDMA_VERSION;
+    return right ? NULL : "bytes that are no RDMA message";
+}
+
+void tti_rdma_put_goodbye(const struct tti_rdma_goodbye *goodbye, uint8_t *bytes)
+{
+    wire_put(bytes, 4, WIRE_GOODBYE);
+    wire_put(bytes + 4, 4, TTI_RDMA_VERSION);
+    for (int i = 0; i < TUTTI_MAX_LANES; i++)
+        wire_put(bytes + 8 + 4 * i, 4, goodbye->sent[i]);
+}
+
+const char *tti_rdma_get_goodbye(const uint8_t *bytes, struct tti_rdma_goodbye *goodbye)
+{
+    if (wire_get(bytes, 4) != WIRE_GOODBYE || wire_get(bytes + 4, 4) != TTI_RDMA_VERSION)
+        return "bytes that are no RDMA message";
+    for (int i = 0; i < TUTTI_MAX_LANES; i++)
+        goodbye->sent[i] = (uint32_t)wire_get(bytes + 8 + 4 * i, 4);
+    return NULL;
+}
+
+/* ---- which ports talk to each other --------------------------------------------------------- */
+
+bool tti_rdma_gid_is_ipv4(const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(gid, mapped, sizeof mapped) == 0;
+}
+
+static bool match_can_talk(const struct tti_rdma_port *one, const struct tti_rdma_port *other)
+{
+    if (one->layer != other->layer || one->roce != other->roce)
+        return false;
+    return one->layer == TTI_RDMA_INFINIBAND ||
+           tti_rdma_gid_is_ipv4(one->gid) == tti_rdma_gid_is_ipv4(other->gid);
+}
+
+/* IPv4: the network's bits, as the shorter prefix has them. IPv6 and InfiniBand: the first half. */
+static bool match_near(const struct tti_rdma_port *one, const struct tti_rdma_port *other)
+{
+    if (one->layer == TTI_RDMA_INFINIBAND || !tti_rdma_gid_is_ipv4(one->gid))
+        return memcmp(one->gid, other->gid, 8) == 0;
+    int bits = one->prefix < other->prefix ? one->prefix : other->prefix;
+    for (int i = 0; i < bits; i++)
+        if ((one->gid[12 + i / 8] ^ other->gid[12 + i / 8]) & (0x80 >> i % 8))
+            return false;
+    return bits > 0;
+}
+
+int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
+                   struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS])
+{
+    bool lower_leads = lower->count >= higher->count;
+    const struct tti_rdma_advert *more = lower_leads ? lower : higher;
+    const struct tti_rdma_advert *fewer = lower_leads ? higher : lower;
+    int used[TTI_RDMA_MAX_RAILS] = {0}, pairs = 0;
+    for (int i = 0; i < more->count; i++) {
+        int best = -1, best_score = 0;
+        for (int k = 0; k < fewer->count; k++) {
+            const struct tti_rdma_port *one = &more->port[i], *other = &fewer->port[k];
+            if (!match_can_talk(one, other))
+                continue;
+            int score =
+                1000 + (match_near(one, other) ? 100 : 0) - 2 * used[k] + (k == i % fewer->count);
+            if (score > best_score) {
+                best_score = score;
+                best = k;
+            }
+        }
+        if (best < 0)
+            continue;
+        used[best]++;
+        pair[pairs++] = lower_leads ? (struct tti_rdma_pair){(uint8_t)i, (uint8_t)best}
+                                    : (struct tti_rdma_pair){(uint8_t)best, (uint8_t)i};
+    }
+    return pairs;
+}
