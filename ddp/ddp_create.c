@@ -53,8 +53,16 @@ static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, siz
     tensor->value = given->value;
     tensor->owned = !given->value;
     tensor->bucket = TTI_DDP_NONE;
+    tensor->expected = 1;
+    tensor->used = true;
     tensor->name = tti_strdup(name);
     return tensor->name ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static void create_tensor_free(struct tti_ddp_tensor *tensor)
+{
+    free(tensor->name);
+    tti_ddp_power_free(tensor->power);
 }
 
 static int create_compare_names(const void *a, const void *b)
@@ -80,6 +88,28 @@ static enum tutti_result create_names(const struct tutti_ddp *ddp)
     return result;
 }
 
+static enum tutti_result create_hook(const struct tutti_ddp_options *o)
+{
+    bool by_bucket = o->hook == TUTTI_DDP_HOOK_POWERSGD || o->hook == TUTTI_DDP_HOOK_USER;
+    if (o->hook < TUTTI_DDP_HOOK_NONE || o->hook > TUTTI_DDP_HOOK_USER)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no hook", (int)o->hook);
+    if (o->hook == TUTTI_DDP_HOOK_USER && !o->user_hook)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: options.user_hook is NULL");
+    if (by_bucket && (o->uneven || o->divisor != TUTTI_DDP_MEAN))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: PowerSGD and user hooks average by themselves; leave "
+                        "options.divisor at TUTTI_DDP_MEAN and options.uneven false");
+    if (by_bucket && o->path == TUTTI_DDP_PATH_SPLIT)
+        return TTI_FAIL(
+            TUTTI_ERR_ARGUMENT,
+            "tutti_ddp_create: PowerSGD and user hooks take whole buckets; options.path "
+            "cannot be TUTTI_DDP_PATH_SPLIT");
+    if (o->power_rank < 1 || o->power_rank > 64)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: power_rank is %d; 1 to 64 can be",
+                        o->power_rank);
+    return TUTTI_OK;
+}
+
 static enum tutti_result create_options(struct tutti_ddp *ddp,
                                         const struct tutti_ddp_options *given)
 {
@@ -91,18 +121,19 @@ static enum tutti_result create_options(struct tutti_ddp *ddp,
                         given->size, sizeof *given);
     if (given)
         *o = *given;
-    if (o->bucket_bytes == 0)
-        o->bucket_bytes = (size_t)25 << 20;
-    if (o->first_bucket_bytes == 0)
-        o->first_bucket_bytes = (size_t)1 << 20;
-    if (o->in_flight == 0)
-        o->in_flight = 1;
+    o->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (size_t)25 << 20;
+    o->first_bucket_bytes = o->first_bucket_bytes ? o->first_bucket_bytes : (size_t)1 << 20;
+    o->chunk_bytes = o->chunk_bytes ? o->chunk_bytes : (size_t)4 << 20;
+    o->in_flight = o->in_flight ? o->in_flight : 1;
+    o->power_rank = o->power_rank ? o->power_rank : 4;
     if (o->in_flight < 1 || o->in_flight > TTI_DDP_LANES)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: in_flight is %d; 1 to %d can be",
                         o->in_flight, TTI_DDP_LANES);
-    if (o->divisor != TUTTI_DDP_MEAN && o->divisor != TUTTI_DDP_SUM)
+    if (o->divisor < TUTTI_DDP_MEAN || o->divisor > TUTTI_DDP_TOKENS)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no divisor", (int)o->divisor);
-    return TUTTI_OK;
+    if (o->path < TUTTI_DDP_PATH_AUTO || o->path > TUTTI_DDP_PATH_SPLIT)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no path", (int)o->path);
+    return create_hook(o);
 }
 
 /* What this rank alone can find wrong. */
@@ -186,6 +217,10 @@ enum tutti_result tutti_ddp_broadcast(tutti_ddp *ddp)
 
 static enum tutti_result create_parts(struct tutti_ddp *ddp, tutti_comm *comm)
 {
+    const struct tutti_ddp_options *o = &ddp->options;
+    ddp->by_bucket = o->hook == TUTTI_DDP_HOOK_POWERSGD || o->hook == TUTTI_DDP_HOOK_USER;
+    ddp->split = o->path == TUTTI_DDP_PATH_SPLIT ||
+                 (o->path == TUTTI_DDP_PATH_AUTO && !ddp->by_bucket && tutti_comm_hosts(comm) > 1);
     TTI_TRY(create_values(ddp));
     TTI_TRY(create_buckets(ddp));
     TTI_TRY(tti_ddp_lanes_start(ddp, comm));
@@ -233,8 +268,10 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     tutti_comm_destroy(ddp->control);
     tti_ddp_layout_free(ddp);
     for (size_t i = 0; i < ddp->tensor_count; i++)
-        free(ddp->tensors[i].name);
+        create_tensor_free(&ddp->tensors[i]);
     free(ddp->tensors);
+    free(ddp->unused);
+    tti_ddp_recording_free(ddp->recording);
     tutti_free(ddp->values);
     pthread_cond_destroy(&ddp->changed);
     pthread_mutex_destroy(&ddp->lock);

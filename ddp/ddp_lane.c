@@ -2,9 +2,10 @@
  *
  * A lane has a communicator of its own, so that lanes do not wait for each other and the caller's
  * communicator stays the caller's. Which lane does what is fixed by the schedule; a lane waits for
- * the bucket of its next task, not for any. So all ranks issue the same collectives in the same
- * order on each communicator. The first failure stops all lanes; the caller hears of it when it
- * waits. Read next: ddp_order.c. */
+ * what its next task needs, and does no other meanwhile. So all ranks issue the same collectives in
+ * the same order on each communicator. The first failure stops all lanes; the caller hears of it
+ * when it waits. Read next: ddp_reduce.c. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
@@ -14,24 +15,40 @@
 /* Under the lock: has the task all that it needs? */
 static bool lane_may(const struct tutti_ddp *ddp, const struct tti_ddp_task *task)
 {
-    return ddp->buckets[task->bucket].pending == 0;
+    const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    if (task->action == TTI_DDP_ALL_GATHER)
+        return b->chunks[task->chunk].reduced;
+    return b->pending == 0;
 }
 
-/* Without the lock: the bucket is full and nobody else touches it. */
-static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+/* Under the lock, which is released while the task runs. */
+static void lane_run(struct tti_ddp_lane *lane)
 {
-    const struct tutti_ddp *ddp = lane->ddp;
-    const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
-    const struct tti_ddp_chunk *c = &b->chunks[task->chunk];
-    char *data = b->gradient + c->first * tutti_type_size(b->type);
-    enum tutti_op op = ddp->options.divisor == TUTTI_DDP_MEAN ? TUTTI_AVG : TUTTI_SUM;
-    enum tutti_result result = tutti_all_reduce(data, data, c->count, b->type, op, lane->comm);
+    struct tutti_ddp *ddp = lane->ddp;
+    struct tti_ddp_task task = lane->tasks[lane->next];
+    struct tti_ddp_bucket *b = &ddp->buckets[task.bucket];
+    uint64_t start = tti_now_ns();
+    lane->sent = 0;
+    tti_ddp_clock_work(ddp, 1);
+    pthread_mutex_unlock(&ddp->lock);
+    enum tutti_result result = tti_ddp_reduce(lane, &task);
     if (result != TUTTI_OK) {
         char text[256];
-        tti_ddp_bucket_text(ddp, task->bucket, text, sizeof text);
-        return TTI_CONTEXT(result, "while reducing %s", text);
+        tti_ddp_bucket_text(ddp, task.bucket, text, sizeof text);
+        result = TTI_CONTEXT(result, "while reducing %s", text);
     }
-    return TUTTI_OK;
+    pthread_mutex_lock(&ddp->lock);
+    tti_ddp_clock_work(ddp, -1);
+    ddp->clock.bytes += lane->sent;
+    ddp->clock.collectives++;
+    tti_ddp_record(ddp, lane, &task, start, tti_now_ns());
+    if (result != TUTTI_OK && ddp->error.code == TUTTI_OK)
+        tti_error_save(&ddp->error, result);
+    if (task.action == TTI_DDP_REDUCE_SCATTER)
+        b->chunks[task.chunk].reduced = true;
+    b->unfinished--;
+    lane->next++;
+    pthread_cond_broadcast(&ddp->changed);
 }
 
 static void *lane_main(void *argument)
@@ -43,19 +60,10 @@ static void *lane_main(void *argument)
     while (!ddp->stop) {
         bool idle = lane->next == lane->count || ddp->error.code != TUTTI_OK ||
                     !lane_may(ddp, &lane->tasks[lane->next]);
-        if (idle) {
+        if (idle)
             pthread_cond_wait(&ddp->changed, &ddp->lock);
-            continue;
-        }
-        struct tti_ddp_task task = lane->tasks[lane->next];
-        pthread_mutex_unlock(&ddp->lock);
-        enum tutti_result result = lane_do(lane, &task);
-        pthread_mutex_lock(&ddp->lock);
-        if (result != TUTTI_OK && ddp->error.code == TUTTI_OK)
-            tti_error_save(&ddp->error, result);
-        lane->next++;
-        ddp->buckets[task.bucket].unfinished--;
-        pthread_cond_broadcast(&ddp->changed);
+        else
+            lane_run(lane);
     }
     pthread_mutex_unlock(&ddp->lock);
     return NULL;
@@ -66,6 +74,7 @@ enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
     for (int i = 0; i < ddp->options.in_flight; i++) {
         struct tti_ddp_lane *lane = &ddp->lanes[i];
         lane->ddp = ddp;
+        lane->number = i;
         ddp->lane_count = i + 1;
         TTI_TRY(tutti_comm_split(comm, 0, ddp->rank, &lane->comm));
         if (pthread_create(&lane->thread, NULL, lane_main, lane) != 0)
@@ -76,10 +85,10 @@ enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
 }
 
 /* Under the lock. */
-static bool lanes_busy(const struct tutti_ddp *ddp)
+static bool lanes_busy(const struct tutti_ddp *ddp, int bucket)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++)
-        if (ddp->buckets[b].unfinished > 0)
+        if (ddp->buckets[b].unfinished > 0 && (bucket == TTI_DDP_NONE || bucket == (int)b))
             return true;
     return false;
 }
@@ -88,7 +97,7 @@ void tti_ddp_lanes_stop(struct tutti_ddp *ddp)
 {
     pthread_mutex_lock(&ddp->lock);
     ddp->stop = true;
-    bool busy = lanes_busy(ddp);
+    bool busy = lanes_busy(ddp, TTI_DDP_NONE);
     pthread_cond_broadcast(&ddp->changed);
     pthread_mutex_unlock(&ddp->lock);
     for (int i = 0; i < ddp->lane_count; i++) {
@@ -98,13 +107,16 @@ void tti_ddp_lanes_stop(struct tutti_ddp *ddp)
         if (lane->started)
             pthread_join(lane->thread, NULL);
         tutti_comm_destroy(lane->comm);
+        tutti_free(lane->scratch);
         free(lane->tasks);
     }
 }
 
 /* Under the lock. */
-static enum tutti_result lane_add(struct tti_ddp_lane *lane, struct tti_ddp_task task)
+static enum tutti_result lane_add(struct tti_ddp_lane *lane, enum tti_ddp_action action,
+                                  struct tti_ddp_range range)
 {
+    struct tti_ddp_task task = {action, range.bucket, range.chunk};
     if (lane->next == lane->count)
         lane->next = lane->count = 0;
     TTI_TRY(tti_grow((void **)&lane->tasks, &lane->capacity, lane->count + 1, sizeof task));
@@ -113,24 +125,39 @@ static enum tutti_result lane_add(struct tti_ddp_lane *lane, struct tti_ddp_task
     return TUTTI_OK;
 }
 
+/* Under the lock. Lanes work in pairs where a chunk is scattered and gathered: while one of them
+ * gathers a chunk, the other reduces the next. */
+static enum tutti_result lanes_add(struct tutti_ddp *ddp, size_t place, struct tti_ddp_range range)
+{
+    size_t lanes = (size_t)ddp->lane_count;
+    struct tti_ddp_lane *first = &ddp->lanes[place % lanes];
+    if (!ddp->split)
+        return lane_add(first, ddp->by_bucket ? TTI_DDP_HOOK : TTI_DDP_ALL_REDUCE, range);
+    struct tti_ddp_lane *second = first;
+    if (lanes > 1) {
+        first = &ddp->lanes[place % (lanes / 2) * 2];
+        second = first + 1;
+    }
+    ddp->buckets[range.bucket].chunks[range.chunk].reduced = false;
+    TTI_TRY(lane_add(first, TTI_DDP_REDUCE_SCATTER, range));
+    return lane_add(second, TTI_DDP_ALL_GATHER, range);
+}
+
 enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp)
 {
     enum tutti_result result = TUTTI_OK;
     pthread_mutex_lock(&ddp->lock);
-    for (size_t k = 0; k < ddp->schedule_count && result == TUTTI_OK; k++) {
-        struct tti_ddp_range range = ddp->schedule[k];
-        struct tti_ddp_task task = {TTI_DDP_ALL_REDUCE, range.bucket, range.chunk};
-        result = lane_add(&ddp->lanes[k % (size_t)ddp->lane_count], task);
-    }
+    for (size_t k = 0; k < ddp->schedule_count && result == TUTTI_OK; k++)
+        result = lanes_add(ddp, k, ddp->schedule[k]);
     pthread_cond_broadcast(&ddp->changed);
     pthread_mutex_unlock(&ddp->lock);
     return result;
 }
 
-enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp)
+enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket)
 {
     pthread_mutex_lock(&ddp->lock);
-    while (ddp->error.code == TUTTI_OK && lanes_busy(ddp))
+    while (ddp->error.code == TUTTI_OK && lanes_busy(ddp, bucket))
         pthread_cond_wait(&ddp->changed, &ddp->lock);
     struct tti_error error = ddp->error;
     pthread_mutex_unlock(&ddp->lock);

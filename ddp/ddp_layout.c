@@ -6,6 +6,7 @@
  * what all ranks know alike. Read next: ddp_step.c. */
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
+#include "device/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ struct layout {
     struct tti_ddp_bucket *buckets;
     size_t count, capacity;
     void *gradients;
+    size_t bytes;
     struct tti_ddp_range *schedule;
     size_t schedule_count;
     int *bucket_of;    /* by tensor */
@@ -27,10 +29,17 @@ static size_t layout_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
+/* Elements to whose multiples tensors are aligned. */
+static size_t layout_align(size_t element)
+{
+    return element < TTI_DDP_ALIGN / TTI_DDP_GROUP ? TTI_DDP_ALIGN / element : TTI_DDP_GROUP;
+}
+
 static void layout_release(struct layout *l)
 {
     for (size_t b = 0; b < l->count; b++) {
         free(l->buckets[b].members);
+        free(l->buckets[b].offsets);
         free(l->buckets[b].chunks);
     }
     free(l->buckets);
@@ -47,10 +56,12 @@ static enum tutti_result layout_open(struct layout *l, enum tutti_type type, siz
     struct tti_ddp_bucket *b = &l->buckets[l->count];
     memset(b, 0, sizeof *b);
     b->type = type;
-    b->members = tti_calloc(members, sizeof *b->members);
-    if (!b->members)
-        return TUTTI_ERR_MEMORY;
+    b->needed = SIZE_MAX;
     *bucket = (int)l->count++;
+    b->members = tti_calloc(members, sizeof *b->members);
+    b->offsets = tti_calloc(members, sizeof *b->offsets);
+    if (!b->members || !b->offsets)
+        return TUTTI_ERR_MEMORY;
     return TUTTI_OK;
 }
 
@@ -68,10 +79,12 @@ static enum tutti_result layout_deal(const struct tutti_ddp *ddp, const size_t *
         if (open[t->type] == TTI_DDP_NONE)
             TTI_TRY(layout_open(l, t->type, ddp->trained_count - k, &open[t->type]));
         struct tti_ddp_bucket *b = &l->buckets[open[t->type]];
-        b->members[b->member_count++] = order[k];
+        b->members[b->member_count] = order[k];
+        b->offsets[b->member_count++] = b->elements;
+        b->needed = order[k] < b->needed ? order[k] : b->needed;
         l->bucket_of[order[k]] = open[t->type];
         l->offset_of[order[k]] = b->elements;
-        b->elements += layout_up(t->elements, TTI_DDP_ALIGN / element);
+        b->elements += layout_up(t->elements, layout_align(element));
         size_t most = opened[t->type] ? ddp->options.bucket_bytes : ddp->options.first_bucket_bytes;
         if (b->elements * element >= most) {
             open[t->type] = TTI_DDP_NONE;
@@ -102,13 +115,22 @@ static void layout_number(const struct tutti_ddp *ddp, const size_t *order, stru
 
 static enum tutti_result layout_chunks(const struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
 {
-    size_t blocks = (size_t)ddp->size * TTI_DDP_ALIGN; /* whole lines, whatever the type */
+    size_t ranks = (size_t)ddp->size;
+    size_t blocks = ranks * TTI_DDP_ALIGN; /* elements: whole lines and groups, whatever the type */
+    size_t most = ddp->by_bucket ? SIZE_MAX : ddp->options.chunk_bytes / tutti_type_size(b->type);
     b->elements = layout_up(b->elements, blocks);
-    b->chunks = tti_calloc(1, sizeof *b->chunks);
+    size_t each = most > b->elements ? b->elements
+                  : most < blocks    ? blocks
+                                     : most / blocks * blocks;
+    b->chunk_count = (b->elements + each - 1) / each;
+    b->chunks = tti_calloc(b->chunk_count, sizeof *b->chunks);
     if (!b->chunks)
         return TUTTI_ERR_MEMORY;
-    b->chunks[0] = (struct tti_ddp_chunk){0, b->elements, b->elements / (size_t)ddp->size};
-    b->chunk_count = 1;
+    for (size_t c = 0; c < b->chunk_count; c++) {
+        size_t first = c * each;
+        size_t count = b->elements - first < each ? b->elements - first : each;
+        b->chunks[c] = (struct tti_ddp_chunk){first, count, count / ranks, false};
+    }
     return TUTTI_OK;
 }
 
@@ -120,6 +142,7 @@ static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layou
         bytes += l->buckets[b].elements * tutti_type_size(l->buckets[b].type);
         l->schedule_count += l->buckets[b].chunk_count;
     }
+    l->bytes = bytes;
     TTI_TRY(tutti_alloc(bytes, &l->gradients));
     l->schedule = tti_calloc(l->schedule_count, sizeof *l->schedule);
     if (!l->schedule)
@@ -186,6 +209,9 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     ddp->buckets = l.buckets;
     ddp->bucket_count = l.count;
     ddp->gradients = l.gradients;
+    ddp->gradient_bytes = l.bytes;
+    ddp->gradient_bytes_most =
+        l.bytes > ddp->gradient_bytes_most ? l.bytes : ddp->gradient_bytes_most;
     ddp->schedule = l.schedule;
     ddp->schedule_count = l.schedule_count;
     for (size_t k = 0; k < ddp->trained_count; k++) {
@@ -214,4 +240,29 @@ void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, si
     const struct tti_ddp_bucket *b = &ddp->buckets[bucket];
     snprintf(text, bytes, "bucket %d (%.80s .. %.80s)", bucket, ddp->tensors[b->members[0]].name,
              ddp->tensors[b->members[b->member_count - 1]].name);
+}
+
+/* ---- scaling ---- */
+
+void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor, double divisor)
+{
+    if (type == TUTTI_FLOAT64) {
+        double *d = data;
+        for (size_t i = 0; i < count; i++)
+            d[i] = d[i] * factor / divisor;
+        return;
+    }
+    enum { BLOCK = 1024 };
+    float widened[BLOCK], f = (float)factor, by = (float)divisor;
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t n = count - at < BLOCK ? count - at : BLOCK;
+        void *part = (char *)data + at * tutti_type_size(type);
+        float *d = type == TUTTI_FLOAT32 ? part : widened;
+        if (type != TUTTI_FLOAT32)
+            tti_convert(d, TUTTI_FLOAT32, part, type, n, NULL);
+        for (size_t i = 0; i < n; i++)
+            d[i] = d[i] * f / by;
+        if (type != TUTTI_FLOAT32)
+            tti_convert(part, type, d, TUTTI_FLOAT32, n, NULL);
+    }
 }

@@ -1,4 +1,5 @@
 /* The order in which gradients become ready, observed once (ddp/ddp_state.h).
+ * Read next: ddp_schedule.c.
  *
  * Buckets are first made for the list backwards, a guess. After the first synchronised pass they
  * are made anew in the order that rank 0 saw; ranks that saw another one follow it, since an order
@@ -49,29 +50,101 @@ static bool order_valid(const struct tutti_ddp *ddp, const size_t *order, bool *
     return true;
 }
 
+/* The order of chunks by this rank's times: when the tensors of the new buckets were ready, and how
+ * many bytes a second went through in the pass that was observed. */
+static enum tutti_result order_chunks(struct tutti_ddp *ddp)
+{
+    double per_byte = ddp->last.bytes ? ddp->last.busy_s / (double)ddp->last.bytes : 0;
+    struct tti_ddp_load *loads = tti_calloc(ddp->bucket_count, sizeof *loads);
+    size_t *done = tti_calloc(ddp->bucket_count, sizeof *done);
+    for (size_t i = 0; loads && done && i < ddp->bucket_count; i++) {
+        const struct tti_ddp_bucket *b = &ddp->buckets[i];
+        size_t bytes = b->chunks[0].count * tutti_type_size(b->type) * (ddp->split ? 2 : 1);
+        loads[i] = (struct tti_ddp_load){0, per_byte * (double)bytes, b->chunk_count, b->needed};
+        for (size_t m = 0; m < b->member_count; m++) {
+            double ready = 1e-9 * (double)ddp->tensors[b->members[m]].ready_ns;
+            loads[i].full_s = ready > loads[i].full_s ? ready : loads[i].full_s;
+        }
+    }
+    bool made = loads && done;
+    if (made)
+        tti_ddp_schedule(loads, ddp->bucket_count, done, ddp->schedule);
+    free(loads);
+    free(done);
+    return made ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* Rank 0's word, but only if it has every chunk once, those of a bucket in their order. */
+static bool order_chunks_valid(const struct tutti_ddp *ddp, size_t *seen)
+{
+    for (size_t k = 0; k < ddp->schedule_count; k++) {
+        const struct tti_ddp_range *r = &ddp->schedule[k];
+        if (r->bucket < 0 || (size_t)r->bucket >= ddp->bucket_count ||
+            r->chunk >= ddp->buckets[r->bucket].chunk_count || seen[r->bucket]++ != r->chunk)
+            return false;
+    }
+    return true;
+}
+
+static enum tutti_result order_agree_chunks(struct tutti_ddp *ddp)
+{
+    if (ddp->rank == 0)
+        TTI_TRY(order_chunks(ddp));
+    TTI_TRY(tutti_broadcast(ddp->schedule, ddp->schedule,
+                            ddp->schedule_count * sizeof *ddp->schedule, TUTTI_UINT8, 0,
+                            ddp->control));
+    size_t *seen = tti_calloc(ddp->bucket_count, sizeof *seen);
+    if (!seen)
+        return TUTTI_ERR_MEMORY;
+    bool valid = order_chunks_valid(ddp, seen);
+    free(seen);
+    return valid ? TUTTI_OK
+                 : TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank 0 sent an order of chunks that is none");
+}
+
 static enum tutti_result order_agree(struct tutti_ddp *ddp, size_t *order, bool *seen)
 {
     if (ddp->rank == 0)
         TTI_TRY(order_observed(ddp, order));
-    enum tutti_result result = tutti_broadcast(order, order, ddp->trained_count * sizeof *order,
-                                               TUTTI_UINT8, 0, ddp->control);
-    if (result != TUTTI_OK)
-        return TTI_CONTEXT(result, "while agreeing on the order of gradients");
+    TTI_TRY(tutti_broadcast(order, order, ddp->trained_count * sizeof *order, TUTTI_UINT8, 0,
+                            ddp->control));
     if (!order_valid(ddp, order, seen))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank 0 sent an order of gradients that is none");
-    return tti_ddp_layout(ddp, order);
+    TTI_TRY(tti_ddp_layout(ddp, order));
+    return order_agree_chunks(ddp);
 }
 
 enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp)
 {
-    if (ddp->settled || ddp->steps == 0)
+    if (ddp->settled || ddp->steps == 0 || ddp->trained_count == 0)
         return TUTTI_OK;
     size_t *order = tti_calloc(ddp->trained_count, sizeof *order);
     bool *seen = tti_calloc(ddp->tensor_count, sizeof *seen);
     enum tutti_result result = order && seen ? order_agree(ddp, order, seen) : TUTTI_ERR_MEMORY;
     free(order);
     free(seen);
-    TTI_TRY(result);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "while agreeing on the order of gradients");
     ddp->settled = true;
     return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_ready_order(tutti_ddp *ddp, size_t *order, size_t capacity,
+                                        size_t *count)
+{
+    if (!ddp || !order || !count)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_ready_order: %s is NULL",
+                        !ddp     ? "ddp"
+                        : !order ? "order"
+                                 : "count");
+    size_t *all = tti_calloc(ddp->trained_count, sizeof *all);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = order_observed(ddp, all);
+    if (result == TUTTI_OK) {
+        *count = ddp->trained_count;
+        memcpy(order, all, (capacity < *count ? capacity : *count) * sizeof *all);
+    }
+    free(all);
+    return result;
 }

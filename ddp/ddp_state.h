@@ -20,11 +20,14 @@
 
 enum {
     TTI_DDP_ALIGN = 64, /* bytes: of every gradient */
-    TTI_DDP_GROUP = 16, /* elements: blocks are whole multiples, so that sums made of such groups
-                           do not depend on how buckets are cut */
-    TTI_DDP_LANES = 8,  /* the most lanes */
+    TTI_DDP_GROUP = 16, /* elements: tensors and blocks begin at multiples, so that sums made of
+                           such groups do not depend on how buckets are cut */
+    TTI_DDP_LANES = 8,  /* the most lanes for gradients */
     TTI_DDP_NONE = -1,
 };
+
+struct tti_ddp_power;
+struct tti_ddp_recording;
 
 /* A tensor as registered, and where it is. */
 struct tti_ddp_tensor {
@@ -38,33 +41,41 @@ struct tti_ddp_tensor {
     bool owned;    /* value is in `values` of the tutti_ddp */
     int bucket;    /* TTI_DDP_NONE: not trained */
     size_t offset; /* elements from the beginning of the bucket */
-    bool marked;   /* ready in this pass */
-    bool touched;  /* marked in any pass since the last synchronised one ended */
+    int marks;     /* tutti_ddp_ready in this pass; under the lock */
+    int expected;  /* how many make it complete: 1 without static_graph */
+    bool touched;  /* marked in any pass of this step */
+    bool used;     /* in the latest step, on any rank */
     uint64_t ready_ns;
+    struct tti_ddp_power *power; /* PowerSGD's, once it has begun */
 };
 
 /* A part of a bucket that is reduced at once. */
 struct tti_ddp_chunk {
     size_t first, count; /* elements of the bucket; count is a multiple of the blocks' */
     size_t block;        /* elements of one rank's block: count / ranks of the shard group */
+    bool reduced;        /* this step: scattered; under the lock */
 };
 
 struct tti_ddp_bucket {
     enum tutti_type type;
     size_t elements; /* with what is between and behind tensors */
-    size_t *members; /* tensors, in the order of their offsets */
+    size_t *members; /* tensors, in the order of their offsets ... */
+    size_t *offsets; /* ... which are these */
     size_t member_count;
+    size_t needed; /* the member that the forward pass needs first: the lowest */
     struct tti_ddp_chunk *chunks;
     size_t chunk_count;
     char *gradient; /* of all elements */
     /* This step; under the lock. */
     size_t pending;    /* members not ready yet */
     size_t unfinished; /* tasks not done yet */
-    uint64_t full_ns;
 };
 
 enum tti_ddp_action {
     TTI_DDP_ALL_REDUCE,
+    TTI_DDP_REDUCE_SCATTER,
+    TTI_DDP_ALL_GATHER,
+    TTI_DDP_HOOK, /* PowerSGD or the user's, over a whole bucket */
 };
 
 /* One thing for a lane to do, when what it needs is there. */
@@ -76,9 +87,13 @@ struct tti_ddp_task {
 
 struct tti_ddp_lane {
     struct tutti_ddp *ddp;
-    tutti_comm *comm; /* of all ranks */
+    int number;
+    tutti_comm *comm;
     pthread_t thread;
     bool started;
+    void *scratch; /* tutti_alloc: gradients in the type in which they travel, and the like */
+    size_t scratch_bytes;
+    size_t sent; /* bytes that the task under way handed to collectives */
     /* Under the lock: a queue that is emptied whenever it has been worked off. */
     struct tti_ddp_task *tasks;
     size_t capacity, count, next;
@@ -89,9 +104,20 @@ struct tti_ddp_range { /* a chunk in the schedule */
     size_t chunk;
 };
 
+/* Times of the pass, ns of the monotonic clock; under the lock. */
+struct tti_ddp_clock {
+    uint64_t begin, backward_end, end;
+    uint64_t busy, busy_since; /* some lane works: summed up; since when, 0: none does */
+    uint64_t hidden;           /* `busy` when tutti_ddp_wait was called */
+    int working;               /* lanes */
+    uint64_t bytes, collectives;
+};
+
 struct tutti_ddp {
     struct tutti_ddp_options options; /* with defaults filled in */
     int rank, size;
+    bool split;          /* reduce-scatter and all-gather instead of all-reduce */
+    bool by_bucket;      /* the hook wants whole buckets */
     tutti_comm *control; /* small things, by the caller's thread */
     struct tti_ddp_tensor *tensors;
     size_t tensor_count, trained_count;
@@ -100,7 +126,7 @@ struct tutti_ddp {
     struct tti_ddp_bucket *buckets;
     size_t bucket_count;
     void *gradients; /* of all buckets; tutti_alloc */
-    size_t gradient_bytes;
+    size_t gradient_bytes, gradient_bytes_most;
     struct tti_ddp_range *schedule;
     size_t schedule_count;
     struct tutti_ddp_piece *pieces;
@@ -114,12 +140,22 @@ struct tutti_ddp {
     bool synchronise;    /* this pass */
     bool stale;          /* gradients hold a finished step's: zero them in begin */
     bool settled;        /* the order has been observed and buckets made anew */
+    bool learning;       /* static_graph: this is the first pass */
+    bool learnt;         /* ... and it is over */
+    bool used_known;     /* static_graph: all ranks told each other what they use */
+    int active;          /* ranks with data in this step */
+    double tokens;       /* of this rank in this step */
     uint64_t steps;      /* synchronised passes that ended well */
+    char *unused;        /* the text of tutti_ddp_unused, or NULL */
+    struct tutti_ddp_times last, total;
+    uint64_t reduced_steps; /* passes in `total` */
+    struct tti_ddp_recording *recording;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stop;
     struct tti_error error; /* the first failure of a lane; code TUTTI_OK if none */
+    struct tti_ddp_clock clock;
 };
 
 /* ---- ddp_verify.c: collective; all ranks registered the same? ----
@@ -138,17 +174,53 @@ void tti_ddp_layout_free(struct tutti_ddp *ddp);
 /* "bucket 2 (b.weight .. a.bias)" into `text`. */
 void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, size_t bytes);
 
+/* Multiply all elements, then divide: exact where one of them is 1. */
+void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor, double divisor);
+
 /* ---- ddp_lane.c: threads that reduce ---- */
 enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm);
 /* Ends the threads and their communicators. */
 void tti_ddp_lanes_stop(struct tutti_ddp *ddp);
 /* Hand out the schedule of a synchronised pass. */
 enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp);
-/* Until the tasks of all buckets are done, or one failed. */
-enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp);
+/* Until the tasks of a bucket, or of all (TTI_DDP_NONE), are done, or one failed. */
+enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket);
+
+/* ---- ddp_reduce.c: what lanes do; without the lock, the bucket is theirs ---- */
+enum tutti_result tti_ddp_reduce(struct tti_ddp_lane *lane, const struct tti_ddp_task *task);
+/* Scratch of the lane, of at least so many bytes. */
+enum tutti_result tti_ddp_scratch(struct tti_ddp_lane *lane, size_t bytes, void **scratch);
+
+/* ---- ddp_power.c: PowerSGD ---- */
+enum tutti_result tti_ddp_power_reduce(struct tti_ddp_lane *lane, struct tti_ddp_bucket *bucket);
+void tti_ddp_power_free(struct tti_ddp_power *power);
 
 /* ---- ddp_order.c ---- */
 /* Collective, after the first synchronised pass: buckets in the order that rank 0 observed. */
 enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp);
+
+/* ---- ddp_schedule.c: the order of chunks ---- */
+/* What is known of a bucket: when it is full, how long one of its chunks takes, who needs it. */
+struct tti_ddp_load {
+    double full_s, chunk_s;
+    size_t chunks, needed;
+};
+/* An order of all chunks, for one server that is never idle while a bucket is full, and takes the
+ * chunk that is needed first. Pure; `done` is work space of `count`. */
+void tti_ddp_schedule(const struct tti_ddp_load *loads, size_t count, size_t *done,
+                      struct tti_ddp_range *order);
+
+/* ---- ddp_statistics.c ---- under the lock ---- */
+void tti_ddp_clock_begin(struct tutti_ddp *ddp);
+void tti_ddp_clock_work(struct tutti_ddp *ddp, int lanes); /* one more works, or one less */
+void tti_ddp_clock_backward(struct tutti_ddp *ddp);        /* the backward pass is over */
+void tti_ddp_clock_end(struct tutti_ddp *ddp);
+
+/* ---- ddp_trace.c ---- under the lock; no cost while nothing is recorded ---- */
+void tti_ddp_record(struct tutti_ddp *ddp, const struct tti_ddp_lane *lane,
+                    const struct tti_ddp_task *task, uint64_t start, uint64_t end);
+void tti_ddp_record_ready(struct tutti_ddp *ddp, size_t tensor);
+void tti_ddp_record_pass(struct tutti_ddp *ddp);
+void tti_ddp_recording_free(struct tti_ddp_recording *recording);
 
 #endif

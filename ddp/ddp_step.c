@@ -4,9 +4,11 @@
  * So at the end of a pass a rank hands in what it forgot, all buckets go their way, and a word on
  * the side tells everybody that the step is lost, and why. Read next: ddp_lane.c, ddp_order.c. */
 #include "base/clock.h"
+#include "base/memory.h"
 #include "ddp/ddp_state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum tutti_result step_tensor(const tutti_ddp *ddp, size_t index, const char *what)
@@ -94,14 +96,70 @@ static void begin_zero(struct tutti_ddp *ddp)
     }
 }
 
+static void step_zero_tensor(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
+{
+    size_t element = tutti_type_size(t->type);
+    memset(ddp->buckets[t->bucket].gradient + t->offset * element, 0, t->elements * element);
+}
+
+/* What will not be marked (static_graph) counts as ready from the start. */
 static void begin_marks(struct tutti_ddp *ddp)
 {
     pthread_mutex_lock(&ddp->lock);
-    for (size_t i = 0; i < ddp->tensor_count; i++)
-        ddp->tensors[i].marked = false;
+    tti_ddp_clock_begin(ddp);
     for (size_t b = 0; b < ddp->bucket_count; b++)
         ddp->buckets[b].pending = ddp->buckets[b].member_count;
+    for (size_t i = 0; i < ddp->tensor_count; i++) {
+        struct tti_ddp_tensor *t = &ddp->tensors[i];
+        t->marks = 0;
+        if (t->bucket == TTI_DDP_NONE || t->expected > 0)
+            continue;
+        ddp->buckets[t->bucket].pending--;
+        if (ddp->options.overwrite && !t->touched)
+            step_zero_tensor(ddp, t);
+    }
     pthread_mutex_unlock(&ddp->lock);
+}
+
+/* How many ranks have data. */
+static enum tutti_result begin_active(struct tutti_ddp *ddp, bool active)
+{
+    int32_t sum = active;
+    ddp->active = ddp->size;
+    if (!ddp->options.uneven)
+        return TUTTI_OK;
+    enum tutti_result result =
+        tutti_all_reduce(&sum, &sum, 1, TUTTI_INT32, TUTTI_SUM, ddp->control);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "while asking who still has data");
+    ddp->active = sum;
+    return TUTTI_OK;
+}
+
+/* active: this rank has data; without, and if no other has, no pass begins (ddp->active is 0). */
+static enum tutti_result step_begin(struct tutti_ddp *ddp, bool synchronise, bool active)
+{
+    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE));
+    if (!ddp->broadcast_done)
+        TTI_TRY(tutti_ddp_broadcast(ddp));
+    if (ddp->stale) {
+        TTI_TRY(tti_ddp_settle(ddp));
+        if (!ddp->options.overwrite || !active)
+            begin_zero(ddp);
+        ddp->stale = false;
+        ddp->tokens = 0;
+    }
+    if (synchronise) {
+        TTI_TRY(begin_active(ddp, active));
+        if (ddp->active == 0)
+            return TUTTI_OK;
+        TTI_TRY(begin_buffers(ddp));
+    }
+    ddp->learning = ddp->options.static_graph && !ddp->learnt;
+    begin_marks(ddp);
+    ddp->synchronise = synchronise;
+    ddp->open = true;
+    return synchronise ? tti_ddp_lanes_give(ddp) : TUTTI_OK;
 }
 
 enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
@@ -111,35 +169,20 @@ enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
     if (ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_begin: the pass before is not over; call tutti_ddp_wait");
-    TTI_TRY(tti_ddp_lanes_wait(ddp));
-    if (!ddp->broadcast_done)
-        TTI_TRY(tutti_ddp_broadcast(ddp));
-    if (ddp->stale) {
-        TTI_TRY(tti_ddp_settle(ddp));
-        if (!ddp->options.overwrite)
-            begin_zero(ddp);
-        ddp->stale = false;
-    }
-    if (synchronise)
-        TTI_TRY(begin_buffers(ddp));
-    begin_marks(ddp);
-    ddp->synchronise = synchronise;
-    ddp->open = true;
-    return synchronise ? tti_ddp_lanes_give(ddp) : TUTTI_OK;
+    return step_begin(ddp, synchronise, true);
 }
 
 /* ---- ready ---- */
 
-/* Under the lock. */
-static void step_mark(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
+/* Under the lock: nothing more is expected of this tensor. */
+static void step_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
 {
-    struct tti_ddp_bucket *b = &ddp->buckets[t->bucket];
-    t->marked = true;
     t->ready_ns = tti_now_ns();
-    if (ddp->synchronise && --b->pending == 0) {
-        b->full_ns = t->ready_ns;
+    if (!ddp->synchronise)
+        return;
+    tti_ddp_record_ready(ddp, (size_t)(t - ddp->tensors));
+    if (--ddp->buckets[t->bucket].pending == 0)
         pthread_cond_broadcast(&ddp->changed);
-    }
 }
 
 enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index)
@@ -150,37 +193,103 @@ enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index)
         return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_ready: %s: no pass has begun (tutti_ddp_begin)",
                         t->name);
     pthread_mutex_lock(&ddp->lock);
-    bool twice = t->marked;
-    if (!twice)
-        step_mark(ddp, t);
+    bool often = !ddp->learning && t->marks == t->expected;
+    if (!often) {
+        t->touched = true;
+        t->marks++;
+        if (ddp->learning)
+            t->ready_ns = tti_now_ns();
+        else if (t->marks == t->expected)
+            step_complete(ddp, t);
+    }
     pthread_mutex_unlock(&ddp->lock);
-    if (twice)
+    if (often && ddp->options.static_graph)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_ready: %s was ready %d times in the first pass, and is more "
+                        "often now; static_graph wants all passes alike",
+                        t->name, t->expected);
+    if (often)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_ready: %s was ready before in this pass; if it is used several "
-                        "times, call when its whole gradient is there",
+                        "times, call when its whole gradient is there (or see static_graph)",
                         t->name);
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_wait_for(tutti_ddp *ddp, size_t index)
+{
+    TTI_TRY(step_trained(ddp, index, "tutti_ddp_wait_for"));
+    const struct tti_ddp_tensor *t = &ddp->tensors[index];
+    if (ddp->options.uneven || ddp->options.divisor == TUTTI_DDP_TOKENS)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_wait_for: %s is divided in tutti_ddp_wait only, as the options "
+                        "(uneven, or TUTTI_DDP_TOKENS) want it",
+                        t->name);
+    pthread_mutex_lock(&ddp->lock);
+    size_t pending = ddp->buckets[t->bucket].pending;
+    pthread_mutex_unlock(&ddp->lock);
+    if (!ddp->open || !ddp->synchronise || pending > 0)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_wait_for: %s shares a bucket with %zu gradients that are not "
+                        "ready in a synchronised pass; nothing would come",
+                        t->name, pending);
+    return tti_ddp_lanes_wait(ddp, t->bucket);
+}
+
+enum tutti_result tutti_ddp_tokens(tutti_ddp *ddp, double tokens)
+{
+    if (!ddp || !(tokens >= 0))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_tokens: %s",
+                        ddp ? "a number of tokens is at least 0" : "ddp is NULL");
+    if (ddp->options.divisor != TUTTI_DDP_TOKENS)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_tokens: options.divisor is not TUTTI_DDP_TOKENS");
+    if (!ddp->open)
+        return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_tokens: call it between begin and wait");
+    ddp->tokens += tokens;
     return TUTTI_OK;
 }
 
 /* ---- wait ---- */
 
-/* The names of what was not marked, and how many they are. Marks them. */
+/* Under the lock: the first pass of a static graph is over, and told how often each is marked. */
+static void wait_learn(struct tutti_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->tensor_count; i++) {
+        struct tti_ddp_tensor *t = &ddp->tensors[i];
+        if (t->bucket == TTI_DDP_NONE)
+            continue;
+        t->expected = t->marks;
+        if (t->marks == 0 && ddp->options.overwrite)
+            step_zero_tensor(ddp, t);
+        uint64_t when = t->ready_ns;
+        step_complete(ddp, t);
+        if (t->marks > 0)
+            t->ready_ns = when;
+    }
+    ddp->learning = false;
+    ddp->learnt = true;
+}
+
+/* Hand in what was not marked. Without find_unused: how many, and their names. */
 static size_t wait_missing(struct tutti_ddp *ddp, char *text, size_t bytes)
 {
     size_t missing = 0, used = 0;
     text[0] = '\0';
-    pthread_mutex_lock(&ddp->lock);
     for (size_t i = 0; i < ddp->tensor_count; i++) {
         struct tti_ddp_tensor *t = &ddp->tensors[i];
-        if (t->bucket == TTI_DDP_NONE || t->marked)
+        if (t->bucket == TTI_DDP_NONE || t->marks >= t->expected)
             continue;
-        if (used < bytes)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%s%s", missing ? ", " : "", t->name);
-        missing++;
-        step_mark(ddp, t);
+        if (!ddp->options.find_unused || t->marks > 0) {
+            if (used < bytes)
+                used += (size_t)snprintf(text + used, bytes - used, "%s%s", missing ? ", " : "",
+                                         t->name);
+            missing++;
+        }
+        if (ddp->options.overwrite && !t->touched)
+            step_zero_tensor(ddp, t);
+        step_complete(ddp, t);
     }
-    pthread_mutex_unlock(&ddp->lock);
     if (used >= bytes)
         memcpy(text + bytes - 4, "...", 4);
     return missing;
@@ -192,21 +301,66 @@ static enum tutti_result wait_explain(struct tutti_ddp *ddp, size_t missing, str
     TTI_TRY(tti_ddp_tell(ddp, missing > 0, told, &culprit));
     return TTI_FAIL(
         TUTTI_ERR_USAGE,
-        "the step is lost: on rank %d no gradient was ready for %.800s (tutti_ddp_ready "
-        "was not called)",
+        "the step is lost: on rank %d no gradient was ready for %.700s (tutti_ddp_ready "
+        "was not called; if that is meant, set options.find_unused)",
         culprit, told->text);
+}
+
+/* Which tensors any rank used in this step. */
+static enum tutti_result wait_used(struct tutti_ddp *ddp)
+{
+    bool wanted = ddp->options.find_unused || (ddp->options.static_graph && !ddp->used_known);
+    if (!wanted)
+        return TUTTI_OK;
+    uint8_t *used = tti_calloc(ddp->tensor_count, 1);
+    if (!used)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        used[i] = ddp->tensors[i].touched;
+    enum tutti_result result =
+        tutti_all_reduce(used, used, ddp->tensor_count, TUTTI_UINT8, TUTTI_MAX, ddp->control);
+    for (size_t i = 0; i < ddp->tensor_count && result == TUTTI_OK; i++)
+        ddp->tensors[i].used = used[i] || ddp->tensors[i].bucket == TTI_DDP_NONE;
+    free(used);
+    ddp->used_known = true;
+    return result;
+}
+
+/* What was summed is divided: by ranks that had data, or by tokens. */
+static void wait_divide(struct tutti_ddp *ddp, double tokens)
+{
+    double divisor = 1;
+    if (ddp->options.divisor == TUTTI_DDP_TOKENS)
+        divisor = tokens > 0 ? tokens : 1;
+    else if (ddp->options.divisor == TUTTI_DDP_MEAN && ddp->options.uneven)
+        divisor = ddp->active;
+    for (size_t i = 0; i < ddp->piece_count && divisor != 1; i++)
+        tti_ddp_scale(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
+                      ddp->pieces[i].count, 1, divisor);
 }
 
 static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
 {
     struct tti_error told = {0};
-    size_t missing = wait_missing(ddp, told.text, 800);
-    int64_t sum = (int64_t)missing;
-    TTI_TRY(tutti_all_reduce(&sum, &sum, 1, TUTTI_INT64, TUTTI_SUM, ddp->control));
-    TTI_TRY(tti_ddp_lanes_wait(ddp));
-    if (sum > 0)
+    pthread_mutex_lock(&ddp->lock);
+    tti_ddp_clock_backward(ddp);
+    if (ddp->learning)
+        wait_learn(ddp);
+    size_t missing = wait_missing(ddp, told.text, 700);
+    pthread_mutex_unlock(&ddp->lock);
+    double sums[2] = {(double)missing, ddp->tokens};
+    TTI_TRY(tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, ddp->control));
+    enum tutti_result used = wait_used(ddp);
+    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE));
+    TTI_TRY(used);
+    if (sums[0] > 0)
         return wait_explain(ddp, missing, &told);
+    wait_divide(ddp, sums[1]);
+    pthread_mutex_lock(&ddp->lock);
+    tti_ddp_clock_end(ddp);
+    tti_ddp_record_pass(ddp);
     ddp->steps++;
+    pthread_mutex_unlock(&ddp->lock);
     return TUTTI_OK;
 }
 
@@ -217,8 +371,71 @@ enum tutti_result tutti_ddp_wait(tutti_ddp *ddp)
     if (!ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_wait: no pass has begun (tutti_ddp_begin)");
     ddp->open = false;
-    if (!ddp->synchronise)
+    if (!ddp->synchronise) {
+        pthread_mutex_lock(&ddp->lock);
+        if (ddp->learning)
+            wait_learn(ddp);
+        pthread_mutex_unlock(&ddp->lock);
         return TUTTI_OK;
+    }
     ddp->stale = true;
-    return wait_synchronised(ddp);
+    enum tutti_result result = wait_synchronised(ddp);
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        ddp->tensors[i].touched = false;
+    return result;
+}
+
+/* ---- join, and who was used ---- */
+
+enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
+{
+    if (!ddp || !more)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_join: %s is NULL", ddp ? "more" : "ddp");
+    if (!ddp->options.uneven || ddp->open)
+        return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_join: %s",
+                        ddp->open ? "a pass is open; call tutti_ddp_wait first"
+                                  : "options.uneven was not set");
+    TTI_TRY(step_begin(ddp, true, false));
+    if (ddp->active == 0) {
+        *more = false;
+        return TUTTI_OK;
+    }
+    pthread_mutex_lock(&ddp->lock);
+    ddp->learning = false; /* this pass shows nothing */
+    for (size_t i = 0; i < ddp->tensor_count; i++) {
+        struct tti_ddp_tensor *t = &ddp->tensors[i];
+        if (t->bucket == TTI_DDP_NONE || t->marks >= t->expected)
+            continue;
+        t->marks = t->expected;
+        step_complete(ddp, t);
+    }
+    pthread_mutex_unlock(&ddp->lock);
+    TTI_TRY(tutti_ddp_wait(ddp));
+    *more = true;
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_used(tutti_ddp *ddp, size_t index, bool *used)
+{
+    TTI_TRY(step_tensor(ddp, index, "tutti_ddp_used"));
+    if (!used)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_used: used is NULL");
+    *used = ddp->tensors[index].used;
+    return TUTTI_OK;
+}
+
+const char *tutti_ddp_unused(tutti_ddp *ddp)
+{
+    size_t bytes = 0;
+    char *text = NULL;
+    FILE *out = ddp ? open_memstream(&text, &bytes) : NULL;
+    if (!out)
+        return "";
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        if (!ddp->tensors[i].used)
+            fprintf(out, "%s%s", ftell(out) > 0 ? ", " : "", ddp->tensors[i].name);
+    fclose(out);
+    free(ddp->unused);
+    ddp->unused = text;
+    return text ? text : "";
 }

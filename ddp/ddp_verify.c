@@ -33,8 +33,12 @@ static void verify_tensor(FILE *out, const struct tti_ddp_tensor *t)
 
 static void verify_options(FILE *out, const struct tutti_ddp_options *o)
 {
-    fprintf(out, "bucket_bytes %zu, first_bucket_bytes %zu, in_flight %d, divisor %d\n",
-            o->bucket_bytes, o->first_bucket_bytes, o->in_flight, (int)o->divisor);
+    fprintf(out, "bucket_bytes %zu, first_bucket_bytes %zu, chunk_bytes %zu, in_flight %d, ",
+            o->bucket_bytes, o->first_bucket_bytes, o->chunk_bytes, o->in_flight);
+    fprintf(out, "path %d, divisor %d, find_unused %d, static_graph %d, uneven %d, ", (int)o->path,
+            (int)o->divisor, o->find_unused, o->static_graph, o->uneven);
+    fprintf(out, "hook %d, power_rank %d, power_start %llu\n", (int)o->hook, o->power_rank,
+            (unsigned long long)o->power_start);
 }
 
 /* The whole description; *bytes is without the NUL. */

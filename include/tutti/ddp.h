@@ -51,23 +51,74 @@ struct tutti_ddp_tensor {
 };
 
 enum tutti_ddp_divisor {
-    TUTTI_DDP_MEAN = 0, /* gradients are summed over ranks and divided by their number */
-    TUTTI_DDP_SUM = 1,  /* summed only */
+    TUTTI_DDP_MEAN = 0,   /* gradients are summed over ranks and divided by their number */
+    TUTTI_DDP_SUM = 1,    /* summed only */
+    TUTTI_DDP_TOKENS = 2, /* summed and divided by all that tutti_ddp_tokens was told, on all ranks
+                             and in all passes of the step: the mean over tokens, however unevenly
+                             they lie */
 };
+
+enum tutti_ddp_path {
+    TUTTI_DDP_PATH_AUTO = 0,  /* WHOLE inside a host, SPLIT between hosts */
+    TUTTI_DDP_PATH_WHOLE = 1, /* a chunk is all-reduced */
+    TUTTI_DDP_PATH_SPLIT = 2, /* it is reduce-scattered, then all-gathered; with in_flight >= 2 the
+                                 next chunk is reduced meanwhile */
+};
+
+enum tutti_ddp_hook {
+    TUTTI_DDP_HOOK_NONE = 0,
+    TUTTI_DDP_HOOK_FLOAT16 = 1,  /* float32 gradients travel as float16: half the bytes */
+    TUTTI_DDP_HOOK_BFLOAT16 = 2, /* as bfloat16 */
+    TUTTI_DDP_HOOK_POWERSGD = 3, /* matrices travel as products of two thin ones, and what that
+                                    loses is added to the next gradient (arXiv 1905.13727) */
+    TUTTI_DDP_HOOK_USER = 4,     /* options.user_hook reduces */
+};
+
+/* A full bucket, as a user's hook sees it. */
+struct tutti_ddp_bucket {
+    int index;     /* of the bucket, in the order of being full */
+    uint64_t step; /* synchronised passes before this one */
+    void *data;    /* gradients, with zeros between and behind them; in and out */
+    size_t count;  /* elements */
+    enum tutti_type type;
+    tutti_comm *comm; /* for collectives of the hook; no other rank's hook is at another bucket */
+    const size_t *members; /* tensors in it ... */
+    const size_t *offsets; /* ... and where each begins, in elements */
+    size_t member_count;
+};
+/* Reduce a bucket: afterwards `data` is what tutti_ddp_wait delivers, on all ranks alike. Averaging
+ * is the hook's, too. Runs on a thread of the library; may call any collective, in the same order
+ * on all ranks. What it returns but TUTTI_OK fails the step. */
+typedef enum tutti_result tutti_ddp_hook_function(const struct tutti_ddp_bucket *bucket,
+                                                  void *context);
+
+enum { TUTTI_DDP_HOST = -1 };
 
 /* Settings, the same on all ranks (checked). Start from TUTTI_DDP_OPTIONS_INIT; 0 is the default
  * in brackets. */
 struct tutti_ddp_options {
     size_t size;               /* sizeof(struct tutti_ddp_options): lets the struct grow */
-    size_t bucket_bytes;       /* gradients that are reduced together (25 MiB) */
+    size_t bucket_bytes;       /* gradients that become ready together (25 MiB) */
     size_t first_bucket_bytes; /* of the first to be full: communication starts early (1 MiB) */
+    size_t chunk_bytes;        /* what is reduced at once, so that what is needed first can pass
+                                  (4 MiB) */
     int in_flight; /* collectives at once, each with a communicator of its own, 1..8 (1) */
+    enum tutti_ddp_path path;
     enum tutti_ddp_divisor divisor;
-    bool overwrite; /* the first backward of a step stores gradients instead of adding to zeros */
+    bool overwrite;   /* the first backward of a step stores gradients instead of adding to zeros */
+    bool find_unused; /* tensors that are not ready at tutti_ddp_wait are unused in this step */
+    bool static_graph; /* every pass marks the same tensors, each as often as in the first pass */
+    bool uneven;       /* ranks may run out of data: tutti_ddp_join */
+    enum tutti_ddp_hook hook;
+    tutti_ddp_hook_function *user_hook;
+    void *user_context;
+    int power_rank;       /* PowerSGD: columns of the thin matrices (4) */
+    uint64_t power_start; /* PowerSGD: steps before it begins (0) */
 };
-#define TUTTI_DDP_OPTIONS_INIT                              \
-    {                                                       \
-        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, false \
+#define TUTTI_DDP_OPTIONS_INIT                                                                    \
+    {                                                                                             \
+        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN, false, \
+            false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0                            \
     }
 
 /* Register a model; collective. Names, types and shapes are compared: a difference is
@@ -108,7 +159,7 @@ TUTTI_API enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index);
 
 /* The pass is over. If it is a synchronised one: collective; returns when all gradients are
  * reduced. A trained tensor that was not said to be ready on some rank is TUTTI_ERR_USAGE on every
- * rank, by name; the step is lost then, the communicator is not. */
+ * rank, by name; the step is lost then, the communicator is not (but see find_unused). */
 TUTTI_API enum tutti_result tutti_ddp_wait(tutti_ddp *ddp);
 
 /* Elements of one tensor that this rank's optimizer updates. */
@@ -130,6 +181,68 @@ TUTTI_API enum tutti_result tutti_ddp_pieces(tutti_ddp *ddp, const struct tutti_
 /* The pieces have been updated: give their new values to the other ranks that need them;
  * collective. Nothing to do, and no cost, while every rank updates everything. */
 TUTTI_API enum tutti_result tutti_ddp_publish(tutti_ddp *ddp);
+
+/* ---- What a step may need besides ----------------------------------------------------------- */
+
+/* TUTTI_DDP_TOKENS: this rank's pass, any one of the step, held so many tokens (samples, or
+ * whatever gradients are sums over). Adds up; before tutti_ddp_wait. Local. */
+TUTTI_API enum tutti_result tutti_ddp_tokens(tutti_ddp *ddp, double tokens);
+
+/* Block until the gradient of tensor `index` is reduced; between the last tutti_ddp_ready and
+ * tutti_ddp_wait, so that its optimizer step can be made while others are still on their way: those
+ * first in the list come first. TUTTI_ERR_USAGE if its bucket is not full, or where gradients are
+ * divided in the end (TUTTI_DDP_TOKENS, uneven). */
+TUTTI_API enum tutti_result tutti_ddp_wait_for(tutti_ddp *ddp, size_t index);
+
+/* find_unused, static_graph: was the tensor used in the latest step, on any rank? If not, its
+ * gradient is zero, and the optimizer should leave it alone. Without them always true. */
+TUTTI_API enum tutti_result tutti_ddp_used(tutti_ddp *ddp, size_t index, bool *used);
+/* The names of those that were used on no rank, "a, b"; "" if none. Valid until the next call of
+ * any function on `ddp`. */
+TUTTI_API const char *tutti_ddp_unused(tutti_ddp *ddp);
+
+/* Uneven inputs: this rank has no more data. Takes part in one step of the others, with the
+ * gradients that it has accumulated or none; *more is true if there was one, and gradients are as
+ * on the other ranks: make the optimizer step and call again. *more is false when no rank has data
+ * any more. Gradients are divided by the number of ranks that had some. Needs options.uneven. */
+TUTTI_API enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more);
+
+/* Scale all gradients so that their global L2 norm is at most `most`, after tutti_ddp_wait;
+ * collective. *norm (may be NULL) is the norm before. most <= 0 scales nothing. If the norm is
+ * infinite or no number, gradients are left as they are. The sum of squares is made in fixed point:
+ * the same bits however gradients are sharded or bucketed, to about 1e-9. Two passes over them. */
+TUTTI_API enum tutti_result tutti_ddp_clip(tutti_ddp *ddp, double most, double *norm);
+
+/* ---- What happened -------------------------------------------------------------------------- */
+
+/* Seconds and bytes of the latest synchronised pass on this rank, and summed over all of them. */
+struct tutti_ddp_times {
+    double pass_s;    /* from tutti_ddp_begin to the call of tutti_ddp_wait */
+    double busy_s;    /* some collective of gradients was under way */
+    double hidden_s;  /* ... during the pass, behind computation */
+    double exposed_s; /* spent in tutti_ddp_wait */
+    uint64_t bytes;   /* gradients handed to collectives, as they travel */
+    uint64_t collectives;
+};
+struct tutti_ddp_statistics {
+    uint64_t steps;
+    size_t buckets;
+    size_t gradient_bytes;      /* memory of gradients ... */
+    size_t gradient_bytes_most; /* ... and the most there ever was */
+    struct tutti_ddp_times last, total;
+};
+TUTTI_API enum tutti_result tutti_ddp_statistics(tutti_ddp *ddp,
+                                                 struct tutti_ddp_statistics *statistics);
+/* The trained tensors in the order in which they became ready here in the latest synchronised pass:
+ * at most `capacity` into `order`, their number into *count. */
+TUTTI_API enum tutti_result tutti_ddp_ready_order(tutti_ddp *ddp, size_t *order, size_t capacity,
+                                                  size_t *count);
+/* Record what each thread does from now on, or stop (what is recorded stays). */
+TUTTI_API enum tutti_result tutti_ddp_trace(tutti_ddp *ddp, bool on);
+/* Write the recording as a Chrome trace (JSON, for ui.perfetto.dev or chrome://tracing), and forget
+ * it. Times are the host's monotonic clock, so that traces of its ranks can be laid side by side.
+ */
+TUTTI_API enum tutti_result tutti_ddp_trace_write(tutti_ddp *ddp, const char *path);
 
 /* ---- Optimizers over flat arrays ------------------------------------------------------------ *
  * One step of an optimizer over some elements of a parameter: a whole one, or the slice that this

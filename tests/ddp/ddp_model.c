@@ -67,9 +67,12 @@ int model_check(tutti_ddp *ddp, model_expected *expected, const void *argument)
             double got = tensors[index].type == TUTTI_FLOAT64
                              ? ((const double *)pieces[p].gradient)[e]
                              : (double)((const float *)pieces[p].gradient)[e];
-            if (got != expected(argument, index, element)) {
+            double want = expected(argument, index, element);
+            if (tensors[index].type == TUTTI_FLOAT32)
+                want = (double)(float)want;
+            if (got != want) {
                 fprintf(stderr, "%s[%zu] is %.17g, expected %.17g\n", tensors[index].name, element,
-                        got, expected(argument, index, element));
+                        got, want);
                 return 1;
             }
         }
@@ -78,7 +81,30 @@ int model_check(tutti_ddp *ddp, model_expected *expected, const void *argument)
     return 0;
 }
 
-struct tti_ranks model_ranks(int argc, char **argv)
+double model_sum(const void *argument, size_t index, size_t element)
+{
+    const struct model_sums *s = argument;
+    double sum = 0;
+    for (int rank = 0; rank < s->ranks; rank++)
+        for (int pass = s->first; pass <= s->last; pass++)
+            sum += model_gradient(rank, pass, index, element);
+    return sum / s->divisor;
+}
+
+int model_pass(tutti_ddp *ddp, int rank, int pass, bool synchronise, bool shuffled)
+{
+    CHECK_OK(tutti_ddp_begin(ddp, synchronise));
+    for (size_t k = 0; k < MODEL_TENSORS; k++) {
+        size_t index = shuffled ? (k * 4 + (size_t)rank) % MODEL_TENSORS : MODEL_TENSORS - 1 - k;
+        if (model_backward(ddp, rank, pass, index))
+            return 1;
+        CHECK_OK(tutti_ddp_ready(ddp, index));
+    }
+    CHECK_OK(tutti_ddp_wait(ddp));
+    return 0;
+}
+
+static struct tti_ranks model_ranks(int argc, char **argv)
 {
     struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
     how.options.timeout_s = 60;
@@ -95,4 +121,16 @@ struct tti_ranks model_ranks(int argc, char **argv)
         }
     }
     return how;
+}
+
+int model_main(int argc, char **argv, const struct model_case *cases, size_t count)
+{
+    struct tti_ranks how = model_ranks(argc, argv);
+    int failed = 0;
+    for (size_t i = 0; i < count; i++) {
+        int ranks = tti_ranks_run(&how, cases[i].function, NULL);
+        printf("%-22s %s\n", cases[i].name, ranks ? "FAILED" : "ok");
+        failed += ranks;
+    }
+    return failed ? 1 : 0;
 }

@@ -32,7 +32,21 @@ int model_backward(tutti_ddp *ddp, int rank, int pass, size_t index);
 typedef double model_expected(const void *argument, size_t index, size_t element);
 int model_check(tutti_ddp *ddp, model_expected *expected, const void *argument);
 
-/* Command line of a test: --ranks N, --processes, --hosts N. */
-struct tti_ranks model_ranks(int argc, char **argv);
+/* The sum of ranks' gradients of passes first .. last, divided. */
+struct model_sums {
+    int ranks, first, last;
+    double divisor;
+};
+model_expected model_sum;
+
+/* One pass: gradients in an order that depends on the rank if `shuffled`. */
+int model_pass(tutti_ddp *ddp, int rank, int pass, bool synchronise, bool shuffled);
+
+struct model_case {
+    const char *name;
+    tti_rank_function *function;
+};
+/* Run the cases as the command line says (--ranks N, --processes, --hosts N); main's result. */
+int model_main(int argc, char **argv, const struct model_case *cases, size_t count);
 
 #endif

@@ -6,36 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What gradients are after `passes` accumulated passes up to `last`, summed over ranks. */
-struct sums {
-    int ranks, first, last;
-    double divisor;
-};
-
-static double sums_expected(const void *argument, size_t index, size_t element)
-{
-    const struct sums *s = argument;
-    double sum = 0;
-    for (int rank = 0; rank < s->ranks; rank++)
-        for (int pass = s->first; pass <= s->last; pass++)
-            sum += model_gradient(rank, pass, index, element);
-    return sum / s->divisor;
-}
-
-/* One pass: gradients in an order that depends on the rank if `shuffled`. */
-static int run_pass(tutti_ddp *ddp, int rank, int pass, bool last, bool shuffled)
-{
-    CHECK_OK(tutti_ddp_begin(ddp, last));
-    for (size_t k = 0; k < MODEL_TENSORS; k++) {
-        size_t index = shuffled ? (k * 4 + (size_t)rank) % MODEL_TENSORS : MODEL_TENSORS - 1 - k;
-        if (model_backward(ddp, rank, pass, index))
-            return 1;
-        CHECK_OK(tutti_ddp_ready(ddp, index));
-    }
-    CHECK_OK(tutti_ddp_wait(ddp));
-    return 0;
-}
-
 static int sums_case(tutti_comm *comm, const struct tutti_ddp_options *options, bool shuffled)
 {
     struct tutti_ddp_tensor tensors[MODEL_TENSORS];
@@ -45,15 +15,15 @@ static int sums_case(tutti_comm *comm, const struct tutti_ddp_options *options, 
     model_tensors(tensors);
     CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, options, &ddp));
     for (int step = 0; step < 3; step++) { /* as created, made anew, zeroed */
-        struct sums s = {size, step, step, divisor};
-        if (run_pass(ddp, rank, step, true, shuffled) || model_check(ddp, sums_expected, &s))
+        struct model_sums s = {size, step, step, divisor};
+        if (model_pass(ddp, rank, step, true, shuffled) || model_check(ddp, model_sum, &s))
             return 1;
     }
     for (int pass = 0; pass < 3; pass++) /* three small batches make one step */
-        if (run_pass(ddp, rank, pass, pass == 2, shuffled))
+        if (model_pass(ddp, rank, pass, pass == 2, shuffled))
             return 1;
-    struct sums s = {size, 0, 2, divisor};
-    if (model_check(ddp, sums_expected, &s))
+    struct model_sums s = {size, 0, 2, divisor};
+    if (model_check(ddp, model_sum, &s))
         return 1;
     tutti_ddp_destroy(ddp);
     return 0;
@@ -62,12 +32,14 @@ static int sums_case(tutti_comm *comm, const struct tutti_ddp_options *options, 
 static int sums_of_ranks(tutti_comm *comm, void *argument)
 {
     (void)argument;
-    static const size_t sizes[][2] = {{0, 0}, {1, 1}, {4096, 256}};
-    for (int k = 0; k < 6; k++) {
+    static const size_t sizes[][3] = {{0, 0, 0}, {1, 1, 1}, {16384, 256, 1024}};
+    for (int k = 0; k < 9; k++) {
         struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
         options.bucket_bytes = sizes[k % 3][0];
         options.first_bucket_bytes = sizes[k % 3][1];
+        options.chunk_bytes = sizes[k % 3][2];
         options.in_flight = k % 3 + 1;
+        options.path = k < 6 ? TUTTI_DDP_PATH_WHOLE : TUTTI_DDP_PATH_SPLIT;
         options.divisor = k == 4 ? TUTTI_DDP_SUM : TUTTI_DDP_MEAN;
         if (sums_case(comm, &options, k >= 3))
             return 1;
@@ -165,8 +137,8 @@ static int gradients_forgotten(tutti_comm *comm, void *argument)
             CHECK_OK(tutti_ddp_ready(ddp, i));
     CHECK(tutti_ddp_wait(ddp) == TUTTI_ERR_USAGE);
     CHECK(strstr(tutti_last_error(), "2.weight, 4.weight"));
-    struct sums s = {size, 1, 1, size};
-    if (run_pass(ddp, rank, 1, true, false) || model_check(ddp, sums_expected, &s))
+    struct model_sums s = {size, 1, 1, size};
+    if (model_pass(ddp, rank, 1, true, false) || model_check(ddp, model_sum, &s))
         return 1;
     tutti_ddp_destroy(ddp);
     return 0;
@@ -201,22 +173,12 @@ static int wrong_calls(tutti_comm *comm, void *argument)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        tti_rank_function *function;
-    } cases[] = {
+    static const struct model_case cases[] = {
         {"sums_of_ranks", sums_of_ranks},
         {"values_of_rank_0", values_of_rank_0},
         {"models_that_differ", models_that_differ},
         {"gradients_forgotten", gradients_forgotten},
         {"wrong_calls", wrong_calls},
     };
-    struct tti_ranks how = model_ranks(argc, argv);
-    int failed = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int ranks = tti_ranks_run(&how, cases[i].function, NULL);
-        printf("%-22s %s\n", cases[i].name, ranks ? "FAILED" : "ok");
-        failed += ranks;
-    }
-    return failed ? 1 : 0;
+    return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -1,0 +1,137 @@
+/* The global norm of gradients, and clipping (tutti/ddp.h).
+ *
+ * The sum of squares is the same to the bit however gradients are sharded, bucketed or ordered:
+ * first the largest magnitude is found, then squares are summed in groups of 16 elements, which no
+ * cut divides, in double, and the groups in fixed point, where order does not matter. Scaling by
+ * a power of two next to the largest magnitude is exact and leaves no room for overflow. */
+#include "base/memory.h"
+#include "ddp/ddp_state.h"
+#include "device/reduce.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    NORM_BLOCK = 64 * TTI_DDP_GROUP,
+    NORM_POINT = 52,
+};
+
+/* What is found over a piece. */
+struct norm_sum {
+    double largest; /* magnitude */
+    double odd;     /* NaN if something is infinite or no number */
+    double scale;   /* second pass: a power of two */
+    unsigned __int128 squares;
+};
+
+static void norm_largest(const float *g, size_t count, struct norm_sum *sum)
+{
+    float largest = 0, odd = 0;
+    for (size_t i = 0; i < count; i++) {
+        float magnitude = fabsf(g[i]);
+        largest = magnitude > largest ? magnitude : largest;
+        odd += g[i] * 0.0f;
+    }
+    sum->largest = fmax(sum->largest, (double)largest);
+    sum->odd += (double)odd;
+}
+
+static void norm_squares(const float *g, size_t count, struct norm_sum *sum)
+{
+    for (size_t at = 0; at < count; at += TTI_DDP_GROUP) {
+        double group = 0;
+        size_t n = count - at < TTI_DDP_GROUP ? count - at : TTI_DDP_GROUP;
+        for (size_t i = 0; i < n; i++) {
+            double v = (double)g[at + i] * sum->scale;
+            group += v * v;
+        }
+        sum->squares += (uint64_t)ldexp(group, NORM_POINT);
+    }
+}
+
+static void norm_double(const double *g, size_t count, bool squares, struct norm_sum *sum)
+{
+    for (size_t at = 0; at < count; at += TTI_DDP_GROUP) {
+        double group = 0;
+        for (size_t i = at; i < count && i < at + TTI_DDP_GROUP; i++) {
+            double v = g[i] * sum->scale;
+            sum->largest = fmax(sum->largest, fabs(g[i]));
+            sum->odd += g[i] * 0.0;
+            group += v * v;
+        }
+        if (squares)
+            sum->squares += (uint64_t)ldexp(group, NORM_POINT);
+    }
+}
+
+static void norm_piece(const void *data, enum tutti_type type, size_t count, bool squares,
+                       struct norm_sum *sum)
+{
+    float widened[NORM_BLOCK];
+    if (type == TUTTI_FLOAT64) {
+        norm_double(data, count, squares, sum);
+        return;
+    }
+    for (size_t at = 0; at < count; at += NORM_BLOCK) {
+        size_t n = count - at < NORM_BLOCK ? count - at : NORM_BLOCK;
+        const void *part = (const char *)data + at * tutti_type_size(type);
+        const float *g = part;
+        if (type != TUTTI_FLOAT32) {
+            tti_convert(widened, TUTTI_FLOAT32, part, type, n, NULL);
+            g = widened;
+        }
+        if (squares)
+            norm_squares(g, n, sum);
+        else
+            norm_largest(g, n, sum);
+    }
+}
+
+static void norm_pieces(const struct tutti_ddp *ddp, bool squares, struct norm_sum *sum)
+{
+    for (size_t i = 0; i < ddp->piece_count; i++)
+        norm_piece(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
+                   ddp->pieces[i].count, squares, sum);
+}
+
+static double norm_of(const struct norm_sum *sum, int exponent)
+{
+    return ldexp(sqrt(ldexp((double)sum->squares, -NORM_POINT)), exponent);
+}
+
+/* Every rank has all gradients: what one finds, all find. */
+static enum tutti_result norm_global(struct tutti_ddp *ddp, double *norm)
+{
+    struct norm_sum sum = {.scale = 0};
+    int exponent = 0;
+    norm_pieces(ddp, false, &sum);
+    if (sum.odd != 0) { /* NaN is not 0 either */
+        *norm = NAN;
+        return TUTTI_OK;
+    }
+    (void)frexp(sum.largest, &exponent);
+    exponent = exponent < -1000 ? -1000 : exponent;
+    sum.scale = ldexp(1, -exponent);
+    norm_pieces(ddp, true, &sum);
+    *norm = norm_of(&sum, exponent);
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_clip(tutti_ddp *ddp, double most, double *norm)
+{
+    double found = 0;
+    if (!ddp)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_clip: ddp is NULL");
+    if (ddp->open || !ddp->stale)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_clip: there are no reduced gradients; call it after the "
+                        "tutti_ddp_wait of a synchronised pass");
+    TTI_TRY(norm_global(ddp, &found));
+    double factor = most > 0 && isfinite(found) ? most / (found + 1e-6) : 1;
+    for (size_t i = 0; i < ddp->piece_count && factor < 1; i++)
+        tti_ddp_scale(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
+                      ddp->pieces[i].count, factor, 1);
+    if (norm)
+        *norm = found;
+    return TUTTI_OK;
+}

@@ -1,0 +1,110 @@
+/* What a lane does with a chunk, or with a bucket: the collectives and the hooks (ddp/ddp_state.h).
+ *
+ * With a hook of 16 bits, gradients are rounded to it on their way into a collective and widened on
+ * their way out; the collective itself sums in float32 and rounds once. Read next: ddp_power.c. */
+#include "ddp/ddp_state.h"
+#include "device/reduce.h"
+
+#include <string.h>
+
+enum tutti_result tti_ddp_scratch(struct tti_ddp_lane *lane, size_t bytes, void **scratch)
+{
+    if (bytes > lane->scratch_bytes) {
+        void *more = NULL;
+        TTI_TRY(tutti_alloc(bytes, &more));
+        tutti_free(lane->scratch);
+        lane->scratch = more;
+        lane->scratch_bytes = bytes;
+    }
+    *scratch = lane->scratch;
+    return TUTTI_OK;
+}
+
+/* The type in which a bucket's gradients travel. */
+static enum tutti_type reduce_wire(const struct tutti_ddp *ddp, enum tutti_type type)
+{
+    if (type != TUTTI_FLOAT32)
+        return type;
+    if (ddp->options.hook == TUTTI_DDP_HOOK_FLOAT16)
+        return TUTTI_FLOAT16;
+    return ddp->options.hook == TUTTI_DDP_HOOK_BFLOAT16 ? TUTTI_BFLOAT16 : type;
+}
+
+static enum tutti_op reduce_op(const struct tutti_ddp *ddp)
+{
+    bool later = ddp->options.uneven || ddp->options.divisor != TUTTI_DDP_MEAN;
+    return later ? TUTTI_SUM : TUTTI_AVG;
+}
+
+/* In place: all of `data`, of which `own` is this rank's block. */
+static enum tutti_result reduce_in_place(struct tti_ddp_lane *lane, enum tti_ddp_action action,
+                                         char *data, char *own, const struct tti_ddp_chunk *c,
+                                         enum tutti_type type)
+{
+    enum tutti_op op = reduce_op(lane->ddp);
+    lane->sent += c->count * tutti_type_size(type);
+    if (action == TTI_DDP_REDUCE_SCATTER)
+        return tutti_reduce_scatter(data, own, c->block, type, op, lane->comm);
+    if (action == TTI_DDP_ALL_GATHER)
+        return tutti_all_gather(own, data, c->block, type, lane->comm);
+    return tutti_all_reduce(data, data, c->count, type, op, lane->comm);
+}
+
+static enum tutti_result reduce_chunk(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+{
+    const struct tutti_ddp *ddp = lane->ddp;
+    const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    const struct tti_ddp_chunk *c = &b->chunks[task->chunk];
+    enum tutti_type wire = reduce_wire(ddp, b->type);
+    size_t element = tutti_type_size(b->type), narrow = tutti_type_size(wire);
+    size_t before = (size_t)ddp->rank * c->block;
+    char *data = b->gradient + c->first * element, *own = data + before * element;
+    if (wire == b->type)
+        return reduce_in_place(lane, task->action, data, own, c, wire);
+    void *scratch = NULL;
+    TTI_TRY(tti_ddp_scratch(lane, c->count * narrow, &scratch));
+    char *thin = scratch, *thin_own = thin + before * narrow;
+    if (task->action == TTI_DDP_ALL_GATHER)
+        tti_convert(thin_own, wire, own, b->type, c->block, NULL);
+    else
+        tti_convert(thin, wire, data, b->type, c->count, NULL);
+    TTI_TRY(reduce_in_place(lane, task->action, thin, thin_own, c, wire));
+    if (task->action == TTI_DDP_REDUCE_SCATTER)
+        tti_convert(own, b->type, thin_own, wire, c->block, NULL);
+    else
+        tti_convert(data, b->type, thin, wire, c->count, NULL);
+    return TUTTI_OK;
+}
+
+static enum tutti_result reduce_by_user(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+{
+    const struct tutti_ddp *ddp = lane->ddp;
+    const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    const struct tutti_ddp_bucket seen = {
+        .index = task->bucket,
+        .step = ddp->steps,
+        .data = b->gradient,
+        .count = b->elements,
+        .type = b->type,
+        .comm = lane->comm,
+        .members = b->members,
+        .offsets = b->offsets,
+        .member_count = b->member_count,
+    };
+    lane->sent += b->elements * tutti_type_size(b->type);
+    enum tutti_result result = ddp->options.user_hook(&seen, ddp->options.user_context);
+    return result == TUTTI_OK ? result : TTI_CONTEXT(result, "in the user's hook");
+}
+
+enum tutti_result tti_ddp_reduce(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+{
+    struct tutti_ddp *ddp = lane->ddp;
+    struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    if (task->action != TTI_DDP_HOOK)
+        return reduce_chunk(lane, task);
+    if (ddp->options.hook == TUTTI_DDP_HOOK_USER)
+        return reduce_by_user(lane, task);
+    if (b->type == TUTTI_FLOAT32 && ddp->steps >= ddp->options.power_start)
+        return tti_ddp_power_reduce(lane, b);
+    return reduce_in_place(lane, TTI_DDP_ALL_REDUCE, b->gradient, NULL, &b->chunks[0], b->type);
+}
