@@ -12,6 +12,7 @@
 static const char *const level_name[] = {"off", "error", "warn", "info", "debug", "trace"};
 static _Atomic int log_level = -1; /* -1: environment not read yet */
 static _Thread_local int log_rank = -1;
+static void (*_Atomic log_sink)(enum tti_log_level, const char *);
 
 static int log_read_level(void)
 {
@@ -38,6 +39,12 @@ void tti_log_rank(int rank)
     log_rank = rank;
 }
 
+void tti_log_divert(enum tti_log_level level, void (*sink)(enum tti_log_level, const char *))
+{
+    atomic_store(&log_sink, sink);
+    atomic_store(&log_level, sink ? (int)level : -1);
+}
+
 void tti_log_write(enum tti_log_level level, const char *format, ...)
 {
     char host[64] = "?";
@@ -47,6 +54,9 @@ void tti_log_write(enum tti_log_level level, const char *format, ...)
                                        level_name[level])
                             : snprintf(line, sizeof line, "tutti[%s:%d rank %d] %s: ", host,
                                        (int)getpid(), log_rank, level_name[level]);
+    void (*sink)(enum tti_log_level, const char *) = atomic_load(&log_sink);
+    if (sink)
+        used = 0;
     va_list args;
     va_start(args, format);
     int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);
@@ -54,6 +64,10 @@ void tti_log_write(enum tti_log_level level, const char *format, ...)
     size_t bytes = strnlen(line, sizeof line - 2);
     if (more < 0)
         return;
+    if (sink) {
+        sink(level, line);
+        return;
+    }
     line[bytes++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, bytes);
     (void)ignored;

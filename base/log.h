@@ -22,6 +22,9 @@ enum tti_log_level {
 bool tti_log_enabled(enum tti_log_level level);
 void tti_log_write(enum tti_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Give the lines, without the beginning that names the process, to `sink` from here on instead of
+ * stderr, up to `level`. Any thread may call `sink`; NULL: as TUTTI_LOG says again. */
+void tti_log_divert(enum tti_log_level level, void (*sink)(enum tti_log_level, const char *text));
 /* The rank that the calling thread works for, shown in its lines; -1 for none. */
 void tti_log_rank(int rank);
 

@@ -29,8 +29,8 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
 }
 
 /* A blocking call (`async` false), or one that gives *request. */
-static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *operation,
-                                  bool async, tutti_stream stream, tutti_request **request)
+static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
+                                  tutti_stream stream, tutti_request **request)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
@@ -47,6 +47,7 @@ static enum tutti_result api_call(tutti_comm *comm, const struct tti_operation *
                         "know when the buffers are free again",
                         tutti_collective_name(operation->collective));
     TTI_TRY(tti_operation_check(operation, comm));
+    tti_operation_keep_factor(operation, comm);
     bool device = false;
     if (comm->gpu)
         TTI_TRY(tti_gpu_takes(comm, operation, stream, &device));

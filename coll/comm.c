@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/agree.h"
+#include "coll/door.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/select.h"
@@ -292,9 +293,18 @@ enum tutti_result tutti_comm_error(tutti_comm *comm)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_error: comm is NULL");
-    if (comm->gpu)
+    if (comm->gpu) {
         tti_gpu_hear(comm);
+    } else if (tti_work_try_pause(comm)) { /* nobody listens while nothing runs */
+        (void)tti_comm_listen(comm);
+        tti_work_resume(comm);
+    }
     return tti_comm_check(comm);
+}
+
+uint64_t tti_comm_number(const tutti_comm *comm)
+{
+    return comm->job;
 }
 
 int tutti_comm_rank(const tutti_comm *comm)

@@ -74,8 +74,9 @@ struct tutti_comm {
     long cores; /* online on this host */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
-    uint8_t token;     /* what a barrier passes around */
-    uint64_t sequence; /* collectives begun so far: the "#41" of messages */
+    uint8_t token;            /* what a barrier passes around */
+    uint64_t sequence;        /* collectives begun so far: the "#41" of messages */
+    _Atomic uint32_t shrinks; /* calls of tutti_comm_shrink so far */
 
     /* The first failure; `failed` is set after `error` is complete. */
     pthread_mutex_t error_lock;
@@ -106,5 +107,9 @@ enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_resul
 
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
                                 const struct tutti_options *options, struct tutti_comm **comm);
+/* The same with the parent's settings. */
+enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
+                                      const struct tti_meeting *meeting, int rank, int size,
+                                      struct tutti_comm **comm);
 
 #endif

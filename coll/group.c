@@ -194,3 +194,9 @@ enum tutti_result tutti_group_end(void)
     memset(&group, 0, sizeof group);
     return result;
 }
+
+void tti_group_discard(void)
+{
+    free(group.calls);
+    memset(&group, 0, sizeof group);
+}

@@ -13,4 +13,7 @@ bool tti_group_open(void);
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
                                 bool device, tutti_stream stream, struct tutti_request **request);
 
+/* End the calling thread's group at whatever depth, and forget what it has collected. */
+void tti_group_discard(void);
+
 #endif

@@ -7,6 +7,7 @@
 #include "plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static enum tutti_result check_op(const struct tti_operation *o, struct tutti_comm *comm)
 {
@@ -79,6 +80,13 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
         return TUTTI_OK;
     }
     return check_buffers(o, comm);
+}
+
+void tti_operation_keep_factor(struct tti_operation *o, const struct tutti_comm *comm)
+{
+    if (tti_reduces(o->collective) && (unsigned)o->op >= TUTTI_OP_USER)
+        memcpy(&o->factor, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar,
+               tutti_type_size(o->type));
 }
 
 const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes)

@@ -17,11 +17,15 @@ struct tti_operation {
     enum tutti_op op;
     int root; /* or the peer of a send or receive */
     bool receives;
+    uint64_t factor; /* of a pre-multiplied sum, in its type: the operator may be gone by then */
 };
 
 /* Are the arguments legal for this rank? Null and overlapping buffers, ranges, types, operators. */
 enum tutti_result tti_operation_check(const struct tti_operation *operation,
                                       struct tutti_comm *comm);
+
+/* The same for a checked operation, with the factor of its operator. */
+void tti_operation_keep_factor(struct tti_operation *operation, const struct tutti_comm *comm);
 
 /* An operation under way, to be named if something goes wrong. */
 struct tti_label {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOB_TRANSPORTS = 6, BLOB_NAME = 80, BLOB_TRANSPORT_NAME = 24 };
+enum { BLOB_TRANSPORTS = 6, BLOB_NAME = 80, BLOB_TRANSPORT_NAME = 24, BLOB_ADDRESS = 64 };
 
 struct blob_transport {
     char name[BLOB_TRANSPORT_NAME];
@@ -26,6 +26,7 @@ struct blob_transport {
 /* All ranks run the same build (the bootstrap's version check), so the layout is shared. */
 struct identity_blob {
     char name[BLOB_NAME];
+    char address[BLOB_ADDRESS]; /* of its host, for a new meeting there */
     uint64_t host, process;
     int64_t pid;
     uint32_t transports;
@@ -223,6 +224,8 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
     peers->env.name = peers->all[peers->rank].name;
     enum tutti_result result = carriers_open(peers, transports, plugins, mine);
     if (result == TUTTI_OK)
+        result = tti_boot_address(boot, mine->address, sizeof mine->address);
+    if (result == TUTTI_OK)
         result = tti_boot_all_gather(boot, mine, sizeof *mine, peers->blobs, deadline);
     free(mine);
     TTI_TRY(result);
@@ -251,6 +254,11 @@ enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeti
         .lanes = lanes,
     };
     return peers_exchange(boot, transports, plugins, deadline, peers);
+}
+
+const char *tti_peers_address(const struct tti_peers *peers, int rank)
+{
+    return peers_blob(peers, rank)->address;
 }
 
 void tti_peers_close(struct tti_peers *peers)

@@ -42,6 +42,8 @@ enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeti
                                    int rank, int size, const char *transports, const char *plugins,
                                    int lanes, uint64_t job, uint64_t deadline,
                                    struct tti_peers *peers);
+/* The address of the rank's host, as others reach it. */
+const char *tti_peers_address(const struct tti_peers *peers, int rank);
 /* Close the transports; names stay valid. */
 void tti_peers_close(struct tti_peers *peers);
 void tti_peers_destroy(struct tti_peers *peers);

@@ -46,8 +46,7 @@ static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_o
     void *made = NULL;
     TTI_TRY(run_aside(comm, elements * tutti_type_size(o->type), &made));
     if (premul)
-        tti_scale(made, o->in, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar, o->type,
-                  elements);
+        tti_scale(made, o->in, &o->factor, o->type, elements);
     else
         memcpy(made, o->in, elements * tutti_type_size(o->type));
     *copy = made;

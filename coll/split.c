@@ -70,10 +70,10 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
     return TUTTI_OK;
 }
 
-static enum tutti_result split_open(struct tutti_comm *parent, const struct tutti_id *id, int rank,
-                                    int size, struct tutti_comm **comm)
+enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
+                                      const struct tti_meeting *meeting, int rank, int size,
+                                      struct tutti_comm **comm)
 {
-    struct tti_meeting meeting;
     const struct tti_settings *s = &parent->settings;
     struct tutti_options options = TUTTI_OPTIONS_INIT;
     options.timeout_s = s->timeout_s;
@@ -82,8 +82,7 @@ static enum tutti_result split_open(struct tutti_comm *parent, const struct tutt
     options.algorithms = s->algorithms;
     options.plugins = s->plugins;
     options.lanes = s->lanes_forced ? s->lanes : 0;
-    TTI_TRY(tti_meeting_from_id(id, rank, &meeting));
-    return tti_comm_open(&meeting, rank, size, &options, comm);
+    return tti_comm_open(meeting, rank, size, &options, comm);
 }
 
 enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti_comm **comm)
@@ -109,7 +108,9 @@ enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti
         *comm = NULL;
         return TUTTI_OK;
     }
-    result = split_open(parent, &id, new_rank, new_size, comm);
+    struct tti_meeting meeting;
+    TTI_TRY(tti_meeting_from_id(&id, new_rank, &meeting));
+    result = tti_comm_open_child(parent, &meeting, new_rank, new_size, comm);
     return result == TUTTI_OK ? TUTTI_OK
                               : TTI_CONTEXT(result, "while splitting off colour %d", color);
 }

@@ -385,6 +385,23 @@ int tti_boot_fd(const struct tti_boot *boot)
     return boot->fd;
 }
 
+enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size_t room)
+{
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof own;
+    snprintf(text, room, "127.0.0.1");
+    if (boot->fd < 0)
+        return TUTTI_OK;
+    if (getsockname(boot->fd, (struct sockaddr *)&own, &bytes) != 0)
+        return TTI_FAIL_ERRNO("asking the bootstrap connection for its address");
+    int failed =
+        getnameinfo((struct sockaddr *)&own, bytes, text, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+    if (failed)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM, "the address of the bootstrap connection: %s",
+                        gai_strerror(failed));
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank)
 {
     if (boot->fd >= 0 && !boot->failed)

@@ -46,6 +46,10 @@ enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, s
  * number stays the same for life. */
 int tti_boot_fd(const struct tti_boot *boot);
 
+/* The address of this host that other ranks reach it by, as far as rank 0 does: that of the own end
+ * of the connection to it (rank 0: where it listens). Loopback for one rank. */
+enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size_t room);
+
 /* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died), or
  * the code and text that *rank gave to tti_boot_notify. The same notice is given again on later
  * calls. A goodbye is no failure (a rank may be done earlier than others): see has_left. */

@@ -1,19 +1,9 @@
 /* Element kernels on a stream, for the paths that launch them between meetings (gpu_map.h). */
 #include "coll/gpu/gpu_map.h"
 
-#include <string.h>
-
 bool tti_gpu_premultiplied(const struct tti_operation *o)
 {
     return tti_reduces(o->collective) && (unsigned)o->op >= TUTTI_OP_USER;
-}
-
-uint64_t tti_gpu_factor(const struct tutti_comm *comm, const struct tti_operation *o)
-{
-    uint64_t factor = 0;
-    memcpy(&factor, comm->user_ops[(unsigned)o->op - TUTTI_OP_USER].scalar,
-           tutti_type_size(o->type));
-    return factor;
 }
 
 /* Enough blocks for the device, none without work. */
@@ -40,7 +30,7 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
         .op = basic ? (uint32_t)o->op : TUTTI_SUM,
         .divisor = divisor,
         .scaled = scale ? 1 : 0,
-        .scale = scale ? tti_gpu_factor(comm, o) : 0,
+        .scale = scale ? o->factor : 0,
     };
     if (count == 0)
         return TUTTI_OK;

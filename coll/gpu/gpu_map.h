@@ -100,7 +100,6 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
                                const void *const *src, int srcs, void *dst, size_t count,
                                uint32_t divisor, bool scale, tutti_stream stream);
 bool tti_gpu_premultiplied(const struct tti_operation *o);
-uint64_t tti_gpu_factor(const struct tutti_comm *comm, const struct tti_operation *o);
 
 /* ---- gpu_watch.c ---- */
 enum tutti_result tti_gpu_watch_start(struct tutti_comm *comm);

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/door.h"
 #include "coll/gpu/gpu_calls.h"
 
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ enum { DRAIN_SECONDS = 10, CHUNK_BYTES = 2 << 20 };
 
 /* Programs that never touch a GPU must not pay for one: without TUTTI_DEVICE, NVIDIA's driver is
  * used only if the process has it loaded already. */
-static enum tutti_result side_find(const struct tti_gpu_ops **ops)
+enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops)
 {
     const char *name = tti_config_text("TUTTI_DEVICE");
     int count = 0;
@@ -52,7 +53,7 @@ enum tutti_result tti_gpu_side_create(struct tutti_comm *comm)
 {
     const struct tti_gpu_ops *ops;
     size_t chunk = 0;
-    TTI_TRY(side_find(&ops));
+    TTI_TRY(tti_gpu_in_use(&ops));
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_CHUNK", CHUNK_BYTES, &chunk));
     if (!ops)
         return TUTTI_OK;
@@ -373,7 +374,33 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
                               : TTI_CONTEXT(result, "%s", tutti_collective_name(ops[0].collective));
 }
 
+enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side)
+        return TUTTI_OK;
+    pthread_mutex_lock(&side->lock);
+    enum tutti_result result = side_open(comm, device);
+    if (result == TUTTI_OK && !side->map)
+        result = tti_gpu_map_make(comm);
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
+
 /* ---- waiting ---- */
+
+enum tutti_result tti_comm_settle(tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    enum tutti_result result = TUTTI_OK;
+    if (!side)
+        return TUTTI_OK;
+    pthread_mutex_lock(&side->lock);
+    if (side->gpu && side->any && !side->last_captured)
+        result = tti_gpu_settle(comm, side->last, "waiting for operations on device memory");
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
 
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what)

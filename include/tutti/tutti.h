@@ -162,6 +162,15 @@ TUTTI_API enum tutti_result tutti_comm_create_from_env(const struct tutti_option
 TUTTI_API enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key,
                                              tutti_comm **comm);
 
+/* A new communicator of all ranks but those excluded, in the same order: what survivors of a
+ * failure go on with. All others call it with the same list, and in the same order if several
+ * times; the excluded need not live. Works on a communicator that has failed or was aborted, sends
+ * nothing over it, and leaves it to be destroyed. TUTTI_ERR_TIMEOUT names survivors that did not
+ * call. They meet at the lowest survivor, by an address and a secret worked out from what all have
+ * known before. */
+TUTTI_API enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int count,
+                                              tutti_comm **comm);
+
 /* Wait for operations in flight, tell the peers, release everything. NULL is allowed. Requests of
  * the communicator must have been waited on. Not collective: bounded, whatever the peers do. */
 TUTTI_API void tutti_comm_destroy(tutti_comm *comm);

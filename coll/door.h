@@ -1,0 +1,18 @@
+/* What other doors into the library (nccl) ask beyond tutti.h. */
+#ifndef TTI_COLL_DOOR_H
+#define TTI_COLL_DOOR_H
+
+#include "device/gpu.h"
+
+/* The implementation that new communicators use for device memory, by TUTTI_DEVICE or because
+ * NVIDIA's driver is loaded; NULL for none. */
+enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops);
+/* Set up for device memory now what the first collective on it would: collective, on `device`. From
+ * here on calls on device memory do not block, and may be captured. Nothing without a device. */
+enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device);
+/* Wait until what was queued on streams for device memory is over (not what was captured). */
+enum tutti_result tti_comm_settle(tutti_comm *comm);
+/* The number of the communicator: the same on all its ranks, and on no other communicator. */
+uint64_t tti_comm_number(const tutti_comm *comm);
+
+#endif

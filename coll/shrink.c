@@ -1,0 +1,93 @@
+/* Shrinking: the survivors of a communicator make a new one without a word over the old one, whose
+ * links, bootstrap and rank 0 may all be gone. What they need to meet was known before: the address
+ * of the lowest survivor's host was exchanged when the parent was made, and the port and the secret
+ * are hashes of the parent's secret and of who is left. */
+#include "coll/comm.h"
+
+#include "base/memory.h"
+#include "launch/variables.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHRINK_PORTS = 16 };
+
+/* gone[r] for the excluded; how many are left. */
+static enum tutti_result shrink_list(const struct tutti_comm *parent, const int *excluded,
+                                     int count, bool *gone, int *left)
+{
+    *left = parent->size;
+    for (int i = 0; i < count; i++) {
+        if (excluded[i] < 0 || excluded[i] >= parent->size || excluded[i] == parent->rank)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "tutti_comm_shrink: excluded[%d] is %d; expected a rank from 0 to %d "
+                            "that is not the caller's (%d)",
+                            i, excluded[i], parent->size - 1, parent->rank);
+        *left -= !gone[excluded[i]];
+        gone[excluded[i]] = true;
+    }
+    return TUTTI_OK;
+}
+
+/* The same on all survivors, and unknown to whoever does not know the parent's secret. */
+static void shrink_secret(const struct tutti_comm *parent, const bool *gone, uint32_t turn,
+                          uint8_t secret[static TTI_SECRET_BYTES])
+{
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, parent->meeting.secret, sizeof parent->meeting.secret,
+                            TTI_SECRET_BYTES);
+    crypto_generichash_update(&state, (const unsigned char *)"tutti shrink", 12);
+    crypto_generichash_update(&state, (const unsigned char *)&parent->job, sizeof parent->job);
+    crypto_generichash_update(&state, (const unsigned char *)&turn, sizeof turn);
+    crypto_generichash_update(&state, (const unsigned char *)gone,
+                              (unsigned long long)parent->size * sizeof *gone);
+    crypto_generichash_final(&state, secret, TTI_SECRET_BYTES);
+}
+
+static void shrink_meeting(const struct tutti_comm *parent, const bool *gone, uint32_t turn,
+                           struct tti_meeting *meeting)
+{
+    char facts[2 * crypto_generichash_BYTES_MIN + 1];
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    int first = 0;
+    while (gone[first])
+        first++;
+    memset(meeting, 0, sizeof *meeting);
+    shrink_secret(parent, gone, turn, meeting->secret);
+    /* The port is no secret: a hash of the secret, not a part of it. */
+    crypto_generichash(hash, sizeof hash, meeting->secret, sizeof meeting->secret, NULL, 0);
+    sodium_bin2hex(facts, sizeof facts, hash, sizeof hash);
+    meeting->port = tti_port_from(facts);
+    meeting->ports = SHRINK_PORTS;
+    meeting->listen_fd = -1;
+    snprintf(meeting->host, sizeof meeting->host, "%s", tti_peers_address(&parent->peers, first));
+}
+
+enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int count,
+                                    tutti_comm **comm)
+{
+    if (!parent || !comm || count < 0 || (count > 0 && !excluded))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_shrink: %s",
+                        !parent ? "parent is NULL"
+                        : !comm ? "comm is NULL"
+                                : "the list of excluded ranks is wrong");
+    bool *gone = tti_calloc((size_t)parent->size, sizeof *gone);
+    int left = 0, rank = 0;
+    if (!gone)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = shrink_list(parent, excluded, count, gone, &left);
+    if (result == TUTTI_OK) {
+        struct tti_meeting meeting;
+        shrink_meeting(parent, gone, atomic_fetch_add(&parent->shrinks, 1), &meeting);
+        for (int r = 0; r < parent->rank; r++)
+            rank += !gone[r];
+        result = tti_comm_open_child(parent, &meeting, rank, left, comm);
+        sodium_memzero(meeting.secret, sizeof meeting.secret);
+        if (result != TUTTI_OK)
+            result = TTI_CONTEXT(result, "while shrinking from %d ranks to %d", parent->size, left);
+    }
+    free(gone);
+    return result;
+}
