@@ -1,0 +1,19 @@
+# libnccl.so.2: the NCCL door with all of libtutti inside, so that one file serves a program that was
+# built for NCCL. It lies in folders of its own, here and installed, so that nobody who looks for
+# NVIDIA's finds it unasked. Included after TuttiInstall.cmake, which says what libtutti is made of.
+add_library(nccl SHARED ${objects} $<TARGET_OBJECTS:tti_nccl>)
+target_link_libraries(nccl PRIVATE tti_flags ${private_links})
+set_target_properties(nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LINKER_LANGUAGE C
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nccl
+  LINK_DEPENDS ${CMAKE_SOURCE_DIR}/nccl/nccl.map)
+target_link_options(nccl PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/nccl/nccl.map)
+target_include_directories(nccl INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/nccl/include>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tutti-nccl>)
+if(TTI_SANITIZER_FLAGS)
+  target_link_options(nccl PRIVATE -Wl,-z,undefs)
+else()
+  target_link_options(nccl PRIVATE -Wl,-z,defs)
+endif()
+install(TARGETS nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti-nccl)
+install(FILES nccl/include/nccl.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti-nccl)

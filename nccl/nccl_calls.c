@@ -1,0 +1,436 @@
+/* Operations: NCCL's arguments become ours. What they wait for differs:
+ *
+ *   device memory          queued on the stream
+ *   host memory            over when the call returns (or ncclGroupEnd); on a communicator that
+ * does not block, when ncclCommGetAsyncError says ncclSuccess simulated device,      as host
+ * memory: there is nothing else that a program could wait for stream NULL
+ *
+ * Read next: nccl_group.c. */
+#include "nccl/nccl_comm.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct call {
+    enum tutti_collective collective;
+    const void *in;
+    void *out;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int root; /* or peer */
+    bool receives;
+    struct ncclComm *comm;
+    tutti_stream stream;
+};
+
+/* ---- ours ---- */
+
+static enum tutti_result call_plain(const struct call *c, enum tutti_op op)
+{
+    const enum tutti_type type = (enum tutti_type)c->type;
+    tutti_comm *comm = c->comm->tutti;
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(c->in, c->out, c->count, type, op, comm);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(c->in, c->out, c->count, type, c->root, comm);
+    case TUTTI_REDUCE:
+        return tutti_reduce(c->in, c->out, c->count, type, op, c->root, comm);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter(c->in, c->out, c->count, type, op, comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather(c->in, c->out, c->count, type, comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all(c->in, c->out, c->count, type, comm);
+    case TUTTI_GATHER:
+        return tutti_gather(c->in, c->out, c->count, type, c->root, comm);
+    case TUTTI_SCATTER:
+        return tutti_scatter(c->in, c->out, c->count, type, c->root, comm);
+    default:
+        return c->receives ? tutti_recv(c->out, c->count, type, c->root, comm)
+                           : tutti_send(c->in, c->count, type, c->root, comm);
+    }
+}
+
+static enum tutti_result call_async(const struct call *c, enum tutti_op op, tutti_stream stream,
+                                    tutti_request **request)
+{
+    const enum tutti_type type = (enum tutti_type)c->type;
+    tutti_comm *comm = c->comm->tutti;
+    switch (c->collective) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce_async(c->in, c->out, c->count, type, op, comm, stream, request);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast_async(c->in, c->out, c->count, type, c->root, comm, stream, request);
+    case TUTTI_REDUCE:
+        return tutti_reduce_async(c->in, c->out, c->count, type, op, c->root, comm, stream,
+                                  request);
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter_async(c->in, c->out, c->count, type, op, comm, stream, request);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather_async(c->in, c->out, c->count, type, comm, stream, request);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all_async(c->in, c->out, c->count, type, comm, stream, request);
+    case TUTTI_GATHER:
+        return tutti_gather_async(c->in, c->out, c->count, type, c->root, comm, stream, request);
+    case TUTTI_SCATTER:
+        return tutti_scatter_async(c->in, c->out, c->count, type, c->root, comm, stream, request);
+    default:
+        return c->receives
+                   ? tutti_recv_async(c->out, c->count, type, c->root, comm, stream, request)
+                   : tutti_send_async(c->in, c->count, type, c->root, comm, stream, request);
+    }
+}
+
+/* ---- operators ---- */
+
+/* A factor in device memory is read in the order of the stream, which therefore is waited for. */
+static enum tutti_result call_read_factor(const struct call *c, const void *factor, uint64_t *value)
+{
+    const struct tti_gpu_ops *ops = c->comm->gpu_ops;
+    struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
+    struct tti_gpu *gpu = NULL;
+    const size_t bytes = tutti_type_size((enum tutti_type)c->type);
+    bool capturing = false;
+    if (ops)
+        TTI_TRY(ops->pointer(factor, &info));
+    *value = 0;
+    if (info.kind == TTI_MEMORY_HOST) {
+        memcpy(value, factor, bytes);
+        return TUTTI_OK;
+    }
+    TTI_TRY(ops->open(c->comm->device, &gpu));
+    enum tutti_result result = c->stream ? ops->capturing(gpu, c->stream, &capturing) : TUTTI_OK;
+    if (result == TUTTI_OK && capturing)
+        result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                          "a pre-multiplied sum whose factor lies in device memory cannot be "
+                          "captured; give the factor with ncclScalarHostImmediate");
+    if (result == TUTTI_OK)
+        result = ops->copy(gpu, value, factor, bytes, c->stream);
+    if (result == TUTTI_OK)
+        result = tti_gpu_stream_wait(gpu, c->stream, tti_deadline_in(60), "reading a factor");
+    ops->close(gpu);
+    return result;
+}
+
+/* The operator as ours; *made: it is for this call alone. */
+static enum tutti_result call_op(const struct call *c, enum tutti_op *op, bool *made)
+{
+    const unsigned user = (unsigned)c->op - ncclNumOps;
+    *made = false;
+    if ((unsigned)c->op < ncclNumOps) {
+        *op = (enum tutti_op)c->op;
+        return TUTTI_OK;
+    }
+    *op = (enum tutti_op)(TUTTI_OP_USER + user);
+    if (user >= TTI_NCCL_USER_OPS || !c->comm->factors[user])
+        return TUTTI_OK; /* ours, or none: the check will say */
+    uint64_t value = 0;
+    if (c->comm->factor_types[user] != c->type)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the operator was made for %s, the data are %s",
+                        tutti_type_name((enum tutti_type)c->comm->factor_types[user]),
+                        tutti_type_name((enum tutti_type)c->type));
+    TTI_TRY(call_read_factor(c, c->comm->factors[user], &value));
+    TTI_TRY(tutti_premul_sum_create(c->comm->tutti, (enum tutti_type)c->type, &value, op));
+    *made = true;
+    return TUTTI_OK;
+}
+
+ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                       ncclScalarResidence_t residence, ncclComm_t comm)
+{
+    const uint64_t unknown = 0;
+    enum tutti_op made = TUTTI_SUM;
+    if (!op || !scalar || (unsigned)datatype >= ncclNumTypes || (unsigned)residence > 1)
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclRedOpCreatePreMulSum: op %p, scalar %p, type %d or residence %d "
+                             "is wrong",
+                             (void *)op, scalar, (int)datatype, (int)residence);
+    ncclResult_t result = tti_nccl_enter(comm, "ncclRedOpCreatePreMulSum");
+    if (result != ncclSuccess)
+        return result;
+    pthread_mutex_lock(&comm->lock);
+    enum tutti_result own =
+        tutti_premul_sum_create(comm->tutti, (enum tutti_type)datatype,
+                                residence == ncclScalarHostImmediate ? scalar : &unknown, &made);
+    if (own == TUTTI_OK) {
+        const unsigned user = (unsigned)made - TUTTI_OP_USER;
+        comm->factors[user] = residence == ncclScalarDevice ? scalar : NULL;
+        comm->factor_types[user] = datatype;
+        *op = (ncclRedOp_t)(ncclNumOps + user);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    tti_nccl_leave(comm);
+    return tti_nccl_result(own);
+}
+TTI_NCCL_ALSO(RedOpCreatePreMulSum);
+
+ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
+{
+    const unsigned user = (unsigned)op - ncclNumOps;
+    ncclResult_t result = tti_nccl_enter(comm, "ncclRedOpDestroy");
+    if (result != ncclSuccess)
+        return result;
+    pthread_mutex_lock(&comm->lock);
+    enum tutti_result own = TUTTI_ERR_ARGUMENT;
+    if ((unsigned)op < ncclNumOps || user >= TTI_NCCL_USER_OPS)
+        own = TTI_FAIL(TUTTI_ERR_ARGUMENT, "ncclRedOpDestroy: %d is no operator that was created",
+                       (int)op);
+    else
+        own = tutti_op_destroy(comm->tutti, (enum tutti_op)(TUTTI_OP_USER + user));
+    if (own == TUTTI_OK)
+        comm->factors[user] = NULL;
+    pthread_mutex_unlock(&comm->lock);
+    tti_nccl_leave(comm);
+    return tti_nccl_result(own);
+}
+TTI_NCCL_ALSO(RedOpDestroy);
+
+/* ---- one call ---- */
+
+/* Is it device memory that the call is about? Any buffer tells. */
+static bool call_on_device(const struct call *c)
+{
+    struct tti_gpu_pointer info;
+    const void *any = c->in ? c->in : c->out;
+    return c->comm->gpu_ops && any && c->count > 0 &&
+           c->comm->gpu_ops->pointer(any, &info) == TUTTI_OK && info.kind != TTI_MEMORY_HOST;
+}
+
+/* Keep a request for ncclCommGetAsyncError. */
+static enum tutti_result call_pend(struct ncclComm *comm, tutti_request *request)
+{
+    struct tti_nccl_pending *made = tti_calloc(1, sizeof *made);
+    if (!made) {
+        (void)tutti_wait(request);
+        return TUTTI_ERR_MEMORY;
+    }
+    made->request = request;
+    pthread_mutex_lock(&comm->lock);
+    struct tti_nccl_pending **end = &comm->pending;
+    while (*end)
+        end = &(*end)->next;
+    *end = made;
+    pthread_mutex_unlock(&comm->lock);
+    return TUTTI_OK;
+}
+
+/* Asynchronous, with a request that somebody waits for. */
+static ncclResult_t call_requested(const struct call *c, enum tutti_op op, tutti_stream stream)
+{
+    tutti_request *request = NULL;
+    if (tti_nccl_group_open()) {
+        tutti_request **place = tti_nccl_group_request(c->comm);
+        return tti_nccl_result(place ? call_async(c, op, stream, place) : TUTTI_ERR_MEMORY);
+    }
+    ncclResult_t result = tti_nccl_result(call_async(c, op, stream, &request));
+    if (result != ncclSuccess)
+        return result;
+    if (c->comm->blocking)
+        return tti_nccl_result(tutti_wait(request));
+    result = tti_nccl_result(call_pend(c->comm, request));
+    return result == ncclSuccess ? ncclInProgress : result;
+}
+
+static ncclResult_t call_begin(const struct call *c, enum tutti_op op)
+{
+    struct ncclComm *comm = c->comm;
+    const bool simulated = comm->stream && !c->stream && call_on_device(c);
+    if (simulated)
+        return call_requested(c, op, comm->stream);
+    if (c->stream)
+        return tti_nccl_result(call_async(c, op, c->stream, NULL));
+    if (!comm->blocking && !call_on_device(c))
+        return call_requested(c, op, NULL);
+    return tti_nccl_result(call_plain(c, op));
+}
+
+static ncclResult_t call_entered(const struct call *c)
+{
+    enum tutti_op op = TUTTI_SUM;
+    bool made = false;
+    if ((unsigned)c->type >= ncclNumTypes)
+        return tti_nccl_fail(ncclInvalidArgument, "%s: %d is no data type",
+                             tutti_collective_name(c->collective), (int)c->type);
+    ncclResult_t result = tti_nccl_result(call_op(c, &op, &made));
+    if (result != ncclSuccess)
+        return result;
+    result = call_begin(c, op);
+    if (made)
+        (void)tutti_op_destroy(c->comm->tutti, op);
+    if (result != ncclSuccess && result != ncclInProgress)
+        return result;
+    /* In a group the communicator stays entered until the end. */
+    if (tti_nccl_group_open())
+        return tti_nccl_group_note(c->comm, c->collective, c->count, (enum tutti_type)c->type);
+    return result;
+}
+
+static ncclResult_t call(struct call c)
+{
+    /* The handles of the two default streams mean nothing without CUDA. */
+    ncclResult_t result = tti_nccl_enter(c.comm, tutti_collective_name(c.collective));
+    if (result != ncclSuccess)
+        return tti_nccl_group_failed(result);
+    if (!c.comm->gpu_ops && (uintptr_t)c.stream <= 2)
+        c.stream = NULL;
+    result = call_entered(&c);
+    const bool failed = result != ncclSuccess && result != ncclInProgress;
+    if (failed || !tti_nccl_group_open())
+        tti_nccl_leave(c.comm);
+    return failed ? tti_nccl_group_failed(result) : result;
+}
+
+/* ---- the operations ---- */
+
+ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                            cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_ALL_REDUCE,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .op = op,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(AllReduce);
+
+ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                            ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_BROADCAST,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .root = root,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Broadcast);
+
+ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream)
+{
+    return pncclBroadcast(buff, buff, count, datatype, root, comm, stream);
+}
+TTI_NCCL_ALSO(Bcast);
+
+ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
+                         ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                         cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_REDUCE,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .op = op,
+                              .root = root,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Reduce);
+
+ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_ALL_GATHER,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = sendcount,
+                              .type = datatype,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(AllGather);
+
+ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_REDUCE_SCATTER,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = recvcount,
+                              .type = datatype,
+                              .op = op,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(ReduceScatter);
+
+ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
+                           ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_ALL_TO_ALL,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(AlltoAll);
+
+ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
+                         ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_GATHER,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .root = root,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Gather);
+
+ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count,
+                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_SCATTER,
+                              .in = sendbuff,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .root = root,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Scatter);
+
+ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_SEND_RECV,
+                              .in = sendbuff,
+                              .count = count,
+                              .type = datatype,
+                              .root = peer,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Send);
+
+ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer,
+                       ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct call){.collective = TUTTI_SEND_RECV,
+                              .out = recvbuff,
+                              .count = count,
+                              .type = datatype,
+                              .root = peer,
+                              .receives = true,
+                              .comm = comm,
+                              .stream = stream});
+}
+TTI_NCCL_ALSO(Recv);

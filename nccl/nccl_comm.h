@@ -1,0 +1,169 @@
+/* Inside the NCCL door: a communicator, and what the files of this room share.
+ *
+ * Read in this order: nccl_init.c (communicators are made), nccl_calls.c (operations), nccl_group.c
+ * (what waits for ncclGroupEnd), nccl_end.c (finalize, destroy, abort), nccl_memory.c,
+ * nccl_error.c, nccl_settings.c (configurations and NCCL_* variables).
+ *
+ * Threads: a communicator may be used by several threads at once, and aborted by another. Who works
+ * on one has entered it; who ends it waits until all have left. */
+#ifndef TTI_NCCL_NCCL_COMM_H
+#define TTI_NCCL_NCCL_COMM_H
+
+#pragma GCC visibility push(default)
+#include "nccl/include/nccl.h"
+#pragma GCC visibility pop
+
+#include "base/error.h"
+#include "base/log.h"
+#include "coll/door.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* After the definition of pnccl<name>: the usual name, which a program or a tool may take over. */
+#define TTI_NCCL_ALSO(name)                     \
+    __attribute__((weak, visibility("default"), \
+                   alias("pnccl" #name))) extern __typeof__(pnccl##name) nccl##name
+
+enum {
+    TTI_NCCL_VERSION = NCCL_VERSION_CODE,
+    TTI_NCCL_USER_OPS = 64, /* as many as a communicator of ours has */
+    TTI_NCCL_COMM_MAGIC = 0x6c63636e,
+};
+
+/* What an operation waits for that was begun and not waited for. */
+struct tti_nccl_pending {
+    struct tti_nccl_pending *next;
+    tutti_request *request;
+};
+
+/* A buffer that the program has registered, or made a window of. */
+struct tti_nccl_buffer {
+    struct tti_nccl_buffer *next;
+    void *memory;
+    bool ours; /* tutti_register was called for it */
+};
+
+struct ncclComm {
+    uint32_t magic;
+    int rank, nranks;
+    int device; /* of this rank: 0 where there is none */
+    bool blocking;
+    char name[64];                          /* commName */
+    ncclConfig_t config;                    /* without pointers */
+    const struct tti_gpu_ops *gpu_ops;      /* NULL: host memory only */
+    struct tti_gpu *gpu;                    /* simulated device only: */
+    tutti_stream stream;                    /* ... what stands in for stream NULL */
+    const void *factors[TTI_NCCL_USER_OPS]; /* of operators with a factor in device memory */
+    ncclDataType_t factor_types[TTI_NCCL_USER_OPS];
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    tutti_comm *tutti; /* NULL until it is made; after that it stays */
+    int inside;        /* threads and jobs that have entered */
+    int jobs;          /* ... jobs among them, which the caller did not wait for */
+    bool ending;       /* nobody enters any more */
+    bool orphan;       /* aborted while it was made: its job frees it */
+    bool finalized, revoked;
+    ncclResult_t state;               /* the first failure; else ncclSuccess */
+    char text[TTI_ERROR_TEXT_BYTES];  /* of that failure */
+    struct tti_nccl_pending *pending; /* on host memory, without blocking: oldest first */
+    struct tti_nccl_buffer *buffers;
+    struct ncclComm *next; /* nccl_end.c: all that live */
+};
+
+/* ---- nccl_error.c ---- */
+
+/* Record the text as this thread's, and the process', latest; returns `code`. */
+ncclResult_t tti_nccl_fail(ncclResult_t code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same for a result of ours with its text. */
+ncclResult_t tti_nccl_result(enum tutti_result result);
+/* The code alone. */
+ncclResult_t tti_nccl_code(enum tutti_result result);
+/* This thread's latest text. */
+const char *tti_nccl_text(void);
+/* The communicator has failed with this thread's text, unless it had failed before. */
+ncclResult_t tti_nccl_comm_failed(struct ncclComm *comm, ncclResult_t code);
+
+/* ---- nccl_settings.c ---- */
+
+/* Read the NCCL_* variables, once. Every function that may be a program's first calls it. */
+void tti_nccl_settings(void);
+/* Check what the caller gave (NULL: nothing) and fill in *config: its values, else `parent`'s (may
+ * be NULL), else undefined. */
+ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *parent,
+                             ncclConfig_t *config);
+/* Ours, for a new communicator. */
+void tti_nccl_options(struct tutti_options *options);
+/* "NCCL version ..." where NCCL_DEBUG asks for it; once. */
+void tti_nccl_print_version(void);
+/* The id that NCCL_COMM_ID names. False: the variable is not set. */
+bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result);
+
+/* ---- nccl_init.c ---- */
+
+/* Work that may take long: making a communicator. Runs at once, in a thread of its own (a
+ * communicator that does not block), or at the end of the group beside others. */
+struct tti_nccl_job {
+    struct tti_nccl_job *next;
+    ncclResult_t (*run)(struct tti_nccl_job *job);
+    struct ncclComm *comm;   /* the new one */
+    struct ncclComm *parent; /* entered; or NULL */
+    ncclComm_t *handle;      /* where the caller has it */
+    struct tutti_id id;
+    int color, key;
+    int *excluded; /* own */
+    int excludes;
+    bool abort_parent;
+    pthread_t thread;
+    bool has_thread;
+    ncclResult_t result;
+    char text[TTI_ERROR_TEXT_BYTES];
+};
+/* Run, record how it went, leave the parent. job->comm is NULL afterwards if it was aborted. */
+void tti_nccl_job_run(struct tti_nccl_job *job);
+void tti_nccl_job_free(struct tti_nccl_job *job);
+/* After that, for a caller who waited: hand over the communicator, or free it; frees the job. */
+ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job);
+/* Now, or at the end of the group. Takes the job. */
+ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job);
+/* In a thread that nobody waits for. Takes the job. */
+ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job);
+
+/* ---- nccl_end.c ---- */
+
+/* Into the list of all, and out of it. */
+void tti_nccl_comm_enlist(struct ncclComm *comm);
+/* End one that nobody has entered and nobody will enter: what it holds, and its memory. */
+void tti_nccl_comm_release(struct ncclComm *comm);
+/* For a call of `what` on `comm`, which must be ready: not being made, not ended. On ncclSuccess
+ * leave afterwards. */
+ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what);
+void tti_nccl_leave(struct ncclComm *comm);
+/* Is it a communicator at all? */
+ncclResult_t tti_nccl_comm_check(const struct ncclComm *comm, const char *what);
+/* Take in what is over of `pending`; all of it if `wait`. */
+ncclResult_t tti_nccl_pending_collect(struct ncclComm *comm, bool wait);
+
+/* ---- nccl_group.c ---- */
+
+bool tti_nccl_group_open(void);
+void tti_nccl_group_add_job(struct tti_nccl_job *job);
+/* An operation of `collective` was added for the communicator (nccl_calls.c). */
+ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
+                                 size_t count, enum tutti_type type);
+/* Where the request of an operation in the group shall go. NULL: no memory. */
+tutti_request **tti_nccl_group_request(struct ncclComm *comm);
+/* A call within the group failed: the group will. */
+ncclResult_t tti_nccl_group_failed(ncclResult_t code);
+
+/* ---- nccl_memory.c ---- */
+
+/* The device that the calling thread has current; 0 where there is none. */
+int tti_nccl_current_device(void);
+/* What the program has not deregistered. */
+void tti_nccl_buffers_free(struct ncclComm *comm);
+
+#endif

@@ -1,0 +1,294 @@
+/* Groups (nccl_comm.h). Between ncclGroupStart and ncclGroupEnd two things are collected:
+ * operations, in a group of ours, and jobs, which make communicators. Jobs of one group need each
+ * other (one thread makes the ranks of several devices), so they run at the same time. */
+#include "nccl/nccl_comm.h"
+
+#include "base/memory.h"
+#include "coll/group.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An operation that was collected. */
+struct noted {
+    struct noted *next;
+    struct ncclComm *comm; /* entered */
+    enum tutti_collective collective;
+    size_t count;
+    enum tutti_type type;
+};
+
+/* A request that the group, or later ncclCommGetAsyncError, waits for. */
+struct awaited {
+    struct awaited *next;
+    struct ncclComm *comm;
+    struct tti_nccl_pending *pending;
+};
+
+struct nccl_group {
+    int depth;
+    ncclResult_t failed;
+    char text[TTI_ERROR_TEXT_BYTES];
+    struct noted *noted, **noted_end;
+    struct awaited *awaited, **awaited_end;
+    struct tti_nccl_job *jobs, **jobs_end;
+};
+
+static _Thread_local struct nccl_group group;
+
+bool tti_nccl_group_open(void)
+{
+    return group.depth > 0;
+}
+
+ncclResult_t tti_nccl_group_failed(ncclResult_t code)
+{
+    if (group.depth > 0 && group.failed == ncclSuccess) {
+        group.failed = code;
+        memcpy(group.text, tti_nccl_text(), sizeof group.text);
+    }
+    return code;
+}
+
+/* ---- collecting ---- */
+
+void tti_nccl_group_add_job(struct tti_nccl_job *job)
+{
+    *group.jobs_end = job;
+    group.jobs_end = &job->next;
+}
+
+ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
+                                 size_t count, enum tutti_type type)
+{
+    struct noted *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return tti_nccl_result(TUTTI_ERR_MEMORY);
+    *made = (struct noted){.comm = comm, .collective = collective, .count = count, .type = type};
+    *group.noted_end = made;
+    group.noted_end = &made->next;
+    return ncclSuccess;
+}
+
+tutti_request **tti_nccl_group_request(struct ncclComm *comm)
+{
+    struct awaited *made = tti_calloc(1, sizeof *made);
+    struct tti_nccl_pending *pending = tti_calloc(1, sizeof *pending);
+    if (!made || !pending) {
+        free(made);
+        free(pending);
+        return NULL;
+    }
+    made->comm = comm;
+    made->pending = pending;
+    *group.awaited_end = made;
+    group.awaited_end = &made->next;
+    return &pending->request;
+}
+
+ncclResult_t pncclGroupStart(void)
+{
+    if (group.depth++ > 0)
+        return ncclSuccess;
+    group.failed = ncclSuccess;
+    group.noted_end = &group.noted;
+    group.awaited_end = &group.awaited;
+    group.jobs_end = &group.jobs;
+    return tti_nccl_result(tutti_group_start());
+}
+TTI_NCCL_ALSO(GroupStart);
+
+/* ---- jobs ---- */
+
+static void *group_thread(void *job)
+{
+    tti_nccl_job_run(job);
+    return NULL;
+}
+
+/* All at the same time, each that blocks in a thread that is waited for. */
+static void group_start_jobs(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (struct tti_nccl_job *job = group.jobs; job; job = job->next) {
+        const bool last = !job->next;
+        if (job->comm->blocking && !last)
+            job->has_thread = pthread_create(&job->thread, NULL, group_thread, job) == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static ncclResult_t group_end_job(struct tti_nccl_job *job)
+{
+    if (!job->has_thread && !job->comm->blocking)
+        return tti_nccl_job_start(job);
+    if (job->has_thread)
+        pthread_join(job->thread, NULL);
+    else
+        tti_nccl_job_run(job);
+    return tti_nccl_job_finish(job);
+}
+
+static ncclResult_t group_run_jobs(void)
+{
+    ncclResult_t worst = ncclSuccess;
+    char text[TTI_ERROR_TEXT_BYTES];
+    group_start_jobs();
+    /* Those without a thread first: others wait for them. */
+    for (int round = 0; round < 2; round++) {
+        struct tti_nccl_job **link = &group.jobs;
+        while (*link) {
+            struct tti_nccl_job *job = *link;
+            if (round == 0 && job->has_thread) {
+                link = &job->next;
+                continue;
+            }
+            *link = job->next;
+            ncclResult_t result = group_end_job(job);
+            const bool first = worst == ncclSuccess || worst == ncclInProgress;
+            if (result != ncclSuccess && first) {
+                worst = result;
+                memcpy(text, tti_nccl_text(), sizeof text);
+            }
+        }
+    }
+    if (worst != ncclSuccess && worst != ncclInProgress)
+        return tti_nccl_fail(worst, "%s", text);
+    return worst;
+}
+
+/* Jobs that do not run after all: their communicators end before they began. */
+static void group_drop_jobs(void)
+{
+    while (group.jobs) {
+        struct tti_nccl_job *job = group.jobs;
+        group.jobs = job->next;
+        if (job->parent)
+            tti_nccl_leave(job->parent);
+        *job->handle = NULL;
+        tti_nccl_comm_release(job->comm);
+        tti_nccl_job_free(job);
+    }
+}
+
+/* ---- the end ---- */
+
+/* Requests: those of communicators that block are waited for, the others handed on. */
+static ncclResult_t group_await(bool ran)
+{
+    ncclResult_t worst = ncclSuccess;
+    while (group.awaited) {
+        struct awaited *at = group.awaited;
+        group.awaited = at->next;
+        if (!ran || !at->pending->request) {
+            free(at->pending);
+        } else if (at->comm->blocking) {
+            ncclResult_t result = tti_nccl_result(tutti_wait(at->pending->request));
+            worst = worst == ncclSuccess || worst == ncclInProgress ? result : worst;
+            free(at->pending);
+        } else {
+            pthread_mutex_lock(&at->comm->lock);
+            struct tti_nccl_pending **end = &at->comm->pending;
+            while (*end)
+                end = &(*end)->next;
+            *end = at->pending;
+            pthread_mutex_unlock(&at->comm->lock);
+            worst = worst == ncclSuccess ? ncclInProgress : worst;
+        }
+        free(at);
+    }
+    return worst;
+}
+
+static void group_leave(void)
+{
+    while (group.noted) {
+        struct noted *noted = group.noted;
+        group.noted = noted->next;
+        tti_nccl_leave(noted->comm);
+        free(noted);
+    }
+    memset(&group, 0, sizeof group);
+}
+
+static ncclResult_t group_forget(void)
+{
+    tti_group_discard();
+    group_drop_jobs();
+    (void)group_await(false);
+    const ncclResult_t failed = group.failed;
+    if (failed != ncclSuccess)
+        (void)tti_nccl_fail(failed, "%s", group.text);
+    group_leave();
+    return failed;
+}
+
+ncclResult_t pncclGroupEnd(void)
+{
+    if (group.depth == 0)
+        return tti_nccl_fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+    if (--group.depth > 0)
+        return ncclSuccess;
+    if (group.failed != ncclSuccess)
+        return group_forget();
+    ncclResult_t result = tti_nccl_result(tutti_group_end());
+    const ncclResult_t awaited = group_await(true);
+    if (result == ncclSuccess)
+        result = awaited;
+    /* Not with our group open: what a job does must not be collected. */
+    const ncclResult_t jobs = group_run_jobs();
+    group_leave();
+    return result == ncclSuccess ? jobs : result;
+}
+TTI_NCCL_ALSO(GroupEnd);
+
+/* One after the other on each communicator; communicators side by side. */
+static ncclResult_t group_predict(float *microseconds)
+{
+    double most = 0;
+    for (struct noted *a = group.noted; a; a = a->next) {
+        double sum = 0;
+        for (struct noted *b = group.noted; b; b = b->next) {
+            struct tutti_choice choice = {.predicted_us = 0};
+            if (b->comm != a->comm || b->collective == TUTTI_SEND_RECV || b->count == 0)
+                continue;
+            ncclResult_t result = tti_nccl_result(
+                tutti_comm_choice(b->comm->tutti, b->collective, b->count, b->type, &choice));
+            if (result != ncclSuccess)
+                return result;
+            sum += choice.predicted_us;
+        }
+        most = sum > most ? sum : most;
+    }
+    *microseconds = (float)most;
+    return ncclSuccess;
+}
+
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
+{
+    const ncclSimInfo_t none = NCCL_SIM_INFO_INITIALIZER;
+    if (group.depth == 0)
+        return tti_nccl_fail(ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
+    if (simInfo && (simInfo->magic != none.magic || simInfo->size < sizeof *simInfo))
+        (void)tti_nccl_group_failed(
+            tti_nccl_fail(ncclInvalidArgument,
+                          "the ncclSimInfo_t has size %zu and magic 0x%x; begin with "
+                          "NCCL_SIM_INFO_INITIALIZER",
+                          simInfo->size, simInfo->magic));
+    if (group.depth > 1) {
+        group.depth--;
+        return group.failed;
+    }
+    float microseconds = 0;
+    tti_group_discard();
+    if (group.failed == ncclSuccess)
+        (void)tti_nccl_group_failed(group_predict(&microseconds));
+    if (group.failed == ncclSuccess && simInfo)
+        simInfo->estimatedTime = microseconds;
+    group.depth--;
+    return group_forget();
+}
+TTI_NCCL_ALSO(GroupSimulateEnd);

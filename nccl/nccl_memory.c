@@ -1,0 +1,216 @@
+/* Memory of the NCCL door: allocation, of the current device where there is one, else of the host
+ * where peers can map it; and registration. Registration makes host memory as fast as allocated
+ * memory where it can (tutti_register); for device memory nothing is left to do. It never fails for
+ * a buffer that cannot be moved, since operations work on any. */
+#include "nccl/nccl_comm.h"
+
+#include "base/memory.h"
+#include "device/cuda/cuda_driver.h"
+#include "device/memory.h"
+
+#include <stdlib.h>
+
+/* ---- the current device ---- */
+
+int tti_nccl_current_device(void)
+{
+    const struct tti_gpu_ops *ops = NULL;
+    const struct tti_cuda_driver *driver = NULL;
+    tti_cu_context context = NULL;
+    int device = 0;
+    if (tti_gpu_in_use(&ops) != TUTTI_OK || ops != tti_gpu_cuda())
+        return 0;
+    if (tti_cuda_driver_load(&driver) != TUTTI_OK || !driver ||
+        driver->context_current(&context) != TTI_CU_OK || !context ||
+        driver->context_device(&device) != TTI_CU_OK)
+        return 0;
+    return device;
+}
+
+/* ---- allocation ---- */
+
+struct allocation {
+    struct allocation *next;
+    void *memory;
+    struct tti_gpu *gpu; /* opened for it; NULL: host memory */
+};
+
+static pthread_mutex_t allocation_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct allocation *allocations;
+
+static enum tutti_result allocation_make(size_t bytes, struct allocation *made)
+{
+    const struct tti_gpu_ops *ops = NULL;
+    TTI_TRY(tti_gpu_in_use(&ops));
+    if (!ops)
+        return tutti_alloc(bytes, &made->memory);
+    TTI_TRY(ops->open(tti_nccl_current_device(), &made->gpu));
+    enum tutti_result result = ops->alloc(made->gpu, TTI_MEMORY_DEVICE, bytes, &made->memory);
+    if (result != TUTTI_OK)
+        ops->close(made->gpu);
+    return result;
+}
+
+ncclResult_t pncclMemAlloc(void **ptr, size_t size)
+{
+    tti_nccl_settings();
+    if (!ptr)
+        return tti_nccl_fail(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
+    *ptr = NULL;
+    if (size == 0)
+        return ncclSuccess;
+    struct allocation *made = tti_calloc(1, sizeof *made);
+    enum tutti_result result = made ? allocation_make(size, made) : TUTTI_ERR_MEMORY;
+    if (result != TUTTI_OK) {
+        free(made);
+        return tti_nccl_result(result);
+    }
+    pthread_mutex_lock(&allocation_lock);
+    made->next = allocations;
+    allocations = made;
+    pthread_mutex_unlock(&allocation_lock);
+    *ptr = made->memory;
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(MemAlloc);
+
+ncclResult_t pncclMemFree(void *ptr)
+{
+    if (!ptr)
+        return ncclSuccess;
+    pthread_mutex_lock(&allocation_lock);
+    struct allocation **link = &allocations;
+    while (*link && (*link)->memory != ptr)
+        link = &(*link)->next;
+    struct allocation *found = *link;
+    if (found)
+        *link = found->next;
+    pthread_mutex_unlock(&allocation_lock);
+    if (!found)
+        return tti_nccl_fail(ncclInvalidArgument, "ncclMemFree: %p is not from ncclMemAlloc", ptr);
+    if (found->gpu) {
+        const struct tti_gpu_ops *ops = found->gpu->ops;
+        ops->free(found->gpu, ptr);
+        ops->close(found->gpu);
+    } else {
+        tutti_free(ptr);
+    }
+    free(found);
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(MemFree);
+
+/* ---- registration ---- */
+
+static bool buffer_on_host(const struct ncclComm *comm, const void *memory)
+{
+    struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
+    return !comm->gpu_ops ||
+           (comm->gpu_ops->pointer(memory, &info) == TUTTI_OK && info.kind == TTI_MEMORY_HOST);
+}
+
+static ncclResult_t buffer_add(ncclComm_t comm, const char *what, void *memory, size_t bytes,
+                               struct tti_nccl_buffer **buffer)
+{
+    struct tti_region region;
+    ncclResult_t result = tti_nccl_enter(comm, what);
+    if (result != ncclSuccess)
+        return result;
+    struct tti_nccl_buffer *made = tti_calloc(1, sizeof *made);
+    if (!made) {
+        tti_nccl_leave(comm);
+        return tti_nccl_result(TUTTI_ERR_MEMORY);
+    }
+    made->memory = memory;
+    if (buffer_on_host(comm, memory) && !tti_region_find(memory, bytes, &region)) {
+        made->ours = tutti_register(memory, bytes) == TUTTI_OK;
+        if (!made->ours)
+            TTI_LOG(TTI_LOG_INFO, "%s of %zu bytes at %p has no effect: %s", what, bytes, memory,
+                    tti_error_text());
+    }
+    pthread_mutex_lock(&comm->lock);
+    made->next = comm->buffers;
+    comm->buffers = made;
+    pthread_mutex_unlock(&comm->lock);
+    tti_nccl_leave(comm);
+    *buffer = made;
+    return ncclSuccess;
+}
+
+static void buffer_free(struct tti_nccl_buffer *buffer)
+{
+    if (buffer->ours)
+        (void)tutti_deregister(buffer->memory);
+    free(buffer);
+}
+
+void tti_nccl_buffers_free(struct ncclComm *comm)
+{
+    while (comm->buffers) {
+        struct tti_nccl_buffer *buffer = comm->buffers;
+        comm->buffers = buffer->next;
+        buffer_free(buffer);
+    }
+}
+
+static ncclResult_t buffer_remove(ncclComm_t comm, const char *what, const void *handle)
+{
+    ncclResult_t result = tti_nccl_enter(comm, what);
+    if (result != ncclSuccess)
+        return result;
+    pthread_mutex_lock(&comm->lock);
+    struct tti_nccl_buffer **link = &comm->buffers;
+    while (*link && *link != handle)
+        link = &(*link)->next;
+    struct tti_nccl_buffer *found = *link;
+    if (found)
+        *link = found->next;
+    pthread_mutex_unlock(&comm->lock);
+    tti_nccl_leave(comm);
+    if (!found)
+        return tti_nccl_fail(ncclInvalidArgument, "%s: %p is not registered with the communicator",
+                             what, handle);
+    buffer_free(found);
+    return ncclSuccess;
+}
+
+ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
+{
+    struct tti_nccl_buffer *made = NULL;
+    if (!buff || !handle || size == 0)
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclCommRegister: %zu bytes at %p, handle at %p; none may be 0", size,
+                             buff, (void *)handle);
+    ncclResult_t result = buffer_add(comm, "ncclCommRegister", buff, size, &made);
+    if (result == ncclSuccess)
+        *handle = made;
+    return result;
+}
+TTI_NCCL_ALSO(CommRegister);
+
+ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    return handle ? buffer_remove(comm, "ncclCommDeregister", handle) : ncclSuccess;
+}
+TTI_NCCL_ALSO(CommDeregister);
+
+ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
+                                     int winFlags)
+{
+    struct tti_nccl_buffer *made = NULL;
+    if (!buff || !win || size == 0 || (winFlags & ~NCCL_WIN_COLL_SYMMETRIC))
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclCommWindowRegister: %zu bytes at %p, window at %p, flags 0x%x",
+                             size, buff, (void *)win, (unsigned)winFlags);
+    ncclResult_t result = buffer_add(comm, "ncclCommWindowRegister", buff, size, &made);
+    if (result == ncclSuccess)
+        *win = (ncclWindow_t)(void *)made;
+    return result;
+}
+TTI_NCCL_ALSO(CommWindowRegister);
+
+ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
+{
+    return win ? buffer_remove(comm, "ncclCommWindowDeregister", win) : ncclSuccess;
+}
+TTI_NCCL_ALSO(CommWindowDeregister);

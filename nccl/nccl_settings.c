@@ -1,0 +1,299 @@
+/* Settings of the NCCL door: configuration structs, and the NCCL_* variables, which are mapped to
+ * ours or answered with a warning that names ours. Ours win where both are set. */
+#include "nccl/nccl_comm.h"
+
+#include "base/config.h"
+#include "launch/id.h"
+#include "launch/variables.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* NCCL waits for ever; a deadline must still be one that no sound program meets. */
+static const double TIMEOUT_S = 1800;
+static const double INIT_TIMEOUT_S = 600;
+
+/* ---- log lines as NCCL writes them ---- */
+
+static int log_fd = STDOUT_FILENO;
+static int log_version; /* NCCL_DEBUG asks for the version, at least */
+static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static pthread_once_t version_once = PTHREAD_ONCE_INIT;
+
+static void log_line(const char *level, const char *text)
+{
+    char host[64] = "?";
+    char line[1600];
+    gethostname(host, sizeof host - 1);
+    int bytes = snprintf(line, sizeof line, "%s:%d:%ld NCCL %s %s\n", host, (int)getpid(),
+                         (long)syscall(SYS_gettid), level, text);
+    if (bytes > (int)sizeof line - 1)
+        bytes = (int)sizeof line - 1;
+    ssize_t ignored = write(log_fd, line, (size_t)bytes);
+    (void)ignored;
+}
+
+static void log_sink(enum tti_log_level level, const char *text)
+{
+    log_line(level <= TTI_LOG_WARN ? "WARN" : level == TTI_LOG_INFO ? "INFO" : "TRACE", text);
+}
+
+/* NCCL_DEBUG_FILE, where %h is the host's name and %p the process. */
+static void log_open(const char *pattern)
+{
+    char path[1024], host[64] = "?";
+    size_t used = 0;
+    gethostname(host, sizeof host - 1);
+    for (; *pattern && used < sizeof path - 1; pattern++) {
+        if (pattern[0] == '%' && (pattern[1] == 'h' || pattern[1] == 'p')) {
+            used += (size_t)(pattern[1] == 'h'
+                                 ? snprintf(path + used, sizeof path - used, "%s", host)
+                                 : snprintf(path + used, sizeof path - used, "%d", (int)getpid()));
+            pattern++;
+            if (used >= sizeof path)
+                return;
+        } else {
+            path[used++] = *pattern;
+        }
+    }
+    path[used] = '\0';
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd >= 0)
+        log_fd = fd;
+}
+
+static void log_begin(void)
+{
+    static const struct {
+        const char *name;
+        enum tti_log_level level;
+    } levels[] = {{"WARN", TTI_LOG_WARN},
+                  {"INFO", TTI_LOG_INFO},
+                  {"ABORT", TTI_LOG_INFO},
+                  {"TRACE", TTI_LOG_TRACE}};
+    const char *debug = tti_config_text("NCCL_DEBUG");
+    const char *file = tti_config_text("NCCL_DEBUG_FILE");
+    log_version = 0;
+    if (!debug)
+        return;
+    log_version = strcasecmp(debug, "VERSION") == 0;
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        if (strcasecmp(debug, levels[i].name) == 0) {
+            log_version = 1;
+            if (!tti_config_text("TUTTI_LOG"))
+                tti_log_divert(levels[i].level, log_sink);
+        }
+    if (file && log_version && log_fd == STDOUT_FILENO)
+        log_open(file);
+}
+
+static void version_print(void)
+{
+    const int tutti = tutti_version();
+    char line[128];
+    int bytes = snprintf(line, sizeof line, "NCCL version %d.%d.%d (Tutti %d.%d.%d)\n", NCCL_MAJOR,
+                         NCCL_MINOR, NCCL_PATCH, tutti / 10000, tutti / 100 % 100, tutti % 100);
+    ssize_t ignored = write(log_fd, line, (size_t)bytes);
+    (void)ignored;
+}
+
+void tti_nccl_print_version(void)
+{
+    if (log_version)
+        pthread_once(&version_once, version_print);
+}
+
+/* ---- NCCL_* variables ---- */
+
+struct variable {
+    const char *name;
+    const char *instead; /* what says the same to Tutti, or why nothing does */
+};
+
+static const struct variable variables[] = {
+    {"NCCL_ALGO", "TUTTI_ALGO=ring, or all_reduce=tree,broadcast=chain"},
+    {"NCCL_PROTO", "TUTTI_ALGO and TUTTI_DEVICE_PATH: protocols follow from them"},
+    {"NCCL_NTHREADS", "nothing: kernels choose their own threads"},
+    {"NCCL_MAX_NCHANNELS", "TUTTI_LANES"},
+    {"NCCL_MIN_NCHANNELS", "TUTTI_LANES"},
+    {"NCCL_MAX_CTAS", "TUTTI_LANES"},
+    {"NCCL_MIN_CTAS", "TUTTI_LANES"},
+    {"NCCL_BUFFSIZE", "TUTTI_DEVICE_MEMORY or TUTTI_DEVICE_CHUNK"},
+    {"NCCL_P2P_DISABLE", "TUTTI_DEVICE_PATH=staged"},
+    {"NCCL_P2P_LEVEL", "TUTTI_DEVICE_PATH=staged, window or coupled"},
+    {"NCCL_SHM_DISABLE", "TUTTI_TRANSPORT=tcp"},
+    {"NCCL_NET", "TUTTI_TRANSPORT"},
+    {"NCCL_IB_DISABLE", "TUTTI_TRANSPORT"},
+    {"NCCL_IB_HCA", "TUTTI_TRANSPORT"},
+    {"NCCL_IB_TIMEOUT", "TUTTI_TIMEOUT, in seconds"},
+    {"NCCL_SOCKET_NTHREADS", "TUTTI_LANES"},
+    {"NCCL_NSOCKS_PERTHREAD", "TUTTI_LANES"},
+    {"NCCL_TOPO_FILE", "nothing: the machine is looked at (tutti-topo shows what is found)"},
+    {"NCCL_COMM_BLOCKING", "ncclConfig_t.blocking"},
+    {"NCCL_CONF_FILE", "nothing: variables of the environment alone"},
+    {"NCCL_TUNER_PLUGIN", "TUTTI_TUNING, a file that tutti-tune writes"},
+    {"NCCL_PROFILER_PLUGIN", "nothing yet"},
+};
+
+/* NCCL_SOCKET_IFNAME is a list of beginnings of names, or of names after "=", or of neither after
+ * "^". TUTTI_IFNAME is a list of names or beginnings of them. */
+static void settings_interface(void)
+{
+    const char *names = tti_config_text("NCCL_SOCKET_IFNAME");
+    if (!names || tti_config_text("TUTTI_IFNAME"))
+        return;
+    if (*names == '^') {
+        TTI_LOG(TTI_LOG_WARN,
+                "NCCL_SOCKET_IFNAME is \"%s\": names that are not wanted are not supported; list "
+                "those that are in TUTTI_IFNAME",
+                names);
+        return;
+    }
+    setenv("TUTTI_IFNAME", *names == '=' ? names + 1 : names, 0);
+}
+
+static void settings_read(void)
+{
+    log_begin();
+    settings_interface();
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *value = tti_config_text(variables[i].name);
+        if (value)
+            TTI_LOG(TTI_LOG_WARN, "%s=%s has no effect on Tutti; instead: %s", variables[i].name,
+                    value, variables[i].instead);
+    }
+}
+
+void tti_nccl_settings(void)
+{
+    pthread_once(&settings_once, settings_read);
+}
+
+bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result)
+{
+    const char *text = tti_config_text("NCCL_COMM_ID");
+    struct tti_meeting meeting = {.ports = 1, .listen_fd = -1};
+    long port = 0;
+    if (!text)
+        return false;
+    const char *colon = strrchr(text, ':');
+    size_t host = colon ? (size_t)(colon - text) : 0;
+    if (!host || host >= sizeof meeting.host) {
+        *result = TTI_FAIL(TUTTI_ERR_ARGUMENT, "NCCL_COMM_ID is \"%s\"; expected HOST:PORT", text);
+        return true;
+    }
+    if (text[0] == '[' && text[host - 1] == ']') /* IPv6 */
+        memcpy(meeting.host, text + 1, host - 2);
+    else
+        memcpy(meeting.host, text, host);
+    *result = tti_parse_int("the port in NCCL_COMM_ID", colon + 1, 1, 65535, &port);
+    if (*result == TUTTI_OK)
+        *result = tti_variable_secret(text, meeting.secret);
+    if (*result == TUTTI_OK) {
+        meeting.port = (uint16_t)port;
+        tti_id_format(&meeting, id);
+    }
+    return true;
+}
+
+/* ---- options and configurations ---- */
+
+void tti_nccl_options(struct tutti_options *options)
+{
+    *options = (struct tutti_options)TUTTI_OPTIONS_INIT;
+    if (!tti_config_text("TUTTI_TIMEOUT"))
+        options->timeout_s = TIMEOUT_S;
+    if (!tti_config_text("TUTTI_INIT_TIMEOUT"))
+        options->init_timeout_s = INIT_TIMEOUT_S;
+}
+
+/* Fields that came after the one before them had left room at the end of the struct: what stands
+ * there in older structs is padding. */
+static void config_drop_padding(ncclConfig_t *config)
+{
+    if (config->version < NCCL_VERSION(2, 17, 0))
+        config->cgaClusterSize = NCCL_CONFIG_UNDEF_INT;
+    if (config->version < NCCL_VERSION(2, 25, 0))
+        config->trafficClass = NCCL_CONFIG_UNDEF_INT;
+}
+
+static ncclResult_t config_range(const char *name, int value, int least, int most)
+{
+    if (value == NCCL_CONFIG_UNDEF_INT || (value >= least && value <= most))
+        return ncclSuccess;
+    return tti_nccl_fail(ncclInvalidArgument,
+                         "ncclConfig_t.%s is %d; expected %d to %d, or NCCL_CONFIG_UNDEF_INT", name,
+                         value, least, most);
+}
+
+static ncclResult_t config_values(const ncclConfig_t *config)
+{
+    const struct {
+        const char *name;
+        int value, least, most;
+    } fields[] = {
+        {"blocking", config->blocking, 0, 1},
+        {"cgaClusterSize", config->cgaClusterSize, 0, 8},
+        {"minCTAs", config->minCTAs, 1, INT_MAX},
+        {"maxCTAs", config->maxCTAs, 1, INT_MAX},
+        {"splitShare", config->splitShare, 0, 1},
+        {"collnetEnable", config->collnetEnable, 0, 1},
+        {"CTAPolicy", config->CTAPolicy, 0, 3},
+        {"shrinkShare", config->shrinkShare, 0, 1},
+        {"nvlsCTAs", config->nvlsCTAs, 1, INT_MAX},
+        {"nChannelsPerNetPeer", config->nChannelsPerNetPeer, 1, INT_MAX},
+        {"nvlinkCentricSched", config->nvlinkCentricSched, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        ncclResult_t result =
+            config_range(fields[i].name, fields[i].value, fields[i].least, fields[i].most);
+        if (result != ncclSuccess)
+            return result;
+    }
+    if (config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs != NCCL_CONFIG_UNDEF_INT &&
+        config->minCTAs > config->maxCTAs)
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclConfig_t.minCTAs is %d, more than maxCTAs %d", config->minCTAs,
+                             config->maxCTAs);
+    return ncclSuccess;
+}
+
+ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *parent,
+                             ncclConfig_t *config)
+{
+    const ncclConfig_t none = NCCL_CONFIG_INITIALIZER;
+    *config = parent && !given ? *parent : none;
+    if (!given)
+        return ncclSuccess;
+    if (given->magic != none.magic || given->size < offsetof(ncclConfig_t, cgaClusterSize))
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "the ncclConfig_t has size %zu and magic 0x%x; begin with "
+                             "NCCL_CONFIG_INITIALIZER",
+                             given->size, given->magic);
+    memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
+    config->size = sizeof *config;
+    config_drop_padding(config);
+    if (parent && config->blocking == NCCL_CONFIG_UNDEF_INT)
+        config->blocking = parent->blocking;
+    return config_values(config);
+}
+
+ncclResult_t pncclGetVersion(int *version)
+{
+    if (!version)
+        return tti_nccl_fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
+    *version = TTI_NCCL_VERSION;
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(GetVersion);
+
+void pncclResetDebugInit(void)
+{
+    tti_log_divert(TTI_LOG_ERROR, NULL);
+    log_begin();
+}
+TTI_NCCL_ALSO(ResetDebugInit);

@@ -1,0 +1,388 @@
+/* What surrounds NCCL's operations, by a program that knows nothing but nccl.h: several
+ * communicators in one thread, communicators that do not block, configurations, aborting from
+ * another thread, what is refused, and going on without ranks that are gone.
+ *
+ *     nccl_semantics CASE        (no CASE: lists them) */
+#include <nccl.h>
+
+#include "tests/nccl/nccl_check.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 4, COUNT = 1000 };
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Until the communicator has done what it was asked for. */
+static ncclResult_t settle(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        nap();
+        OK(ncclCommGetAsyncError(comm, &state));
+    }
+    return state;
+}
+
+static void check_sum(ncclComm_t comm, int ranks, int expected)
+{
+    int *memory = NULL, own = -1, rank = -1, count = 0;
+    OK(ncclCommUserRank(comm, &rank));
+    OK(ncclCommCount(comm, &count));
+    CHECK(count == ranks);
+    OK(ncclMemAlloc((void **)&memory, COUNT * sizeof *memory));
+    own = 1 << rank;
+    for (int i = 0; i < COUNT; i++)
+        memory[i] = own;
+    OK(ncclAllReduce(memory, memory, COUNT, ncclInt32, ncclSum, comm, NULL));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(memory[i] == expected);
+    OK(ncclMemFree(memory));
+}
+
+/* ---- one thread, several communicators ---- */
+
+static void one_thread(void)
+{
+    enum { DEVICES = 3 };
+    const int list[DEVICES] = {0, 0, 0};
+    ncclComm_t comms[DEVICES], parts[DEVICES];
+    int *memory[DEVICES], *moved[DEVICES];
+    OK(ncclCommInitAll(comms, DEVICES, list));
+    for (int d = 0; d < DEVICES; d++) {
+        OK(ncclMemAlloc((void **)&memory[d], COUNT * sizeof(int)));
+        OK(ncclMemAlloc((void **)&moved[d], COUNT * sizeof(int)));
+        for (int i = 0; i < COUNT; i++)
+            memory[d][i] = d + i;
+    }
+    for (int round = 0; round < 3; round++) {
+        OK(ncclGroupStart());
+        for (int d = 0; d < DEVICES; d++) {
+            OK(ncclSend(memory[d], COUNT, ncclInt32, (d + 1) % DEVICES, comms[d], NULL));
+            OK(ncclRecv(moved[d], COUNT, ncclInt32, (d + 2) % DEVICES, comms[d], NULL));
+        }
+        for (int d = 0; d < DEVICES; d++)
+            OK(ncclAllReduce(moved[d], moved[d], COUNT, ncclInt32, ncclMax, comms[d], NULL));
+        OK(ncclGroupEnd());
+        for (int d = 0; d < DEVICES; d++)
+            for (int i = 0; i < COUNT; i++)
+                CHECK(moved[d][i] == DEVICES - 1 + i);
+    }
+    OK(ncclGroupStart());
+    for (int d = 0; d < DEVICES; d++)
+        OK(ncclCommSplit(comms[d], d / 2, d, &parts[d], NULL));
+    OK(ncclGroupEnd());
+    OK(ncclGroupStart());
+    for (int d = 0; d < DEVICES; d++)
+        OK(ncclAllReduce(memory[d], moved[d], COUNT, ncclInt32, ncclSum, parts[d], NULL));
+    OK(ncclGroupEnd());
+    CHECK(moved[0][5] == 11 && moved[1][5] == 11 && moved[2][5] == 7);
+    for (int d = 0; d < DEVICES; d++) {
+        OK(ncclCommDestroy(parts[d]));
+        OK(ncclCommDestroy(comms[d]));
+        OK(ncclMemFree(memory[d]));
+        OK(ncclMemFree(moved[d]));
+    }
+}
+
+/* ---- ranks as threads ---- */
+
+static ncclUniqueId id;
+static int ranks;
+static pthread_barrier_t all_there;
+
+struct rank {
+    int rank;
+    void (*body)(struct rank *);
+    ncclComm_t comm;
+};
+
+static void *rank_main(void *argument)
+{
+    struct rank *r = argument;
+    r->body(r);
+    return NULL;
+}
+
+static void as_threads(int n, void (*body)(struct rank *))
+{
+    pthread_t threads[MOST];
+    struct rank all[MOST];
+    ranks = n;
+    OK(ncclGetUniqueId(&id));
+    CHECK(pthread_barrier_init(&all_there, NULL, (unsigned)n) == 0);
+    for (int r = 0; r < n; r++) {
+        all[r] = (struct rank){.rank = r, .body = body};
+        CHECK(pthread_create(&threads[r], NULL, rank_main, &all[r]) == 0);
+    }
+    for (int r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&all_there);
+}
+
+/* ---- without blocking ---- */
+
+static void without_blocking_rank(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t part = NULL;
+    int *memory = NULL;
+    config.blocking = 0;
+    config.commName = "without blocking";
+    ncclResult_t result = ncclCommInitRankConfig(&r->comm, ranks, id, r->rank, &config);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    CHECK(settle(r->comm) == ncclSuccess);
+    OK(ncclMemAlloc((void **)&memory, 2 * COUNT * sizeof *memory));
+    for (int i = 0; i < COUNT; i++)
+        memory[i] = r->rank;
+    result = ncclAllReduce(memory, memory, COUNT, ncclInt32, ncclSum, r->comm, NULL);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    result = ncclAllReduce(memory, memory + COUNT, COUNT, ncclInt32, ncclSum, r->comm, NULL);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    CHECK(settle(r->comm) == ncclSuccess);
+    CHECK(memory[7] == ranks * (ranks - 1) / 2 && memory[COUNT + 7] == ranks * memory[7]);
+    OK(ncclGroupStart());
+    (void)ncclAllReduce(memory, memory, COUNT, ncclInt32, ncclMin, r->comm, NULL);
+    result = ncclGroupEnd();
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    CHECK(settle(r->comm) == ncclSuccess);
+    result = ncclCommSplit(r->comm, 0, -r->rank, &part, NULL);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    CHECK(settle(part) == ncclSuccess);
+    int rank = -1;
+    OK(ncclCommUserRank(part, &rank));
+    CHECK(rank == ranks - 1 - r->rank);
+    result = ncclCommFinalize(r->comm);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    CHECK(settle(r->comm) == ncclSuccess);
+    CHECK(ncclAllReduce(memory, memory, 1, ncclInt32, ncclSum, r->comm, NULL) == ncclInvalidUsage);
+    OK(ncclCommDestroy(part));
+    OK(ncclCommDestroy(r->comm));
+    OK(ncclMemFree(memory));
+}
+
+static void without_blocking(void)
+{
+    as_threads(3, without_blocking_rank);
+}
+
+/* ---- abort ---- */
+
+static void *abort_later(void *argument)
+{
+    for (int i = 0; i < 100; i++)
+        nap();
+    OK(ncclCommAbort(argument));
+    return NULL;
+}
+
+/* Rank 0 waits for a rank that never calls, until another thread of its process has enough. */
+static void abort_rank(struct rank *r)
+{
+    pthread_t other;
+    int word = 1;
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    if (r->rank != 0) {
+        ncclResult_t state = ncclSuccess;
+        while (state == ncclSuccess) { /* told of the abort */
+            nap();
+            OK(ncclCommGetAsyncError(r->comm, &state));
+        }
+        CHECK(state == ncclRemoteError && strstr(ncclGetLastError(r->comm), "abort"));
+        OK(ncclCommAbort(r->comm));
+        return;
+    }
+    CHECK(pthread_create(&other, NULL, abort_later, r->comm) == 0);
+    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, r->comm, NULL) == ncclRemoteError);
+    pthread_join(other, NULL);
+}
+
+/* Nobody else comes; the abort does not wait for the deadline. */
+static void abort_while_made(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    ncclResult_t state = ncclSuccess;
+    config.blocking = 0;
+    OK(ncclGetUniqueId(&id));
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclInProgress);
+    int word = 0;
+    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL) == ncclInvalidUsage);
+    OK(ncclCommAbort(comm));
+}
+
+static void aborts(void)
+{
+    as_threads(2, abort_rank);
+    abort_while_made();
+}
+
+/* ---- configurations, refusals, predictions ---- */
+
+struct config_2_14 { /* as programs of that time have it, with something in the padding */
+    size_t size;
+    unsigned int magic, version;
+    int blocking;
+    int padding;
+};
+
+static void configs(void)
+{
+    ncclComm_t comm = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct config_2_14 old = {sizeof old, 0xcafebeef, 21400, 1, 12345};
+    OK(ncclGetUniqueId(&id));
+    config.magic = 1;
+    CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument && !comm);
+    CHECK(strstr(ncclGetLastError(NULL), "NCCL_CONFIG_INITIALIZER"));
+    config = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+    config.blocking = 2;
+    CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
+    CHECK(strstr(ncclGetLastError(NULL), "blocking"));
+    config.blocking = 1;
+    config.minCTAs = 8;
+    config.maxCTAs = 4;
+    CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
+    OK(ncclCommInitRankConfig(&comm, 1, id, 0, (ncclConfig_t *)(void *)&old));
+    check_sum(comm, 1, 1);
+    OK(ncclCommDestroy(comm));
+    ncclUniqueId two[2];
+    OK(ncclGetUniqueId(&two[0]));
+    OK(ncclGetUniqueId(&two[1]));
+    OK(ncclCommInitRankScalable(&comm, 1, 0, 1, two, NULL));
+    check_sum(comm, 1, 1);
+    OK(ncclCommDestroy(comm));
+    CHECK(ncclCommInitRankScalable(&comm, 1, 0, 2, two, NULL) == ncclInvalidArgument);
+    memset(&id, 'x', sizeof id);
+    CHECK(ncclCommInitRank(&comm, 1, id, 0) == ncclInvalidArgument && !comm);
+    CHECK(ncclCommInitRank(&comm, 1, two[1], 1) == ncclInvalidArgument);
+}
+
+static void refusals(void)
+{
+    ncclComm_t comm = NULL;
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    static float words[1 << 16];
+    ncclResult_t (*create)(ncclComm_t, const void *, void *) =
+        (ncclResult_t(*)(ncclComm_t, const void *, void *))dlsym(RTLD_DEFAULT, "ncclDevCommCreate");
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    CHECK(create && create(comm, NULL, NULL) == ncclInvalidUsage);
+    CHECK(strstr(ncclGetLastError(NULL), "not supported"));
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(words, words, 1 << 16, ncclFloat32, ncclSum, comm, NULL));
+    OK(ncclGroupSimulateEnd(&info));
+    CHECK(info.estimatedTime >= 0);
+    OK(ncclGroupStart());
+    info.magic = 0;
+    CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
+    CHECK(ncclMemFree(words) == ncclInvalidArgument);
+    CHECK(ncclCommRevoke(comm, 1) == ncclInvalidArgument);
+    CHECK(ncclCommCount(NULL, NULL) == ncclInvalidArgument);
+    OK(ncclCommDestroy(comm));
+    for (int code = 0; code <= ncclNumResults; code++)
+        CHECK(strlen(ncclGetErrorString((ncclResult_t)code)) > 3);
+}
+
+/* ---- going on with fewer ---- */
+
+/* Rank 1 leaves in peace, then rank 0; the others never talk over what they leave. */
+static void shrink_rank(struct rank *r)
+{
+    ncclComm_t fewer = NULL, fewest = NULL;
+    int one = 1, two[2] = {0, 1};
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    check_sum(r->comm, ranks, (1 << ranks) - 1);
+    pthread_barrier_wait(&all_there); /* who ends it must not disturb who is still in it */
+    if (r->rank != 1) {
+        OK(ncclCommShrink(r->comm, &one, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
+        check_sum(fewer, ranks - 1, (1 << (ranks - 1)) - 1);
+    }
+    if (r->rank > 1) {
+        OK(ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT));
+        OK(ncclCommShrink(r->comm, two, 2, &fewest, NULL, NCCL_SHRINK_ABORT));
+        check_sum(fewest, ranks - 2, (1 << (ranks - 2)) - 1);
+        OK(ncclCommDestroy(fewest));
+    }
+    if (fewer)
+        OK(ncclCommDestroy(fewer));
+    OK(ncclCommAbort(r->comm));
+}
+
+/* Rank 0, where all had met, is gone without a word. */
+static void survivor(int rank, _Atomic int *done)
+{
+    ncclComm_t comm = NULL, fewer = NULL;
+    int word = 1, zero = 0;
+    OK(ncclCommInitRank(&comm, 3, id, rank));
+    check_sum(comm, 3, 7);
+    (*done)++;
+    if (rank == 0) {
+        while (*done < 3)
+            nap();
+        _exit(0);
+    }
+    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL) == ncclRemoteError);
+    CHECK(strstr(ncclGetLastError(comm), "rank 0") || strstr(ncclGetLastError(NULL), "rank 0"));
+    OK(ncclCommShrink(comm, &zero, 1, &fewer, NULL, NCCL_SHRINK_ABORT));
+    OK(ncclCommAbort(comm));
+    check_sum(fewer, 2, 3);
+    OK(ncclCommDestroy(fewer));
+}
+
+static void survivors(void)
+{
+    pid_t pids[3];
+    int status = 0, failed = 0;
+    _Atomic int *done =
+        mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(done != MAP_FAILED);
+    OK(ncclGetUniqueId(&id));
+    for (int r = 0; r < 3; r++)
+        if ((pids[r] = fork()) == 0) {
+            survivor(r, done);
+            exit(0);
+        }
+    for (int r = 0; r < 3; r++)
+        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
+    CHECK(failed == 0);
+    munmap(done, sizeof *done);
+}
+
+static void shrinks(void)
+{
+    as_threads(4, shrink_rank);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {{"one_thread", one_thread}, {"without_blocking", without_blocking},
+             {"aborts", aborts},         {"configs", configs},
+             {"refusals", refusals},     {"shrinks", shrinks},
+             {"survivors", survivors}};
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
+            cases[i].run();
+            return 0;
+        }
+        if (argc == 1)
+            puts(cases[i].name);
+    }
+    return argc > 1;
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# libnccl.so.2 is what its name says: it exports every function of the version that it claims and
+# nothing else, without symbol versions, and is small: test_nccl_exports.sh LIBRARY HEADER
+set -euo pipefail
+library=$1 header=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+number() { sed -n "s/^#define NCCL_$1 *\([0-9]*\)$/\1/p" "$header"; }
+claimed=$(number MAJOR).$(number MINOR)
+awk -v claimed="$claimed" '!/^#/ && $2 <= claimed { print $1; if ($3 == "both") print "p" $1 }' \
+    "$TUTTI_SOURCE/tests/nccl/exports.txt" | sort >"$folder/expected"
+[ -s "$folder/expected" ]
+
+# names LIBRARY: the functions that it exports (linkers add marks of sections).
+names() {
+    nm -D --defined-only --format=posix "$1" |
+        awk '$1 !~ /^(_end|_edata|__bss_start)$/ { print $1 }' | sort
+}
+names "$library" >"$folder/ours"
+if ! diff "$folder/expected" "$folder/ours"; then
+    echo "$library does not export what version $claimed exports (above: < missing, > too much)"
+    exit 1
+fi
+readelf -d "$library" | grep -q 'SONAME.*\[libnccl\.so\.2\]'
+if grep -q @ "$folder/ours"; then
+    echo "$library has symbol versions; NVIDIA's has none"
+    exit 1
+fi
+
+strip -o "$folder/stripped" "$library"
+bytes=$(stat -c %s "$folder/stripped")
+[ "$bytes" -lt 10000000 ] || { echo "stripped, it has $bytes bytes; at most 10 MB"; exit 1; }
+echo "$(wc -l <"$folder/ours") functions of version $claimed, $bytes bytes stripped"
+
+# The table itself, where NVIDIA's library of that version is at hand.
+for real in "${TUTTI_NVIDIA_NCCL:-}" /usr/local/cuda/lib64/libnccl.so.2 /usr/lib/*/libnccl.so.2; do
+    if [ -f "$real" ] && [ "$(readlink -f "$real")" != "$(readlink -f "$library")" ] &&
+        grep -aq "NCCL version ${claimed//./\\.}\." "$real"; then
+        names "$real" >"$folder/theirs"
+        diff "$folder/expected" "$folder/theirs"
+        echo "the same as $real"
+        exit 0
+    fi
+done
+echo "not compared: no libnccl.so.2 of NVIDIA's with version $claimed here"
