@@ -1,7 +1,9 @@
 # libnccl.so.2: the NCCL door with all of libtutti inside, so that one file serves a program that was
 # built for NCCL. It lies in folders of its own, here and installed, so that nobody who looks for
 # NVIDIA's finds it unasked. Included after TuttiInstall.cmake, which says what libtutti is made of.
-add_library(nccl SHARED ${objects} $<TARGET_OBJECTS:tti_nccl>)
+set(nccl_objects ${objects} $<TARGET_OBJECTS:tti_nccl>)
+list(REMOVE_ITEM nccl_objects $<TARGET_OBJECTS:tti_ddp>)
+add_library(nccl SHARED ${nccl_objects})
 target_link_libraries(nccl PRIVATE tti_flags ${private_links})
 set_target_properties(nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nccl
