@@ -99,10 +99,9 @@ static void rail_network(struct tti_rdma_rail *rail)
     rail_file(rail->device, rail->number, "ndevs", rail->gid_index, name, sizeof name);
     inet_ntop(ipv4 ? AF_INET : AF_INET6, ipv4 ? gid + 12 : gid, rail->address,
               sizeof rail->address);
-    if (*name && strlen(rail->address) + strlen(name) + 2 < sizeof rail->address) {
-        strcat(rail->address, "%");
-        strcat(rail->address, name);
-    }
+    size_t used = strlen(rail->address);
+    if (*name)
+        snprintf(rail->address + used, sizeof rail->address - used, "%%%.15s", name);
     if (!ipv4 || tti_tcp_interfaces(&list, &count) != TUTTI_OK)
         return;
     for (size_t i = 0; i < count; i++)
