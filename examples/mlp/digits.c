@@ -1,38 +1,17 @@
 /* Reading IDX files (digits.h), with every number in them checked against the file's length. */
 #include "examples/mlp/digits.h"
 
-#include <errno.h>
+#include "examples/train/input.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { IMAGES = 0x803, LABELS = 0x801, IMAGES_HEAD = 16, LABELS_HEAD = 8 };
 
 static uint32_t digits_number(const uint8_t *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static uint8_t *digits_file(const char *path, size_t least, size_t *bytes)
-{
-    struct stat info;
-    FILE *in = fopen(path, "rb");
-    if (!in || fstat(fileno(in), &info) != 0) {
-        fprintf(stderr, "cannot open %s: %s\n", path, strerror(errno));
-        if (in)
-            fclose(in);
-        return NULL;
-    }
-    *bytes = S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
-    uint8_t *data = malloc(*bytes ? *bytes : 1);
-    if (!data || *bytes < least || fread(data, 1, *bytes, in) != *bytes) {
-        fprintf(stderr, "%s is no IDX file (unpack it first if it is a .gz)\n", path);
-        free(data);
-        data = NULL;
-    }
-    fclose(in);
-    return data;
 }
 
 static int digits_check(const uint8_t *images, size_t image_bytes, const char *images_path,
@@ -42,7 +21,8 @@ static int digits_check(const uint8_t *images, size_t image_bytes, const char *i
     const uint64_t pixels = (uint64_t)digits_number(images + 8) * digits_number(images + 12);
     if (digits_number(images) != IMAGES || count == 0 || pixels == 0 || pixels > 1 << 24 ||
         image_bytes != IMAGES_HEAD + count * pixels) {
-        fprintf(stderr, "%s is no IDX file of images, or a torn one\n", images_path);
+        fprintf(stderr, "%s is no IDX file of images (unpack a .gz first), or a torn one\n",
+                images_path);
         return 1;
     }
     if (digits_number(labels) != LABELS || label_bytes != LABELS_HEAD + digits_number(labels + 4)) {
@@ -66,8 +46,8 @@ int digits_read(struct digits *digits, const char *images_path, const char *labe
                 int brightest)
 {
     size_t image_bytes = 0, label_bytes = 0;
-    uint8_t *images = digits_file(images_path, IMAGES_HEAD, &image_bytes);
-    uint8_t *labels = images ? digits_file(labels_path, LABELS_HEAD, &label_bytes) : NULL;
+    uint8_t *images = input_read(images_path, IMAGES_HEAD, &image_bytes);
+    uint8_t *labels = images ? input_read(labels_path, LABELS_HEAD, &label_bytes) : NULL;
     struct digits made = {0};
     int failed = !images || !labels ||
                  digits_check(images, image_bytes, images_path, labels, label_bytes, labels_path);

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* One image in so many is kept for checking where the data has no part for that. */
 enum { CHECK_EVERY = 6 };
@@ -36,13 +35,6 @@ struct run {
     uint8_t *labels;    /* of the batch */
     double accuracy;
 };
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* Number `index` of the training images, or of those for checking. */
 static void data_take(const struct data *data, bool check, size_t index, float *image,
@@ -130,47 +122,9 @@ static int run_batch(struct run *r, uint64_t per_epoch)
     return 0;
 }
 
-static int run_save(struct run *r)
-{
-    uint64_t epoch = 0, position = 0;
-    char texts[2][32];
-    tutti_sampler_position(r->sampler, &epoch, &position);
-    snprintf(texts[0], sizeof texts[0], "%llu", (unsigned long long)epoch);
-    snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)position);
-    const struct tutti_pair values[] = {{"epoch", texts[0]}, {"position", texts[1]}};
-    return trainer_save(&r->trainer, r->options->checkpoints, 2, values, 2);
-}
-
-static int run_resume(struct run *r)
-{
-    tutti_checkpoint *c = NULL;
-    if (!r->options->resume)
-        return 0;
-    if (trainer_resume(&r->trainer, r->options->checkpoints, &c))
-        return 1;
-    if (!c)
-        return 0;
-    const char *epoch = tutti_checkpoint_value(c, "epoch");
-    const char *position = tutti_checkpoint_value(c, "position");
-    int failed = !epoch || !position;
-    if (failed)
-        fprintf(stderr, "the checkpoint in %s has no epoch or position: it is of another program\n",
-                r->options->checkpoints);
-    failed = failed || together_check(r->comm,
-                                      tutti_sampler_seek(r->sampler, strtoull(epoch, NULL, 10),
-                                                         strtoull(position, NULL, 10)),
-                                      "resume");
-    if (!failed && r->rank == 0)
-        printf("resumed after step %llu, saved by %d rank%s\n",
-               (unsigned long long)r->trainer.steps, tutti_checkpoint_ranks(c),
-               tutti_checkpoint_ranks(c) == 1 ? "" : "s");
-    tutti_checkpoint_close(c);
-    return failed;
-}
-
 static int run_step(struct run *r, uint64_t per_epoch, const struct tutti_schedule *schedule)
 {
-    const double start = seconds_now();
+    const double start = together_seconds();
     struct curve_point point = {.step = r->trainer.steps + 1, .check = NAN};
     if (run_batch(r, per_epoch) || trainer_begin(&r->trainer, true))
         return 1;
@@ -185,7 +139,7 @@ static int run_step(struct run *r, uint64_t per_epoch, const struct tutti_schedu
             tutti_all_reduce(&point.loss, &point.loss, 1, TUTTI_FLOAT64, TUTTI_AVG, r->comm),
             "loss"))
         return 1;
-    point.ms = 1e3 * (seconds_now() - start);
+    point.ms = 1e3 * (together_seconds() - start);
     point.per_second = r->options->batch / (1e-3 * point.ms);
     if (r->trainer.steps % per_epoch == 0 || r->trainer.steps == schedule->total) {
         if (run_check(r))
@@ -216,13 +170,15 @@ static int run_loop(struct run *r)
     while (r->trainer.steps < schedule.total) {
         if (run_step(r, per_epoch, &schedule))
             return 1;
-        if (o->save_every > 0 && r->trainer.steps % (uint64_t)o->save_every == 0 && run_save(r))
+        if (o->common.save_every > 0 && r->trainer.steps % (uint64_t)o->common.save_every == 0 &&
+            trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep))
             return 1;
-        if (!resumed && o->die_at > 0 && r->trainer.steps == (uint64_t)o->die_at &&
+        if (!resumed && o->common.die_at > 0 && r->trainer.steps == (uint64_t)o->common.die_at &&
             r->rank == r->ranks - 1)
             raise(SIGKILL);
     }
-    return o->checkpoints && run_save(r);
+    return o->common.checkpoints &&
+           trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep);
 }
 
 static int run_start(struct run *r)
@@ -242,17 +198,18 @@ static int run_start(struct run *r)
     order.samples = r->data->train;
     order.rank = r->rank;
     order.ranks = r->ranks;
-    order.seed = (uint64_t)o->seed;
+    order.seed = (uint64_t)o->common.seed;
     if (mlp_create(&r->model, (int)r->data->all.pixels, o->hidden, o->batch / r->ranks))
         return 1;
     mlp_tensors(&r->model, tensors);
     r->labels = calloc((size_t)o->batch, 1);
     if (!r->labels || trainer_create(&r->trainer, r->comm, tensors, MLP_TENSORS, &options) ||
-        mlp_initialise(&r->model, &r->trainer, (uint64_t)o->seed) ||
+        mlp_initialise(&r->model, &r->trainer, (uint64_t)o->common.seed) ||
         together_check(r->comm, tutti_sampler_create(&order, &r->sampler), "sampler") ||
-        run_resume(r))
+        (r->options->common.resume &&
+         trainer_resume(&r->trainer, r->sampler, r->options->common.checkpoints)))
         return 1;
-    return r->rank == 0 && curve_open(&r->curve, o->log, r->trainer.steps);
+    return r->rank == 0 && curve_open(&r->curve, o->common.log, r->trainer.steps);
 }
 
 static int run_end(struct run *r)
@@ -262,10 +219,11 @@ static int run_end(struct run *r)
         return 0;
     printf("accuracy on %zu images that were not trained on: %.2f%%\n", r->data->test,
            100 * r->accuracy);
-    if (o->plot && curve_draw(&r->curve, o->plot, "Handwritten digits, perceptron", "accuracy"))
+    if (o->common.plot &&
+        curve_draw(&r->curve, o->common.plot, "Handwritten digits, perceptron", "accuracy"))
         return 1;
-    if (o->plot)
-        printf("loss curve: %s\n", o->plot);
+    if (o->common.plot)
+        printf("loss curve: %s\n", o->common.plot);
     if (r->accuracy >= o->expect)
         return 0;
     fprintf(stderr, "mlp: the accuracy is below %.2f%%\n", 100 * o->expect);
@@ -282,7 +240,7 @@ static int run_rank(tutti_comm *comm, void *argument)
     if (!failed && r.rank == 0)
         printf("%zu + %zu images of %zu pixels, %zu parameters, %d rank%s, %s\n", r.data->train,
                r.data->test, r.data->all.pixels, r.trainer.elements, r.ranks,
-               r.ranks == 1 ? "" : "s", blas_start(!r.options->plain, 1));
+               r.ranks == 1 ? "" : "s", blas_name());
     failed = failed || run_loop(&r) || run_end(&r);
     curve_close(&r.curve);
     tutti_sampler_destroy(r.sampler);
@@ -301,8 +259,9 @@ int main(int argc, char **argv)
     if (status != 0)
         return status == 1 ? 0 : 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    blas_start(!options.plain, 1);
-    int failed = data_read(&data, &options) || together_run(options.threads, run_rank, &shared);
+    blas_start(!options.common.plain);
+    int failed =
+        data_read(&data, &options) || together_run(options.common.threads, run_rank, &shared);
     digits_free(&data.all);
     digits_free(&data.check);
     return failed;

@@ -11,8 +11,9 @@ typedef void sgemm_function(int layout, int ta, int tb, int m, int n, int k, flo
                             int ldc);
 
 static sgemm_function *blas_sgemm;
+static void (*blas_set_threads)(int);
 
-const char *blas_start(bool allowed, int threads)
+void blas_start(bool allowed)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     for (int i = 0; i < 2 && allowed && !blas_sgemm; i++) {
@@ -22,11 +23,20 @@ const char *blas_start(bool allowed, int threads)
         if (!sgemm || !set_threads)
             continue;
         /* POSIX lets an address from dlsym be a function's. */
-        void (*set)(int);
-        *(void **)&set = set_threads;
-        set(threads);
+        *(void **)&blas_set_threads = set_threads;
         *(void **)&blas_sgemm = sgemm;
+        blas_set_threads(1);
     }
+}
+
+void blas_threads(int threads)
+{
+    if (blas_set_threads)
+        blas_set_threads(threads);
+}
+
+const char *blas_name(void)
+{
     return blas_sgemm ? "OpenBLAS" : "plain loops";
 }
 

@@ -5,9 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Look for OpenBLAS and let it use `threads` threads. `allowed` false: plain loops. Once, before
- * the first product; not thread-safe. Returns the name of what will be used. */
-const char *blas_start(bool allowed, int threads);
+/* Look for OpenBLAS, which then uses one thread. `allowed` false: plain loops. Once, before the
+ * first product; not thread-safe. */
+void blas_start(bool allowed);
+/* How many threads a product may use; of the whole process. */
+void blas_threads(int threads);
+/* "OpenBLAS" or "plain loops". */
+const char *blas_name(void);
 
 /* C = beta C + alpha op(A) op(B), row-major: C is m x n, op(A) m x k, op(B) k x n; op(X) is X or,
  * with `ta` or `tb`, its transpose. ld*: elements between rows as they are stored. */

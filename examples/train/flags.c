@@ -75,3 +75,41 @@ int flags_parse(int argc, char **argv, const char *about, const struct flag *fla
     }
     return 0;
 }
+
+void flags_common(struct common_options *c, struct flag *flags)
+{
+    *c = (struct common_options){.seed = 1, .keep = 2};
+    const struct flag common[FLAGS_COMMON] = {
+        {.name = "seed", .help = "of weights and order", .number = &c->seed, .most = 1 << 30},
+        {.name = "threads",
+         .help = "ranks as threads of this process",
+         .number = &c->threads,
+         .most = 64},
+        {.name = "plain", .help = "plain loops instead of OpenBLAS", .on = &c->plain},
+        {.name = "checkpoints", .help = "folder to save checkpoints in", .text = &c->checkpoints},
+        {.name = "save-every",
+         .help = "steps; 0: at the end",
+         .number = &c->save_every,
+         .most = 1e9},
+        {.name = "keep", .help = "newest checkpoints; 0: all", .number = &c->keep, .most = 1e6},
+        {.name = "resume",
+         .help = "go on from the newest checkpoint, if there is one",
+         .on = &c->resume},
+        {.name = "die-at",
+         .help = "kill the last rank after this step, to see it survived",
+         .number = &c->die_at,
+         .most = 1e9},
+        {.name = "log", .help = "table of all steps, as text", .text = &c->log},
+        {.name = "plot", .help = "loss curve, an SVG file", .text = &c->plot},
+    };
+    memcpy(flags, common, sizeof common);
+}
+
+int flags_common_check(const struct common_options *c)
+{
+    if ((c->save_every > 0 || c->resume) && !c->checkpoints) {
+        fprintf(stderr, "--save-every and --resume need --checkpoints FOLDER\n");
+        return 2;
+    }
+    return 0;
+}

@@ -18,4 +18,16 @@ struct flag {
 /* 0; 1 after --help; 2 after a message that names the flag, its value and what is allowed. */
 int flags_parse(int argc, char **argv, const char *about, const struct flag *flags, size_t count);
 
+/* What all trainers have. */
+struct common_options {
+    int seed, threads, save_every, keep, die_at;
+    bool resume, plain;
+    const char *checkpoints, *log, *plot;
+};
+enum { FLAGS_COMMON = 10 };
+/* Sets the defaults, and FLAGS_COMMON flags. */
+void flags_common(struct common_options *common, struct flag *flags);
+/* Do they go together? 0, or 2 after a message. */
+int flags_common_check(const struct common_options *common);
+
 #endif

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 struct member {
     pthread_t thread;
@@ -21,6 +21,13 @@ int together_check(tutti_comm *comm, enum tutti_result result, const char *what)
     fprintf(stderr, "rank %d: %s: %s (%s)\n", comm ? tutti_comm_rank(comm) : 0, what,
             tutti_last_error(), tutti_result_text(result));
     return 1;
+}
+
+double together_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static void *together_member(void *argument)

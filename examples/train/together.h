@@ -12,4 +12,7 @@ int together_run(int threads, int (*train)(tutti_comm *comm, void *argument), vo
 /* 0 for TUTTI_OK; else 1, after "rank R: what: text" on stderr. comm may be NULL. */
 int together_check(tutti_comm *comm, enum tutti_result result, const char *what);
 
+/* Of a clock that only goes on. */
+double together_seconds(void);
+
 #endif

@@ -147,7 +147,10 @@ const float *trainer_weight(struct trainer *t, size_t index)
 
 int trainer_begin(struct trainer *t, bool last)
 {
+    if (t->under_way && trainer_wait(t)) /* the small batch before is over */
+        return 1;
     t->last = last;
+    t->under_way = true;
     if (together_check(t->comm, tutti_ddp_begin(t->ddp, last), "begin a step"))
         return 1;
     if (t->options.bf16 && t->first) {
@@ -181,46 +184,22 @@ int trainer_ready(struct trainer *t, size_t index)
     return together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready");
 }
 
-/* The square of the norm over the pieces, in one order, in double. */
-static double trainer_square(const struct trainer *t, const struct tutti_ddp_piece *pieces,
-                             size_t count)
+int trainer_wait(struct trainer *t)
 {
-    double square = 0;
-    float wide[1024];
-    for (size_t p = 0; p < count; p++)
-        for (size_t at = 0; at < pieces[p].count; at += 1024) {
-            const size_t n = pieces[p].count - at < 1024 ? pieces[p].count - at : 1024;
-            const float *g = (const float *)pieces[p].gradient + at;
-            double sums[8] = {0}; /* in step with a vector's lanes */
-            if (t->options.bf16) {
-                trainer_widen(wide, (const uint16_t *)pieces[p].gradient + at, n);
-                g = wide;
-            }
-            for (size_t i = 0; i < n; i++)
-                sums[i % 8] += (double)g[i] * (double)g[i];
-            for (int i = 0; i < 8; i++)
-                square += sums[i];
-        }
-    return square;
+    t->under_way = false;
+    t->first = t->last;
+    return together_check(t->comm, tutti_ddp_wait(t->ddp), "reduce gradients");
 }
 
 int trainer_update(struct trainer *t, double rate, double *norm)
 {
     const struct tutti_ddp_piece *pieces = NULL;
     size_t count = 0;
-    if (together_check(t->comm, tutti_ddp_wait(t->ddp), "reduce gradients") ||
+    if (trainer_wait(t) ||
+        together_check(t->comm, tutti_ddp_clip(t->ddp, t->options.clip, norm), "clip") ||
         together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, NULL), "pieces"))
         return 1;
-    double square = trainer_square(t, pieces, count);
-    if (t->owned < t->elements && /* shards: the rest is on other ranks */
-        together_check(t->comm,
-                       tutti_all_reduce(&square, &square, 1, TUTTI_FLOAT64, TUTTI_SUM, t->comm),
-                       "norm of the gradients"))
-        return 1;
-    *norm = sqrt(square);
     t->options.optimizer.lr = (float)rate;
-    const double scale =
-        t->options.clip > 0 && *norm > t->options.clip ? t->options.clip / *norm : 1;
     for (size_t p = 0; p < count; p++) {
         float *const *states = t->states;
         const size_t at = pieces[p].state;
@@ -231,7 +210,7 @@ int trainer_update(struct trainer *t, double rate, double *norm)
             .grad = pieces[p].gradient,
             .master = t->master ? t->master + at : NULL,
             .states = {states[0] ? states[0] + at : NULL, states[1] ? states[1] + at : NULL},
-            .grad_scale = (float)scale,
+            .grad_scale = 1,
             .no_decay = !t->tensors[pieces[p].index].decays};
         if (together_check(t->comm,
                            tutti_optimizer_step(&t->options.optimizer, t->steps + 1, &slice),
@@ -239,6 +218,5 @@ int trainer_update(struct trainer *t, double rate, double *norm)
             return 1;
     }
     t->steps++;
-    t->first = true;
     return together_check(t->comm, tutti_ddp_publish(t->ddp), "publish parameters");
 }

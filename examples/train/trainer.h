@@ -38,7 +38,8 @@ struct trainer {
     size_t owned;              /* elements that this rank's optimizer updates */
     float *master, *states[2]; /* of these; master: bfloat16 only */
     uint64_t steps;            /* finished ones */
-    bool last, first;          /* small batch of the step under way */
+    bool last, first;          /* small batch of the step */
+    bool under_way;            /* such a batch is */
 };
 
 /* Collective. `tensors` is copied. Parameters are zero. */
@@ -58,14 +59,16 @@ int trainer_begin(struct trainer *t, bool last);
 float *trainer_gradient(struct trainer *t, size_t index);
 /* That gradient is complete for this small batch. */
 int trainer_ready(struct trainer *t, size_t index);
+/* The small batch is over; after the last of a step, gradients are their mean over the ranks. The
+ * next trainer_begin and trainer_update do this too. */
+int trainer_wait(struct trainer *t);
 /* Wait for the mean of the gradients, clip, take an optimizer step. `norm`: before clipping. */
 int trainer_update(struct trainer *t, double rate, double *norm);
 
-/* Save parameters and optimizer under `folder`, with the program's values; collective. */
-int trainer_save(struct trainer *t, const char *folder, int keep, const struct tutti_pair *values,
-                 size_t count);
-/* Take up the newest checkpoint in `folder`; collective. *checkpoint stays open for its values
- * (close it); NULL: there is none, nothing is changed. */
-int trainer_resume(struct trainer *t, const char *folder, tutti_checkpoint **checkpoint);
+/* Save parameters, optimizer and the sampler's place under `folder`, keeping the newest `keep`
+ * checkpoints (0: all); collective. */
+int trainer_save(struct trainer *t, const tutti_sampler *sampler, const char *folder, int keep);
+/* Take up the newest checkpoint in `folder`, if there is one; collective. Rank 0 says so. */
+int trainer_resume(struct trainer *t, tutti_sampler *sampler, const char *folder);
 
 #endif

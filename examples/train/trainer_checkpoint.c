@@ -69,41 +69,59 @@ static int pieces_of(struct trainer *t, bool parameters, bool states, struct pie
     return 0;
 }
 
-int trainer_save(struct trainer *t, const char *folder, int keep, const struct tutti_pair *values,
-                 size_t count)
+int trainer_save(struct trainer *t, const tutti_sampler *sampler, const char *folder, int keep)
 {
     const bool first = tutti_comm_rank(t->comm) == 0;
+    uint64_t epoch = 0, position = 0;
+    char texts[2][32];
     struct pieces p;
+    tutti_sampler_position(sampler, &epoch, &position);
+    snprintf(texts[0], sizeof texts[0], "%llu", (unsigned long long)epoch);
+    snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)position);
+    const struct tutti_pair values[] = {{"epoch", texts[0]}, {"position", texts[1]}};
     /* Where every rank has all states, rank 0 writes them. */
     if (pieces_of(t, first, first || t->owned < t->elements, &p))
         return 1;
     const int failed = together_check(
-        t->comm,
-        tutti_checkpoint_save(t->comm, folder, t->steps, p.list, p.count, values, count, keep),
+        t->comm, tutti_checkpoint_save(t->comm, folder, t->steps, p.list, p.count, values, 2, keep),
         "checkpoint");
     free(p.list);
     return failed;
 }
 
-int trainer_resume(struct trainer *t, const char *folder, tutti_checkpoint **checkpoint)
+static int checkpoint_load(struct trainer *t, tutti_sampler *sampler, const tutti_checkpoint *c)
+{
+    const char *epoch = tutti_checkpoint_value(c, "epoch");
+    const char *position = tutti_checkpoint_value(c, "position");
+    struct pieces p;
+    if (!epoch || !position) {
+        fprintf(stderr, "the checkpoint has no epoch or position: it is of another program\n");
+        return 1;
+    }
+    if (pieces_of(t, true, true, &p))
+        return 1;
+    const int failed = together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume");
+    free(p.list);
+    return failed || together_check(t->comm,
+                                    tutti_sampler_seek(sampler, strtoull(epoch, NULL, 10),
+                                                       strtoull(position, NULL, 10)),
+                                    "resume");
+}
+
+int trainer_resume(struct trainer *t, tutti_sampler *sampler, const char *folder)
 {
     tutti_checkpoint *c = NULL;
-    struct pieces p;
     if (together_check(t->comm, tutti_checkpoint_open(t->comm, folder, UINT64_MAX, &c), "resume"))
         return 1;
-    *checkpoint = NULL;
     if (!c)
         return 0;
-    int failed = pieces_of(t, true, true, &p);
+    const int failed = checkpoint_load(t, sampler, c), ranks = tutti_checkpoint_ranks(c);
     if (!failed) {
-        failed = together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume");
-        free(p.list);
+        t->steps = tutti_checkpoint_step(c);
+        if (tutti_comm_rank(t->comm) == 0)
+            printf("resumed after step %llu, saved by %d rank%s\n", (unsigned long long)t->steps,
+                   ranks, ranks == 1 ? "" : "s");
     }
-    if (failed) {
-        tutti_checkpoint_close(c);
-        return 1;
-    }
-    t->steps = tutti_checkpoint_step(c);
-    *checkpoint = c;
-    return 0;
+    tutti_checkpoint_close(c);
+    return failed;
 }

@@ -1,0 +1,90 @@
+/* The transformer's forward pass, and its losses (gpt.h). */
+#include "examples/train/blas.h"
+#include "examples/transformer/gpt.h"
+#include "examples/transformer/gpt_kernels.h"
+
+#include <string.h>
+
+/* out = x W + b: [rows, in] -> [rows, columns] */
+static void forward_linear(struct trainer *t, size_t weight, float *out, const float *x, int rows,
+                           int in, int columns)
+{
+    gpt_spread(out, trainer_weight(t, weight + 1), rows, columns);
+    blas_matmul(false, false, rows, columns, in, 1, x, in, trainer_weight(t, weight), columns, 1,
+                out, columns);
+}
+
+static void forward_embed(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch,
+                          int length)
+{
+    const size_t c = (size_t)g->config.channels;
+    const float *wte = trainer_weight(t, GPT_WTE), *wpe = trainer_weight(t, GPT_WPE);
+    for (int i = 0; i < batch * length; i++) {
+        const float *token = wte + tokens[i] * c, *place = wpe + (size_t)(i % length) * c;
+        float *x = g->layers[0].input + (size_t)i * c;
+        for (size_t k = 0; k < c; k++)
+            x[k] = token[k] + place[k];
+    }
+}
+
+static void forward_layer(struct gpt *g, struct trainer *t, int l, int batch, int length)
+{
+    const int n = batch * length, c = g->config.channels;
+    struct gpt_layer *y = &g->layers[l];
+    float *next = g->layers[l + 1].input;
+    const struct gpt_attention attention = {batch, length,    g->config.heads,
+                                            c,     g->scores, g->slopes};
+    gpt_norm(y->norm1, y->mean1, y->scale1, y->input,
+             trainer_weight(t, gpt_index(l, GPT_NORM1_WEIGHT)),
+             trainer_weight(t, gpt_index(l, GPT_NORM1_BIAS)), n, c);
+    forward_linear(t, gpt_index(l, GPT_QKV_WEIGHT), y->qkv, y->norm1, n, c, 3 * c);
+    gpt_attend(&attention, y->attention, y->qkv);
+    forward_linear(t, gpt_index(l, GPT_PROJ_WEIGHT), y->middle, y->attention, n, c, c);
+    gpt_add(y->middle, y->input, n, c);
+    gpt_norm(y->norm2, y->mean2, y->scale2, y->middle,
+             trainer_weight(t, gpt_index(l, GPT_NORM2_WEIGHT)),
+             trainer_weight(t, gpt_index(l, GPT_NORM2_BIAS)), n, c);
+    forward_linear(t, gpt_index(l, GPT_FC_WEIGHT), y->fc, y->norm2, n, c, 4 * c);
+    gpt_gelu(y->gelu, y->fc, n, 4 * c);
+    forward_linear(t, gpt_index(l, GPT_OUT_WEIGHT), next, y->gelu, n, 4 * c, c);
+    gpt_add(next, y->middle, n, c);
+}
+
+void gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length)
+{
+    const size_t last = gpt_last_norm(&g->config);
+    forward_embed(g, t, tokens, batch, length);
+    for (int l = 0; l < g->config.layers; l++)
+        forward_layer(g, t, l, batch, length);
+    gpt_norm(g->normf, g->meanf, g->scalef, g->layers[g->config.layers].input,
+             trainer_weight(t, last), trainer_weight(t, last + 1), batch * length,
+             g->config.channels);
+}
+
+/* The logits of some rows at a time: for GPT-2's vocabulary all of them would be gigabytes. */
+double gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows,
+                    float slope)
+{
+    const int c = g->config.channels, v = g->config.vocabulary;
+    const float *wte = trainer_weight(t, GPT_WTE);
+    float *dwte = slope != 0 ? trainer_gradient(t, GPT_WTE) : NULL;
+    double loss = 0;
+    for (int from = 0; from < rows; from += GPT_CHUNK) {
+        const int some = rows - from < GPT_CHUNK ? rows - from : GPT_CHUNK;
+        const size_t skip = (size_t)from * (size_t)c;
+        blas_matmul(false, true, some, v, c, 1, g->normf + skip, c, wte, c, 0, g->logits, v);
+        loss += gpt_softmax(g->logits, targets + from, some, v, slope);
+        if (!dwte)
+            continue;
+        blas_matmul(false, false, some, c, v, 1, g->logits, v, wte, c, 0, g->da + skip, c);
+        blas_matmul(true, false, v, c, some, 1, g->logits, v, g->normf + skip, c, 1, dwte, c);
+    }
+    return loss;
+}
+
+void gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits)
+{
+    const int c = g->config.channels, v = g->config.vocabulary;
+    blas_matmul(false, true, 1, v, c, 1, g->normf + (size_t)row * (size_t)c, c,
+                trainer_weight(t, GPT_WTE), c, 0, logits, v);
+}

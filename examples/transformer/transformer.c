@@ -1,0 +1,346 @@
+/* Trains a GPT-2-shaped transformer on text, on one rank or many: gradient accumulation, clipping,
+ * learning-rate schedule, validation, checkpoints, a sample at the end. The model is gpt.h's, what
+ * lies between it and tutti/ddp.h is examples/train/trainer.h; here is the loop. */
+#include "examples/transformer/transformer_options.h"
+
+#include "examples/train/blas.h"
+#include "examples/train/curve.h"
+#include "examples/train/together.h"
+#include "examples/transformer/gpt_kernels.h"
+#include "examples/transformer/gpt_sample.h"
+#include "examples/transformer/tokens.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One token in so many is kept for checking, and at most so many sequences are looked at. */
+enum { CHECK_SHARE = 20, CHECK_SEQUENCES = 64 };
+
+struct run {
+    const struct transformer_options *options;
+    const struct tokens *tokens;
+    size_t windows, checks; /* sequences to train on, and to check with */
+    tutti_comm *comm;
+    int rank, ranks, micro, passes; /* passes: small batches of a step */
+    struct gpt model;
+    struct trainer trainer;
+    tutti_sampler *sampler;
+    struct curve curve; /* rank 0 */
+    uint16_t *inputs, *targets;
+    size_t *indices;
+};
+
+/* Sequence number `window` becomes number `at` of the small batch; targets are the next tokens. */
+static void run_take(struct run *r, size_t window, int at)
+{
+    const size_t length = (size_t)r->options->model.context;
+    const uint16_t *from = r->tokens->list + window * length;
+    memcpy(r->inputs + (size_t)at * length, from, length * sizeof *from);
+    memcpy(r->targets + (size_t)at * length, from + 1, length * sizeof *from);
+}
+
+/* The mean loss on sequences that are not trained on, shared out among the ranks. */
+static int run_check(struct run *r, double *loss)
+{
+    const int length = r->options->model.context;
+    const size_t sequences = r->checks < CHECK_SEQUENCES ? r->checks : CHECK_SEQUENCES;
+    double sums[2] = {0, 0};
+    for (size_t at = (size_t)r->rank; at < sequences;) {
+        int count = 0;
+        for (; count < r->micro && at < sequences; at += (size_t)r->ranks)
+            run_take(r, r->windows + at, count++);
+        gpt_forward(&r->model, &r->trainer, r->inputs, count, length);
+        sums[0] += gpt_classify(&r->model, &r->trainer, r->targets, count * length, 0);
+        sums[1] += (double)count * length;
+    }
+    if (together_check(r->comm, tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->comm),
+                       "validation"))
+        return 1;
+    *loss = sums[0] / sums[1];
+    return 0;
+}
+
+/* This rank's sequences of the next step: together the same for every number of ranks. */
+static int run_batch(struct run *r)
+{
+    uint64_t epoch = 0, position = 0;
+    size_t taken = 0;
+    const uint64_t batch = (uint64_t)r->options->batch;
+    tutti_sampler_position(r->sampler, &epoch, &position);
+    if (position / batch >= r->windows / batch &&
+        together_check(r->comm, tutti_sampler_seek(r->sampler, epoch + 1, 0), "sampler"))
+        return 1;
+    return together_check(
+        r->comm, tutti_sampler_next(r->sampler, (size_t)(r->micro * r->passes), r->indices, &taken),
+        "sampler");
+}
+
+/* Forward and backward of a step; *loss is this rank's mean. */
+static int run_passes(struct run *r, double *loss)
+{
+    const int length = r->options->model.context, rows = r->micro * length;
+    const float slope = 1.0f / ((float)rows * (float)r->passes);
+    *loss = 0;
+    for (int pass = 0; pass < r->passes; pass++) {
+        for (int i = 0; i < r->micro; i++)
+            run_take(r, r->indices[pass * r->micro + i], i);
+        if (trainer_begin(&r->trainer, pass == r->passes - 1))
+            return 1;
+        gpt_forward(&r->model, &r->trainer, r->inputs, r->micro, length);
+        *loss += gpt_classify(&r->model, &r->trainer, r->targets, rows, slope);
+        if (gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
+            return 1;
+    }
+    *loss /= (double)rows * r->passes;
+    return 0;
+}
+
+static void run_print(const struct run *r, const struct curve_point *p)
+{
+    const struct transformer_options *o = r->options;
+    const bool checked = isfinite(p->check);
+    if (r->rank != 0 || (p->step % (uint64_t)o->print_every != 0 && p->step != 1 && !checked))
+        return;
+    printf("step %5llu  loss %.4f", (unsigned long long)p->step, p->loss);
+    if (checked)
+        printf("  validation %.4f", p->check);
+    printf("  rate %.2e  norm %.3f  %.0f ms  %.0f tokens/s\n", p->rate, p->norm, p->ms,
+           p->per_second);
+}
+
+static int run_step(struct run *r, const struct tutti_schedule *schedule)
+{
+    const struct transformer_options *o = r->options;
+    const double start = together_seconds();
+    struct curve_point p = {.step = r->trainer.steps + 1, .check = NAN};
+    if (run_batch(r) || run_passes(r, &p.loss) ||
+        together_check(r->comm, tutti_schedule_rate(schedule, r->trainer.steps, &p.rate),
+                       "learning rate") ||
+        trainer_update(&r->trainer, p.rate, &p.norm) ||
+        together_check(r->comm,
+                       tutti_all_reduce(&p.loss, &p.loss, 1, TUTTI_FLOAT64, TUTTI_AVG, r->comm),
+                       "loss"))
+        return 1;
+    p.ms = 1e3 * (together_seconds() - start);
+    p.per_second = (double)o->batch * o->model.context / (1e-3 * p.ms);
+    if (((o->check_every > 0 && p.step % (uint64_t)o->check_every == 0) ||
+         p.step == (uint64_t)o->steps) &&
+        run_check(r, &p.check))
+        return 1;
+    run_print(r, &p);
+    return r->rank == 0 && curve_add(&r->curve, &p);
+}
+
+static int run_loop(struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    const struct tutti_schedule schedule = {.kind = o->schedule,
+                                            .peak = o->rate,
+                                            .final = o->rate * o->final,
+                                            .warmup = (uint64_t)o->warmup,
+                                            .total = (uint64_t)o->steps,
+                                            .decay = (uint64_t)o->decay};
+    const bool resumed = r->trainer.steps > 0;
+    uint64_t saved = r->trainer.steps;
+    while (r->trainer.steps < (uint64_t)o->steps) {
+        if (run_step(r, &schedule))
+            return 1;
+        if (o->common.save_every > 0 && r->trainer.steps % (uint64_t)o->common.save_every == 0) {
+            if (trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep))
+                return 1;
+            saved = r->trainer.steps;
+        }
+        if (!resumed && o->common.die_at > 0 && r->trainer.steps == (uint64_t)o->common.die_at &&
+            r->rank == r->ranks - 1)
+            raise(SIGKILL);
+    }
+    return o->common.checkpoints && saved != r->trainer.steps &&
+           trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep);
+}
+
+/* ---- Beginning and end ------------------------------------------------------------------------
+ */
+
+static int run_share(struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    const size_t all = (r->tokens->count - 1) / (size_t)o->model.context;
+    if (o->batch % r->ranks != 0) {
+        fprintf(stderr, "--batch %d is no multiple of %d ranks\n", o->batch, r->ranks);
+        return 1;
+    }
+    const int share = o->batch / r->ranks;
+    r->micro = o->micro > 0 ? o->micro : share;
+    if (share % r->micro != 0) {
+        fprintf(stderr, "--micro %d does not divide the %d sequences of a rank\n", r->micro, share);
+        return 1;
+    }
+    r->passes = share / r->micro;
+    r->checks = all / CHECK_SHARE > 0 ? all / CHECK_SHARE : 1;
+    r->windows = all > r->checks ? all - r->checks : 0;
+    if (r->windows < (size_t)o->batch) {
+        fprintf(stderr,
+                "%zu tokens are too few: a step takes %d sequences of %d, and %d%% are kept for "
+                "validation\n",
+                r->tokens->count, o->batch, o->model.context, 100 / CHECK_SHARE);
+        return 1;
+    }
+    return 0;
+}
+
+static int run_memory(struct run *r)
+{
+    const size_t rows = (size_t)r->micro * (size_t)r->options->model.context;
+    r->inputs = calloc(rows, sizeof *r->inputs);
+    r->targets = calloc(rows, sizeof *r->targets);
+    r->indices = calloc((size_t)(r->micro * r->passes), sizeof *r->indices);
+    if (!r->inputs || !r->targets || !r->indices) {
+        fprintf(stderr, "no memory for batches of %zu tokens\n", rows);
+        return 1;
+    }
+    return gpt_create(&r->model, &r->options->model, (int)rows);
+}
+
+static int run_model(struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    const size_t count = gpt_tensor_count(&o->model);
+    struct trainer_options options = {.optimizer = TUTTI_ADAMW_INIT,
+                                      .clip = o->clip,
+                                      .bf16 = o->bf16,
+                                      .ddp = TUTTI_DDP_OPTIONS_INIT};
+    struct trainer_tensor *tensors = calloc(count, sizeof *tensors);
+    if (!tensors) {
+        fprintf(stderr, "no memory for %zu tensors\n", count);
+        return 1;
+    }
+    gpt_tensors(&o->model, tensors);
+    options.optimizer.beta2 = 0.95f;
+    options.optimizer.weight_decay = (float)o->weight_decay;
+    options.ddp.hook = o->hook;
+    options.ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
+    int failed = trainer_create(&r->trainer, r->comm, tensors, count, &options);
+    free(tensors);
+    if (!failed && o->trace)
+        failed = together_check(r->comm, tutti_ddp_trace(r->trainer.ddp, true), "trace");
+    return failed || (o->init ? gpt_load(&r->model, &r->trainer, o->init)
+                              : gpt_initialise(&r->model, &r->trainer, (uint64_t)o->common.seed));
+}
+
+static int run_start(struct run *r)
+{
+    struct tutti_sampler_options order = TUTTI_SAMPLER_INIT;
+    if (run_share(r) || run_memory(r) || run_model(r))
+        return 1;
+    order.samples = r->windows;
+    order.rank = r->rank;
+    order.ranks = r->ranks;
+    order.seed = (uint64_t)r->options->common.seed;
+    if (together_check(r->comm, tutti_sampler_create(&order, &r->sampler), "sampler") ||
+        (r->options->common.resume &&
+         trainer_resume(&r->trainer, r->sampler, r->options->common.checkpoints)))
+        return 1;
+    return r->rank == 0 && curve_open(&r->curve, r->options->common.log, r->trainer.steps);
+}
+
+/* What became of the time for communication; each rank its own trace. */
+static int run_report(struct run *r)
+{
+    struct tutti_ddp_statistics s;
+    char path[4200];
+    if (r->options->trace) {
+        snprintf(path, sizeof path, "%s.%d.json", r->options->trace, r->rank);
+        if (together_check(r->comm, tutti_ddp_trace_write(r->trainer.ddp, path), "trace"))
+            return 1;
+    }
+    if (together_check(r->comm, tutti_ddp_statistics(r->trainer.ddp, &s), "statistics"))
+        return 1;
+    if (r->rank != 0 || s.steps == 0 || r->ranks == 1)
+        return 0;
+    const double steps = (double)s.steps;
+    printf(
+        "gradients: %.2f MB a step in %zu buckets; reducing them took %.2f ms, %.2f of it behind "
+        "the backward pass; %.2f ms were waited\n",
+        (double)s.total.bytes / steps * 1e-6, s.buckets, 1e3 * s.total.busy_s / steps,
+        1e3 * s.total.hidden_s / steps, 1e3 * s.total.exposed_s / steps);
+    return 0;
+}
+
+static int run_end(struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    char title[128];
+    if (run_report(r))
+        return 1;
+    if (r->rank != 0)
+        return 0;
+    snprintf(title, sizeof title, "Transformer of %.1fM parameters, batches of %d x %d tokens",
+             (double)r->trainer.elements * 1e-6, o->batch, o->model.context);
+    if (o->common.plot && curve_draw(&r->curve, o->common.plot, title, "validation loss"))
+        return 1;
+    if (o->common.plot)
+        printf("loss curve: %s\n", o->common.plot);
+    if (o->sample == 0)
+        return 0;
+    printf("a sample:\n");
+    return gpt_sample(&r->model, &r->trainer, o->prompt, o->sample, o->temperature,
+                      (uint64_t)o->common.seed);
+}
+
+/* A rank's share of the host's cores. */
+static int run_cores(const struct run *r)
+{
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    const int sharing = tutti_comm_local_size(r->comm);
+    const int share = (int)(all / (sharing > 0 ? sharing : 1));
+    return r->options->cores > 0 ? r->options->cores : share > 0 ? share : 1;
+}
+
+static int run_rank(tutti_comm *comm, void *argument)
+{
+    struct run r = *(struct run *)argument;
+    r.comm = comm;
+    r.rank = tutti_comm_rank(comm);
+    r.ranks = tutti_comm_size(comm);
+    const int cores = run_cores(&r);
+    gpt_threads(cores);
+    if (r.options->common.threads == 0)
+        blas_threads(cores);
+    int failed = run_start(&r);
+    if (!failed && r.rank == 0)
+        printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "
+               "%s\n",
+               r.tokens->count, r.tokens->vocabulary, r.trainer.elements, r.options->model.layers,
+               r.ranks, r.ranks == 1 ? "" : "s", cores, cores == 1 ? "" : "s", blas_name());
+    failed = failed || run_loop(&r) || run_end(&r);
+    curve_close(&r.curve);
+    tutti_sampler_destroy(r.sampler);
+    trainer_destroy(&r.trainer);
+    gpt_destroy(&r.model);
+    free(r.inputs);
+    free(r.targets);
+    free(r.indices);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    struct transformer_options options;
+    struct tokens tokens = {0};
+    struct run shared = {.options = &options, .tokens = &tokens};
+    int status = transformer_options_parse(argc, argv, &options);
+    if (status != 0)
+        return status == 1 ? 0 : 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (tokens_read(&tokens, options.data))
+        return 1;
+    options.model.vocabulary = tokens.vocabulary;
+    blas_start(!options.common.plain);
+    int failed = together_run(options.common.threads, run_rank, &shared);
+    tokens_free(&tokens);
+    return failed;
+}

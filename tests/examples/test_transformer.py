@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""examples/transformer as one runs it: it learns; ranks, transports, threads, buckets and small
+batches change nothing but the order of adding; killed and started again, it reaches the same bits;
+tokens and weights of other programs are read; wrong input is one clear line."""
+
+import os
+import shutil
+import struct
+
+import trainer_runs as runs
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEXT = os.path.join(HERE, "..", "..", "LICENSE")
+# Plain loops: the same on every machine.
+MODEL = ("--data", TEXT, "--layers", 2, "--heads", 2, "--channels", 32, "--context", 32, "--plain",
+         "--cores", 1, "--sample", 0)
+SHORT = (*MODEL, "--steps", 12, "--batch", 8, "--warmup", 4, "--check-every", 6)
+
+
+def learns(folder):
+    said = runs.run("transformer", *MODEL[:-2], "--steps", 200, "--sample", 40, "--rate", "3e-3",
+                    "--plot", folder + "/loss.svg", "--log", folder + "/log", "--prompt", "The ",
+                    ranks=2)
+    assert "a sample:\n[0] The " in said, said
+    losses = [float(row[1]) for row in runs.log(folder + "/log")]
+    assert 5.3 < losses[0] < 5.8 and sum(losses[-5:]) / 5 < 2.6, (losses[0], losses[-5:])
+    with open(folder + "/loss.svg", encoding="ascii") as picture:
+        assert picture.read().rstrip().endswith("</svg>")
+
+
+def how_it_is_run_changes_rounding_only(folder):
+    logs = {}
+    for name, flags, how in (
+            ("1", (), {}), ("2", (), {"ranks": 2}), ("4", (), {"ranks": 4}),
+            ("tcp", (), {"ranks": 2, "transport": "tcp"}), ("threads", ("--threads", 2), {}),
+            ("small batches", ("--micro", 2), {"ranks": 2}),
+            ("small buckets", ("--bucket", 0.02), {"ranks": 2})):
+        runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", **how)
+        logs[name] = runs.log(folder + "/log")
+    assert logs["2"] == logs["tcp"] == logs["threads"] == logs["small buckets"]
+    for name in ("2", "4", "small batches"):
+        away = runs.furthest(logs["1"], logs[name])
+        assert away < 1e-5, f"{name}: {away}"
+
+
+def bfloat16_and_hooks_stay_near(folder):
+    runs.run("transformer", *SHORT, "--log", folder + "/log", ranks=2)
+    plain = runs.log(folder + "/log")
+    for flags, most in ((("--bf16",), 0.05), (("--hook", "bf16"), 0.02), (("--hook", "fp16"), 0.02)):
+        runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", ranks=2)
+        away = runs.furthest(plain, runs.log(folder + "/log"))
+        assert 0 < away < most, f"{flags}: {away}"
+
+
+def killed_and_resumed(folder):
+    saved = folder + "/saved"
+    for flags in ((), ("--bf16",)):
+        runs.run("transformer", *SHORT, *flags, "--log", folder + "/whole", ranks=2)
+        said = runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", "--checkpoints",
+                        saved, "--save-every", 4, "--resume", "--die-at", 10, ranks=2, restarts=1)
+        assert "resumed after step 8, saved by 2 ranks" in said, said
+        assert runs.log(folder + "/whole") == runs.log(folder + "/log")
+        shutil.rmtree(saved + "/step-00000012")
+        said = runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", "--checkpoints",
+                        saved, "--resume")
+        assert "resumed after step 8, saved by 2 ranks" in said, said
+        away = runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log"))
+        assert away < (1e-2 if flags else 1e-5), away
+        weights = saved + "/step-00000012/model.safetensors"
+        runs.run("transformer", *MODEL, "--steps", 1, "--batch", 4, "--warmup", 0, "--init", weights)
+        said = runs.run("transformer", *SHORT, "--layers", 3, "--checkpoints", saved, "--resume",
+                        *flags, status=1)
+        assert 'it has no "h.2.' in said, said
+        shutil.rmtree(saved)
+
+
+def token_shards(folder):
+    tokens = [(i * i) % 50257 for i in range(4000)]
+    for name, count in (("a.bin", 4000), ("torn.bin", 3999)):
+        with open(f"{folder}/{name}", "wb") as out:
+            out.write(struct.pack("<256i", 20240520, 1, 4000, *([0] * 253)))
+            out.write(struct.pack(f"<{count}H", *tokens[:count]))
+    said = runs.run("transformer", *MODEL, "--data", f"{folder}/a.bin,{folder}/a.bin", "--steps", 1,
+                    "--batch", 2, "--warmup", 0, "--channels", 8, "--sample", 3)
+    assert "8000 tokens of 50257" in said and "a sample:\n50256 " in said, said
+    said = runs.run("transformer", *MODEL, "--data", folder + "/torn.bin", status=1)
+    assert "or a torn one" in said, said
+
+
+def wrong_input(folder):
+    with open(folder + "/bad.safetensors", "wb") as out:
+        out.write(b"no tensors")
+    for flags, text in ((("--data", folder + "/none"), "cannot open"),
+                        (("--size", "huge"), "--size huge: expected tiny"),
+                        (("--schedule", "square"), "expected constant, linear, cosine or wsd"),
+                        (("--hook", "fp4"), "expected none, fp16"),
+                        (("--batch", 100000), "--batch \"100000\": expected a whole number"),
+                        (("--context", 60000), "are too few"),
+                        (("--heads", 5), "cannot be shared among 5 heads"),
+                        (("--init", folder + "/bad.safetensors"), "no safetensors file")):
+        said = runs.run("transformer", *MODEL, *flags, status=None)
+        assert text in said and said.count("\n") == 1, said
+
+
+runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near,
+           killed_and_resumed, token_shards, wrong_input])
