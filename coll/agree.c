@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/crowd.h"
 #include "coll/tuning.h"
 #include "topology/machine.h"
 
@@ -15,7 +16,7 @@ struct agree_words {
     uint64_t number; /* random; that of rank 0 is the communicator's */
     uint64_t tuning; /* digest of the file; 0: none */
     uint64_t cache[3];
-    int64_t cores;
+    struct tti_cpus cpus;
 };
 
 /* The first rank whose tuning is not that of rank 0; -1 if all are the same. */
@@ -52,7 +53,9 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     for (int level = 0; level < 3; level++)
         cache[level] = (double)words[0].cache[level];
     comm->job = words[0].number;
-    tti_profile_default(cache, (double)words[0].cores, &comm->profile);
+    tti_profile_default(cache, 1, &comm->profile); /* the cores are tti_crowd's to say */
+    for (int r = 0; r < comm->size; r++)
+        comm->cpus[r] = words[r].cpus;
     int other = agree_other_tuning(words, comm->size);
     if (other >= 0) {
         TTI_LOG(TTI_LOG_WARN,
@@ -74,14 +77,17 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium could not start (no source of randomness?)");
     comm->tuning_source = tti_calloc(TTI_TUNING_PATH_BYTES, 1);
     struct agree_words *words = tti_calloc((size_t)comm->size, sizeof *words);
-    struct agree_words mine = {.cores = comm->cores};
-    enum tutti_result result = words && comm->tuning_source ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    struct agree_words mine = {0};
+    comm->cpus = tti_calloc((size_t)comm->size, sizeof *comm->cpus);
+    enum tutti_result result =
+        words && comm->tuning_source && comm->cpus ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
         result = tti_tuning_find(&comm->tuning, comm->tuning_source);
     if (result == TUTTI_OK) {
         randombytes_buf(&mine.number, sizeof mine.number);
         mine.tuning = comm->tuning ? comm->tuning->digest : 0;
         tti_machine_caches("", mine.cache);
+        tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }
     if (result == TUTTI_OK)

@@ -169,6 +169,7 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
+    TTI_TRY(tti_crowd(comm));
     TTI_TRY(tti_executor_create(comm, &comm->executor));
     return tti_gpu_side_create(comm);
 }
@@ -184,6 +185,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
     tti_small_plans_destroy(&comm->small);
+    free(comm->cpus);
     if (comm->fused_aside)
         (void)tti_region_free(comm->fused_aside);
     if (comm->aside)
@@ -213,7 +215,6 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
     made->size = size;
     made->meeting = *meeting;
     made->wake_fd = -1;
-    made->cores = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_mutex_init(&made->error_lock, NULL);
     tti_log_rank(rank);
     enum tutti_result result = comm_build(made, options);

@@ -7,6 +7,7 @@
 #define TTI_COLL_COMM_H
 
 #include "base/atomic.h"
+#include "coll/crowd.h"
 #include "coll/fused.h"
 #include "coll/links.h"
 #include "coll/peers.h"
@@ -71,7 +72,8 @@ struct tutti_comm {
     const struct tti_selection *trial; /* tutti-tune: what to run instead of the best; else NULL */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
-    long cores; /* online on this host */
+    struct tti_cpus *cpus; /* while it is made: of all ranks */
+    bool crowded;          /* ranks of this host outnumber their cores (crowd.h) */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
     uint8_t token;            /* what a barrier passes around */
@@ -81,9 +83,9 @@ struct tutti_comm {
     /* The first failure; `failed` is set after `error` is complete. */
     pthread_mutex_t error_lock;
     struct tti_error error;
-    _Atomic int failed;  /* enum tutti_result */
-    _Atomic int aborted; /* tutti_comm_abort was called here */
-    void *fused_aside;   /* a region for the edges of registered memory (fused_edges.c), or NULL */
+    _Atomic int failed;      /* enum tutti_result */
+    _Atomic int aborted;     /* tutti_comm_abort was called here */
+    void *fused_aside; /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
     struct tti_gpu_side *gpu; /* device memory; NULL: host memory only */

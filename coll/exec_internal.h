@@ -107,7 +107,7 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
 /* Do ranks outnumber the cores of this host? */
 static inline bool tti_exec_crowded(const struct tutti_comm *comm)
 {
-    return comm->peers.local_size > comm->cores;
+    return comm->crowded;
 }
 
 /* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */

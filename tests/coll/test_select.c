@@ -11,7 +11,6 @@ static struct tutti_comm *comm_of(int size, char *algorithms)
     static struct tutti_comm comm;
     memset(&comm, 0, sizeof comm);
     comm.size = size;
-    comm.cores = 64;
     comm.peers.nhosts = 1;
     static const double no_caches[3];
     tti_profile_default(no_caches, 64, &comm.profile);
