@@ -185,6 +185,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
     tti_small_plans_destroy(&comm->small);
+    tti_stage_destroy(comm->stage);
     free(comm->cpus);
     if (comm->fused_aside)
         (void)tti_region_free(comm->fused_aside);

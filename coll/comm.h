@@ -15,6 +15,7 @@
 #include "coll/profile.h"
 #include "coll/selection.h"
 #include "coll/small_plan.h"
+#include "coll/staged.h"
 #include "coll/work.h"
 #include "launch/boot.h"
 #include "launch/environment.h"
@@ -85,6 +86,7 @@ struct tutti_comm {
     struct tti_error error;
     _Atomic int failed;      /* enum tutti_result */
     _Atomic int aborted;     /* tutti_comm_abort was called here */
+    struct tti_stage *stage; /* staged.h; NULL until it is used */
     void *fused_aside; /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;

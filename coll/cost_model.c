@@ -3,6 +3,7 @@
 
 #include "coll/fused.h"
 #include "coll/small_plan.h"
+#include "coll/staged.h"
 
 #include <math.h>
 
@@ -39,43 +40,83 @@ static bool cost_is_rooted(enum tutti_collective collective)
            collective == TUTTI_GATHER || collective == TUTTI_SCATTER;
 }
 
+/* The fused and the staged path: all ranks' bytes at once. */
 static double cost_fused(const struct tti_profile *profile, const struct tti_cost_place *place,
-                         const struct tti_plan_spec *spec, double bytes)
+                         const struct tti_cost_way *way, double bytes)
 {
     const double *cost = profile->cost[place->medium];
-    double touched = tti_fused_touched(spec->collective, spec->nranks) * bytes;
+    const struct tti_plan_spec *spec = &way->spec;
+    double touched =
+        bytes * (way->path == TTI_PATH_STAGED ? tti_staged_touched(spec->collective, spec->nranks)
+                                              : tti_fused_touched(spec->collective, spec->nranks));
     double level = cost_level(profile, place, touched);
     return cost[TTI_COST_FUSED] + touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
+}
+
+bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
+{
+    return place->most_local > profile->cores;
+}
+
+/* A plan's messages, and its steps and bytes: those `turns` times. */
+static double cost_plan(const struct tti_profile *profile, const struct tti_cost_place *place,
+                        const struct tti_cost_way *way, double alpha, double turns, double bytes)
+{
+    const double *cost = profile->cost[place->medium];
+    const bool small = way->small && bytes <= TTI_SMALL_BYTES;
+    const double touched = way->work.touched * bytes;
+    const double level = cost_level(profile, place, touched);
+    const double crowded = tti_cost_crowded(profile, place) ? cost[TTI_COST_CROWDED_TOUCH] : 1;
+    const double busy =
+        cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
+        way->work.steps * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
+        touched * cost_at(cost, TTI_COST_TOUCH, level) * crowded;
+    return way->algorithm->cost(&way->spec, bytes, alpha, cost_at(cost, TTI_COST_WIRE, level)) +
+           turns * busy;
+}
+
+/* Of the operations of a collective with a root that runs ahead, the part for which the root must
+ * wait for the others: once for as many as the transport or the stage has room for. */
+static double cost_waits(const struct tti_cost_place *place, const struct tti_cost_way *way,
+                         double bytes)
+{
+    static const double RING = 512 << 10; /* of copies in a transport */
+    const double stage = (double)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES;
+    double part = 1; /* references: the sender waits for the readers */
+    if (way->path == TTI_PATH_FUSED || !cost_is_rooted(way->spec.collective))
+        return 1;
+    if (way->path == TTI_PATH_STAGED)
+        part = bytes / stage > 1.0 / TTI_STAGED_SLOTS ? bytes / stage : 1.0 / TTI_STAGED_SLOTS;
+    else if (bytes < TTI_SMALL_BYTES || place->medium == TTI_PRIVATE)
+        part = bytes / RING;
+    return part < 1 ? part : 1;
+}
+
+/* More ranks than cores: the core must go to others before they can answer. */
+static double cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place,
+                           const struct tti_cost_way *way, double turns, double bytes)
+{
+    const double *cost = profile->cost[place->medium];
+    const double call = cost[TTI_COST_CROWDED_CALL], waits = cost_waits(place, way, bytes);
+    const double alpha =
+        waits * cost[TTI_COST_CROWDED_ALPHA] + (1 - waits) * cost[TTI_COST_ONE_WAY];
+    if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
+        return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);
+    if (way->path == TTI_PATH_STAGED)
+        return waits * call + alpha + turns * cost_fused(profile, place, way, bytes);
+    const double even = turns * way->work.evenness; /* some have less to do than others */
+    return waits * call + cost_plan(profile, place, way, alpha, even > 1 ? even : 1, bytes);
 }
 
 double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes)
 {
     const double *cost = profile->cost[place->medium];
-    const struct tti_plan_spec *spec = &way->spec;
-    double turns = place->most_local / profile->cores;
-    bool crowded = turns > 1;
-    turns = crowded ? turns : 1;
-    /* Collectives with a root run ahead of the scheduler while transports hold their messages. */
-    bool one_way = way->path == TTI_PATH_PLAN && cost_is_rooted(spec->collective);
-    crowded = crowded && !(one_way && bytes < TTI_SMALL_BYTES);
-    double alpha = cost[crowded   ? TTI_COST_CROWDED_ALPHA
-                        : one_way ? TTI_COST_ONE_WAY
-                                  : TTI_COST_ALPHA];
-    double call = crowded ? cost[TTI_COST_CROWDED_CALL] : 0;
+    if (tti_cost_crowded(profile, place))
+        return cost_crowded(profile, place, way, place->most_local / profile->cores, bytes);
     if (way->path == TTI_PATH_FUSED)
-        return call + 2 * alpha + turns * cost_fused(profile, place, spec, bytes);
-    bool small = way->small && bytes <= TTI_SMALL_BYTES;
-    double touched = way->work.touched * bytes;
-    double level = cost_level(profile, place, touched);
-    double busy =
-        cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
-        way->work.steps * spec->lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
-        touched * cost_at(cost, TTI_COST_TOUCH, level);
-    if (turns * way->work.evenness < 1)
-        turns = 1;
-    else
-        turns *= way->work.evenness; /* cores are shared with ranks that have less to do */
-    return call + way->algorithm->cost(spec, bytes, alpha, cost_at(cost, TTI_COST_WIRE, level)) +
-           turns * busy;
+        return 2 * cost[TTI_COST_ALPHA] + cost_fused(profile, place, way, bytes);
+    const bool rooted = cost_is_rooted(way->spec.collective);
+    return cost_plan(profile, place, way, cost[rooted ? TTI_COST_ONE_WAY : TTI_COST_ALPHA], 1,
+                     bytes);
 }

@@ -26,6 +26,9 @@ struct tti_cost_way {
     struct tti_work_model work; /* of the algorithm's plans (one lane) */
 };
 
+/* Do ranks outnumber the cores? */
+bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place);
+
 /* Seconds for blocks of `bytes`. */
 double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes);

@@ -117,7 +117,8 @@ enum {
     TAG_ROOT_BITS = 15,
     TAG_ALGORITHM_BITS = 5, /* the number, and whether it runs fused */
     TAG_OP_BITS = 3,
-    TAG_FUSED = TTI_MOST_ALGORITHMS
+    TAG_FUSED = TTI_MOST_ALGORITHMS,
+    TAG_STAGED = TTI_MOST_ALGORITHMS | (TTI_MOST_ALGORITHMS - 1) /* no fused one has that number */
 };
 #define TAG_MASK(bits) ((UINT64_C(1) << (bits)) - 1)
 enum { TAG_PREMUL = 7 };
@@ -125,6 +126,11 @@ enum { TAG_PREMUL = 7 };
 uint64_t tti_tag_fused(const struct tti_operation *o, int algorithm)
 {
     return tti_tag(o, algorithm | TAG_FUSED);
+}
+
+uint64_t tti_tag_staged(const struct tti_operation *o)
+{
+    return tti_tag(o, TAG_STAGED);
 }
 
 uint64_t tti_tag(const struct tti_operation *o, int algorithm)
@@ -162,8 +168,11 @@ const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
                                             ? tti_algorithm_at(collective, algorithm & ~TAG_FUSED)
                                             : NULL;
     char by[64];
-    snprintf(by, sizeof by, "%s%s", found ? found->name : "unknown",
-             algorithm & TAG_FUSED ? ", fused" : "");
+    if (algorithm == TAG_STAGED)
+        snprintf(by, sizeof by, "staged");
+    else
+        snprintf(by, sizeof by, "%s%s", found ? found->name : "unknown",
+                 algorithm & TAG_FUSED ? ", fused" : "");
     if (collective == TUTTI_BARRIER)
         snprintf(text, bytes, "barrier (algorithm %s)", by);
     else if (tti_reduces(collective))

@@ -43,6 +43,8 @@ enum { TTI_LABEL_BYTES = 160 };
 uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
 /* The same for the fused path (coll/fused.h), whose messages are others than the plan's. */
 uint64_t tti_tag_fused(const struct tti_operation *operation, int algorithm);
+/* And for the staged path (coll/staged.h), whose algorithm there is but one of. */
+uint64_t tti_tag_staged(const struct tti_operation *operation);
 /* "broadcast (count 10, float32, root 1, algorithm chain)". Returns `text`. */
 const char *tti_tag_text(uint64_t tag, char *text, size_t bytes);
 

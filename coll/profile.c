@@ -11,31 +11,30 @@
 
 const char *const tti_medium_names[] = {"threads", "mapped", "private", "loopback", "network", 0};
 
-const char *const tti_constant_names[] = {"call",          "step",     "small",    "small_step",
-                                          "fused",         "alpha",    "one_way",  "crowded_call",
-                                          "crowded_alpha", "touch_l1", "touch_l2", "touch_l3",
-                                          "touch_memory",  "fused_l1", "fused_l2", "fused_l3",
-                                          "fused_memory",  "wire_l1",  "wire_l2",  "wire_l3",
-                                          "wire_memory",   0};
+const char *const tti_constant_names[] = {
+    "call",     "step",         "small",         "small_step",    "fused",    "alpha",
+    "one_way",  "crowded_call", "crowded_alpha", "crowded_touch", "touch_l1", "touch_l2",
+    "touch_l3", "touch_memory", "fused_l1",      "fused_l2",      "fused_l3", "fused_memory",
+    "wire_l1",  "wire_l2",      "wire_l3",       "wire_memory",   0};
 
 static const double built_in[TTI_MEDIA][TTI_COSTS] = {
     /* call, step, small, small step, fused, alpha, one way, crowded call, crowded alpha,
-     * touch L1, L2, L3, memory, fused the same, wire the same */
-    [TTI_THREADS] = {.027e-6, .014e-6,  .015e-6,  .011e-6, .085e-6, .083e-6, .029e-6,
-                     2.1e-6,  .82e-6,   11.5e-12, 8.5e-12, 9.3e-12, 42e-12,  5.6e-12,
-                     8.8e-12, 12.5e-12, 40e-12,   0,       0,       0,       0},
-    [TTI_MAPPED] = {.027e-6, .014e-6,  .015e-6,  .011e-6, .085e-6, .083e-6, .029e-6,
-                    2.1e-6,  .82e-6,   11.5e-12, 8.5e-12, 9.3e-12, 42e-12,  5.6e-12,
-                    8.8e-12, 12.5e-12, 40e-12,   0,       0,       0,       0},
-    [TTI_PRIVATE] = {.017e-6, .017e-6,  .014e-6,  .011e-6,  .085e-6, .082e-6, .028e-6,
-                     2.4e-6,  1.1e-6,   13.9e-12, 14.7e-12, 20e-12,  33e-12,  5.6e-12,
-                     8.8e-12, 12.5e-12, 40e-12,   0,        0,       0,       0},
-    [TTI_LOOPBACK] = {4.1e-6, .28e-6, 4.1e-6, .28e-6, 0,      1.3e-6, .1e-6,
-                      20e-6,  2.1e-6, 49e-12, 46e-12, 46e-12, 67e-12, 0,
-                      0,      0,      0,      4e-12,  43e-12, 97e-12, 156e-12},
-    [TTI_NETWORK] = {2e-6,  .1e-6, 2e-6,   .1e-6,   0,       12e-6,   12e-6,
-                     15e-6, 20e-6, 17e-12, 15e-12,  11e-12,  40e-12,  0,
-                     0,     0,     0,      500e-12, 500e-12, 500e-12, 500e-12},
+     * crowded touch, touch L1, L2, L3, memory, fused the same, wire the same */
+    [TTI_THREADS] = {.027e-6,  .014e-6, .015e-6,  .011e-6, .085e-6, .083e-6, .029e-6, 1.9e-6,
+                     1.2e-6,   1.2,     11.5e-12, 8.5e-12, 9.3e-12, 42e-12,  5.6e-12, 8.8e-12,
+                     12.5e-12, 40e-12,  0,        0,       0,       0},
+    [TTI_MAPPED] = {.027e-6,  .014e-6, .015e-6,  .011e-6, .085e-6, .083e-6, .029e-6, 1.9e-6,
+                    1.2e-6,   1.2,     11.5e-12, 8.5e-12, 9.3e-12, 42e-12,  5.6e-12, 8.8e-12,
+                    12.5e-12, 40e-12,  0,        0,       0,       0},
+    [TTI_PRIVATE] = {.017e-6,  .017e-6, .014e-6,  .011e-6,  .085e-6, .082e-6, .028e-6, 2.0e-6,
+                     1.3e-6,   1.4,     13.9e-12, 14.7e-12, 20e-12,  33e-12,  5.6e-12, 8.8e-12,
+                     12.5e-12, 40e-12,  0,        0,        0,       0},
+    [TTI_LOOPBACK] = {4.1e-6, .28e-6, 4.1e-6, .28e-6, 0,      1.3e-6, .1e-6, 20e-6,
+                      2.1e-6, 1,      49e-12, 46e-12, 46e-12, 67e-12, 0,     0,
+                      0,      0,      4e-12,  43e-12, 97e-12, 156e-12},
+    [TTI_NETWORK] = {2e-6,  .1e-6, 2e-6,    .1e-6,   0,       12e-6,  12e-6, 15e-6,
+                     20e-6, 1,     17e-12,  15e-12,  11e-12,  40e-12, 0,     0,
+                     0,     0,     500e-12, 500e-12, 500e-12, 500e-12},
 };
 
 void tti_profile_default(const double cache[3], double cores, struct tti_profile *profile)

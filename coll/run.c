@@ -8,6 +8,7 @@
 #include "coll/executor.h"
 #include "coll/select.h"
 #include "coll/small_plan.h"
+#include "coll/staged.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 
@@ -82,6 +83,8 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
         if (program)
             return tti_small_run(comm, program, o, label);
     }
+    if (selection.path == TTI_PATH_STAGED)
+        return tti_staged(comm, o, label);
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
     TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",

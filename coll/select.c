@@ -9,6 +9,7 @@
 #include "coll/cost_model.h"
 #include "coll/fused.h"
 #include "coll/small_plan.h"
+#include "coll/staged.h"
 #include "coll/tuning.h"
 
 #include <math.h>
@@ -170,7 +171,7 @@ static int select_class(const struct select_case *c, const struct tti_selection 
 {
     if (way->path == TTI_PATH_FUSED && c->comm->settings.fused_forced)
         return -1;
-    bool usual = way->path == TTI_PATH_FUSED || way->spec.lanes == select_usual_lanes(c);
+    bool usual = way->path != TTI_PATH_PLAN || way->spec.lanes == select_usual_lanes(c);
     return way->measured ? 0 : usual ? 1 : 2;
 }
 
@@ -203,8 +204,18 @@ static bool select_is_fused(const struct select_case *c, const struct tti_algori
                (double)comm->settings.fused_from;
 }
 
-/* The ways of one algorithm: fused, and its plan with any number of lanes. An algorithm that is
- * asked for by name runs fused where it can. */
+/* Where ranks outnumber the cores, and messages are long enough to go by reference. */
+static bool select_is_staged(const struct select_case *c, const struct tti_algorithm *algorithm)
+{
+    static const double FROM = 8192;
+    return c->comm->settings.fast && select_in_memory(c->place.medium) &&
+           tti_cost_crowded(&c->comm->profile, &c->place) && c->bytes >= FROM &&
+           algorithm == tti_fused_equal(c->collective) &&
+           tti_staged_serves(c->collective, c->comm->size);
+}
+
+/* The ways of one algorithm: fused, staged, and its plan with any number of lanes. An algorithm
+ * that is asked for by name runs fused where it can. */
 static enum tutti_result select_ways_of(const struct select_case *c, struct tti_selection *way,
                                         struct tti_ways *ways)
 {
@@ -215,6 +226,11 @@ static enum tutti_result select_ways_of(const struct select_case *c, struct tti_
         TTI_TRY(select_add(c, way, ways));
         if (c->forced[0])
             return TUTTI_OK;
+    }
+    if (select_is_staged(c, way->algorithm)) {
+        way->path = TTI_PATH_STAGED;
+        way->spec.lanes = 1;
+        TTI_TRY(select_add(c, way, ways));
     }
     way->path = TTI_PATH_PLAN;
     for (int lanes = s->lanes_forced ? s->lanes : 1; lanes <= s->lanes; lanes *= 2) {

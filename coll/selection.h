@@ -11,8 +11,9 @@ enum { TTI_MOST_ALGORITHMS = 16 }; /* of one collective: what fits into a tag */
 
 /* Who runs the algorithm: the interpreter of its plan, or hand-written code that is equal to it. */
 enum tti_path {
-    TTI_PATH_PLAN,  /* executor.h, or small_plan.h with the same messages */
-    TTI_PATH_FUSED, /* fused.h: all ranks or none, so it is part of the tag */
+    TTI_PATH_PLAN,   /* executor.h, or small_plan.h with the same messages */
+    TTI_PATH_FUSED,  /* fused.h: all ranks or none, so it is part of the tag */
+    TTI_PATH_STAGED, /* staged.h: likewise */
 };
 
 struct tti_selection {

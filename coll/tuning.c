@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char *const tti_path_names[] = {"plan", "fused", NULL};
+const char *const tti_path_names[] = {"plan", "fused", "staged", NULL};
 
 double tti_series_seconds(const struct tti_series *series, const double *modelled, double bytes,
                           double model)

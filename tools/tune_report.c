@@ -17,6 +17,8 @@ static void report_way(const struct tti_selection *way, char *text, size_t bytes
 {
     if (way->path == TTI_PATH_FUSED)
         snprintf(text, bytes, "%s, fused", way->algorithm->name);
+    else if (way->path == TTI_PATH_STAGED)
+        snprintf(text, bytes, "%s, staged", way->algorithm->name);
     else
         snprintf(text, bytes, "%s, %d lane%s", way->algorithm->name, way->spec.lanes,
                  way->spec.lanes == 1 ? "" : "s");

@@ -1,0 +1,324 @@
+/* The staged path (coll/staged.h).
+ *
+ * An operation goes in windows of a slot each. A rank fills slots ahead of the window that it
+ * combines, and sends what it can; what the transport has no room for is offered again whenever it
+ * waits. It waits for a slot until all peers have read the window that was there before: that one
+ * is older than the window it combines next, so peers that are behind get on without it. */
+#include "coll/staged.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "coll/exec_internal.h"
+#include "device/memory.h"
+#include "device/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { AHEAD = 2 }; /* windows filled before the first is combined; fewer than slots */
+
+/* How far a peer has been sent the windows. */
+struct staged_peer {
+    size_t window, offset; /* bytes of that window which are sent */
+};
+
+struct staged {
+    struct tutti_comm *comm;
+    const struct tti_operation *o;
+    struct tti_stage *stage;
+    uint64_t tag;
+    uint64_t first;       /* number of the slot of window 0 */
+    size_t size;          /* of an element */
+    size_t window, count; /* elements of a block that one covers; windows */
+    size_t filled;        /* windows, of this operation */
+    bool gives, takes;    /* does this rank send, does it receive? */
+    unsigned idle;
+    uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
+    struct staged_peer peer[TTI_STAGED_RANKS];
+};
+
+bool tti_staged_serves(enum tutti_collective collective, int ranks)
+{
+    return ranks > 1 && ranks <= TTI_STAGED_RANKS &&
+           (collective == TUTTI_ALL_REDUCE || collective == TUTTI_BROADCAST ||
+            collective == TUTTI_ALL_GATHER);
+}
+
+double tti_staged_touched(enum tutti_collective collective, int ranks)
+{
+    const double n = ranks;
+    if (collective == TUTTI_ALL_REDUCE)
+        return 2 + n + 1;
+    if (collective == TUTTI_ALL_GATHER)
+        return 2 + 2 * n;
+    return 3; /* two by each; the readers wait for a part of the root's */
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static size_t staged_elements(const struct staged *s, size_t window)
+{
+    const size_t left = s->o->count - window * s->window;
+    return left < s->window ? left : s->window;
+}
+
+static char *staged_slot(const struct staged *s, size_t window)
+{
+    return s->stage->memory +
+           (s->first + window) % TTI_STAGED_SLOTS * (size_t)TTI_STAGED_SLOT_BYTES;
+}
+
+/* Send the peer what is filled, as far as there is room. */
+static enum tutti_result staged_offer(struct staged *s, int p)
+{
+    struct tti_link *link = &s->comm->links.all[p];
+    struct staged_peer *to = &s->peer[p];
+    while (to->window < s->filled) {
+        const size_t bytes = staged_elements(s, to->window) * s->size;
+        const char *data = staged_slot(s, to->window);
+        size_t accepted = 0;
+        enum tutti_result result = link->ops->send(link->endpoint, 0, s->tag, data + to->offset,
+                                                   bytes - to->offset, &accepted);
+        if (result != TUTTI_OK)
+            return tti_comm_link_failed(s->comm, result);
+        if (accepted == 0)
+            return TUTTI_OK;
+        link->queues[0].accepted += accepted;
+        to->offset += accepted;
+        if (to->offset == bytes) {
+            s->stage->ends[(s->first + to->window) % TTI_STAGED_SLOTS][p] =
+                link->queues[0].accepted;
+            to->window++;
+            to->offset = 0;
+        }
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result staged_offer_all(struct staged *s)
+{
+    const int n = s->comm->size;
+    for (int k = 1; k < n && s->gives; k++)
+        TTI_TRY(staged_offer(s, (s->comm->rank + k) % n));
+    return TUTTI_OK;
+}
+
+/* One more turn in which nothing came from the peer, or nothing was taken by it. */
+static enum tutti_result staged_wait(struct staged *s, int peer, bool sends)
+{
+    enum { TURNS = 2 };
+    TTI_TRY(staged_offer_all(s));
+    if (++s->idle < TURNS) {
+        tti_cpu_relax();
+        return TUTTI_OK;
+    }
+    if (s->deadline == 0)
+        s->deadline = tti_deadline_in(s->comm->settings.timeout_s);
+    s->comm->executor->fast_peer = peer;
+    s->comm->executor->fast_sends = sends;
+    return tti_exec_idle(s->comm->executor, s->idle - TURNS, s->deadline);
+}
+
+/* Wait until all peers are sent the first `windows`. */
+static enum tutti_result staged_sent(struct staged *s, size_t windows)
+{
+    for (int p = 0; p < s->comm->size && s->gives; p++)
+        while (p != s->comm->rank && s->peer[p].window < windows)
+            TTI_TRY(staged_wait(s, p, true));
+    return TUTTI_OK;
+}
+
+/* Wait until the slot of the next window is free: its last one is read by all. */
+static enum tutti_result staged_acquire(struct staged *s)
+{
+    const uint64_t *ends = s->stage->ends[(s->first + s->filled) % TTI_STAGED_SLOTS];
+    if (s->filled >= TTI_STAGED_SLOTS)
+        TTI_TRY(staged_sent(s, s->filled - TTI_STAGED_SLOTS + 1));
+    for (int p = 0; p < s->comm->size; p++) {
+        struct tti_link *link = &s->comm->links.all[p];
+        while (ends[p] > 0 && link->ops->released(link->endpoint, 0) < ends[p])
+            TTI_TRY(staged_wait(s, p, true));
+    }
+    return TUTTI_OK;
+}
+
+/* Copy the next window into its slot, and send it. */
+static enum tutti_result staged_fill(struct staged *s)
+{
+    TTI_TRY(staged_acquire(s));
+    /* Into the caches, whatever the size: the peers read it there at once. */
+    memcpy(staged_slot(s, s->filled), (const char *)s->o->in + s->filled * s->window * s->size,
+           staged_elements(s, s->filled) * s->size);
+    s->filled++;
+    s->stage->filled++;
+    return staged_offer_all(s);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+/* Elements of the message from the peer that lie at *data, at least one; *n shrinks to them. */
+static enum tutti_result staged_peek(struct staged *s, int p, const void **data, size_t *n)
+{
+    struct tti_link *link = &s->comm->links.all[p];
+    for (;;) {
+        size_t bytes = 0;
+        uint64_t tag = s->tag;
+        enum tutti_result result = link->ops->peek(link->endpoint, 0, &tag, data, &bytes);
+        if (result != TUTTI_OK)
+            return tti_comm_link_failed(s->comm, result);
+        if (bytes > 0 && tag != s->tag)
+            return tti_exec_mismatch(s->comm->executor, p, s->tag, tag);
+        if (bytes > 0) {
+            *n = bytes / s->size < *n ? bytes / s->size : *n;
+            s->idle = 0;
+            return TUTTI_OK;
+        }
+        TTI_TRY(staged_wait(s, p, false));
+    }
+}
+
+static void staged_consume(struct staged *s, int p, size_t n)
+{
+    struct tti_link *link = &s->comm->links.all[p];
+    link->ops->consume(link->endpoint, 0, n * s->size);
+}
+
+/* Combine a window of all ranks' inputs, the own among them, into the output. */
+static enum tutti_result staged_combine(struct staged *s, size_t window)
+{
+    const struct tti_operation *o = s->o;
+    const int ranks = s->comm->size, rank = s->comm->rank;
+    const bool sums = o->op == TUTTI_AVG || (unsigned)o->op >= TUTTI_OP_USER;
+    const struct tti_finish finish = {o->op == TUTTI_AVG, ranks};
+    const size_t begin = window * s->window, count = staged_elements(s, window);
+    for (size_t done = 0; done < count;) {
+        const void *srcs[TTI_STAGED_RANKS];
+        void *dst = (char *)o->out + (begin + done) * s->size;
+        size_t n = count - done;
+        srcs[rank] = (const char *)o->in + (begin + done) * s->size;
+        for (int k = 1; k < ranks; k++)
+            TTI_TRY(staged_peek(s, (rank + k) % ranks, &srcs[(rank + k) % ranks], &n));
+        tti_fuse(sums ? TUTTI_SUM : o->op, o->type, &dst, 1, srcs, ranks, n, &finish);
+        for (int k = 1; k < ranks; k++)
+            staged_consume(s, (rank + k) % ranks, n);
+        done += n;
+    }
+    return TUTTI_OK;
+}
+
+/* Copy a window of a peer's input to `to`. */
+static enum tutti_result staged_copy(struct staged *s, int p, size_t window, char *to)
+{
+    const size_t count = staged_elements(s, window);
+    for (size_t done = 0; done < count;) {
+        const void *data = NULL;
+        size_t n = count - done;
+        TTI_TRY(staged_peek(s, p, &data, &n));
+        tti_copy_bytes(to + done * s->size, data, n * s->size);
+        staged_consume(s, p, n);
+        done += n;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result staged_take(struct staged *s, size_t window)
+{
+    const struct tti_operation *o = s->o;
+    const int ranks = s->comm->size, rank = s->comm->rank;
+    const size_t at = window * s->window * s->size, block = o->count * s->size;
+    char *out = (char *)o->out + at;
+    if (o->collective == TUTTI_ALL_REDUCE)
+        return staged_combine(s, window);
+    if (o->collective == TUTTI_BROADCAST && rank != o->root)
+        return staged_copy(s, o->root, window, out);
+    char *own = o->collective == TUTTI_ALL_GATHER ? out + (size_t)rank * block : out;
+    const char *in = (const char *)o->in + at;
+    if (own != in)
+        tti_copy_bytes(own, in, staged_elements(s, window) * s->size);
+    for (int k = 1; k < ranks && s->takes; k++) {
+        const int p = (rank + k) % ranks;
+        TTI_TRY(staged_copy(s, p, window, out + (size_t)p * block));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the operation -------------------------------------------------------------------------- */
+
+static enum tutti_result staged_run(struct staged *s)
+{
+    for (size_t window = 0; window < s->count; window++) {
+        while (s->gives && s->filled < s->count && s->filled < window + AHEAD)
+            TTI_TRY(staged_fill(s));
+        TTI_TRY(staged_take(s, window));
+    }
+    return staged_sent(s, s->count);
+}
+
+static enum tutti_result staged_links(struct staged *s, const struct tti_label *label)
+{
+    int peers[TTI_STAGED_RANKS], count = 0;
+    for (int p = 0; p < s->comm->size; p++)
+        if (p != s->comm->rank && !s->comm->links.all[p].connected &&
+            (s->o->collective != TUTTI_BROADCAST || s->gives || p == s->o->root))
+            peers[count++] = p;
+    if (count == 0)
+        return TUTTI_OK;
+    return tti_links_connect(s->comm, peers, count, tti_deadline_in(s->comm->settings.timeout_s),
+                             label);
+}
+
+static enum tutti_result staged_stage(struct tutti_comm *comm)
+{
+    void *memory = NULL;
+    if (comm->stage)
+        return TUTTI_OK;
+    TTI_TRY(tti_region_alloc((size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, &memory));
+    struct tti_stage *made = tti_calloc(1, sizeof *made);
+    if (!made) {
+        (void)tti_region_free(memory);
+        return TUTTI_ERR_MEMORY;
+    }
+    made->memory = memory;
+    comm->stage = made;
+    return TUTTI_OK;
+}
+
+void tti_stage_destroy(struct tti_stage *stage)
+{
+    if (!stage)
+        return;
+    (void)tti_region_free(stage->memory);
+    free(stage);
+}
+
+enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation *o,
+                             const struct tti_label *label)
+{
+    struct tti_executor *x = comm->executor;
+    struct staged s;
+    TTI_TRY(staged_stage(comm));
+    s.comm = comm;
+    s.o = o;
+    s.stage = comm->stage;
+    s.tag = tti_tag_staged(o);
+    s.first = comm->stage->filled;
+    s.size = tutti_type_size(o->type);
+    s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;
+    s.takes = o->collective != TUTTI_BROADCAST || comm->rank != o->root;
+    s.window = TTI_STAGED_SLOT_BYTES / s.size;
+    s.count = (o->count + s.window - 1) / s.window;
+    s.filled = 0;
+    s.idle = 0;
+    s.deadline = 0;
+    memset(s.peer, 0, (size_t)comm->size * sizeof s.peer[0]);
+    x->label = label;
+    x->lane_count = 0;
+    TTI_TRY(staged_links(&s, label));
+    tti_copy_expect((size_t)(tti_staged_touched(o->collective, comm->size) * (double)o->count *
+                             (double)s.size) *
+                    (size_t)comm->peers.local_size);
+    enum tutti_result result = staged_run(&s);
+    x->fast_peer = -1;
+    comm->stage->served += result == TUTTI_OK;
+    return result;
+}

@@ -1,0 +1,194 @@
+/* coll/staged.c and the plans that it stands for are the same operations: the same bits, for counts
+ * of less than a window and of many, in place and not, over any transport in memory, and when the
+ * transport has room for little. Ranks outnumber the cores here because all are bound to one.
+ *
+ * Contributions are random, so the order of combination shows in the sums. */
+#include "coll/comm.h"
+#include "coll/select.h"
+#include "tests/integration/ranks.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, MOST = 150001 };
+
+struct buffers {
+    char *in, *out, *plain;
+};
+
+/* The staged way of the operation; or NULL, when it is not offered. */
+static const struct tti_selection *staged_way(tutti_comm *comm, const struct tti_operation *o,
+                                              struct tti_ways *ways)
+{
+    if (tti_select_ways(comm, o->collective, o->count, o->type, false, ways) != TUTTI_OK)
+        return NULL;
+    for (int i = 0; i < ways->count; i++)
+        if (ways->way[i].path == TTI_PATH_STAGED)
+            return &ways->way[i];
+    return NULL;
+}
+
+static enum tutti_result call(const struct tti_operation *o, tutti_comm *comm)
+{
+    if (o->collective == TUTTI_ALL_REDUCE)
+        return tutti_all_reduce(o->in, o->out, o->count, o->type, o->op, comm);
+    if (o->collective == TUTTI_BROADCAST)
+        return tutti_broadcast(o->in, o->out, o->count, o->type, o->root, comm);
+    return tutti_all_gather(o->in, o->out, o->count, o->type, comm);
+}
+
+/* The operation by its plan, or staged; the result is in b->out. */
+static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b, bool in_place,
+               const struct tti_selection *way)
+{
+    const size_t bytes = o.count * tutti_type_size(o.type);
+    const size_t at = o.collective == TUTTI_ALL_GATHER ? (size_t)comm->rank * bytes : 0;
+    char *in = in_place ? b->out + at : b->in;
+    memset(b->out, 0x5a, bytes * (size_t)comm->size);
+    uint32_t seed = (uint32_t)(comm->rank * 7919) + (uint32_t)o.count;
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        const float value = (float)(int)(seed >> 8) / 37.0f;
+        memcpy(in + i * sizeof value, &value, sizeof value);
+    }
+    o.in = in;
+    o.out = b->out;
+    const uint64_t before = comm->stage ? comm->stage->served : 0;
+    comm->settings.fast = way != NULL;
+    tti_select_try(comm, way);
+    enum tutti_result result = call(&o, comm);
+    comm->settings.fast = true;
+    tti_select_try(comm, NULL);
+    if (result != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    if ((comm->stage ? comm->stage->served : 0) - before != (way ? 1 : 0))
+        return fprintf(stderr, "not by the path that was asked for\n"), 1;
+    return 0;
+}
+
+static int compare(tutti_comm *comm, const struct tti_operation *o, const struct buffers *b)
+{
+    struct tti_ways ways;
+    const size_t blocks = o->collective == TUTTI_ALL_GATHER ? (size_t)comm->size : 1;
+    const size_t bytes = blocks * o->count * tutti_type_size(o->type);
+    const struct tti_selection *way = staged_way(comm, o, &ways);
+    if (!way)
+        return fprintf(stderr, "%s: no staged way\n", tutti_collective_name(o->collective)), 1;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (run(comm, *o, b, in_place, NULL))
+            return 1;
+        memcpy(b->plain, b->out, bytes);
+        if (run(comm, *o, b, in_place, way))
+            return 1;
+        if (memcmp(b->plain, b->out, bytes) != 0)
+            return fprintf(stderr, "%s %s %s count %zu root %d%s: other bits than the plan\n",
+                           tutti_collective_name(o->collective), tutti_type_name(o->type),
+                           tutti_op_name(o->op), o->count, o->root, in_place ? " in place" : ""),
+                   1;
+    }
+    return 0;
+}
+
+static int every_operation(tutti_comm *comm, const struct buffers *b)
+{
+    static const enum tutti_collective collectives[] = {TUTTI_ALL_REDUCE, TUTTI_BROADCAST,
+                                                        TUTTI_ALL_GATHER};
+    static const enum tutti_type types[] = {TUTTI_FLOAT32, TUTTI_BFLOAT16, TUTTI_INT64,
+                                            TUTTI_UINT8};
+    static const size_t counts[] = {8192, 16385, MOST / 8};
+    for (int c = 0; c < 3; c++)
+        for (int t = 0; t < 4; t++)
+            for (int op = 0; op < (c == 0 ? TUTTI_OP_COUNT : 1); op++)
+                for (int i = 0; i < 3; i++) {
+                    struct tti_operation o = {.collective = collectives[c],
+                                              .count = counts[i],
+                                              .type = types[t],
+                                              .op = (enum tutti_op)op,
+                                              .root = i % comm->size};
+                    if (compare(comm, &o, b))
+                        return 1;
+                }
+    struct tti_operation large = {
+        .collective = TUTTI_ALL_REDUCE, .count = MOST, .type = TUTTI_FLOAT32};
+    return compare(comm, &large, b);
+}
+
+/* Roots run ahead, and change: what a slot holds is not overwritten before it is read. */
+static int ahead(tutti_comm *comm, const struct buffers *b)
+{
+    enum { COUNT = 5000, TURNS = 60 };
+    struct tti_operation o = {
+        .collective = TUTTI_BROADCAST, .count = COUNT, .type = TUTTI_INT32, .out = b->out};
+    struct tti_ways ways;
+    const struct tti_selection *way = staged_way(comm, &o, &ways);
+    int32_t *x = (int32_t *)(void *)b->out;
+    int bad = 0;
+    for (int turn = 0; turn < TURNS && way && !bad; turn++) {
+        for (int i = 0; i < COUNT; i++)
+            x[i] = turn * COUNT + i + comm->rank;
+        tti_select_try(comm, way);
+        bad = tutti_broadcast(x, x, COUNT, TUTTI_INT32, turn / 7 % comm->size, comm) != TUTTI_OK;
+        for (int i = 0; i < COUNT && !bad; i++)
+            bad = x[i] != turn * COUNT + i + turn / 7 % comm->size;
+    }
+    tti_select_try(comm, NULL);
+    return !way || bad ? fprintf(stderr, "ahead: %s\n", tutti_last_error()), 1 : 0;
+}
+
+static int body(tutti_comm *comm, void *argument)
+{
+    const size_t bytes = (size_t)MOST * 4 * RANKS;
+    struct buffers b = {malloc(bytes), malloc(bytes), malloc(bytes)};
+    (void)argument;
+    int bad = !b.in || !b.out || !b.plain || every_operation(comm, &b) || ahead(comm, &b);
+    free(b.in);
+    free(b.out);
+    free(b.plain);
+    return bad;
+}
+
+/* A rank that makes another call is named. */
+static int mismatch(tutti_comm *comm, void *argument)
+{
+    static float x[RANKS][9000];
+    struct tti_ways ways;
+    struct tti_operation o = {.collective = TUTTI_ALL_REDUCE, .count = 9000, .type = TUTTI_FLOAT32};
+    (void)argument;
+    o.count -= comm->rank == 1;
+    tti_select_try(comm, staged_way(comm, &o, &ways));
+    enum tutti_result result =
+        tutti_all_reduce(x[comm->rank], x[comm->rank], o.count, TUTTI_FLOAT32, TUTTI_SUM, comm);
+    tti_select_try(comm, NULL);
+    if (result == TUTTI_ERR_MISMATCH && strstr(tutti_last_error(), "count 8999") &&
+        strstr(tutti_last_error(), "algorithm staged"))
+        return 0;
+    return fprintf(stderr, "a mismatch gave %d: %s\n", (int)result, tutti_last_error()), 1;
+}
+
+static int all(const char *transport, bool processes, const char *what)
+{
+    struct tti_ranks how = {.ranks = RANKS, .processes = processes, .options = TUTTI_OPTIONS_INIT};
+    how.options.transports = transport;
+    how.options.algorithms = "all_reduce=two_shot,all_gather=direct,broadcast=scatter_gather";
+    int bad = tti_ranks_run(&how, body, NULL) + tti_ranks_run(&how, mismatch, NULL);
+    printf("%d ranks over %s: %s\n", RANKS, what, bad ? "FAILED" : "ok");
+    return bad;
+}
+
+int main(void)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        return perror("sched_setaffinity"), 1;
+    int failed = all("inproc", false, "inproc") + all("shm", true, "shm");
+    /* No references, and room for less than a window. */
+    setenv("TUTTI_SHM_REGION_FROM", "1M", 1);
+    setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
+    setenv("TUTTI_SHM_SLOTS", "2", 1);
+    failed += all("shm", false, "shm with little room");
+    return failed ? 1 : 0;
+}
