@@ -334,6 +334,11 @@ int tutti_comm_hosts(const tutti_comm *comm)
     return comm->peers.nhosts;
 }
 
+int tutti_comm_host(const tutti_comm *comm, int rank)
+{
+    return comm && rank >= 0 && rank < comm->size ? comm->peers.host_of[rank] : -1;
+}
+
 const char *tutti_comm_rank_name(const tutti_comm *comm, int rank)
 {
     return rank >= 0 && rank < comm->size ? comm->peers.all[rank].name : "no such rank";

@@ -48,6 +48,7 @@ static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, siz
     }
     tensor->type = given->type;
     tensor->kind = given->kind;
+    tensor->unit = given->unit;
     tensor->dims = given->dims;
     tensor->elements = elements;
     tensor->value = given->value;
@@ -110,6 +111,39 @@ static enum tutti_result create_hook(const struct tutti_ddp_options *o)
     return TUTTI_OK;
 }
 
+static enum tutti_result create_sharding(const struct tutti_ddp *ddp,
+                                         const struct tutti_ddp_options *o)
+{
+    if (o->zero < 0 || o->zero > 3)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: zero is %d; 0 to 3 can be", o->zero);
+    if (o->zero > 0 && (o->hook == TUTTI_DDP_HOOK_POWERSGD || o->hook == TUTTI_DDP_HOOK_USER ||
+                        o->path == TUTTI_DDP_PATH_WHOLE))
+        return TTI_FAIL(
+            TUTTI_ERR_ARGUMENT,
+            "tutti_ddp_create: with zero %d gradients are reduce-scattered; PowerSGD, user "
+            "hooks and TUTTI_DDP_PATH_WHOLE cannot be",
+            o->zero);
+    if (o->zero == 3 && !o->by_unit)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: zero 3 holds values between tutti_ddp_acquire and "
+                        "tutti_ddp_release only; set options.by_unit");
+    if (o->zero == 3 && o->uneven)
+        return TTI_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_create: uneven inputs need values on every rank; zero 0 to 2 can");
+    if (o->shard_ranks != 0 && o->zero == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: shard_ranks is given, but zero 0 shards nothing");
+    if (o->shard_ranks < TUTTI_DDP_HOST || (o->shard_ranks > 0 && ddp->size % o->shard_ranks != 0))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: shard_ranks is %d; it must divide the %d ranks, or be 0 "
+                        "or TUTTI_DDP_HOST",
+                        o->shard_ranks, ddp->size);
+    return o->prefetch >= 0
+               ? TUTTI_OK
+               : TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: prefetch is %d", o->prefetch);
+}
+
 static enum tutti_result create_options(struct tutti_ddp *ddp,
                                         const struct tutti_ddp_options *given)
 {
@@ -133,6 +167,7 @@ static enum tutti_result create_options(struct tutti_ddp *ddp,
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no divisor", (int)o->divisor);
     if (o->path < TUTTI_DDP_PATH_AUTO || o->path > TUTTI_DDP_PATH_SPLIT)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %d is no path", (int)o->path);
+    TTI_TRY(create_sharding(ddp, o));
     return create_hook(o);
 }
 
@@ -149,6 +184,11 @@ static enum tutti_result create_check(struct tutti_ddp *ddp, const struct tutti_
     for (size_t i = 0; i < count; i++) {
         TTI_TRY(create_tensor(&tensors[i], i, &ddp->tensors[i]));
         ddp->tensor_count = i + 1;
+        if (ddp->options.zero > 0 && tensors[i].kind == TUTTI_DDP_TRAINED && tensors[i].value)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "tutti_ddp_create: %s: with zero %d values lie where the library can "
+                            "gather them; give value NULL, and ask tutti_ddp_value",
+                            tensors[i].name, ddp->options.zero);
         ddp->trained_count += tensors[i].kind == TUTTI_DDP_TRAINED;
     }
     return create_names(ddp);
@@ -163,12 +203,13 @@ static enum tutti_result create_values(struct tutti_ddp *ddp)
             if (bytes == 0)
                 return TUTTI_OK;
             TTI_TRY(tutti_alloc(bytes, &ddp->values));
+            ddp->value_bytes = ddp->value_bytes_most = bytes;
             bytes = 0;
         }
         for (size_t i = 0; i < ddp->tensor_count; i++) {
             struct tti_ddp_tensor *t = &ddp->tensors[i];
             size_t need = t->elements * tutti_type_size(t->type);
-            if (!t->owned)
+            if (!t->owned || (ddp->options.zero > 0 && t->kind == TUTTI_DDP_TRAINED))
                 continue;
             if (pass == 1)
                 t->value = (char *)ddp->values + bytes;
@@ -196,7 +237,7 @@ static enum tutti_result create_broadcast(struct tutti_ddp *ddp, bool callers, b
 {
     for (size_t i = 0; i < ddp->tensor_count; i++) {
         const struct tti_ddp_tensor *t = &ddp->tensors[i];
-        if (!(t->owned ? owned : callers))
+        if (!(t->owned ? owned : callers) || !t->value) /* no value: zero 3, see release */
             continue;
         enum tutti_result result =
             tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
@@ -215,17 +256,47 @@ enum tutti_result tutti_ddp_broadcast(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+/* Which ranks share a copy. */
+static enum tutti_result create_groups(struct tutti_ddp *ddp, tutti_comm *comm)
+{
+    int ranks = ddp->options.shard_ranks;
+    ddp->group_size = ddp->size;
+    ddp->group_rank = ddp->rank;
+    if (ranks > 0) {
+        ddp->group_size = ranks;
+        ddp->group_number = ddp->rank / ranks;
+    } else if (ranks == TUTTI_DDP_HOST) {
+        ddp->group_size = tutti_comm_local_size(comm);
+        ddp->group_number = tutti_comm_host(comm, ddp->rank);
+    }
+    int32_t sizes[2] = {ddp->group_size, -ddp->group_size};
+    TTI_TRY(tutti_all_reduce(sizes, sizes, 2, TUTTI_INT32, TUTTI_MAX, ddp->control));
+    if (sizes[0] != -sizes[1])
+        return TTI_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_create: sharding inside hosts needs as many ranks on each; there "
+            "are hosts with %d and with %d",
+            -sizes[1], sizes[0]);
+    if (ddp->group_size == ddp->size)
+        return TUTTI_OK;
+    TTI_TRY(tutti_comm_split(comm, ddp->group_number, ddp->rank, &ddp->group));
+    ddp->group_rank = tutti_comm_rank(ddp->group);
+    return TUTTI_OK;
+}
+
 static enum tutti_result create_parts(struct tutti_ddp *ddp, tutti_comm *comm)
 {
     const struct tutti_ddp_options *o = &ddp->options;
     ddp->by_bucket = o->hook == TUTTI_DDP_HOOK_POWERSGD || o->hook == TUTTI_DDP_HOOK_USER;
-    ddp->split = o->path == TUTTI_DDP_PATH_SPLIT ||
+    ddp->split = o->zero > 0 || o->path == TUTTI_DDP_PATH_SPLIT ||
                  (o->path == TUTTI_DDP_PATH_AUTO && !ddp->by_bucket && tutti_comm_hosts(comm) > 1);
+    TTI_TRY(create_groups(ddp, comm));
     TTI_TRY(create_values(ddp));
     TTI_TRY(create_buckets(ddp));
+    TTI_TRY(tti_ddp_units_make(ddp));
     TTI_TRY(tti_ddp_lanes_start(ddp, comm));
     TTI_TRY(create_broadcast(ddp, true, false));
-    ddp->broadcast_done = !ddp->values;
+    ddp->broadcast_done = !ddp->values && !ddp->sharded_values;
     return TUTTI_OK;
 }
 
@@ -265,6 +336,7 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     if (!ddp)
         return;
     tti_ddp_lanes_stop(ddp);
+    tutti_comm_destroy(ddp->group);
     tutti_comm_destroy(ddp->control);
     tti_ddp_layout_free(ddp);
     for (size_t i = 0; i < ddp->tensor_count; i++)
@@ -272,6 +344,10 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     free(ddp->tensors);
     free(ddp->unused);
     tti_ddp_recording_free(ddp->recording);
+    free(ddp->units);
+    tti_ddp_pool_free(&ddp->gradient_pool);
+    tti_ddp_pool_free(&ddp->value_pool);
+    tutti_free(ddp->sharded_values);
     tutti_free(ddp->values);
     pthread_cond_destroy(&ddp->changed);
     pthread_mutex_destroy(&ddp->lock);

@@ -18,35 +18,62 @@ static bool lane_may(const struct tutti_ddp *ddp, const struct tti_ddp_task *tas
     const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
     if (task->action == TTI_DDP_ALL_GATHER)
         return b->chunks[task->chunk].reduced;
-    return b->pending == 0;
+    return task->action == TTI_DDP_VALUES || b->pending == 0;
 }
 
 /* Under the lock, which is released while the task runs. */
+static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+{
+    struct tutti_ddp *ddp = lane->ddp;
+    struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    lane->sent = 0;
+    if (task->action != TTI_DDP_VALUES && !b->gradient) /* nobody here added anything */
+        TTI_TRY(tti_ddp_gradient_take(ddp, b, true));
+    pthread_mutex_unlock(&ddp->lock);
+    enum tutti_result result = tti_ddp_reduce(lane, task);
+    if (result != TUTTI_OK) {
+        char text[256];
+        tti_ddp_bucket_text(ddp, task->bucket, text, sizeof text);
+        result = TTI_CONTEXT(result, "while %s %s",
+                             task->action == TTI_DDP_VALUES ? "gathering" : "reducing", text);
+    }
+    pthread_mutex_lock(&ddp->lock);
+    return result;
+}
+
+/* Under the lock. */
+static void lane_done(struct tutti_ddp *ddp, const struct tti_ddp_task *task)
+{
+    struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    if (task->action == TTI_DDP_VALUES) {
+        b->gathering--;
+        return;
+    }
+    if (task->action == TTI_DDP_REDUCE_SCATTER)
+        b->chunks[task->chunk].reduced = true;
+    if (--b->unfinished == 0 && b->shard)
+        tti_ddp_gradient_give(ddp, b);
+}
+
+/* Under the lock. */
 static void lane_run(struct tti_ddp_lane *lane)
 {
     struct tutti_ddp *ddp = lane->ddp;
     struct tti_ddp_task task = lane->tasks[lane->next];
-    struct tti_ddp_bucket *b = &ddp->buckets[task.bucket];
+    bool gradients = task.action != TTI_DDP_VALUES;
     uint64_t start = tti_now_ns();
-    lane->sent = 0;
-    tti_ddp_clock_work(ddp, 1);
-    pthread_mutex_unlock(&ddp->lock);
-    enum tutti_result result = tti_ddp_reduce(lane, &task);
-    if (result != TUTTI_OK) {
-        char text[256];
-        tti_ddp_bucket_text(ddp, task.bucket, text, sizeof text);
-        result = TTI_CONTEXT(result, "while reducing %s", text);
+    if (gradients)
+        tti_ddp_clock_work(ddp, 1);
+    enum tutti_result result = lane_do(lane, &task);
+    if (gradients) {
+        tti_ddp_clock_work(ddp, -1);
+        ddp->clock.bytes += lane->sent;
+        ddp->clock.collectives++;
     }
-    pthread_mutex_lock(&ddp->lock);
-    tti_ddp_clock_work(ddp, -1);
-    ddp->clock.bytes += lane->sent;
-    ddp->clock.collectives++;
     tti_ddp_record(ddp, lane, &task, start, tti_now_ns());
     if (result != TUTTI_OK && ddp->error.code == TUTTI_OK)
         tti_error_save(&ddp->error, result);
-    if (task.action == TTI_DDP_REDUCE_SCATTER)
-        b->chunks[task.chunk].reduced = true;
-    b->unfinished--;
+    lane_done(ddp, &task);
     lane->next++;
     pthread_cond_broadcast(&ddp->changed);
 }
@@ -71,12 +98,19 @@ static void *lane_main(void *argument)
 
 enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
 {
-    for (int i = 0; i < ddp->options.in_flight; i++) {
+    int group = ddp->group_size == ddp->size ? 0 : ddp->group_number;
+    int lanes = ddp->options.in_flight + (ddp->options.zero > 0);
+    for (int i = 0; i < lanes; i++) {
         struct tti_ddp_lane *lane = &ddp->lanes[i];
         lane->ddp = ddp;
         lane->number = i;
-        ddp->lane_count = i + 1;
-        TTI_TRY(tutti_comm_split(comm, 0, ddp->rank, &lane->comm));
+        if (i == ddp->options.in_flight)
+            ddp->value_lane = lane;
+        else
+            ddp->lane_count = i + 1;
+        TTI_TRY(tutti_comm_split(comm, group, ddp->rank, &lane->comm));
+        if (lane != ddp->value_lane && ddp->group_size < ddp->size)
+            TTI_TRY(tutti_comm_split(comm, ddp->group_rank, ddp->rank, &lane->across));
         if (pthread_create(&lane->thread, NULL, lane_main, lane) != 0)
             return TTI_FAIL(TUTTI_ERR_SYSTEM, "tutti_ddp_create: no thread could be started");
         lane->started = true;
@@ -93,20 +127,32 @@ static bool lanes_busy(const struct tutti_ddp *ddp, int bucket)
     return false;
 }
 
+/* Under the lock. */
+static bool lanes_gathering(const struct tutti_ddp *ddp, int bucket)
+{
+    for (size_t b = 0; b < ddp->bucket_count; b++)
+        if (ddp->buckets[b].gathering > 0 && (bucket == TTI_DDP_NONE || bucket == (int)b))
+            return true;
+    return false;
+}
+
 void tti_ddp_lanes_stop(struct tutti_ddp *ddp)
 {
     pthread_mutex_lock(&ddp->lock);
     ddp->stop = true;
-    bool busy = lanes_busy(ddp, TTI_DDP_NONE);
+    bool busy = lanes_busy(ddp, TTI_DDP_NONE) || lanes_gathering(ddp, TTI_DDP_NONE);
     pthread_cond_broadcast(&ddp->changed);
     pthread_mutex_unlock(&ddp->lock);
-    for (int i = 0; i < ddp->lane_count; i++) {
+    for (int i = 0; i < ddp->lane_count + (ddp->value_lane != NULL); i++) {
         struct tti_ddp_lane *lane = &ddp->lanes[i];
         if (busy && lane->comm)
             tutti_comm_abort(lane->comm, "tutti_ddp_destroy in the middle of a step");
+        if (busy && lane->across)
+            tutti_comm_abort(lane->across, "tutti_ddp_destroy in the middle of a step");
         if (lane->started)
             pthread_join(lane->thread, NULL);
         tutti_comm_destroy(lane->comm);
+        tutti_comm_destroy(lane->across);
         tutti_free(lane->scratch);
         free(lane->tasks);
     }
@@ -121,7 +167,10 @@ static enum tutti_result lane_add(struct tti_ddp_lane *lane, enum tti_ddp_action
         lane->next = lane->count = 0;
     TTI_TRY(tti_grow((void **)&lane->tasks, &lane->capacity, lane->count + 1, sizeof task));
     lane->tasks[lane->count++] = task;
-    lane->ddp->buckets[task.bucket].unfinished++;
+    if (action == TTI_DDP_VALUES)
+        lane->ddp->buckets[task.bucket].gathering++;
+    else
+        lane->ddp->buckets[task.bucket].unfinished++;
     return TUTTI_OK;
 }
 
@@ -133,12 +182,14 @@ static enum tutti_result lanes_add(struct tutti_ddp *ddp, size_t place, struct t
     struct tti_ddp_lane *first = &ddp->lanes[place % lanes];
     if (!ddp->split)
         return lane_add(first, ddp->by_bucket ? TTI_DDP_HOOK : TTI_DDP_ALL_REDUCE, range);
+    ddp->buckets[range.bucket].chunks[range.chunk].reduced = false;
+    if (ddp->options.zero > 0)
+        return lane_add(first, TTI_DDP_REDUCE_SCATTER, range);
     struct tti_ddp_lane *second = first;
     if (lanes > 1) {
         first = &ddp->lanes[place % (lanes / 2) * 2];
         second = first + 1;
     }
-    ddp->buckets[range.bucket].chunks[range.chunk].reduced = false;
     TTI_TRY(lane_add(first, TTI_DDP_REDUCE_SCATTER, range));
     return lane_add(second, TTI_DDP_ALL_GATHER, range);
 }
@@ -154,12 +205,33 @@ enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp)
     return result;
 }
 
-enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket)
+enum tutti_result tti_ddp_lanes_gather(struct tutti_ddp *ddp, int bucket)
+{
+    const struct tti_ddp_bucket *b = &ddp->buckets[bucket];
+    for (size_t c = 0; c < b->chunk_count; c++)
+        TTI_TRY(lane_add(ddp->value_lane, TTI_DDP_VALUES, (struct tti_ddp_range){bucket, c}));
+    pthread_cond_broadcast(&ddp->changed);
+    return TUTTI_OK;
+}
+
+/* Until `busy` is over for a bucket, or for all. */
+static enum tutti_result lanes_await(struct tutti_ddp *ddp, int bucket,
+                                     bool (*busy)(const struct tutti_ddp *, int))
 {
     pthread_mutex_lock(&ddp->lock);
-    while (ddp->error.code == TUTTI_OK && lanes_busy(ddp, bucket))
+    while (ddp->error.code == TUTTI_OK && busy(ddp, bucket))
         pthread_cond_wait(&ddp->changed, &ddp->lock);
     struct tti_error error = ddp->error;
     pthread_mutex_unlock(&ddp->lock);
     return error.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
+}
+
+enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket)
+{
+    return lanes_await(ddp, bucket, lanes_busy);
+}
+
+enum tutti_result tti_ddp_lanes_gathered(struct tutti_ddp *ddp, int bucket)
+{
+    return lanes_await(ddp, bucket, lanes_gathering);
 }

@@ -49,14 +49,15 @@ static void layout_release(struct layout *l)
     tutti_free(l->gradients);
 }
 
-static enum tutti_result layout_open(struct layout *l, enum tutti_type type, size_t members,
-                                     int *bucket)
+static enum tutti_result layout_open(struct layout *l, enum tutti_type type, int unit,
+                                     size_t members, int *bucket)
 {
     TTI_TRY(tti_grow((void **)&l->buckets, &l->capacity, l->count + 1, sizeof *l->buckets));
     struct tti_ddp_bucket *b = &l->buckets[l->count];
     memset(b, 0, sizeof *b);
     b->type = type;
     b->needed = SIZE_MAX;
+    b->unit = unit;
     *bucket = (int)l->count++;
     b->members = tti_calloc(members, sizeof *b->members);
     b->offsets = tti_calloc(members, sizeof *b->offsets);
@@ -76,8 +77,11 @@ static enum tutti_result layout_deal(const struct tutti_ddp *ddp, const size_t *
     for (size_t k = 0; k < ddp->trained_count; k++) {
         const struct tti_ddp_tensor *t = &ddp->tensors[order[k]];
         size_t element = tutti_type_size(t->type);
+        if (ddp->options.zero == 3 && open[t->type] != TTI_DDP_NONE &&
+            l->buckets[open[t->type]].unit != t->unit)
+            open[t->type] = TTI_DDP_NONE;
         if (open[t->type] == TTI_DDP_NONE)
-            TTI_TRY(layout_open(l, t->type, ddp->trained_count - k, &open[t->type]));
+            TTI_TRY(layout_open(l, t->type, t->unit, ddp->trained_count - k, &open[t->type]));
         struct tti_ddp_bucket *b = &l->buckets[open[t->type]];
         b->members[b->member_count] = order[k];
         b->offsets[b->member_count++] = b->elements;
@@ -115,7 +119,7 @@ static void layout_number(const struct tutti_ddp *ddp, const size_t *order, stru
 
 static enum tutti_result layout_chunks(const struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
 {
-    size_t ranks = (size_t)ddp->size;
+    size_t ranks = (size_t)ddp->group_size;
     size_t blocks = ranks * TTI_DDP_ALIGN; /* elements: whole lines and groups, whatever the type */
     size_t most = ddp->by_bucket ? SIZE_MAX : ddp->options.chunk_bytes / tutti_type_size(b->type);
     b->elements = layout_up(b->elements, blocks);
@@ -134,12 +138,19 @@ static enum tutti_result layout_chunks(const struct tutti_ddp *ddp, struct tti_d
     return TUTTI_OK;
 }
 
+/* Of gradients that are always there: all of them, or this rank's blocks. */
+static size_t layout_bytes(const struct tutti_ddp *ddp, const struct tti_ddp_bucket *b)
+{
+    size_t shards = ddp->options.zero >= 2 ? (size_t)ddp->group_size : 1;
+    return b->elements / shards * tutti_type_size(b->type);
+}
+
 static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layout *l)
 {
     size_t bytes = 0;
     for (size_t b = 0; b < l->count; b++) {
         TTI_TRY(layout_chunks(ddp, &l->buckets[b]));
-        bytes += l->buckets[b].elements * tutti_type_size(l->buckets[b].type);
+        bytes += layout_bytes(ddp, &l->buckets[b]);
         l->schedule_count += l->buckets[b].chunk_count;
     }
     l->bytes = bytes;
@@ -149,8 +160,11 @@ static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layou
         return TUTTI_ERR_MEMORY;
     char *at = l->gradients;
     for (size_t b = 0, k = 0; b < l->count; b++) {
-        l->buckets[b].gradient = at;
-        at += l->buckets[b].elements * tutti_type_size(l->buckets[b].type);
+        if (ddp->options.zero >= 2)
+            l->buckets[b].shard = at;
+        else
+            l->buckets[b].gradient = at;
+        at += layout_bytes(ddp, &l->buckets[b]);
         for (size_t c = 0; c < l->buckets[b].chunk_count; c++)
             l->schedule[k++] = (struct tti_ddp_range){(int)b, c};
     }
@@ -196,7 +210,7 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     struct layout l = {0};
     enum tutti_result result = layout_make(ddp, order, &l);
     if (result == TUTTI_OK && !ddp->pieces &&
-        !(ddp->pieces = tti_calloc(ddp->trained_count, sizeof *ddp->pieces)))
+        !(ddp->pieces = tti_calloc(ddp->trained_count + l.schedule_count, sizeof *ddp->pieces)))
         result = TUTTI_ERR_MEMORY;
     if (result != TUTTI_OK) {
         layout_release(&l);
@@ -221,6 +235,8 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     free(l.bucket_of);
     free(l.offset_of);
     layout_release(&old);
+    if (ddp->options.zero > 0)
+        return tti_ddp_shard_values(ddp);
     layout_pieces(ddp);
     return TUTTI_OK;
 }

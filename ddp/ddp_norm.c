@@ -14,6 +14,8 @@
 enum {
     NORM_BLOCK = 64 * TTI_DDP_GROUP,
     NORM_POINT = 52,
+    NORM_LIMBS = 3, /* of so many bits each is what ranks send each other: */
+    NORM_LIMB = 40,
 };
 
 /* What is found over a piece. */
@@ -99,12 +101,41 @@ static double norm_of(const struct norm_sum *sum, int exponent)
     return ldexp(sqrt(ldexp((double)sum->squares, -NORM_POINT)), exponent);
 }
 
-/* Every rank has all gradients: what one finds, all find. */
+/* What all shards together have found. Where every rank has all gradients, what one finds, all
+ * find. */
+static enum tutti_result norm_gather_largest(struct tutti_ddp *ddp, struct norm_sum *sum)
+{
+    double found[2] = {sum->largest, sum->odd}; /* NaN wins */
+    if (ddp->options.zero == 0)
+        return TUTTI_OK;
+    TTI_TRY(tutti_all_reduce(found, found, 2, TUTTI_FLOAT64, TUTTI_MAX,
+                             ddp->group ? ddp->group : ddp->control));
+    sum->largest = found[0];
+    sum->odd = found[1];
+    return TUTTI_OK;
+}
+
+static enum tutti_result norm_gather_squares(struct tutti_ddp *ddp, struct norm_sum *sum)
+{
+    uint64_t limbs[NORM_LIMBS];
+    if (ddp->options.zero == 0)
+        return TUTTI_OK;
+    for (int i = 0; i < NORM_LIMBS; i++)
+        limbs[i] = (uint64_t)(sum->squares >> (i * NORM_LIMB)) & (((uint64_t)1 << NORM_LIMB) - 1);
+    TTI_TRY(tutti_all_reduce(limbs, limbs, NORM_LIMBS, TUTTI_UINT64, TUTTI_SUM,
+                             ddp->group ? ddp->group : ddp->control));
+    sum->squares = 0;
+    for (int i = 0; i < NORM_LIMBS; i++)
+        sum->squares += (unsigned __int128)limbs[i] << (i * NORM_LIMB);
+    return TUTTI_OK;
+}
+
 static enum tutti_result norm_global(struct tutti_ddp *ddp, double *norm)
 {
     struct norm_sum sum = {.scale = 0};
     int exponent = 0;
     norm_pieces(ddp, false, &sum);
+    TTI_TRY(norm_gather_largest(ddp, &sum));
     if (sum.odd != 0) { /* NaN is not 0 either */
         *norm = NAN;
         return TUTTI_OK;
@@ -113,6 +144,7 @@ static enum tutti_result norm_global(struct tutti_ddp *ddp, double *norm)
     exponent = exponent < -1000 ? -1000 : exponent;
     sum.scale = ldexp(1, -exponent);
     norm_pieces(ddp, true, &sum);
+    TTI_TRY(norm_gather_squares(ddp, &sum));
     *norm = norm_of(&sum, exponent);
     return TUTTI_OK;
 }

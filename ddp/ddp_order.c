@@ -110,7 +110,9 @@ static enum tutti_result order_agree(struct tutti_ddp *ddp, size_t *order, bool 
                             ddp->control));
     if (!order_valid(ddp, order, seen))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank 0 sent an order of gradients that is none");
-    TTI_TRY(tti_ddp_layout(ddp, order));
+    if (ddp->options.zero ==
+        0) /* shards stay where they are, and the optimizer's state with them */
+        TTI_TRY(tti_ddp_layout(ddp, order));
     return order_agree_chunks(ddp);
 }
 

@@ -36,15 +36,19 @@ static enum tutti_op reduce_op(const struct tutti_ddp *ddp)
     return later ? TUTTI_SUM : TUTTI_AVG;
 }
 
-/* In place: all of `data`, of which `own` is this rank's block. */
-static enum tutti_result reduce_in_place(struct tti_ddp_lane *lane, enum tti_ddp_action action,
-                                         char *data, char *own, const struct tti_ddp_chunk *c,
-                                         enum tutti_type type)
+/* `data` is the chunk, `own` this rank's block, in it or (to be scattered to) elsewhere. Groups of
+ * ranks that share a copy are equally large, so that the mean of their means is the mean. */
+static enum tutti_result reduce_data(struct tti_ddp_lane *lane, enum tti_ddp_action action,
+                                     char *data, char *own, const struct tti_ddp_chunk *c,
+                                     enum tutti_type type)
 {
     enum tutti_op op = reduce_op(lane->ddp);
     lane->sent += c->count * tutti_type_size(type);
-    if (action == TTI_DDP_REDUCE_SCATTER)
-        return tutti_reduce_scatter(data, own, c->block, type, op, lane->comm);
+    if (action == TTI_DDP_REDUCE_SCATTER) {
+        TTI_TRY(tutti_reduce_scatter(data, own, c->block, type, op, lane->comm));
+        return lane->across ? tutti_all_reduce(own, own, c->block, type, op, lane->across)
+                            : TUTTI_OK;
+    }
     if (action == TTI_DDP_ALL_GATHER)
         return tutti_all_gather(own, data, c->block, type, lane->comm);
     return tutti_all_reduce(data, data, c->count, type, op, lane->comm);
@@ -57,10 +61,12 @@ static enum tutti_result reduce_chunk(struct tti_ddp_lane *lane, const struct tt
     const struct tti_ddp_chunk *c = &b->chunks[task->chunk];
     enum tutti_type wire = reduce_wire(ddp, b->type);
     size_t element = tutti_type_size(b->type), narrow = tutti_type_size(wire);
-    size_t before = (size_t)ddp->rank * c->block;
+    size_t before = (size_t)ddp->group_rank * c->block;
     char *data = b->gradient + c->first * element, *own = data + before * element;
+    if (b->shard)
+        own = b->shard + c->first / (size_t)ddp->group_size * element;
     if (wire == b->type)
-        return reduce_in_place(lane, task->action, data, own, c, wire);
+        return reduce_data(lane, task->action, data, own, c, wire);
     void *scratch = NULL;
     TTI_TRY(tti_ddp_scratch(lane, c->count * narrow, &scratch));
     char *thin = scratch, *thin_own = thin + before * narrow;
@@ -68,12 +74,26 @@ static enum tutti_result reduce_chunk(struct tti_ddp_lane *lane, const struct tt
         tti_convert(thin_own, wire, own, b->type, c->block, NULL);
     else
         tti_convert(thin, wire, data, b->type, c->count, NULL);
-    TTI_TRY(reduce_in_place(lane, task->action, thin, thin_own, c, wire));
+    TTI_TRY(reduce_data(lane, task->action, thin, thin_own, c, wire));
     if (task->action == TTI_DDP_REDUCE_SCATTER)
         tti_convert(own, b->type, thin_own, wire, c->block, NULL);
     else
         tti_convert(data, b->type, thin, wire, c->count, NULL);
     return TUTTI_OK;
+}
+
+static enum tutti_result reduce_values(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
+{
+    const struct tutti_ddp *ddp = lane->ddp;
+    const struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    const struct tti_ddp_chunk *c = &b->chunks[task->chunk];
+    size_t element = tutti_type_size(b->type), ranks = (size_t)ddp->group_size;
+    char *data = b->value + c->first * element;
+    const char *own = data + (size_t)ddp->group_rank * c->block * element;
+    if (b->value_shard)
+        own = b->value_shard + c->first / ranks * element;
+    lane->sent += c->count * element;
+    return tutti_all_gather(own, data, c->block, b->type, lane->comm);
 }
 
 static enum tutti_result reduce_by_user(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
@@ -100,11 +120,13 @@ enum tutti_result tti_ddp_reduce(struct tti_ddp_lane *lane, const struct tti_ddp
 {
     struct tutti_ddp *ddp = lane->ddp;
     struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
+    if (task->action == TTI_DDP_VALUES)
+        return reduce_values(lane, task);
     if (task->action != TTI_DDP_HOOK)
         return reduce_chunk(lane, task);
     if (ddp->options.hook == TUTTI_DDP_HOOK_USER)
         return reduce_by_user(lane, task);
     if (b->type == TUTTI_FLOAT32 && ddp->steps >= ddp->options.power_start)
         return tti_ddp_power_reduce(lane, b);
-    return reduce_in_place(lane, TTI_DDP_ALL_REDUCE, b->gradient, NULL, &b->chunks[0], b->type);
+    return reduce_data(lane, TTI_DDP_ALL_REDUCE, b->gradient, NULL, &b->chunks[0], b->type);
 }

@@ -38,7 +38,8 @@ struct tti_ddp_tensor {
     size_t shape[TUTTI_DDP_DIMS];
     size_t elements;
     void *value;
-    bool owned;    /* value is in `values` of the tutti_ddp */
+    bool owned; /* value is in `values` of the tutti_ddp */
+    int unit;
     int bucket;    /* TTI_DDP_NONE: not trained */
     size_t offset; /* elements from the beginning of the bucket */
     int marks;     /* tutti_ddp_ready in this pass; under the lock */
@@ -65,7 +66,13 @@ struct tti_ddp_bucket {
     size_t needed; /* the member that the forward pass needs first: the lowest */
     struct tti_ddp_chunk *chunks;
     size_t chunk_count;
-    char *gradient; /* of all elements */
+    int unit;          /* zero 3: of its members */
+    char *gradient;    /* of all elements; zero 2 and 3: NULL while there is nothing to hold */
+    char *shard;       /* zero 2 and 3: of this rank's blocks, chunk after chunk */
+    char *value;       /* zero 1 to 3: of all elements; zero 3: NULL unless held or prefetched */
+    char *value_shard; /* zero 3 */
+    int holders;       /* zero 3: acquires without release; the caller's thread only */
+    size_t gathering;  /* values: tasks not done yet; under the lock */
     /* This step; under the lock. */
     size_t pending;    /* members not ready yet */
     size_t unfinished; /* tasks not done yet */
@@ -75,7 +82,8 @@ enum tti_ddp_action {
     TTI_DDP_ALL_REDUCE,
     TTI_DDP_REDUCE_SCATTER,
     TTI_DDP_ALL_GATHER,
-    TTI_DDP_HOOK, /* PowerSGD or the user's, over a whole bucket */
+    TTI_DDP_HOOK,   /* PowerSGD or the user's, over a whole bucket */
+    TTI_DDP_VALUES, /* all-gather updated values */
 };
 
 /* One thing for a lane to do, when what it needs is there. */
@@ -88,7 +96,8 @@ struct tti_ddp_task {
 struct tti_ddp_lane {
     struct tutti_ddp *ddp;
     int number;
-    tutti_comm *comm;
+    tutti_comm *comm;   /* of the ranks that share a copy: all, but for hybrid sharding */
+    tutti_comm *across; /* of those with the same place in other groups; NULL: none */
     pthread_t thread;
     bool started;
     void *scratch; /* tutti_alloc: gradients in the type in which they travel, and the like */
@@ -104,6 +113,15 @@ struct tti_ddp_range { /* a chunk in the schedule */
     size_t chunk;
 };
 
+/* Buffers of one size that are given and taken back; under the lock. */
+struct tti_ddp_pool {
+    void **all; /* for freeing */
+    size_t count, all_capacity;
+    void **idle;
+    size_t idle_count, idle_capacity;
+    size_t bytes; /* of each */
+};
+
 /* Times of the pass, ns of the monotonic clock; under the lock. */
 struct tti_ddp_clock {
     uint64_t begin, backward_end, end;
@@ -116,6 +134,8 @@ struct tti_ddp_clock {
 struct tutti_ddp {
     struct tutti_ddp_options options; /* with defaults filled in */
     int rank, size;
+    int group_number, group_rank, group_size; /* among the ranks that share a copy */
+    tutti_comm *group;   /* of these, for the caller's thread; NULL: all ranks, `control` */
     bool split;          /* reduce-scatter and all-gather instead of all-reduce */
     bool by_bucket;      /* the hook wants whole buckets */
     tutti_comm *control; /* small things, by the caller's thread */
@@ -132,8 +152,17 @@ struct tutti_ddp {
     struct tutti_ddp_piece *pieces;
     size_t piece_count, piece_elements;
 
-    struct tti_ddp_lane lanes[TTI_DDP_LANES];
-    int lane_count;
+    void *sharded_values; /* zero 1 to 3: of all buckets, whole or this rank's blocks */
+    struct tti_ddp_pool gradient_pool, value_pool;
+    size_t value_bytes, value_bytes_most;
+    int *units; /* in the order of the list, each once */
+    size_t unit_count;
+    size_t unit_at; /* acquired last */
+    bool backwards; /* ... coming from a later one */
+
+    struct tti_ddp_lane lanes[TTI_DDP_LANES + 1]; /* the last in use is for values */
+    int lane_count;                               /* for gradients */
+    struct tti_ddp_lane *value_lane;              /* NULL: values are not sharded */
 
     bool broadcast_done; /* values are alike on all ranks */
     bool open;           /* between begin and wait */
@@ -185,6 +214,32 @@ void tti_ddp_lanes_stop(struct tutti_ddp *ddp);
 enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp);
 /* Until the tasks of a bucket, or of all (TTI_DDP_NONE), are done, or one failed. */
 enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket);
+
+/* Under the lock: hand the value lane the gathers of a bucket's chunks. */
+enum tutti_result tti_ddp_lanes_gather(struct tutti_ddp *ddp, int bucket);
+/* Until they are done, for a bucket or all (TTI_DDP_NONE). */
+enum tutti_result tti_ddp_lanes_gathered(struct tutti_ddp *ddp, int bucket);
+
+/* ---- ddp_shard.c: what a rank keeps ---- */
+/* After the layout: memory of values, and the pieces. */
+enum tutti_result tti_ddp_shard_values(struct tutti_ddp *ddp);
+void tti_ddp_shard_pieces(struct tutti_ddp *ddp);
+/* Under the lock, not on a lane: wait if too much is waiting to be reduced. */
+void tti_ddp_gradient_room(struct tutti_ddp *ddp);
+/* Under the lock: whole gradients of a bucket, zeroed if `zero`; and back. */
+enum tutti_result tti_ddp_gradient_take(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
+                                        bool zero);
+void tti_ddp_gradient_give(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
+
+/* ---- ddp_pool.c: under the lock ---- */
+enum tutti_result tti_ddp_pool_take(struct tti_ddp_pool *pool, void **buffer);
+void tti_ddp_pool_give(struct tti_ddp_pool *pool, void *buffer);
+void tti_ddp_pool_free(struct tti_ddp_pool *pool);
+
+/* ---- ddp_units.c ---- */
+enum tutti_result tti_ddp_units_make(struct tutti_ddp *ddp);
+/* Values have changed: forget what was gathered. */
+enum tutti_result tti_ddp_units_forget(struct tutti_ddp *ddp);
 
 /* ---- ddp_reduce.c: what lanes do; without the lock, the bucket is theirs ---- */
 enum tutti_result tti_ddp_reduce(struct tti_ddp_lane *lane, const struct tti_ddp_task *task);

@@ -69,6 +69,8 @@ enum tutti_result tutti_ddp_statistics(tutti_ddp *ddp, struct tutti_ddp_statisti
         .buckets = ddp->bucket_count,
         .gradient_bytes = ddp->gradient_bytes,
         .gradient_bytes_most = ddp->gradient_bytes_most,
+        .value_bytes = ddp->value_bytes,
+        .value_bytes_most = ddp->value_bytes_most,
         .last = ddp->last,
         .total = ddp->total,
     };

@@ -36,6 +36,11 @@ enum tutti_result tutti_ddp_value(tutti_ddp *ddp, size_t index, void **value)
     TTI_TRY(step_tensor(ddp, index, "tutti_ddp_value"));
     if (!value)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_value: value is NULL");
+    if (!ddp->tensors[index].value)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_ddp_value: %s has no memory now; it belongs to unit %d, see "
+                        "tutti_ddp_acquire",
+                        ddp->tensors[index].name, ddp->tensors[index].unit);
     *value = ddp->tensors[index].value;
     return TUTTI_OK;
 }
@@ -46,7 +51,23 @@ enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradie
     if (!gradient)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_gradient: gradient is NULL");
     const struct tti_ddp_tensor *t = &ddp->tensors[index];
-    *gradient = ddp->buckets[t->bucket].gradient + t->offset * tutti_type_size(t->type);
+    struct tti_ddp_bucket *b = &ddp->buckets[t->bucket];
+    if (b->shard) {
+        if (!ddp->open)
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "tutti_ddp_gradient: %s: whole gradients are there between "
+                            "tutti_ddp_begin and tutti_ddp_ready only (zero %d); afterwards see "
+                            "tutti_ddp_pieces",
+                            t->name, ddp->options.zero);
+        pthread_mutex_lock(&ddp->lock);
+        if (!b->gradient)
+            tti_ddp_gradient_room(ddp);
+        enum tutti_result result =
+            b->gradient ? TUTTI_OK : tti_ddp_gradient_take(ddp, b, !ddp->options.overwrite);
+        pthread_mutex_unlock(&ddp->lock);
+        TTI_TRY(result);
+    }
+    *gradient = b->gradient + t->offset * tutti_type_size(t->type);
     return TUTTI_OK;
 }
 
@@ -62,13 +83,6 @@ enum tutti_result tutti_ddp_pieces(tutti_ddp *ddp, const struct tutti_ddp_piece 
     *count = ddp->piece_count;
     if (elements)
         *elements = ddp->piece_elements;
-    return TUTTI_OK;
-}
-
-enum tutti_result tutti_ddp_publish(tutti_ddp *ddp)
-{
-    if (!ddp)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_publish: ddp is NULL");
     return TUTTI_OK;
 }
 
@@ -92,14 +106,17 @@ static void begin_zero(struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         const struct tti_ddp_bucket *bucket = &ddp->buckets[b];
-        memset(bucket->gradient, 0, bucket->elements * tutti_type_size(bucket->type));
+        if (bucket->gradient)
+            memset(bucket->gradient, 0, bucket->elements * tutti_type_size(bucket->type));
     }
 }
 
 static void step_zero_tensor(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
 {
     size_t element = tutti_type_size(t->type);
-    memset(ddp->buckets[t->bucket].gradient + t->offset * element, 0, t->elements * element);
+    char *gradient = ddp->buckets[t->bucket].gradient;
+    if (gradient)
+        memset(gradient + t->offset * element, 0, t->elements * element);
 }
 
 /* What will not be marked (static_graph) counts as ready from the start. */

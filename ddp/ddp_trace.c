@@ -116,7 +116,8 @@ static void trace_slice(FILE *out, const struct tutti_ddp *ddp, const struct tra
 
 static void trace_event_write(FILE *out, const struct tutti_ddp *ddp, const struct trace_event *e)
 {
-    static const char *const actions[] = {"all-reduce", "reduce-scatter", "all-gather", "hook"};
+    static const char *const actions[] = {"all-reduce", "reduce-scatter", "all-gather", "hook",
+                                          "gather values"};
     char name[64];
     switch (e->kind) {
     case TRACE_TASK:
@@ -143,10 +144,10 @@ static void trace_names(FILE *out, const struct tutti_ddp *ddp)
             "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": "
             "{\"name\": \"rank %d\"}}",
             ddp->rank, ddp->rank);
-    for (int t = 0; t <= ddp->lane_count; t++) {
+    for (int t = 0; t <= ddp->lane_count + (ddp->value_lane != NULL); t++) {
         char name[32] = "training";
         if (t > 0)
-            snprintf(name, sizeof name, "lane %d", t - 1);
+            snprintf(name, sizeof name, t > ddp->lane_count ? "values" : "lane %d", t - 1);
         fprintf(out,
                 ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, "
                 "\"args\": {\"name\": \"%s\"}}",

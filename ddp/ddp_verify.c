@@ -27,7 +27,7 @@ static void verify_tensor(FILE *out, const struct tti_ddp_tensor *t)
     verify_shape(t, shape, sizeof shape);
     for (const char *c = t->name; *c && c < t->name + 200; c++)
         fputc(*c == '\n' ? '_' : *c, out);
-    fprintf(out, " %s, %s, in %s memory\n", shape, kinds[t->kind],
+    fprintf(out, " %s, %s, unit %d, in %s memory\n", shape, kinds[t->kind], t->unit,
             t->owned ? "the library's" : "the caller's");
 }
 
@@ -37,8 +37,10 @@ static void verify_options(FILE *out, const struct tutti_ddp_options *o)
             o->bucket_bytes, o->first_bucket_bytes, o->chunk_bytes, o->in_flight);
     fprintf(out, "path %d, divisor %d, find_unused %d, static_graph %d, uneven %d, ", (int)o->path,
             (int)o->divisor, o->find_unused, o->static_graph, o->uneven);
-    fprintf(out, "hook %d, power_rank %d, power_start %llu\n", (int)o->hook, o->power_rank,
+    fprintf(out, "hook %d, power_rank %d, power_start %llu, ", (int)o->hook, o->power_rank,
             (unsigned long long)o->power_start);
+    fprintf(out, "zero %d, shard_ranks %d, by_unit %d, prefetch %d\n", o->zero, o->shard_ranks,
+            o->by_unit, o->prefetch);
 }
 
 /* The whole description; *bytes is without the NUL. */

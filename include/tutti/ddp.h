@@ -48,6 +48,7 @@ struct tutti_ddp_tensor {
     void *value; /* the caller's memory, contiguous, until destroy; NULL: the library's, zero at
                     first (tutti_ddp_value) */
     enum tutti_ddp_kind kind;
+    int unit; /* the layer, or group of layers, that it belongs to: see tutti_ddp_acquire */
 };
 
 enum tutti_ddp_divisor {
@@ -114,11 +115,17 @@ struct tutti_ddp_options {
     void *user_context;
     int power_rank;       /* PowerSGD: columns of the thin matrices (4) */
     uint64_t power_start; /* PowerSGD: steps before it begins (0) */
+    int zero;             /* 0..3: what is sharded; see "Sharding" */
+    int shard_ranks; /* ranks that share one copy, consecutive ones; TUTTI_DDP_HOST: those of a host
+                        (all ranks). Between such groups gradients are all-reduced */
+    bool by_unit;    /* values are used between tutti_ddp_acquire and tutti_ddp_release; zero 3
+                        wants it */
+    int prefetch;    /* zero 3: units gathered ahead (0) */
 };
 #define TUTTI_DDP_OPTIONS_INIT                                                                    \
     {                                                                                             \
         sizeof(struct tutti_ddp_options), 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN, false, \
-            false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0                            \
+            false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0, 0, 0, false, 0            \
     }
 
 /* Register a model; collective. Names, types and shapes are compared: a difference is
@@ -173,8 +180,9 @@ struct tutti_ddp_piece {
                        as long as all pieces together, have what belongs to this one */
 };
 
-/* What this rank updates: here all of every trained tensor. The array is valid until the next
- * tutti_ddp_begin, its cuts and `state` until destroy. `elements` (may be NULL) is their sum. */
+/* What this rank updates: all of every trained tensor, or its shards. The array is valid until the
+ * next tutti_ddp_begin, its cuts and `state` until destroy. `elements` (may be NULL) is their sum.
+ */
 TUTTI_API enum tutti_result tutti_ddp_pieces(tutti_ddp *ddp, const struct tutti_ddp_piece **pieces,
                                              size_t *count, size_t *elements);
 
@@ -213,6 +221,28 @@ TUTTI_API enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more);
  * the same bits however gradients are sharded or bucketed, to about 1e-9. Two passes over them. */
 TUTTI_API enum tutti_result tutti_ddp_clip(tutti_ddp *ddp, double most, double *norm);
 
+/* ---- Sharding ------------------------------------------------------------------------------- *
+ * With options.zero ranks share the work and memory of the optimizer (ZeRO, arXiv 1910.02054): each
+ * updates its pieces only, 1/n of every chunk.
+ *   1: optimizer state is sharded. Gradients are reduce-scattered; tutti_ddp_publish all-gathers
+ *      values.
+ *   2: gradients too: a bucket has memory only from the first tutti_ddp_gradient of a pass until
+ *      it is reduced, then its shard remains (in `pieces`). Passes that are not synchronised keep
+ *      whole gradients.
+ *   3: values too: those of a unit have memory between acquire and release only, and while they
+ *      are prefetched. Each unit has buckets of its own.
+ * Values of trained tensors are the library's then (value NULL). Results have the bits of zero 0
+ * with TUTTI_DDP_PATH_SPLIT and the same chunks and buckets; of others where sums are exact. */
+
+/* Make the values of a unit's tensors readable until the matching release; calls nest. zero 3:
+ * collective; gathers them, and begins to gather the next units (in the direction in which units
+ * were acquired so far). zero 1 and 2 with by_unit: waits until they are published, so that the
+ * forward pass starts while later layers are on their way. Otherwise does nothing. */
+TUTTI_API enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit);
+/* Give them up. changed: the caller wrote to them, outside a pass (a first filling, a checkpoint):
+ * collective; rank 0's become those of all. */
+TUTTI_API enum tutti_result tutti_ddp_release(tutti_ddp *ddp, int unit, bool changed);
+
 /* ---- What happened -------------------------------------------------------------------------- */
 
 /* Seconds and bytes of the latest synchronised pass on this rank, and summed over all of them. */
@@ -229,6 +259,8 @@ struct tutti_ddp_statistics {
     size_t buckets;
     size_t gradient_bytes;      /* memory of gradients ... */
     size_t gradient_bytes_most; /* ... and the most there ever was */
+    size_t value_bytes;         /* memory of values that are the library's */
+    size_t value_bytes_most;
     struct tutti_ddp_times last, total;
 };
 TUTTI_API enum tutti_result tutti_ddp_statistics(tutti_ddp *ddp,

@@ -189,6 +189,9 @@ TUTTI_API int tutti_comm_size(const tutti_comm *comm);       /* number of ranks 
 TUTTI_API int tutti_comm_local_rank(const tutti_comm *comm); /* 0 .. local_size-1, on this host */
 TUTTI_API int tutti_comm_local_size(const tutti_comm *comm); /* ranks of comm on this host */
 TUTTI_API int tutti_comm_hosts(const tutti_comm *comm);      /* number of hosts */
+/* 0 .. hosts-1: on which of them a rank is; numbered by their lowest ranks. -1: there is no such
+ * rank. */
+TUTTI_API int tutti_comm_host(const tutti_comm *comm, int rank);
 /* "host:pid" of any rank of the communicator, as error messages name it. */
 TUTTI_API const char *tutti_comm_rank_name(const tutti_comm *comm, int rank);
 /* Name of the transport towards `peer` ("shm", "tcp", ...; "self" for the own rank). */

@@ -20,6 +20,9 @@ void model_tensors(struct tutti_ddp_tensor tensors[MODEL_TENSORS])
                     : shapes[i][1] == 1 ? 1
                                         : 2,
             .shape = {shapes[i][0], shapes[i][1]},
+            .unit = i < 4   ? i / 2
+                    : i < 7 ? 2
+                            : 3,
         };
     }
 }
