@@ -233,16 +233,21 @@ static enum tutti_result create_buckets(struct tutti_ddp *ddp)
     return result;
 }
 
+enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor)
+{
+    enum tutti_result result = tutti_broadcast(tensor->value, tensor->value, tensor->elements,
+                                               tensor->type, 0, ddp->control);
+    return result == TUTTI_OK
+               ? result
+               : TTI_CONTEXT(result, "while giving rank 0's %s to all", tensor->name);
+}
+
 static enum tutti_result create_broadcast(struct tutti_ddp *ddp, bool callers, bool owned)
 {
     for (size_t i = 0; i < ddp->tensor_count; i++) {
         const struct tti_ddp_tensor *t = &ddp->tensors[i];
-        if (!(t->owned ? owned : callers) || !t->value) /* no value: zero 3, see release */
-            continue;
-        enum tutti_result result =
-            tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
-        if (result != TUTTI_OK)
-            return TTI_CONTEXT(result, "while giving rank 0's %s to all", t->name);
+        if ((t->owned ? owned : callers) && t->value) /* no value: zero 3, see release */
+            TTI_TRY(tti_ddp_spread(ddp, t));
     }
     return TUTTI_OK;
 }

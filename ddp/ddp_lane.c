@@ -10,7 +10,18 @@
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+static void lanes_abort(struct tutti_ddp *ddp, const char *reason)
+{
+    for (int i = 0; i < ddp->lane_count + (ddp->value_lane != NULL); i++) {
+        if (ddp->lanes[i].comm)
+            tutti_comm_abort(ddp->lanes[i].comm, reason);
+        if (ddp->lanes[i].across)
+            tutti_comm_abort(ddp->lanes[i].across, reason);
+    }
+}
 
 /* Under the lock: has the task all that it needs? */
 static bool lane_may(const struct tutti_ddp *ddp, const struct tti_ddp_task *task)
@@ -55,6 +66,18 @@ static void lane_done(struct tutti_ddp *ddp, const struct tti_ddp_task *task)
         tti_ddp_gradient_give(ddp, b);
 }
 
+/* Under the lock: keep the first failure. Others would wait for this rank's part of what it does
+ * not do any more, so they are told. */
+static void lane_failed(struct tutti_ddp *ddp, enum tutti_result result)
+{
+    char reason[600];
+    if (ddp->error.code != TUTTI_OK)
+        return;
+    tti_error_save(&ddp->error, result);
+    snprintf(reason, sizeof reason, "rank %d could not go on: %.500s", ddp->rank, ddp->error.text);
+    lanes_abort(ddp, reason);
+}
+
 /* Under the lock. */
 static void lane_run(struct tti_ddp_lane *lane)
 {
@@ -71,8 +94,8 @@ static void lane_run(struct tti_ddp_lane *lane)
         ddp->clock.collectives++;
     }
     tti_ddp_record(ddp, lane, &task, start, tti_now_ns());
-    if (result != TUTTI_OK && ddp->error.code == TUTTI_OK)
-        tti_error_save(&ddp->error, result);
+    if (result != TUTTI_OK)
+        lane_failed(ddp, result);
     lane_done(ddp, &task);
     lane->next++;
     pthread_cond_broadcast(&ddp->changed);
@@ -140,15 +163,12 @@ void tti_ddp_lanes_stop(struct tutti_ddp *ddp)
 {
     pthread_mutex_lock(&ddp->lock);
     ddp->stop = true;
-    bool busy = lanes_busy(ddp, TTI_DDP_NONE) || lanes_gathering(ddp, TTI_DDP_NONE);
+    if (lanes_busy(ddp, TTI_DDP_NONE) || lanes_gathering(ddp, TTI_DDP_NONE))
+        lanes_abort(ddp, "tutti_ddp_destroy in the middle of a step");
     pthread_cond_broadcast(&ddp->changed);
     pthread_mutex_unlock(&ddp->lock);
     for (int i = 0; i < ddp->lane_count + (ddp->value_lane != NULL); i++) {
         struct tti_ddp_lane *lane = &ddp->lanes[i];
-        if (busy && lane->comm)
-            tutti_comm_abort(lane->comm, "tutti_ddp_destroy in the middle of a step");
-        if (busy && lane->across)
-            tutti_comm_abort(lane->across, "tutti_ddp_destroy in the middle of a step");
         if (lane->started)
             pthread_join(lane->thread, NULL);
         tutti_comm_destroy(lane->comm);

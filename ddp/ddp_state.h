@@ -187,6 +187,10 @@ struct tutti_ddp {
     struct tti_ddp_clock clock;
 };
 
+/* ---- ddp_create.c ---- */
+/* Collective: rank 0's value of a tensor for all. */
+enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor);
+
 /* ---- ddp_verify.c: collective; all ranks registered the same? ----
  * `own`: what this rank found wrong by itself, which becomes the result on all ranks. */
 enum tutti_result tti_ddp_verify(const struct tutti_ddp *ddp, const struct tti_error *own);

@@ -90,15 +90,9 @@ enum tutti_result tutti_ddp_pieces(tutti_ddp *ddp, const struct tutti_ddp_piece 
 
 static enum tutti_result begin_buffers(struct tutti_ddp *ddp)
 {
-    for (size_t i = 0; i < ddp->tensor_count; i++) {
-        const struct tti_ddp_tensor *t = &ddp->tensors[i];
-        if (t->kind != TUTTI_DDP_BUFFER)
-            continue;
-        enum tutti_result result =
-            tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
-        if (result != TUTTI_OK)
-            return TTI_CONTEXT(result, "while giving rank 0's buffer %s to all", t->name);
-    }
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        if (ddp->tensors[i].kind == TUTTI_DDP_BUFFER)
+            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i]));
     return TUTTI_OK;
 }
 

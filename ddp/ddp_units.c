@@ -166,15 +166,9 @@ enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit)
 /* Rank 0's values are everybody's. */
 static enum tutti_result units_spread(struct tutti_ddp *ddp, int unit)
 {
-    for (size_t i = 0; i < ddp->tensor_count; i++) {
-        const struct tti_ddp_tensor *t = &ddp->tensors[i];
-        if (t->unit != unit)
-            continue;
-        enum tutti_result result =
-            tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
-        if (result != TUTTI_OK)
-            return TTI_CONTEXT(result, "while giving rank 0's %s to all", t->name);
-    }
+    for (size_t i = 0; i < ddp->tensor_count; i++)
+        if (ddp->tensors[i].unit == unit)
+            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i]));
     return TUTTI_OK;
 }
 

@@ -1,13 +1,13 @@
 /* Tutti's training layer: data-parallel training on top of the collectives (tutti.h).
  *
  * The header goes from simple to expert: a model that several ranks train, one step of training,
- * what a step may need besides, optimizers, samples and learning
- * rates, tensors in files, checkpoints.
+ * what a step may need besides, sharding, optimizers, samples and learning rates, tensors in files,
+ * checkpoints. docs/ddp.md is the guide.
  *
  * Rules as in tutti.h: what can fail returns `enum tutti_result`, outputs come last and are written
  * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
  * called by all ranks, in the same order. Unless told otherwise a tutti_ddp is used by one thread.
- */
+ * Values and gradients are host memory. */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 

@@ -84,6 +84,44 @@ static int user_hooks(tutti_comm *comm, void *argument)
     return 0;
 }
 
+static enum tutti_result user_failing(const struct tutti_ddp_bucket *bucket, void *context)
+{
+    int rank = *(const int *)context;
+    if (rank == tutti_comm_size(bucket->comm) - 1 && bucket->step == 1)
+        return TUTTI_ERR_SYSTEM;
+    return tutti_all_reduce(bucket->data, bucket->data, bucket->count, bucket->type, TUTTI_AVG,
+                            bucket->comm);
+}
+
+/* A hook that fails on one rank ends the step on all, at once and not at a deadline. */
+static int failing_hook(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    tutti_ddp *ddp = NULL;
+    int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    model_tensors(tensors);
+    options.hook = TUTTI_DDP_HOOK_USER;
+    options.user_hook = user_failing;
+    options.user_context = &rank;
+    options.bucket_bytes = options.first_bucket_bytes = 4096;
+    options.in_flight = 2;
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, &options, &ddp));
+    if (model_pass(ddp, rank, 0, true, false))
+        return 1;
+    CHECK_OK(tutti_ddp_begin(ddp, true));
+    for (size_t i = MODEL_TENSORS; i-- > 0;)
+        CHECK_OK(tutti_ddp_ready(ddp, i));
+    enum tutti_result result = tutti_ddp_wait(ddp);
+    CHECK(result == (rank == size - 1 ? TUTTI_ERR_SYSTEM : TUTTI_ERR_ABORTED));
+    CHECK(strstr(tutti_last_error(), "while reducing bucket "));
+    CHECK(tutti_ddp_begin(ddp, true) == result);
+    tutti_ddp_destroy(ddp);
+    CHECK_OK(tutti_barrier(comm)); /* the caller's is as before */
+    return 0;
+}
+
 enum { ROWS = 24, COLUMNS = 40 };
 
 /* Ranks' matrices of rank 3 with one column space, so that the mean has rank 3. */
@@ -173,7 +211,9 @@ static int power_sgd(tutti_comm *comm, void *argument)
 
 int main(int argc, char **argv)
 {
-    static const struct model_case cases[] = {
-        {"sixteen_bits", sixteen_bits}, {"user_hooks", user_hooks}, {"power_sgd", power_sgd}};
+    static const struct model_case cases[] = {{"sixteen_bits", sixteen_bits},
+                                              {"user_hooks", user_hooks},
+                                              {"failing_hook", failing_hook},
+                                              {"power_sgd", power_sgd}};
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }
