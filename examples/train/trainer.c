@@ -80,7 +80,8 @@ int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_ten
         list[i] = (struct tutti_ddp_tensor){.name = t->tensors[i].name,
                                             .type = options->bf16 ? TUTTI_BFLOAT16 : TUTTI_FLOAT32,
                                             .dims = tensors[i].dims,
-                                            .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
+                                            .shape = {tensors[i].shape[0], tensors[i].shape[1]},
+                                            .unit = tensors[i].unit};
     }
     failed = failed ||
              together_check(comm, tutti_ddp_create(comm, list, count, &options->ddp, &t->ddp),
@@ -115,7 +116,7 @@ static void *trainer_value(struct trainer *t, size_t index)
     return value;
 }
 
-int trainer_set(struct trainer *t, size_t index, const float *values)
+static int trainer_write(struct trainer *t, size_t index, const float *values)
 {
     const struct tutti_ddp_piece *pieces = NULL;
     size_t count = 0;
@@ -129,12 +130,35 @@ int trainer_set(struct trainer *t, size_t index, const float *values)
         return 0;
     }
     trainer_narrow(value, values, elements);
-    trainer_widen(t->widened + t->offsets[index], value, elements);
     for (size_t p = 0; p < count; p++)
         if (pieces[p].index == index)
             memcpy(t->master + pieces[p].state, values + pieces[p].first,
                    pieces[p].count * sizeof *values);
     return 0;
+}
+
+int trainer_set(struct trainer *t, size_t index, const float *values)
+{
+    const int unit = t->tensors[index].unit;
+    return together_check(t->comm, tutti_ddp_acquire(t->ddp, unit), "acquire") ||
+           trainer_write(t, index, values) ||
+           together_check(t->comm, tutti_ddp_release(t->ddp, unit, true), "release");
+}
+
+int trainer_acquire(struct trainer *t, int unit)
+{
+    if (together_check(t->comm, tutti_ddp_acquire(t->ddp, unit), "acquire"))
+        return 1;
+    for (size_t i = 0; i < t->count && t->options.bf16; i++)
+        if (t->tensors[i].unit == unit)
+            trainer_widen(t->widened + t->offsets[i], trainer_value(t, i),
+                          trainer_elements(&t->tensors[i]));
+    return 0;
+}
+
+int trainer_release(struct trainer *t, int unit)
+{
+    return together_check(t->comm, tutti_ddp_release(t->ddp, unit, false), "release");
 }
 
 const float *trainer_weight(struct trainer *t, size_t index)
@@ -153,12 +177,8 @@ int trainer_begin(struct trainer *t, bool last)
     t->under_way = true;
     if (together_check(t->comm, tutti_ddp_begin(t->ddp, last), "begin a step"))
         return 1;
-    if (t->options.bf16 && t->first) {
-        for (size_t i = 0; i < t->count; i++)
-            trainer_widen(t->widened + t->offsets[i], trainer_value(t, i),
-                          trainer_elements(&t->tensors[i]));
+    if (t->options.bf16 && t->first)
         memset(t->gathered, 0, t->elements * sizeof *t->gathered);
-    }
     t->first = false;
     return 0;
 }

@@ -18,6 +18,7 @@ struct trainer_tensor {
     int dims;
     size_t shape[2];
     bool decays; /* weight decay applies */
+    int unit;    /* the layer that it belongs to: see trainer_acquire */
 };
 
 struct trainer_options {
@@ -50,6 +51,10 @@ size_t trainer_elements(const struct trainer_tensor *tensor);
 
 /* Before training: `values` become parameter number `index`, the same on all ranks. */
 int trainer_set(struct trainer *t, size_t index, const float *values);
+/* Parameters of a unit can be read between these two, in pairs, all ranks alike: with sharding
+ * that is when they are here (tutti_ddp_acquire). */
+int trainer_acquire(struct trainer *t, int unit);
+int trainer_release(struct trainer *t, int unit);
 /* The parameter, for the model to read. */
 const float *trainer_weight(struct trainer *t, size_t index);
 

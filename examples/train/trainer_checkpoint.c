@@ -44,6 +44,21 @@ static void pieces_add_states(struct pieces *p, const struct trainer *t,
         }
 }
 
+/* Make all parameters readable, or give them up again; `changed`: rank 0's become all ranks'. */
+static int checkpoint_hold(struct trainer *t, bool hold, bool changed)
+{
+    int units = 0;
+    for (size_t i = 0; i < t->count; i++)
+        units = t->tensors[i].unit >= units ? t->tensors[i].unit + 1 : units;
+    for (int unit = 0; unit < units; unit++)
+        if (together_check(t->comm,
+                           hold ? tutti_ddp_acquire(t->ddp, unit)
+                                : tutti_ddp_release(t->ddp, unit, changed),
+                           hold ? "acquire" : "release"))
+            return 1;
+    return 0;
+}
+
 /* All parameters if `parameters`; the optimizer's pieces if `states`. */
 static int pieces_of(struct trainer *t, bool parameters, bool states, struct pieces *p)
 {
@@ -80,13 +95,13 @@ int trainer_save(struct trainer *t, const tutti_sampler *sampler, const char *fo
     snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)position);
     const struct tutti_pair values[] = {{"epoch", texts[0]}, {"position", texts[1]}};
     /* Where every rank has all states, rank 0 writes them. */
-    if (pieces_of(t, first, first || t->owned < t->elements, &p))
+    if (checkpoint_hold(t, true, false) || pieces_of(t, first, first || t->owned < t->elements, &p))
         return 1;
     const int failed = together_check(
         t->comm, tutti_checkpoint_save(t->comm, folder, t->steps, p.list, p.count, values, 2, keep),
         "checkpoint");
     free(p.list);
-    return failed;
+    return failed || checkpoint_hold(t, false, false);
 }
 
 static int checkpoint_load(struct trainer *t, tutti_sampler *sampler, const tutti_checkpoint *c)
@@ -98,14 +113,15 @@ static int checkpoint_load(struct trainer *t, tutti_sampler *sampler, const tutt
         fprintf(stderr, "the checkpoint has no epoch or position: it is of another program\n");
         return 1;
     }
-    if (pieces_of(t, true, true, &p))
+    if (checkpoint_hold(t, true, false) || pieces_of(t, true, true, &p))
         return 1;
     const int failed = together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume");
     free(p.list);
-    return failed || together_check(t->comm,
-                                    tutti_sampler_seek(sampler, strtoull(epoch, NULL, 10),
-                                                       strtoull(position, NULL, 10)),
-                                    "resume");
+    return failed || checkpoint_hold(t, false, true) ||
+           together_check(
+               t->comm,
+               tutti_sampler_seek(sampler, strtoull(epoch, NULL, 10), strtoull(position, NULL, 10)),
+               "resume");
 }
 
 int trainer_resume(struct trainer *t, tutti_sampler *sampler, const char *folder)

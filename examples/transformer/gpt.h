@@ -18,6 +18,7 @@ struct gpt_config {
 };
 
 /* Tensors: two embeddings, twelve a layer, the last norm. */
+/* Units (trainer_acquire): the embeddings are 0, the layers 1 and on, the last norm the last. */
 enum { GPT_WTE = 0, GPT_WPE = 1, GPT_FIRST = 2, GPT_PER_LAYER = 12 };
 enum gpt_tensor {
     GPT_NORM1_WEIGHT = 0,
@@ -77,16 +78,18 @@ int gpt_initialise(const struct gpt *g, struct trainer *t, uint64_t seed);
 /* From a safetensors file with GPT-2's names (with or without "transformer." before them). */
 int gpt_load(const struct gpt *g, struct trainer *t, const char *path);
 
-/* tokens[batch * length], each below the vocabulary; length at most the context. */
-void gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length);
-/* After it: the sum over all rows of the cross-entropy with `targets`. With `slope` not 0, each
- * row's gradient times `slope` begins the backward pass: into dx, and the embedding's gradient. */
-double gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows,
-                    float slope);
+/* All of these: 0, or 1 after a message. Collective where parameters are sharded.
+ * tokens[batch * length], each below the vocabulary; length at most the context. */
+int gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length);
+/* After it: adds to *loss the sum over all rows of the cross-entropy with `targets`. With `slope`
+ * not 0, each row's gradient times `slope` begins the backward pass: into dx, and the embedding's
+ * gradient. */
+int gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows, float slope,
+                 double *loss);
 /* After gpt_classify with a slope: adds the gradients of all tensors, says which are ready, last
- * layer first. 0, or 1 after a message. */
+ * layer first. */
 int gpt_backward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length);
 /* After gpt_forward: the logits of one row. */
-void gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits);
+int gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits);
 
 #endif

@@ -78,11 +78,14 @@ int gpt_backward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int b
 {
     const int n = batch * length, layers = g->config.layers;
     memset(g->dx, 0, (size_t)n * (size_t)g->config.channels * sizeof *g->dx);
-    if (backward_norm(g, t, gpt_last_norm(&g->config), g->da, g->layers[layers].input, g->meanf,
-                      g->scalef, n))
+    if (trainer_acquire(t, layers + 1) ||
+        backward_norm(g, t, gpt_last_norm(&g->config), g->da, g->layers[layers].input, g->meanf,
+                      g->scalef, n) ||
+        trainer_release(t, layers + 1))
         return 1;
     for (int l = layers - 1; l >= 0; l--)
-        if (backward_layer(g, t, l, batch, length))
+        if (trainer_acquire(t, 1 + l) || backward_layer(g, t, l, batch, length) ||
+            trainer_release(t, 1 + l))
             return 1;
     return backward_embed(g, t, tokens, batch, length);
 }

@@ -50,41 +50,58 @@ static void forward_layer(struct gpt *g, struct trainer *t, int l, int batch, in
     gpt_add(next, y->middle, n, c);
 }
 
-void gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length)
+static void forward_norm(struct gpt *g, struct trainer *t, int rows)
 {
     const size_t last = gpt_last_norm(&g->config);
-    forward_embed(g, t, tokens, batch, length);
-    for (int l = 0; l < g->config.layers; l++)
-        forward_layer(g, t, l, batch, length);
     gpt_norm(g->normf, g->meanf, g->scalef, g->layers[g->config.layers].input,
-             trainer_weight(t, last), trainer_weight(t, last + 1), batch * length,
-             g->config.channels);
+             trainer_weight(t, last), trainer_weight(t, last + 1), rows, g->config.channels);
+}
+
+int gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length)
+{
+    for (int unit = 0; unit <= g->config.layers + 1; unit++) {
+        if (trainer_acquire(t, unit))
+            return 1;
+        if (unit == 0)
+            forward_embed(g, t, tokens, batch, length);
+        else if (unit <= g->config.layers)
+            forward_layer(g, t, unit - 1, batch, length);
+        else
+            forward_norm(g, t, batch * length);
+        if (trainer_release(t, unit))
+            return 1;
+    }
+    return 0;
 }
 
 /* The logits of some rows at a time: for GPT-2's vocabulary all of them would be gigabytes. */
-double gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows,
-                    float slope)
+int gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows, float slope,
+                 double *loss)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
+    if (trainer_acquire(t, 0))
+        return 1;
     const float *wte = trainer_weight(t, GPT_WTE);
     float *dwte = slope != 0 ? trainer_gradient(t, GPT_WTE) : NULL;
-    double loss = 0;
     for (int from = 0; from < rows; from += GPT_CHUNK) {
         const int some = rows - from < GPT_CHUNK ? rows - from : GPT_CHUNK;
         const size_t skip = (size_t)from * (size_t)c;
         blas_matmul(false, true, some, v, c, 1, g->normf + skip, c, wte, c, 0, g->logits, v);
-        loss += gpt_softmax(g->logits, targets + from, some, v, slope);
+        *loss += gpt_softmax(g->logits, targets + from, some, v, slope);
         if (!dwte)
             continue;
         blas_matmul(false, false, some, c, v, 1, g->logits, v, wte, c, 0, g->da + skip, c);
         blas_matmul(true, false, v, c, some, 1, g->logits, v, g->normf + skip, c, 1, dwte, c);
     }
-    return loss;
+    return trainer_release(t, 0) || (slope != 0 && !dwte);
 }
 
-void gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits)
+int gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
+    if (trainer_acquire(t, 0))
+        return 1;
     blas_matmul(false, true, 1, v, c, 1, g->normf + (size_t)row * (size_t)c, c,
                 trainer_weight(t, GPT_WTE), c, 0, logits, v);
+    return trainer_release(t, 0);
 }

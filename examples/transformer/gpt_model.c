@@ -69,6 +69,7 @@ void gpt_tensors(const struct gpt_config *config, struct trainer_tensor *tensors
     model_tensor(&tensors[GPT_WPE], (size_t)config->context, c);
     model_tensor(&tensors[last], c, 0);
     model_tensor(&tensors[last + 1], c, 0);
+    tensors[last].unit = tensors[last + 1].unit = config->layers + 1;
     snprintf(tensors[GPT_WTE].name, sizeof tensors->name, "wte.weight");
     snprintf(tensors[GPT_WPE].name, sizeof tensors->name, "wpe.weight");
     snprintf(tensors[last].name, sizeof tensors->name, "ln_f.weight");
@@ -77,6 +78,7 @@ void gpt_tensors(const struct gpt_config *config, struct trainer_tensor *tensors
         for (int i = 0; i < GPT_PER_LAYER; i++) {
             struct trainer_tensor *t = &tensors[gpt_index(l, (enum gpt_tensor)i)];
             model_tensor(t, (size_t)shapes[i][0] * c, (size_t)shapes[i][1] * c);
+            t->unit = 1 + l;
             snprintf(t->name, sizeof t->name, "h.%d.%s", l, names[i]);
         }
 }

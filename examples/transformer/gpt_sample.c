@@ -35,7 +35,7 @@ static void sample_print(int token, int vocabulary)
 }
 
 int gpt_sample(struct gpt *g, struct trainer *t, const char *prompt, int count, double temperature,
-               uint64_t seed)
+               uint64_t seed, bool loud)
 {
     const int width = g->config.vocabulary, most = g->config.context;
     const size_t given = width == TOKENS_BYTES ? strlen(prompt) : 0;
@@ -52,17 +52,20 @@ int gpt_sample(struct gpt *g, struct trainer *t, const char *prompt, int count, 
         tokens[i] = (unsigned char)prompt[i];
     if (width == TOKENS_GPT2)
         tokens[0] = TOKENS_GPT2 - 1; /* the end of a text, and so the beginning of one */
-    for (int i = 0; i < used; i++)
+    for (int i = 0; i < used && loud; i++)
         sample_print(tokens[i], width);
-    for (int i = 0; i < count; i++, used++) {
+    int failed = 0;
+    for (int i = 0; i < count && !failed; i++, used++) {
         const int length = used < most ? used : most;
-        gpt_forward(g, t, tokens + used - length, 1, length);
-        gpt_logits(g, t, length - 1, logits);
+        failed = gpt_forward(g, t, tokens + used - length, 1, length) ||
+                 gpt_logits(g, t, length - 1, logits);
         tokens[used] = (uint16_t)sample_draw(logits, width, temperature, &seed);
-        sample_print(tokens[used], width);
+        if (loud && !failed)
+            sample_print(tokens[used], width);
     }
-    putchar('\n');
+    if (loud)
+        putchar('\n');
     free(tokens);
     free(logits);
-    return 0;
+    return failed;
 }

@@ -49,12 +49,18 @@ static int run_check(struct run *r, double *loss)
     const int length = r->options->model.context;
     const size_t sequences = r->checks < CHECK_SEQUENCES ? r->checks : CHECK_SEQUENCES;
     double sums[2] = {0, 0};
-    for (size_t at = (size_t)r->rank; at < sequences;) {
+    const size_t share = (sequences + (size_t)r->ranks - 1) / (size_t)r->ranks;
+    size_t at = (size_t)r->rank;
+    /* All ranks make as many passes, an empty one with something: parameters may be gathered. */
+    for (size_t done = 0; done < share; done += (size_t)r->micro) {
         int count = 0;
         for (; count < r->micro && at < sequences; at += (size_t)r->ranks)
             run_take(r, r->windows + at, count++);
-        gpt_forward(&r->model, &r->trainer, r->inputs, count, length);
-        sums[0] += gpt_classify(&r->model, &r->trainer, r->targets, count * length, 0);
+        double sum = 0;
+        if (gpt_forward(&r->model, &r->trainer, r->inputs, count > 0 ? count : 1, length) ||
+            gpt_classify(&r->model, &r->trainer, r->targets, count * length, 0, &sum))
+            return 1;
+        sums[0] += sum;
         sums[1] += (double)count * length;
     }
     if (together_check(r->comm, tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->comm),
@@ -90,9 +96,9 @@ static int run_passes(struct run *r, double *loss)
             run_take(r, r->indices[pass * r->micro + i], i);
         if (trainer_begin(&r->trainer, pass == r->passes - 1))
             return 1;
-        gpt_forward(&r->model, &r->trainer, r->inputs, r->micro, length);
-        *loss += gpt_classify(&r->model, &r->trainer, r->targets, rows, slope);
-        if (gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
+        if (gpt_forward(&r->model, &r->trainer, r->inputs, r->micro, length) ||
+            gpt_classify(&r->model, &r->trainer, r->targets, rows, slope, loss) ||
+            gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
             return 1;
     }
     *loss /= (double)rows * r->passes;
@@ -222,6 +228,9 @@ static int run_model(struct run *r)
     options.optimizer.beta2 = 0.95f;
     options.optimizer.weight_decay = (float)o->weight_decay;
     options.ddp.hook = o->hook;
+    options.ddp.zero = o->zero;
+    options.ddp.by_unit = o->zero > 0;
+    options.ddp.prefetch = 1;
     options.ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
     int failed = trainer_create(&r->trainer, r->comm, tensors, count, &options);
     free(tensors);
@@ -267,28 +276,38 @@ static int run_report(struct run *r)
         "the backward pass; %.2f ms were waited\n",
         (double)s.total.bytes / steps * 1e-6, s.buckets, 1e3 * s.total.busy_s / steps,
         1e3 * s.total.hidden_s / steps, 1e3 * s.total.exposed_s / steps);
+    if (r->options->zero > 0)
+        printf("ZeRO %d: at most %.2f MB of gradients, and %.2f MB of optimizer state on this "
+               "rank\n",
+               r->options->zero, (double)s.gradient_bytes_most * 1e-6,
+               (double)(r->trainer.owned * (r->options->bf16 ? 3 : 2) * sizeof(float)) * 1e-6);
+    return 0;
+}
+
+static int run_draw(const struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    char title[128];
+    snprintf(title, sizeof title, "Transformer of %.1fM parameters, batches of %d x %d tokens",
+             (double)r->trainer.elements * 1e-6, o->batch, o->model.context);
+    if (curve_draw(&r->curve, o->common.plot, title, "validation loss"))
+        return 1;
+    printf("loss curve: %s\n", o->common.plot);
     return 0;
 }
 
 static int run_end(struct run *r)
 {
     const struct transformer_options *o = r->options;
-    char title[128];
-    if (run_report(r))
+    const bool loud = r->rank == 0;
+    if (run_report(r) || (loud && o->common.plot && run_draw(r)))
         return 1;
-    if (r->rank != 0)
+    if (o->sample == 0 || (!loud && o->zero < 3))
         return 0;
-    snprintf(title, sizeof title, "Transformer of %.1fM parameters, batches of %d x %d tokens",
-             (double)r->trainer.elements * 1e-6, o->batch, o->model.context);
-    if (o->common.plot && curve_draw(&r->curve, o->common.plot, title, "validation loss"))
-        return 1;
-    if (o->common.plot)
-        printf("loss curve: %s\n", o->common.plot);
-    if (o->sample == 0)
-        return 0;
-    printf("a sample:\n");
+    if (loud)
+        printf("a sample:\n");
     return gpt_sample(&r->model, &r->trainer, o->prompt, o->sample, o->temperature,
-                      (uint64_t)o->common.seed);
+                      (uint64_t)o->common.seed, loud);
 }
 
 /* A rank's share of the host's cores. */

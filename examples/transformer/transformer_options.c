@@ -60,7 +60,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 11, FLAGS_TRAIN = 16 };
+enum { FLAGS_MODEL = 11, FLAGS_TRAIN = 17 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -131,6 +131,10 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
          .least = 0.001,
          .most = 4096},
         {.name = "hook", .help = "how gradients travel: none, fp16, bf16, powersgd", .text = hook},
+        {.name = "zero",
+         .help = "shard 1 optimizer, 2 and gradients, 3 and parameters",
+         .number = &o->zero,
+         .most = 3},
         {.name = "cores",
          .help = "a rank; 0: the host's, shared out",
          .number = &o->cores,

@@ -15,7 +15,7 @@ struct transformer_options {
     enum tutti_ddp_hook hook;
     bool bf16;
     double bucket_mib;
-    int cores;
+    int cores, zero;
     int check_every, print_every;
     const char *prompt;
     int sample;

@@ -64,8 +64,11 @@ static int start(struct reference *r, tutti_comm *comm)
 
 static double loss_now(struct reference *r)
 {
-    gpt_forward(&r->model, &r->trainer, r->inputs, BATCH, CONTEXT);
-    return gpt_classify(&r->model, &r->trainer, r->targets, TOKENS, 0) / TOKENS;
+    double loss = 0;
+    if (gpt_forward(&r->model, &r->trainer, r->inputs, BATCH, CONTEXT) ||
+        gpt_classify(&r->model, &r->trainer, r->targets, TOKENS, 0, &loss))
+        return NAN;
+    return loss / TOKENS;
 }
 
 static int same_forward(struct reference *r)
@@ -76,7 +79,8 @@ static int same_forward(struct reference *r)
     const double ours = loss_now(r);
     double furthest = 0;
     for (int row = 0; row < 2 * ROWS; row++) {
-        gpt_logits(&r->model, &r->trainer, row < ROWS ? row : TOKENS - 2 * ROWS + row, logits);
+        CHECK(gpt_logits(&r->model, &r->trainer, row < ROWS ? row : TOKENS - 2 * ROWS + row,
+                         logits) == 0);
         for (int v = 0; v < VOCABULARY; v++)
             furthest = fmax(furthest, fabs((double)logits[v] - wanted[row * VOCABULARY + v]));
     }
@@ -93,8 +97,10 @@ static int backward(struct reference *r, int parts)
     for (int p = 0; p < parts; p++) {
         const uint16_t *inputs = r->inputs + p * rows;
         CHECK(trainer_begin(&r->trainer, p == parts - 1) == 0);
-        gpt_forward(&r->model, &r->trainer, inputs, some, CONTEXT);
-        (void)gpt_classify(&r->model, &r->trainer, r->targets + p * rows, rows, 1.0f / TOKENS);
+        double loss = 0;
+        CHECK(gpt_forward(&r->model, &r->trainer, inputs, some, CONTEXT) == 0);
+        CHECK(gpt_classify(&r->model, &r->trainer, r->targets + p * rows, rows, 1.0f / TOKENS,
+                           &loss) == 0);
         CHECK(gpt_backward(&r->model, &r->trainer, inputs, some, CONTEXT) == 0);
     }
     CHECK(trainer_wait(&r->trainer) == 0);

@@ -94,4 +94,4 @@ def wrong_input(folder):
 
 
 runs.main([learns, ranks_change_rounding_only, killed_and_resumed, other_model, disk_full,
-           wrong_input])
+           wrong_input], few=[killed_and_resumed, wrong_input])

@@ -52,9 +52,40 @@ def bfloat16_and_hooks_stay_near(folder):
         assert 0 < away < most, f"{flags}: {away}"
 
 
+def sharded(folder):
+    """Stages 1 to 3 are plain training, whatever is given up in between."""
+    runs.run("transformer", *SHORT, "--log", folder + "/log", ranks=2)
+    plain = runs.log(folder + "/log")
+    logs = []
+    for stage in (1, 2, 3):
+        said = runs.run("transformer", *SHORT, "--zero", stage, "--micro", 2, "--sample", 5,
+                        "--log", folder + "/log", ranks=2)
+        assert f"ZeRO {stage}: at most " in said, said
+        logs.append(runs.log(folder + "/log"))
+        away = runs.furthest(plain, logs[-1])
+        assert away < 1e-5, f"stage {stage}: {away}"
+    assert logs[0] == logs[1]
+
+
+def resumed_with_other_sharding(folder):
+    """Saved by two ranks with stage 3, taken up by four with stage 1, and by one."""
+    runs.run("transformer", *SHORT, "--log", folder + "/whole", ranks=2)
+    whole = runs.log(folder + "/whole")
+    saved = folder + "/saved"
+    for flags, how, stop in ((("--zero", 3), {"ranks": 2}, 4), (("--zero", 1), {"ranks": 4}, 8),
+                             ((), {}, 0)):
+        runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", "--checkpoints", saved,
+                 "--save-every", 4, "--resume", **how)
+        if stop:
+            for step in range(stop + 4, 13, 4):
+                shutil.rmtree(f"{saved}/step-{step:08}")
+    away = runs.furthest(whole, runs.log(folder + "/log"))
+    assert away < 1e-5, away
+
+
 def killed_and_resumed(folder):
     saved = folder + "/saved"
-    for flags in ((), ("--bf16",)):
+    for flags in ((), ("--bf16",), ("--zero", 2)):
         runs.run("transformer", *SHORT, *flags, "--log", folder + "/whole", ranks=2)
         said = runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", "--checkpoints",
                         saved, "--save-every", 4, "--resume", "--die-at", 10, ranks=2, restarts=1)
@@ -65,7 +96,7 @@ def killed_and_resumed(folder):
                         saved, "--resume")
         assert "resumed after step 8, saved by 2 ranks" in said, said
         away = runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log"))
-        assert away < (1e-2 if flags else 1e-5), away
+        assert away < (1e-2 if "--bf16" in flags else 1e-5), away
         weights = saved + "/step-00000012/model.safetensors"
         runs.run("transformer", *MODEL, "--steps", 1, "--batch", 4, "--warmup", 0, "--init", weights)
         said = runs.run("transformer", *SHORT, "--layers", 3, "--checkpoints", saved, "--resume",
@@ -102,5 +133,6 @@ def wrong_input(folder):
         assert text in said and said.count("\n") == 1, said
 
 
-runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near,
-           killed_and_resumed, token_shards, wrong_input])
+runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
+           resumed_with_other_sharding, killed_and_resumed, token_shards, wrong_input],
+          few=[resumed_with_other_sharding, token_shards])
