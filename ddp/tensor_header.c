@@ -283,7 +283,7 @@ static enum tutti_result header_read(struct reader *r, uint64_t data_bytes)
     TTI_TRY(tti_json_expect(&r->json, '{'));
     if (!tti_json_takes(&r->json, '}')) {
         do {
-            const char *name = NULL;
+            const char *name = "";
             TTI_TRY(header_text(r, &name));
             TTI_TRY(tti_json_expect(&r->json, ':'));
             if (strcmp(name, "__metadata__") != 0) {

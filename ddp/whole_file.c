@@ -40,13 +40,14 @@ enum tutti_result tti_whole_file_begin(const char *path, struct tti_whole_file *
             snprintf(made->temporary, sizeof made->temporary, "%s.%ld.part", path, (long)getpid());
     if (length >= TTI_PATH_BYTES) {
         free(made);
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the path %.40s... is too long", path);
+        (void)TTI_FAIL(TUTTI_ERR_ARGUMENT, "the path %.40s... is too long", path);
+        return TUTTI_ERR_ARGUMENT;
     }
     made->fd = open(made->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (made->fd < 0) {
-        enum tutti_result result = TTI_FAIL_ERRNO("cannot create %s", made->temporary);
+        (void)TTI_FAIL_ERRNO("cannot create %s", made->temporary);
         free(made);
-        return result;
+        return TUTTI_ERR_SYSTEM;
     }
     crypto_generichash_init(&made->hash, NULL, 0, TTI_HASH_BYTES);
     *file = made;

@@ -145,17 +145,21 @@ static void draw_axes(FILE *out, const struct axes *a, const char *title)
         else
             putc(*t, out);
     fputs("</text>\n", out);
-    for (double y = 0; y <= a->high + a->tick / 2; y += a->tick)
+    for (int i = 0; i * a->tick <= a->high + a->tick / 2; i++) {
+        const double y = i * a->tick;
         fprintf(out,
                 "<path d='M%d %.1fH%d' stroke='#ddd'/>"
                 "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
                 (int)LEFT, axes_y(a, y), WIDTH - RIGHT, LEFT - 8, axes_y(a, y) + 4, y);
+    }
     const double tick = a->steps > 0 ? fmax(1, axes_round(a->steps, 8)) : 1;
-    for (double x = 0; x <= a->steps; x += tick)
+    for (int i = 0; i * tick <= a->steps; i++) {
+        const double x = i * tick;
         fprintf(out,
                 "<path d='M%.1f %dV%d' stroke='#eee'/>"
                 "<text x='%.1f' y='%d' text-anchor='middle'>%.0f</text>\n",
                 axes_x(a, x), (int)TOP, HEIGHT - BOTTOM, axes_x(a, x), HEIGHT - BOTTOM + 18, x);
+    }
     fprintf(out, "<text x='%d' y='%d' text-anchor='middle'>step</text>\n", (LEFT + WIDTH) / 2,
             HEIGHT - 10);
 }

@@ -144,13 +144,28 @@ void gpt_gelu_back(float *dout, const float *x, int rows, int width)
 /* ---- Softmax and cross-entropy ----------------------------------------------------------------
  */
 
+/* In eight lanes, which are compared at once. */
+static float kernel_most(const float *row, int width)
+{
+    float lanes[8], most = row[0];
+    for (int k = 0; k < 8; k++)
+        lanes[k] = most;
+    int v = 0;
+    for (; v + 8 <= width; v += 8)
+        for (int k = 0; k < 8; k++)
+            lanes[k] = row[v + k] > lanes[k] ? row[v + k] : lanes[k];
+    for (; v < width; v++)
+        most = row[v] > most ? row[v] : most;
+    for (int k = 0; k < 8; k++)
+        most = lanes[k] > most ? lanes[k] : most;
+    return most;
+}
+
 /* Returns the logarithm of what the target's share is divided by, less the target's logit. */
 static double kernel_softmax_row(float *row, int width, int target, float slope)
 {
-    float most = row[0], sum = 0;
-#pragma omp simd reduction(max : most)
-    for (int v = 0; v < width; v++)
-        most = row[v] > most ? row[v] : most;
+    const float most = kernel_most(row, width);
+    float sum = 0;
     const double loss = (double)most - (double)row[target];
 #pragma omp simd reduction(+ : sum)
     for (int v = 0; v < width; v++) {
