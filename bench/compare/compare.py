@@ -57,7 +57,8 @@ def parse_flags(arguments):
                         help="operations in or out of place (out; broadcast, which MPI has in place: in)")
     parser.add_argument("--rewrite", action="store_true",
                         help="new values in the inputs, untimed, before each operation")
-    parser.add_argument("--rounds", type=positive, default=None, help="5; with --quick 2")
+    parser.add_argument("--rounds", type=positive, default=None, help="5; with --quick 2; with --all: so "
+                        "many in each part, adding to those that were measured with this build")
     parser.add_argument("--sizes", help="a list, 8,64K,1M, instead of -b, -e and -f")
     parser.add_argument("-b", dest="first", type=parse_size, default=8)
     parser.add_argument("-e", dest="last", type=parse_size, default=None, help="256M; with --quick 16M")
@@ -89,6 +90,7 @@ def parse_flags(arguments):
         parser.error("--ranks is from 2 to 64")
     flags.factor = flags.factor or (8 if flags.quick else 2)
     flags.last = flags.last or (16 * MI if flags.quick else 256 * MI)
+    flags.rounds_given = flags.rounds is not None
     flags.rounds = flags.rounds or (2 if flags.quick else 5)
     flags.memories = flags.memory.split(",")
     if not set(flags.memories) <= set(MEMORIES) or len(set(flags.memories)) < len(flags.memories):
@@ -156,8 +158,9 @@ def facts_of(flags, arguments, job):
     return {name: value for name, value in facts.items() if value}
 
 
-def record_of(flags, arguments, before=""):
-    """Measure; one record with ours in every kind of memory asked for."""
+def record_of(flags, arguments, before="", begun=None, keep=None):
+    """Measure; one record with ours in every kind of memory asked for. `begun` is the record of rounds
+    measured before, `keep` takes it after each round."""
     cores = len(os.sched_getaffinity(0))
     ours = contenders.program_path(flags.build, "allreduce_bench")
     if not os.access(ours, os.X_OK):
@@ -169,7 +172,8 @@ def record_of(flags, arguments, before=""):
     for peer, why in missing.items():
         say(f"compare: WARNING: {peer} is MISSING and left out: {why}")
     settings = [s for s in settings if s.peer not in missing]
-    record = {"coll": flags.coll, "ranks": flags.ranks, "transport": flags.transport,
+    record = begun or {
+              "coll": flags.coll, "ranks": flags.ranks, "transport": flags.transport,
               "memory": flags.memory, "place": flags.place, "rewrite": flags.rewrite,
               "rounds": 0, "noise_limit": flags.noise, "figure": flags.figure,
               "facts": facts_of(flags, arguments, job), "missing": missing, "failures": [],
@@ -177,7 +181,7 @@ def record_of(flags, arguments, before=""):
               "contenders": [{"label": s.label(), **s.facts()} for s in settings]}
     if os.getloadavg()[0] > 0.5:
         say(f"compare: WARNING: the machine is not quiet (load {load()}): expect noisy rows")
-    measure(job, settings, groups_of(sweep_sizes(flags), job, flags.together), flags, record, before)
+    measure(job, settings, groups_of(sweep_sizes(flags), job, flags.together), flags, record, before, keep)
     record["facts"]["load after"] = load()
     return record
 

@@ -178,11 +178,14 @@ def progress(before, number, flags, sizes, took, first):
     say(text)
 
 
-def measure(job, settings, groups, flags, record, before=""):
-    """Rounds until there are enough, or the time is used up: record["rounds"] says how many."""
-    chance = random.Random(flags.seed)
-    out, took, begin = set(), {}, time.monotonic()
-    for number in range(flags.rounds):
+def measure(job, settings, groups, flags, record, before="", keep=None):
+    """Rounds, on top of those that the record has, until there are enough or the time is used up:
+    record["rounds"] says how many. `keep` is called after each. Asked for a number of rounds, one is
+    measured at least, however little time there is; else LEAST_ROUNDS in all."""
+    chance = random.Random(flags.seed + record["rounds"])
+    out, took, begin = set(map(tuple, record.get("out", []))), {}, time.monotonic()
+    least = record["rounds"] + 1 if flags.rounds_given else LEAST_ROUNDS
+    for number in range(record["rounds"], flags.rounds):
         round_begin = time.monotonic()
         flags.spent = round_begin - begin
         hop = measure_hop(job)
@@ -194,8 +197,10 @@ def measure(job, settings, groups, flags, record, before=""):
             took[sizes[0]] = time.monotonic() - group_begin
             if number == 0:
                 out |= {(label, sizes[0]) for label in hopeless(record, sizes, settings)}
-        record["rounds"] = number + 1
+        record["rounds"], record["out"] = number + 1, sorted(out)
+        if keep:
+            keep(record)
         now = time.monotonic()
-        if flags.seconds and number + 1 >= LEAST_ROUNDS and \
+        if flags.seconds and number + 1 >= least and \
                 now - begin + (now - round_begin) > flags.seconds:
             break

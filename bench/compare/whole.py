@@ -1,9 +1,9 @@
 """`./dev compare --all`: every comparison that docs/measurements/host shows, part by part, and a
 page that sums them up.
 
-A part that was measured with this build before is not measured again (--again does), so that what was
-interrupted goes on where it stopped; --parts chooses. Each part is given PART_SECONDS, but at least
-three rounds."""
+A part that was measured with this build before is not measured again (--again does), and what was
+interrupted goes on at the round where it stopped; --rounds adds rounds to what there is; --parts
+chooses. Each part is given PART_SECONDS, but at least three rounds."""
 
 import hashlib
 import json
@@ -67,20 +67,27 @@ def keep(flags, name, record):
     os.replace(path + ".new", path)
 
 
+def is_whole(flags, record):
+    return record.get("whole") and not (flags.rounds_given and record.get("rounds", 0) < flags.rounds)
+
+
 def measured(flags, name, arguments, build, before):
-    """The part's record, measured now or before."""
+    """The part's record, measured now or before; or begun before, by rounds, and gone on with."""
     record = kept(flags, name)
     wanted = {"build": build, "arguments": arguments}
-    if record and record.get("part") == wanted and not flags.again:
+    begun = record if record and record.get("part") == wanted and not flags.again else None
+    if begun and is_whole(flags, begun):
         say(f"compare: {before}measured before, with this build")
-        return record
+        return begun
     if name == "startup":
         import startup
         record = startup.record_of(flags, before)
     else:
-        mine = compare.parse_flags(arguments + ["--build", flags.build])
-        record = compare.record_of(mine, arguments, before)
-    record["part"] = wanted
+        mine = compare.parse_flags(arguments + ["--build", flags.build] +
+                                   (["--rounds", str(flags.rounds)] if flags.rounds_given else []))
+        record = compare.record_of(mine, arguments, before, begun,
+                                   lambda part: keep(flags, name, {**part, "part": wanted}))
+    record.update(part=wanted, whole=True)
     keep(flags, name, record)
     return record
 

@@ -302,7 +302,8 @@ else:
 class Planted(unittest.TestCase):
     """The whole program, over stand-ins for ours and for a peer that needs no launcher."""
 
-    def compare(self, ours, peer, *arguments, times=1):
+    def compare(self, ours, peer, *arguments, times=1, first=()):
+        """`times` runs, of which those before the last have `first` at the end."""
         with tempfile.TemporaryDirectory() as build:
             for name, plant in (("bin/allreduce_bench", ours), ("compare/peer_gloo", peer)):
                 path = os.path.join(build, name)
@@ -314,8 +315,8 @@ class Planted(unittest.TestCase):
                 os.chmod(path, 0o755)
             command = [os.path.join(FOLDER, "compare.py"), "--build", build, "--coll", "all_gather",
                        "--transport", "tcp", "--sizes", "64K,1M,16M", "--rounds", "4", *arguments]
-            for _ in range(times):
-                done = subprocess.run(command, capture_output=True, text=True)
+            for left in range(times - 1, -1, -1):
+                done = subprocess.run(command + list(first) * (left > 0), capture_output=True, text=True)
             return done
 
     def line(self, done, size):
@@ -360,6 +361,16 @@ class Planted(unittest.TestCase):
             self.assertIn("measured before", done.stderr)
             self.assertNotIn("round", done.stderr)
             self.assertIn("| 3.00 |", done.stdout)
+
+    def test_all_adds_rounds(self):
+        with tempfile.TemporaryDirectory() as pages:
+            done = self.compare({}, {"us": 3}, "--all", "--parts", "all_reduce_2_tcp", "--out", pages,
+                                times=2, first=["--rounds", "2"])
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertNotIn("round 2 of", done.stderr)
+            self.assertIn("round 3 of 4", done.stderr)
+            with open(os.path.join(pages, "all_reduce_2_tcp_library.md"), encoding="utf-8") as file:
+                self.assertIn("the median of 4 rounds", file.read())
 
 
 if __name__ == "__main__":
