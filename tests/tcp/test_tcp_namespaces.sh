@@ -152,6 +152,16 @@ done
 [ "$strangers" -gt 0 ] || fail "no stranger came in time"
 finish "$strangers strangers during a transfer"
 
+# In mid-transfer, answers vanish: the sender says so long before the kernel gives up, by name.
+start 60000000000
+until grep -q 'over net0' "$folder/out.0" 2>/dev/null; do sleep 0.01; done
+sleep 0.2
+in_right ip route add blackhole 10.77.0.1/32
+for job in "${jobs[@]}"; do wait "$job" && fail "a transfer without answers came to an end"; done
+expect 'connection to rank 1 \(rank1:0\) broke .*: nothing was acknowledged for 15 s'
+in_right ip route del blackhole 10.77.0.1/32
+echo "ok: a silent cut"
+
 settings=(TUTTI_TCP_PORTS=23000-23003)
 start 1000
 finish "a range of ports"

@@ -132,6 +132,7 @@ void tti_tcp_collect(struct tti_tcp_transport *transport)
     } while (count == TCP_EVENTS || (count < 0 && errno == EINTR));
     if (transport->control_due)
         tti_tcp_control(transport);
+    tti_tcp_silence_look(transport);
 }
 
 static enum tutti_result tcp_progress(void *object)

@@ -15,6 +15,7 @@ enum {
     TTI_TCP_MAX_GUESTS = 128, /* connections that have proved nothing yet */
     TTI_TCP_GUEST_SECONDS = 5,
     TTI_TCP_PROVEN_SECONDS = 60, /* for the last step of those that have */
+    TTI_TCP_SILENCE_SECONDS = 15,
 };
 
 /* The connector's side of one socket under way: tcp_connect.c. */
@@ -100,6 +101,7 @@ struct tti_tcp_transport {
     unsigned skipped;     /* progress calls since events were collected */
     bool direct;          /* peeks read their socket without being told to */
     bool collect;         /* collect events at the next progress, whatever the policy */
+    uint64_t silence_ns;  /* when to look next whether a peer is cut off */
     bool news;            /* something a caller may wait for happened since the last arm */
 };
 
@@ -136,6 +138,12 @@ void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int s
 void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint);
 /* Make FAILED of an endpoint, with the calling thread's last error. */
 void tti_tcp_endpoint_fail(struct tti_tcp_endpoint *endpoint, enum tutti_result code);
+
+/* ---- tcp_silence.c: the side that hears nothing ---------------------------------------------- */
+
+/* End lanes on which nothing has been acknowledged for TTI_TCP_SILENCE_SECONDS, though much was
+ * sent. Looks once a second, whatever often it is called. */
+void tti_tcp_silence_look(struct tti_tcp_transport *transport);
 
 /* ---- tcp_close.c: letting go ------------------------------------------------------------------
  */

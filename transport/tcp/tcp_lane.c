@@ -1,7 +1,6 @@
 /* Beginning, end and errors of a lane (tcp_lane.h). */
 #include "transport/tcp/tcp_lane.h"
 
-#include "base/memory.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_socket.h"
 
@@ -13,17 +12,7 @@
 
 enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote)
 {
-    lane->stage = tti_calloc(1, TTI_TCP_STAGE_BYTES);
-    lane->ring = tti_calloc(1, TTI_TCP_RING_BYTES);
-    enum tutti_result result = TUTTI_ERR_MEMORY;
-    if (lane->stage && lane->ring)
-        result = tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch);
-    if (result != TUTTI_OK) {
-        free(lane->stage);
-        free(lane->ring);
-        lane->stage = lane->ring = NULL;
-        return result;
-    }
+    TTI_TRY(tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch));
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;
     lane->readable = true; /* bytes may have come before the watch */
@@ -41,6 +30,7 @@ void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
     lane->socket = -1;
     lane->blocked = false;
     lane->stage = lane->ring = NULL;
+    lane->stage_bytes = 0;
     lane->pieces = 0;
 }
 
@@ -51,6 +41,13 @@ static enum tutti_result lane_fail(const struct tti_tcp_lane *lane, int error)
     if (error == 0)
         return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed the connection (lane %d, %s)",
                         peer->rank, peer->name, lane->number, lane->remote);
+    if (lane->silent)
+        return TTI_FAIL(TUTTI_ERR_LINK,
+                        "the connection to rank %d (%s) broke (lane %d, %s): nothing was "
+                        "acknowledged for %d s; the network between the hosts is cut, or that host "
+                        "is down",
+                        peer->rank, peer->name, lane->number, lane->remote,
+                        TTI_TCP_SILENCE_SECONDS);
     char reason[128];
     const char *text = strerror_r(error, reason, sizeof reason);
     if (tti_tcp_errno_is_peer(error))

@@ -13,6 +13,8 @@
 #include "transport/tcp/tcp_talk.h"
 
 enum {
+    /* The stage, from the first read on: small until a read fills it or larger ranges come. */
+    TTI_TCP_STAGE_SMALL = 64 * 1024,
     TTI_TCP_STAGE_BYTES = 256 * 1024,
     TTI_TCP_RING_BYTES = 64 * 1024, /* copies of small fragments and of headers */
     TTI_TCP_SMALL_BYTES = 16 * 1024,
@@ -36,15 +38,18 @@ struct tti_tcp_lane {
 
     /* ---- sending ---- */
     uint64_t accepted;
-    bool blocked;   /* something is queued: the socket did not take it */
-    int send_error; /* errno that ended sending; 0: none */
-    uint8_t *ring;
+    bool blocked;                  /* something is queued: the socket did not take it */
+    int send_error;                /* errno that ended sending; 0: none */
+    bool silent;                   /* ended because the peer is cut off: tcp_silence.c */
+    uint8_t *ring;                 /* NULL until something is queued */
     uint64_t ring_head, ring_tail; /* bytes taken out and put in, ever */
     unsigned piece_head, pieces;
     struct tti_tcp_piece piece[TTI_TCP_MAX_PIECES];
 
     /* ---- receiving ---- */
-    uint8_t *stage;
+    uint8_t *stage;      /* NULL until something is read */
+    size_t stage_bytes;  /* of it: none, small or all */
+    bool cramped;        /* a read filled it */
     size_t head, tail;   /* unread bytes of the stage */
     uint64_t tag;        /* of the fragment that is being read, */
     size_t left;         /* which has this many bytes to come; 0: a header is next */
@@ -63,6 +68,9 @@ void tti_tcp_lane_stop(struct tti_tcp_lane *lane);
 /* The error that ended this lane, as a text that names the peer. */
 enum tutti_result tti_tcp_lane_fail_sending(const struct tti_tcp_lane *lane);
 enum tutti_result tti_tcp_lane_fail_receiving(const struct tti_tcp_lane *lane);
+
+/* Nothing more is sent; what is queued is the caller's memory again. */
+void tti_tcp_lane_end_sending(struct tti_tcp_lane *lane, int error);
 
 /* The operations of plugin.h. `may_read`: a system call is worth it although `readable` is not set
  * (the caller spins on few lanes). */

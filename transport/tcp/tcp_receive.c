@@ -6,6 +6,7 @@
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -53,13 +54,35 @@ static bool receive_ended(const struct tti_tcp_lane *lane)
     return lane->closed || lane->receive_error || lane->garbled;
 }
 
+/* See that the stage has at least so many bytes. It stays where it is while its bytes are shown,
+ * and as small as it is where there is no memory for a larger one. */
+static bool receive_stage(struct tti_tcp_lane *lane, size_t least)
+{
+    size_t bytes = least > TTI_TCP_STAGE_SMALL ? TTI_TCP_STAGE_BYTES : TTI_TCP_STAGE_SMALL;
+    if (lane->stage_bytes >= least || (lane->shown > 0 && lane->stage))
+        return true;
+    uint8_t *made = malloc(bytes);
+    if (!made) {
+        lane->receive_error = lane->stage ? lane->receive_error : ENOMEM;
+        return lane->stage != NULL;
+    }
+    if (lane->stage)
+        memcpy(made, lane->stage + lane->head, lane->tail - lane->head);
+    free(lane->stage);
+    lane->stage = made;
+    lane->stage_bytes = bytes;
+    lane->tail -= lane->head;
+    lane->head = 0;
+    return true;
+}
+
 /* Make room at the end of the stage by moving what is unread to its start. */
 static void receive_compact(struct tti_tcp_lane *lane)
 {
     if (lane->shown > 0 || lane->head == 0)
         return;
     size_t unread = lane->tail - lane->head;
-    if (unread > 1024 && lane->tail < TTI_TCP_STAGE_BYTES)
+    if (unread > 1024 && lane->tail < lane->stage_bytes)
         return;
     memmove(lane->stage, lane->stage + lane->head, unread);
     lane->head = 0;
@@ -69,12 +92,15 @@ static void receive_compact(struct tti_tcp_lane *lane)
 /* Append to the stage what the socket has; true when it had something. */
 static bool receive_fill(struct tti_tcp_lane *lane)
 {
-    receive_compact(lane);
-    if (lane->tail == TTI_TCP_STAGE_BYTES || receive_ended(lane))
+    if (!receive_stage(lane, lane->cramped ? TTI_TCP_STAGE_BYTES : 1))
         return false;
-    struct iovec vector = {lane->stage + lane->tail, TTI_TCP_STAGE_BYTES - lane->tail};
+    receive_compact(lane);
+    if (lane->tail == lane->stage_bytes || receive_ended(lane))
+        return false;
+    struct iovec vector = {lane->stage + lane->tail, lane->stage_bytes - lane->tail};
     size_t got = receive_vector(lane, &vector, 1);
     lane->tail += got;
+    lane->cramped |= lane->tail == lane->stage_bytes;
     return got > 0;
 }
 
@@ -153,6 +179,8 @@ static size_t receive_known(struct tti_tcp_lane *lane, uint8_t *into, size_t byt
 {
     size_t begun = lane->tail - lane->head;
     size_t wanted = receive_least(bytes, lane->left);
+    if (!receive_stage(lane, 1))
+        return 0;
     if (begun > 0)
         memcpy(into, lane->stage + lane->head, begun);
     /* The staged bytes are kept at the front of the stage until something came. */
@@ -185,7 +213,9 @@ static size_t receive_known(struct tti_tcp_lane *lane, uint8_t *into, size_t byt
 static size_t receive_hoped(struct tti_tcp_lane *lane, uint8_t *into, size_t bytes)
 {
     size_t begun = lane->tail - lane->head;
-    size_t hoped = receive_least(bytes, TTI_TCP_STAGE_BYTES / 2);
+    if (!receive_stage(lane, 2 * receive_least(bytes, TTI_TCP_STAGE_BYTES / 2)))
+        return 0;
+    size_t hoped = receive_least(bytes, lane->stage_bytes / 2);
     memmove(lane->stage, lane->stage + lane->head, begun);
     lane->head = 0;
     lane->tail = begun;

@@ -1,4 +1,5 @@
 /* The sending half of a lane (tcp_lane.h). */
+#include "base/memory.h"
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -15,6 +16,16 @@ static struct tti_tcp_piece *send_piece(struct tti_tcp_lane *lane, unsigned inde
 static size_t send_ring_room(const struct tti_tcp_lane *lane)
 {
     return TTI_TCP_RING_BYTES - (size_t)(lane->ring_tail - lane->ring_head);
+}
+
+/* Most sockets take all they are given, and need no ring. */
+static bool send_ring(struct tti_tcp_lane *lane)
+{
+    if (!lane->ring)
+        lane->ring = tti_calloc(1, TTI_TCP_RING_BYTES);
+    if (!lane->ring)
+        lane->send_error = ENOMEM; /* the fragment cannot be finished */
+    return lane->ring != NULL;
 }
 
 /* Copy into the ring. The caller has seen that there is room, and two free pieces. */
@@ -116,6 +127,12 @@ static void send_drop(struct tti_tcp_lane *lane)
     send_set_blocked(lane, false);
 }
 
+void tti_tcp_lane_end_sending(struct tti_tcp_lane *lane, int error)
+{
+    lane->send_error = error;
+    send_drop(lane);
+}
+
 bool tti_tcp_lane_flush(struct tti_tcp_lane *lane)
 {
     struct iovec vector[TTI_TCP_MAX_PIECES];
@@ -159,6 +176,8 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
             return tti_tcp_lane_fail_sending(lane);
         sent = (size_t)took;
     }
+    if (sent < sizeof header + bytes && !send_ring(lane))
+        return tti_tcp_lane_fail_sending(lane);
     lane->accepted += bytes;
     if (sent < sizeof header) {
         send_queue_copy(lane, header + sent, sizeof header - sent);

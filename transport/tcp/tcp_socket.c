@@ -131,9 +131,8 @@ enum tutti_result tti_tcp_listen(uint16_t first, uint16_t last, int *listener, u
 /* ---- connections ---------------------------------------------------------------------------- */
 
 /* Buffer sizes are left to the kernel: setting them turns off its tuning, which grows them to what
- * the path needs. A silent cut is noticed by keepalive when nothing is under way. There is no
- * TCP_USER_TIMEOUT: Linux also counts the time in which a living peer does not read, and a rank may
- * compute for minutes with a full receive buffer; the deadline of the operation covers that case.
+ * the path needs. A silent cut is noticed by keepalive when nothing is under way, else by
+ * tcp_silence.c, which says why there is no TCP_USER_TIMEOUT.
  */
 void tti_tcp_socket_tune(int socket)
 {
