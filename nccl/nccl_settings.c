@@ -202,13 +202,26 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result)
 
 /* ---- options and configurations ---- */
 
+/* NCCL_NET_PLUGIN: a path, or the end of the name of libnccl-net-*.so. */
+static const char *options_plugin(char *path, size_t room)
+{
+    const char *name = tti_config_text("NCCL_NET_PLUGIN");
+    if (!name || strcmp(name, "none") == 0 || tti_config_text("TUTTI_PLUGINS"))
+        return NULL;
+    const bool file = strchr(name, '/') || strstr(name, ".so");
+    snprintf(path, room, file ? "%s" : "libnccl-net-%s.so", name);
+    return path;
+}
+
 void tti_nccl_options(struct tutti_options *options)
 {
+    static _Thread_local char plugin[1024]; /* copied when the communicator is made */
     *options = (struct tutti_options)TUTTI_OPTIONS_INIT;
     if (!tti_config_text("TUTTI_TIMEOUT"))
         options->timeout_s = TIMEOUT_S;
     if (!tti_config_text("TUTTI_INIT_TIMEOUT"))
         options->init_timeout_s = INIT_TIMEOUT_S;
+    options->plugins = options_plugin(plugin, sizeof plugin);
 }
 
 /* Fields that came after the one before them had left room at the end of the struct: what stands

@@ -3,6 +3,7 @@
 #include "transport/registry.h"
 
 #include "base/log.h"
+#include "transport/ncclnet/net_plugin.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@ extern const struct tutti_transport_ops tti_inproc_ops;
 extern const struct tutti_transport_ops tti_shm_ops;
 extern const struct tutti_transport_ops tti_rdma_ops;
 extern const struct tutti_transport_ops tti_tcp_ops;
+extern const struct tutti_transport_ops tti_ncclnet_ops;
 void tti_shm_prepare(void);
 
 /* Best first. */
@@ -171,10 +173,19 @@ enum tutti_result tti_transport_load(const char *path, const struct tutti_transp
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "plugin %s cannot be loaded: %s", path, dlerror());
     tutti_transport_entry *entry = NULL;
     void *symbol = dlsym(object, "tutti_transport");
+    if (!symbol && tti_net_is(object)) {
+        enum tutti_result result = tti_net_take(object, path);
+        if (result == TUTTI_OK)
+            *ops = &tti_ncclnet_ops;
+        else
+            dlclose(object);
+        return result;
+    }
     if (!symbol) {
         dlclose(object);
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "plugin %s is no Tutti transport: it does not export tutti_transport",
+                        "plugin %s is no transport: it does not export tutti_transport, nor a "
+                        "network of NCCL's (ncclNetPlugin_v8 to v11)",
                         path);
     }
     memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object to a function */
