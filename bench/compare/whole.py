@@ -28,7 +28,7 @@ def part(coll, ranks, memory, *more):
 
 PARTS = {"all_reduce_2": part("all_reduce", 2, ALL_KINDS)}
 PARTS.update({f"{coll}_2": part(coll, 2, "library,malloc") for coll in OTHERS})
-PARTS.update({f"{coll}_4": part(coll, 4, LIBRARY) for coll in ("all_reduce",) + OTHERS})
+PARTS.update({f"{coll}_4": part(coll, 4, "library,malloc") for coll in ("all_reduce",) + OTHERS})
 PARTS["all_reduce_2_rewrite"] = part("all_reduce", 2, LIBRARY, "--rewrite")
 PARTS["all_reduce_2_tcp"] = part("all_reduce", 2, LIBRARY, "--transport", "tcp")
 PARTS["startup"] = ["--startup"]
