@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 
 import job
 
@@ -83,9 +84,14 @@ def torchrun():
 
 
 def real_torchrun():
-    """torchrun itself, where there is one."""
+    """torchrun itself, where there is one that starts anything (that of PyTorch 1.13 does not under
+    Python 3.11)."""
     job.need("torchrun")
-    under(2, "torchrun", "--nproc-per-node", 2, "--no-python")
+    alone = ["torchrun", "--nproc_per_node", "1", "--no_python", "true"]
+    tried = subprocess.run(alone, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if tried.returncode:
+        raise job.Skip(f"{' '.join(alone)}: {tried.stderr.strip().splitlines()[-1]}")
+    under(2, "torchrun", "--nproc_per_node", 2, "--no_python")
 
 
 def nested():
