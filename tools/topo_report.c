@@ -138,8 +138,8 @@ static void report_hop(const struct tti_topology *topology, const struct tti_hop
 /* "why: 28 hops by NVLink, 4 by network: rail 0 on every host". */
 static void report_why(const struct tti_topology *topology, const struct tti_hop *hops, int count)
 {
-    static const char *const names[TTI_LINK_KINDS] = {"PCI", "NVLink", "network"};
-    int kinds[TTI_LINK_KINDS] = {0};
+    static const char *const names[TTI_LINK_WAYS] = {"PCI", "NVLink", "network"};
+    int kinds[TTI_LINK_WAYS] = {0};
     int nic = -1;
     bool aligned = true;
     char label[80];
@@ -154,7 +154,7 @@ static void report_why(const struct tti_topology *topology, const struct tti_hop
         aligned &= topology->nodes[hops[i].nic_out].os_index == topology->nodes[nic].os_index &&
                    topology->nodes[hops[i].nic_in].os_index == topology->nodes[nic].os_index;
     }
-    for (int k = 0; k < TTI_LINK_KINDS; k++)
+    for (int k = 0; k < TTI_LINK_WAYS; k++)
         if (kinds[k]) {
             printf("%s %d by %s", mark, kinds[k], names[k]);
             mark = ",";

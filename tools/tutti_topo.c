@@ -1,7 +1,9 @@
 /* tutti-topo: what the machine is made of, as text or as a picture, and which cores ranks would
  * get. The work is in topology/; this file reads the command line. */
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/memory.h"
+#include "tools/topo_measure.h"
 #include "tools/topo_report.h"
 #include "topology/graph.h"
 
@@ -11,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-enum { EXIT_USAGE = 2, MOST_RANKS = 65536, MOST_JSON = 1 << 28 };
+enum { EXIT_USAGE = 2, MOST_RANKS = 65536, MOST_JSON = 1 << 28, MEASURE_SECONDS = 20 };
 
 static const char topo_usage[] =
     "Usage: tutti-topo [options]      print a machine: this one unless another is given\n"
@@ -29,6 +32,8 @@ static const char topo_usage[] =
     "                         by --bind core, the NIC of each GPU; with -r and -t, why these\n"
     "  -r, --rings            rings over all GPUs (or all hosts) that together carry the most\n"
     "  -t, --trees            the same with trees\n"
+    "  -m, --measure          measure this machine where nothing states a number (cores, memory,\n"
+    "                         GPUs, NICs of unknown speed: seconds); -o FILE.json keeps it\n"
     "  -p, --predict          the bus bandwidth of an all-reduce to be expected, and why\n"
     "  -n, --ranks N          that many ranks (as many as GPUs, else cores)\n"
     "  -h, --help             this text\n"
@@ -44,7 +49,7 @@ static const char topo_usage[] =
 
 struct topo {
     const char *synthetic, *xml, *json, *output;
-    bool explain, rings, trees, predict;
+    bool explain, rings, trees, predict, measure;
     int ranks; /* 0: not given */
 };
 
@@ -111,15 +116,28 @@ static int topo_wrong(const char *text)
     return EXIT_USAGE;
 }
 
+static enum tutti_result topo_measure_all(struct tti_topology *topology)
+{
+    struct measure done;
+    const uint64_t began = tti_now_ns();
+    TTI_TRY(topo_measure(topology, MEASURE_SECONDS, isatty(STDERR_FILENO) ? stderr : NULL, &done));
+    fprintf(stderr, "tutti-topo: measured %d links in %.1f s", done.found,
+            (double)(tti_now_ns() - began) / 1e9);
+    if (done.left_out)
+        fprintf(stderr, "; %d were left out (no time, or see TUTTI_LOG=warn)", done.left_out);
+    fprintf(stderr, "\n");
+    return TUTTI_OK;
+}
+
 static int topo_run(const struct topo *topo)
 {
     struct tti_topology *topology = NULL;
     if (topo_load(topo, &topology) != TUTTI_OK)
         return topo_wrong(tutti_last_error());
-    enum tutti_result result = TUTTI_OK;
-    if (topo->output)
+    enum tutti_result result = topo->measure ? topo_measure_all(topology) : TUTTI_OK;
+    if (result == TUTTI_OK && topo->output)
         result = topo_write(topo, topology);
-    else if (!topo->explain && !topo->rings && !topo->trees && !topo->predict)
+    else if (result == TUTTI_OK && !topo->explain && !topo->rings && !topo->trees && !topo->predict)
         result = tti_topology_print(topology, stdout);
     if (result == TUTTI_OK && topo->explain)
         result = topo_report_cores(topology, topo->ranks);
@@ -146,6 +164,8 @@ static int topo_check(const struct topo *topo)
         return topo_wrong("only one of --synthetic, --xml and --json");
     if (topo->output && !topo_ends_in(topo->output, ".svg") && !topo_ends_in(topo->output, ".json"))
         return topo_wrong("-o FILE must end in .svg or .json");
+    if (topo->measure && (topo->synthetic || topo->xml || topo->json))
+        return topo_wrong("--measure measures this machine, not a described one");
     if (topo->ranks && !topo->explain)
         return topo_wrong("--ranks goes with --explain");
     return 0;
@@ -162,6 +182,7 @@ int main(int argc, char **argv)
         {"rings", no_argument, NULL, 'r'},
         {"trees", no_argument, NULL, 't'},
         {"predict", no_argument, NULL, 'p'},
+        {"measure", no_argument, NULL, 'm'},
         {"ranks", required_argument, NULL, 'n'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, FLAG_VERSION},
@@ -171,7 +192,7 @@ int main(int argc, char **argv)
     long ranks = 0;
     int flag = 0;
     opterr = 0;
-    while ((flag = getopt_long(argc, argv, ":s:o:ertpn:h", flags, NULL)) != -1) {
+    while ((flag = getopt_long(argc, argv, ":s:o:ertpmn:h", flags, NULL)) != -1) {
         if (flag == 's')
             topo.synthetic = optarg;
         else if (flag == FLAG_XML)
@@ -188,6 +209,8 @@ int main(int argc, char **argv)
             topo.trees = true;
         else if (flag == 'p')
             topo.predict = true;
+        else if (flag == 'm')
+            topo.measure = true;
         else if (flag == 'n' && tti_parse_int("--ranks", optarg, 1, MOST_RANKS, &ranks) == TUTTI_OK)
             topo.ranks = (int)ranks;
         else if (flag == 'n')

@@ -14,9 +14,8 @@ static const char *const node_names[TTI_NODE_KINDS] = {
     [TTI_NODE_SWITCH] = "switch", [TTI_NODE_GPU] = "gpu",         [TTI_NODE_NIC] = "nic",
 };
 static const char *const link_names[TTI_LINK_KINDS] = {
-    [TTI_LINK_PCI] = "pci",
-    [TTI_LINK_NVLINK] = "nvlink",
-    [TTI_LINK_NETWORK] = "network",
+    [TTI_LINK_PCI] = "pci",   [TTI_LINK_NVLINK] = "nvlink", [TTI_LINK_NETWORK] = "network",
+    [TTI_LINK_CORE] = "core", [TTI_LINK_MEMORY] = "memory", [TTI_LINK_PEER] = "peer",
 };
 
 const char *tti_node_kind_name(enum tti_node_kind kind)

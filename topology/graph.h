@@ -40,13 +40,24 @@ struct tti_node {
     char name[TTI_NODE_NAME_BYTES]; /* printable ASCII without quotes; "" for none */
 };
 
-enum tti_link_kind { TTI_LINK_PCI, TTI_LINK_NVLINK, TTI_LINK_NETWORK, TTI_LINK_KINDS };
+enum tti_link_kind {
+    TTI_LINK_PCI,
+    TTI_LINK_NVLINK,
+    TTI_LINK_NETWORK,
+    TTI_LINK_WAYS, /* rings and trees are made of those above; those below are measured end to end
+                    */
+    TTI_LINK_CORE = TTI_LINK_WAYS, /* between two cores, through caches */
+    TTI_LINK_MEMORY,               /* from a core to a NUMA node */
+    TTI_LINK_PEER,                 /* between two GPUs, by whatever way the driver takes */
+    TTI_LINK_KINDS,
+};
 
 struct tti_graph_link {
     enum tti_link_kind kind;
     int from, to;      /* nodes; both directions at once, each with the full bandwidth */
     double gbs;        /* GB/s (decimal), each direction; 0: unknown */
     double latency_us; /* 0: unknown */
+    bool measured;     /* here, by a program: not what somebody states */
 };
 
 struct tti_topology {
@@ -110,7 +121,7 @@ const char *tti_topology_label(const struct tti_topology *topology, int node, ch
                                size_t bytes);
 /* "512 KiB", "22.4 GiB"; "" for 0. */
 const char *tti_size_text(uint64_t size, char *text, size_t bytes);
-/* "host", "package", ...; "pci", "nvlink", "network". */
+/* "host", "package", ...; "pci", "nvlink", "network", "core", "memory", "peer". */
 const char *tti_node_kind_name(enum tti_node_kind kind);
 const char *tti_link_kind_name(enum tti_link_kind kind);
 

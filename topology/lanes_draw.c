@@ -151,7 +151,7 @@ static const struct lane_dot *lane_dot_of(const struct lane_dot *dots, int count
 static void lane_draw_hop(const struct tti_hop *hop, const struct lane_dot *dots, int count,
                           const char *colour, FILE *out)
 {
-    static const char *const dashes[TTI_LINK_KINDS] = {
+    static const char *const dashes[TTI_LINK_WAYS] = {
         [TTI_LINK_PCI] = " stroke-dasharray=\"1.5 2.5\"",
         [TTI_LINK_NVLINK] = "",
         [TTI_LINK_NETWORK] = " stroke-dasharray=\"6 3\"",

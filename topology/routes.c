@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* What a link costs in a route: local before far, few before many. */
-static const int route_cost[TTI_LINK_KINDS] = {
+static const int route_cost[TTI_LINK_WAYS] = {
     [TTI_LINK_PCI] = 4, [TTI_LINK_NVLINK] = 1, [TTI_LINK_NETWORK] = TTI_ROUTE_FAR};
 
 /* ---- Edges ----------------------------------------------------------------------------------- */
@@ -75,6 +75,8 @@ static enum tutti_result route_edges(struct tti_routes *r)
     }
     for (size_t i = 0; i < topology->link_count; i++) {
         const struct tti_graph_link *link = &topology->links[i];
+        if (link->kind >= TTI_LINK_WAYS)
+            continue;
         route_add_both(r, link->from, link->to, link->kind, link->gbs);
         if (link->kind == TTI_LINK_PCI)
             has_pci[link->from] = true;

@@ -10,6 +10,7 @@
 #include "base/c_locale.h"
 #include "base/memory.h"
 #include "topology/lanes_draw.h"
+#include "topology/measured.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,9 +22,10 @@ struct box {
     double x, y, w, h;
     bool drawn;
     bool inner; /* part of the chain of its parent: no box of its own */
-    int links[TTI_LINK_KINDS];
-    double gbs[TTI_LINK_KINDS];  /* of all links of the kind */
-    bool differ[TTI_LINK_KINDS]; /* some of them have more than others */
+    int links[TTI_LINK_WAYS];
+    double gbs[TTI_LINK_WAYS];  /* of all links of the kind */
+    bool differ[TTI_LINK_WAYS]; /* some of them have more than others */
+    bool measured[TTI_LINK_WAYS];
 };
 
 struct draw_topology {
@@ -76,6 +78,7 @@ static void draw_add_link(struct box *box, const struct tti_graph_link *link)
     double before = links ? box->gbs[link->kind] / links : link->gbs;
     box->differ[link->kind] |= fabs(before - link->gbs) > 1e-6 * link->gbs;
     box->gbs[link->kind] += link->gbs;
+    box->measured[link->kind] |= link->measured && link->gbs > 0;
 }
 
 /* What the links of each node add up to. Of a PCI link only the lower end has it. */
@@ -83,6 +86,8 @@ static void draw_add_links(struct draw_topology *draw)
 {
     for (size_t i = 0; i < draw->topology->link_count; i++) {
         const struct tti_graph_link *link = &draw->topology->links[i];
+        if (link->kind >= TTI_LINK_WAYS)
+            continue;
         draw_add_link(&draw->boxes[link->from], link);
         if (link->kind != TTI_LINK_PCI)
             draw_add_link(&draw->boxes[link->to], link);
@@ -90,28 +95,42 @@ static void draw_add_links(struct draw_topology *draw)
 }
 
 /* The bandwidths that a device has, one a line; returns the number of lines. */
-static int draw_rates(const struct draw_topology *draw, int node, char lines[TTI_LINK_KINDS][40])
+static int draw_rates(const struct draw_topology *draw, int node, char lines[TTI_LINK_WAYS][40])
 {
-    static const char *const names[TTI_LINK_KINDS] = {"PCIe", "NVLink", "net"};
+    static const char *const names[TTI_LINK_WAYS] = {"PCIe", "NVLink", "net"};
     const struct box *box = &draw->boxes[node];
     int count = 0;
-    for (int k = 0; k < TTI_LINK_KINDS; k++)
+    for (int k = 0; k < TTI_LINK_WAYS; k++)
         if (box->gbs[k] > 0 && box->links[k] > 1 && !box->differ[k])
             snprintf(lines[count++], 40, "%s %d x %.4g GB/s", names[k], box->links[k],
                      box->gbs[k] / box->links[k]);
         else if (box->gbs[k] > 0)
-            snprintf(lines[count++], 40, "%s %.4g GB/s", names[k], box->gbs[k]);
+            snprintf(lines[count++], 40, "%s %.4g GB/s%s", names[k], box->gbs[k],
+                     box->measured[k] ? " measured" : "");
+    return count;
+}
+
+/* What was measured inside a host, a line a kind; returns the number of lines. */
+static int draw_measured(const struct draw_topology *draw, int node,
+                         char lines[TTI_LINK_KINDS][TTI_MEASURED_BYTES])
+{
+    int count = 0;
+    for (int k = TTI_LINK_WAYS; k < TTI_LINK_KINDS; k++)
+        if (draw->topology->nodes[node].kind == TTI_NODE_HOST &&
+            tti_topology_measured_text(draw->topology, node, (enum tti_link_kind)k, lines[count]))
+            count++;
     return count;
 }
 
 static int draw_lines(const struct draw_topology *draw, int node)
 {
-    char lines[TTI_LINK_KINDS][40];
+    char measured[TTI_LINK_KINDS][TTI_MEASURED_BYTES];
+    char lines[TTI_LINK_WAYS][40];
     int own = draw_chain_end(draw, node) - node + 1;
     enum tti_node_kind kind = draw->topology->nodes[node].kind;
     if (kind == TTI_NODE_GPU || kind == TTI_NODE_NIC)
         own += draw_rates(draw, node, lines);
-    return own;
+    return own + draw_measured(draw, node, measured);
 }
 
 static void draw_title(const struct draw_topology *draw, int node, char *text, size_t bytes)
@@ -129,14 +148,18 @@ static void draw_title(const struct draw_topology *draw, int node, char *text, s
 /* The width that the box's own text takes. */
 static double draw_text_width(const struct draw_topology *draw, int node)
 {
-    char lines[TTI_LINK_KINDS][40];
+    char lines[TTI_LINK_WAYS][40];
     char title[120];
     double width = 0;
     for (int i = node; i <= draw_chain_end(draw, node); i++) {
         draw_title(draw, i, title, sizeof title);
         width = fmax(width, (double)strlen(title) * 7.1);
     }
-    int count = draw_rates(draw, node, lines);
+    char measured[TTI_LINK_KINDS][TTI_MEASURED_BYTES];
+    int count = draw_measured(draw, node, measured);
+    for (int i = 0; i < count; i++)
+        width = fmax(width, (double)strlen(measured[i]) * 5.6);
+    count = draw_rates(draw, node, lines);
     for (int i = 0; i < count && draw_is_device(draw->topology, node); i++)
         width = fmax(width, (double)strlen(lines[i]) * 5.6);
     if (draw->lanes && draw->topology->nodes[node].kind == TTI_NODE_NIC)
@@ -239,7 +262,7 @@ static bool draw_hosts_are_alike(const struct tti_topology *topology)
     for (size_t i = 0; i < topology->link_count; i++) {
         const struct tti_graph_link *a = &topology->links[i];
         int host = tti_topology_above(topology, a->from, TTI_NODE_HOST);
-        bool found = host <= first;
+        bool found = host <= first || a->kind >= TTI_LINK_WAYS;
         for (size_t k = 0; k < topology->link_count && !found; k++) {
             const struct tti_graph_link *b = &topology->links[k];
             found = b->from - first == a->from - host && b->kind == a->kind && b->gbs == a->gbs;
@@ -319,7 +342,7 @@ static void draw_box(const struct draw_topology *draw, int node)
 {
     const struct box *box = &draw->boxes[node];
     enum tti_node_kind kind = draw->topology->nodes[node].kind;
-    char lines[TTI_LINK_KINDS][40];
+    char lines[TTI_LINK_WAYS][40];
     double y = box->y + LINE + 1;
     char title[120];
     fprintf(draw->out,
@@ -332,6 +355,10 @@ static void draw_box(const struct draw_topology *draw, int node)
     int count = kind == TTI_NODE_GPU || kind == TTI_NODE_NIC ? draw_rates(draw, node, lines) : 0;
     for (int i = 0; i < count; i++, y += LINE)
         draw_text(draw, box->x + PAD, y, "r", lines[i]);
+    char measured[TTI_LINK_KINDS][TTI_MEASURED_BYTES];
+    count = draw_measured(draw, node, measured);
+    for (int i = 0; i < count; i++, y += LINE)
+        draw_text(draw, box->x + PAD, y, "r", measured[i]);
     if (draw->lanes && kind == TTI_NODE_NIC)
         tti_lanes_marks(draw->lanes, node, box->x + box->w - 4, box->y + 6, draw->out);
 }
@@ -340,10 +367,10 @@ static void draw_box(const struct draw_topology *draw, int node)
  * Between two devices of a row an arc below them. */
 static void draw_link(const struct draw_topology *draw, const struct tti_graph_link *link)
 {
-    static const char *const colours[TTI_LINK_KINDS] = {"#777777", "#4a9b3a", "#d9822b"};
+    static const char *const colours[TTI_LINK_WAYS] = {"#777777", "#4a9b3a", "#d9822b"};
     const struct box *a = &draw->boxes[link->from];
     const struct box *b = &draw->boxes[link->to];
-    if (!a->drawn || !b->drawn || link->kind == TTI_LINK_PCI)
+    if (!a->drawn || !b->drawn || link->kind == TTI_LINK_PCI || link->kind >= TTI_LINK_WAYS)
         return;
     double width = link->gbs > 0 ? fmin(5, 1 + log10(1 + link->gbs)) : 1;
     /* Lines of a GPU beside those of the NIC below it. */

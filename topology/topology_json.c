@@ -55,6 +55,8 @@ enum tutti_result tti_topology_write_json(const struct tti_topology *topology, F
             json_number(out, "gbs", link->gbs);
         if (link->latency_us > 0)
             json_number(out, "latency_us", link->latency_us);
+        if (link->measured)
+            fprintf(out, ", \"measured\": 1");
         putc('}', out);
     }
     fprintf(out, "\n]\n}\n");
@@ -132,8 +134,9 @@ static enum tutti_result json_node(struct tti_json *json, void *topology)
 
 static enum tutti_result json_link(struct tti_json *json, void *topology)
 {
-    static const char *const names[] = {"kind", "from", "to", "gbs", "latency_us", NULL};
-    double value[5] = {0};
+    static const char *const names[] = {"kind",       "from",     "to", "gbs",
+                                        "latency_us", "measured", NULL};
+    double value[6] = {0};
     unsigned seen = 0;
     int kind = 0;
     TTI_TRY(tti_json_expect(json, '{'));
@@ -144,6 +147,8 @@ static enum tutti_result json_link(struct tti_json *json, void *topology)
             TTI_TRY(json_kind(json, json_link_name, TTI_LINK_KINDS, &kind));
         else if (member < 3)
             TTI_TRY(tti_json_integer(json, 0, INT32_MAX, &value[member]));
+        else if (member == 5)
+            TTI_TRY(tti_json_integer(json, 0, 1, &value[member]));
         else
             TTI_TRY(tti_json_number(json, &value[member]));
     } while (tti_json_takes(json, ','));
@@ -154,7 +159,8 @@ static enum tutti_result json_link(struct tti_json *json, void *topology)
                                   .from = (int)value[1],
                                   .to = (int)value[2],
                                   .gbs = value[3],
-                                  .latency_us = value[4]};
+                                  .latency_us = value[4],
+                                  .measured = value[5] > 0};
     return tti_json_where(json, tti_topology_link(topology, &link));
 }
 

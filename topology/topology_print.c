@@ -41,7 +41,8 @@ static int print_children(const struct tti_topology *topology, int node)
 
 static bool print_alike(const struct tti_graph_link *a, const struct tti_graph_link *b)
 {
-    return a->kind == b->kind && a->gbs == b->gbs && a->latency_us == b->latency_us;
+    return a->kind == b->kind && a->gbs == b->gbs && a->latency_us == b->latency_us &&
+           a->measured == b->measured;
 }
 
 /* ", pci 64 GB/s, nvlink 50 GB/s to gpu 1, gpu 2": where a PCI link leads is seen in the tree. */
@@ -63,10 +64,12 @@ static void print_links(const struct print *print, int node)
         fprintf(print->out, "; %s", tti_link_kind_name(link->kind));
         if (link->gbs > 0)
             fprintf(print->out, " %.4g GB/s", link->gbs);
-        else
+        else if (link->latency_us <= 0)
             fprintf(print->out, " of unknown speed");
         if (link->latency_us > 0)
             fprintf(print->out, " %.3g us", link->latency_us);
+        if (link->measured)
+            fprintf(print->out, " measured");
         if (link->kind != TTI_LINK_PCI)
             fprintf(print->out, " to %s", label);
     }

@@ -91,6 +91,10 @@ if TUTTI_LOG=off "$topo" --synthetic "package:2 core:2 pu:1" >"$dir/out" 2>&1; t
     echo "<topology" >"$dir/bad.xml"
     refuses "bad.xml" --xml "$dir/bad.xml"
 fi
+try 0 --measure
+grep -qE '^tutti-topo: measured [0-9]+ links in' "$dir/err" || wrong "not told what was measured"
+out_has 'memory .* GB/s .* us measured to numa'
+refuses "described" --measure -s "2 hosts"
 refuses "hosst" --synthetic "4 hosst x 8 gpus"
 refuses "/nowhere.json" --json /nowhere.json
 echo '{"format": "tutti-topology 1", "nodes": [{"kind": "gpu", "parent": -1}]}' >"$dir/bad.json"
