@@ -92,12 +92,25 @@ function(tti_test_properties name timeout labels serial)
   if(timeout STREQUAL "")
     set(timeout 120)
   endif()
-  # What tutti-tune once wrote on this machine must not choose for the tests.
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+  # What tutti-tune once wrote on this machine must not choose for the tests. PROCESSORS counts half
+  # cores (./dev runs two such places a core).
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS 2
     ENVIRONMENT TUTTI_TUNING=off)
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
+endfunction()
+
+# tti_tests_sleep(name...): tests that wait for clocks and peers more than they compute; more of them
+# run at a time.
+function(tti_tests_sleep)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
+endfunction()
+
+# tti_tests_take(seconds name...): about so long; the longest begin first, so that none runs alone at
+# the end.
+function(tti_tests_take seconds)
+  set_tests_properties(${ARGN} PROPERTIES COST ${seconds})
 endfunction()
 
 # tti_fuzzer(name SOURCES ... LINKS ...): LLVMFuzzerTestOneInput over one parser. With TUTTI_FUZZ a

@@ -93,6 +93,8 @@ static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collec
 {
 #ifdef __SANITIZE_THREAD__
     static const size_t bytes[] = {8, 200};
+#elif defined __SANITIZE_ADDRESS__ /* the ends of what is copied, and one between */
+    static const size_t bytes[] = {1, 49, 200, MOST_BYTES};
 #else
     static const size_t bytes[] = {1, 8, 48, 49, 64, 200, 1000, 2048, MOST_BYTES};
 #endif
