@@ -176,8 +176,10 @@ enum tutti_result tti_net_begin(uint64_t number, void **context, int *devices)
 
 void tti_net_end(void *context)
 {
+    pthread_mutex_lock(&net_lock); /* plugins need not expect two at once */
     if (net_version >= 11 && net->finalize)
         (void)net->finalize(context);
+    pthread_mutex_unlock(&net_lock);
 }
 
 /* ---- connections ---- */
