@@ -54,6 +54,9 @@ static struct tutti_memory holdings(const struct tutti_comm *comm)
     add_region(comm->aside, comm->aside_bytes, &memory);
     tti_gpu_side_memory(comm, &memory);
     add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, &memory);
+    memory.host += tti_heap_bytes(comm->stage);
+    if (comm->stage)
+        add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, &memory);
     return memory;
 }
 
