@@ -15,13 +15,34 @@ static bool step_receives(const struct tti_step *step)
     return step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE;
 }
 
+/* A last pass over a shorter window lays scratch memory out anew: a chunk lies where other lanes
+ * had theirs. Are these through with the passes before, and what they sent from there consumed? */
+static bool step_scratch_free(struct tti_executor *x, const struct tti_exec_lane *lane)
+{
+    if (lane->pass == 0 || tti_exec_window(x, lane->pass) == x->window)
+        return true;
+    for (size_t l = 0; l < x->lane_count; l++) {
+        struct tti_exec_lane *other = &x->lanes[l];
+        if (other->count == 0)
+            continue;
+        if (other->pass < lane->pass ||
+            !tti_exec_sends_done(x, other, (uint64_t)lane->pass * other->count - 1))
+            return false;
+    }
+    return true;
+}
+
 /* May the step write now? Sends of ranges that it overwrites must be consumed, and so must all
  * earlier passes' sends before scratch memory is used again. */
 static bool step_may_write(struct tti_executor *x, struct tti_exec_lane *lane,
                            const struct tti_step *step)
 {
     uint64_t before = (uint64_t)lane->pass * lane->count; /* serials of earlier passes are below */
-    if (step->kind == TTI_SEND || !lane->oldest)
+    if (step->kind == TTI_SEND)
+        return true;
+    if (step->dst.buffer == TTI_SCRATCH && !step_scratch_free(x, lane))
+        return false;
+    if (!lane->oldest)
         return true;
     if (step->hazard >= 0)
         return tti_exec_sends_done(x, lane, before + (uint64_t)step->hazard);
