@@ -19,6 +19,22 @@ uint64_t tti_deadline_in(double seconds)
     return tti_now_ns() + (uint64_t)(seconds * 1e9);
 }
 
+void tti_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+int tti_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline)
+{
+    struct timespec by = {.tv_sec = (time_t)(deadline / 1000000000u),
+                          .tv_nsec = (long)(deadline % 1000000000u)};
+    return pthread_cond_timedwait(cond, lock, &by);
+}
+
 int tti_deadline_ms(uint64_t deadline, int most)
 {
     uint64_t now = tti_now_ns();

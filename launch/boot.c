@@ -245,14 +245,12 @@ static enum tutti_result boot_send(struct tti_boot *boot, const struct tti_boot_
 {
     uint8_t header[TTI_BOOT_HEADER_BYTES];
     tti_boot_frame_encode(frame, header);
-    int wait_ms = tti_deadline_ms(deadline, 1000000);
-    struct timespec by;
-    clock_gettime(CLOCK_REALTIME, &by);
-    by.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-    by.tv_sec += wait_ms / 1000 + by.tv_nsec / 1000000000;
-    by.tv_nsec %= 1000000000;
-    if (pthread_mutex_timedlock(&boot->send_lock, &by) != 0)
-        return TTI_FAIL(TUTTI_ERR_TIMEOUT, "the bootstrap connection is busy");
+    /* Hardly ever held; and a timed lock goes by the time of day, which may jump. */
+    while (pthread_mutex_trylock(&boot->send_lock) != 0) {
+        if (tti_deadline_passed(deadline))
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT, "the bootstrap connection is busy");
+        (void)poll(NULL, 0, 1);
+    }
     enum tutti_result result = TUTTI_OK;
     if (boot->broken) {
         result = TTI_FAIL(TUTTI_ERR_LINK, "the bootstrap connection is broken");

@@ -135,25 +135,19 @@ static enum tutti_result pmix_ask(const char *key, uint64_t deadline, char *text
 {
     struct tti_pmix_proc root = pmix_self;
     struct pmix_question *question = tti_calloc(1, sizeof *question);
-    pthread_condattr_t attributes;
     if (!question)
         return TUTTI_ERR_MEMORY;
     root.rank = 0;
     atomic_init(&question->refs, 2);
     pthread_mutex_init(&question->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&question->answered, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tti_cond_init(&question->answered);
     int status = pmix.get_nb(&root, key, NULL, 0, pmix_answer, question);
     if (status != TTI_PMIX_SUCCESS) /* nobody will answer */
         atomic_store(&question->refs, 1);
-    struct timespec by = {.tv_sec = (time_t)(deadline / 1000000000u),
-                          .tv_nsec = (long)(deadline % 1000000000u)};
     pthread_mutex_lock(&question->lock);
     int waited = 0;
     while (status == TTI_PMIX_SUCCESS && !question->done && waited == 0)
-        waited = pthread_cond_timedwait(&question->answered, &question->lock, &by);
+        waited = tti_cond_wait(&question->answered, &question->lock, deadline);
     *answered = question->done && question->status == TTI_PMIX_SUCCESS && question->text[0];
     if (*answered)
         snprintf(text, room, "%s", question->text);

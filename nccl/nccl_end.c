@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { PATIENCE_S = 10 }; /* for threads that are inside when the communicator ends */
 
@@ -148,13 +147,11 @@ void tti_nccl_comm_release(struct ncclComm *comm)
 /* Until nobody is inside; false when that took too long. */
 static bool end_wait(struct ncclComm *comm)
 {
-    struct timespec by;
+    uint64_t deadline = tti_deadline_in(PATIENCE_S);
     int failed = 0;
-    clock_gettime(CLOCK_REALTIME, &by);
-    by.tv_sec += PATIENCE_S;
     pthread_mutex_lock(&comm->lock);
     while (comm->inside > 0 && failed != ETIMEDOUT)
-        failed = pthread_cond_timedwait(&comm->changed, &comm->lock, &by);
+        failed = tti_cond_wait(&comm->changed, &comm->lock, deadline);
     const bool empty = comm->inside == 0;
     pthread_mutex_unlock(&comm->lock);
     return empty;

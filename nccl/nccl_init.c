@@ -2,6 +2,7 @@
  * All of it may take long, so it is a job (nccl_comm.h). */
 #include "nccl/nccl_comm.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <signal.h>
@@ -31,7 +32,7 @@ static ncclResult_t comm_new(int rank, int nranks, const ncclConfig_t *given,
         snprintf(made->name, sizeof made->name, "%s", made->config.commName);
     made->config.commName = made->config.netName = NULL; /* the caller's, who may free them */
     pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->changed, NULL);
+    tti_cond_init(&made->changed);
     *comm = made;
     return ncclSuccess;
 }

@@ -321,7 +321,7 @@ enum tutti_result tti_gpu_map_make(struct tutti_comm *comm)
     if (!map)
         return TUTTI_ERR_MEMORY;
     pthread_mutex_init(&map->lock, NULL);
-    pthread_cond_init(&map->changed, NULL);
+    tti_cond_init(&map->changed);
     comm->gpu->map = map;
     enum tutti_result result = map_set_up(comm);
     if (result == TUTTI_OK && map->way > TTI_GPU_STAGED)

@@ -11,7 +11,6 @@
 #include "base/log.h"
 
 #include <stdio.h>
-#include <time.h>
 
 enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1, LET_THROUGH_A_TURN = 50 };
 static const double GRACE_SECONDS = 1; /* the host's own deadlines come first */
@@ -184,14 +183,7 @@ static void *watch_main(void *argument)
     tti_log_rank(comm->rank);
     pthread_mutex_lock(&map->lock);
     while (!map->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += TURN_MS * 1000000L;
-        if (until.tv_nsec >= 1000000000L) {
-            until.tv_nsec -= 1000000000L;
-            until.tv_sec++;
-        }
-        pthread_cond_timedwait(&map->changed, &map->lock, &until);
+        (void)tti_cond_wait(&map->changed, &map->lock, tti_deadline_in(TURN_MS / 1e3));
         if (map->stop)
             break;
         pthread_mutex_unlock(&map->lock);
