@@ -15,15 +15,14 @@ extern const struct tutti_transport_ops tti_inproc_ops;
 extern const struct tutti_transport_ops tti_shm_ops;
 extern const struct tutti_transport_ops tti_rdma_ops;
 extern const struct tutti_transport_ops tti_tcp_ops;
+extern const struct tutti_transport_ops tti_fault_ops;
 extern const struct tutti_transport_ops tti_ncclnet_ops;
 void tti_shm_prepare(void);
 
 /* Best first. */
 static const struct tutti_transport_ops *const built_in[] = {
-    &tti_inproc_ops,
-    &tti_shm_ops,
-    &tti_rdma_ops,
-    &tti_tcp_ops,
+    &tti_inproc_ops, &tti_shm_ops,   &tti_rdma_ops,
+    &tti_tcp_ops,    &tti_fault_ops, /* works only where TUTTI_FAULT says what is to go wrong */
 };
 
 const struct tutti_transport_ops *tti_transport_at(int index)
