@@ -55,21 +55,6 @@ void gpt_attend(const struct gpt_attention *a, float *out, const float *qkv)
     }
 }
 
-/* slopes = scores * (slopes - sum over keys of scores * slopes), the softmax's derivative. */
-static void attention_softmax_back(const struct gpt_attention *a, int rows, int keys)
-{
-    for (int r = 0; r < rows; r++) {
-        const float *p = a->scores + (size_t)r * (size_t)keys;
-        float *d = a->slopes + (size_t)r * (size_t)keys;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int s = 0; s < keys; s++)
-            sum += p[s] * d[s];
-        for (int s = 0; s < keys; s++)
-            d[s] = p[s] * (d[s] - sum);
-    }
-}
-
 void gpt_attend_back(const struct gpt_attention *a, float *dqkv, const float *dout,
                      const float *qkv)
 {
@@ -86,7 +71,7 @@ void gpt_attend_back(const struct gpt_attention *a, float *dqkv, const float *do
                         dqkv + h.v, h.wide);
             blas_matmul(false, true, rows, keys, h.size, 1, d, h.narrow, qkv + h.v, h.wide, 0,
                         a->slopes, keys);
-            attention_softmax_back(a, rows, keys);
+            gpt_causal_softmax_back(a->slopes, a->scores, rows, keys);
             blas_matmul(false, false, rows, h.size, keys, h.scale, a->slopes, keys, qkv + h.k,
                         h.wide, 1, dqkv + h.q + skip, h.wide);
             blas_matmul(true, false, keys, h.size, rows, h.scale, a->slopes, keys, qkv + h.q + skip,

@@ -30,6 +30,8 @@ void gpt_add(float *out, const float *x, int rows, int width); /* out += x */
 
 /* Row r is that of query first + r: its softmax over keys 0 .. first + r, zeros after. */
 void gpt_causal_softmax(float *scores, int first, int rows, int width);
+/* slopes = scores * (slopes - sum over a row of scores * slopes), the softmax's derivative. */
+void gpt_causal_softmax_back(float *slopes, const float *scores, int rows, int width);
 
 struct gpt_attention {
     int batch, length, heads, channels;
