@@ -378,16 +378,16 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int exclude
     if (result != ncclSuccess)
         return tti_nccl_group_failed(result);
     result = child_job(comm, newcomm, config, shrink_run, &job);
-    int *excluded = tti_calloc((size_t)excludeRanksCount, sizeof *excluded);
-    if (result == ncclSuccess && !excluded) {
-        result = tti_nccl_result(TUTTI_ERR_MEMORY);
-        tti_nccl_comm_release(job->comm);
-        tti_nccl_job_free(job);
-    }
     if (result != ncclSuccess) {
-        free(excluded);
         tti_nccl_leave(comm);
         return tti_nccl_group_failed(result);
+    }
+    int *excluded = tti_calloc((size_t)excludeRanksCount, sizeof *excluded);
+    if (!excluded) {
+        tti_nccl_comm_release(job->comm);
+        tti_nccl_job_free(job);
+        tti_nccl_leave(comm);
+        return tti_nccl_group_failed(tti_nccl_result(TUTTI_ERR_MEMORY));
     }
     memcpy(excluded, excludeRanksList, (size_t)excludeRanksCount * sizeof *excluded);
     job->excluded = excluded;

@@ -100,7 +100,8 @@ static void fit_search(struct fit *fit)
 {
     double *cost = fit->profile.cost[fit->medium];
     double best = fit_loss(fit);
-    for (double step = 1.6; step > 1.005; step = 1 + (step - 1) / 2)
+    for (int halved = 0; halved < 7; halved++) {
+        const double step = 1 + ldexp(0.6, -halved);
         for (bool gained = true; gained;) {
             double before = best;
             for (int c = 0; c < TTI_COSTS; c++)
@@ -115,6 +116,7 @@ static void fit_search(struct fit *fit)
                 }
             gained = best < before * 0.999;
         }
+    }
 }
 
 static int fit_compare(const void *a, const void *b)

@@ -208,9 +208,9 @@ static unsigned map_blocks(const struct tutti_comm *comm, const struct hello *he
 {
     unsigned least = TTI_GPU_BLOCKS;
     for (int r = 0; r < comm->size; r++) {
-        int sharers = 0;
+        int sharers = 1;
         for (int s = 0; s < comm->size; s++) {
-            if (!tti_arena_same_device(&hellos[r].offer, &hellos[s].offer))
+            if (s == r || !tti_arena_same_device(&hellos[r].offer, &hellos[s].offer))
                 continue;
             if (!tti_arena_same_process(&hellos[r].offer, &hellos[s].offer))
                 return 0;

@@ -90,9 +90,12 @@ static void choose(void)
         if (!kernels)
             TTI_LOG(TTI_LOG_WARN, "TUTTI_SIMD is ignored: %s", tti_error_text());
     }
-    for (int i = 0; !kernels; i++)
-        if (runs_here(variants[i]))
-            kernels = variants[i];
+    if (!kernels) {
+        int i = 0;
+        while (i < VARIANTS - 1 && !runs_here(variants[i])) /* the last one runs everywhere */
+            i++;
+        kernels = variants[i];
+    }
     TTI_LOG(TTI_LOG_DEBUG, "element kernels: %s", kernels->name);
     atomic_store_explicit(&chosen, kernels, memory_order_release);
 }
