@@ -66,6 +66,7 @@ struct ncclComm {
     bool ending;       /* nobody enters any more */
     bool orphan;       /* aborted while it was made: its job frees it */
     bool finalized, revoked;
+    bool growing;                     /* an id to grow by was made, and is not used up */
     ncclResult_t state;               /* the first failure; else ncclSuccess */
     char text[TTI_ERROR_TEXT_BYTES];  /* of that failure */
     struct tti_nccl_pending *pending; /* on host memory, without blocking: oldest first */
@@ -89,6 +90,15 @@ ncclResult_t tti_nccl_comm_failed(struct ncclComm *comm, ncclResult_t code);
 
 /* ---- nccl_settings.c ---- */
 
+/* The variables that have an effect, and those without one (`instead` says what has). */
+struct tti_nccl_variable {
+    const char *name;
+    const char *instead; /* NULL: it has one */
+};
+extern const struct tti_nccl_variable tti_nccl_variables[];
+extern const size_t tti_nccl_variable_count;
+/* Write a line as NCCL_DEBUG=INFO does, whatever it is set to. */
+void tti_nccl_log_line(const char *text);
 /* Read the NCCL_* variables, once. Every function that may be a program's first calls it. */
 void tti_nccl_settings(void);
 /* Check what the caller gave (NULL: nothing) and fill in *config: its values, else `parent`'s (may
@@ -117,11 +127,24 @@ struct tti_nccl_job {
     int *excluded; /* own */
     int excludes;
     bool abort_parent;
+    bool has_id; /* growing: this rank has the id */
+    int root;    /* ... and this rank has listened for it */
     pthread_t thread;
     bool has_thread;
     ncclResult_t result;
     char text[TTI_ERROR_TEXT_BYTES];
 };
+/* A new communicator, not enlisted and in no job: settings from `given`, else `parent`'s. */
+ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
+                               const ncclConfig_t *parent, struct ncclComm **comm);
+/* What has been made belongs to the communicator. */
+ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti);
+ncclResult_t tti_nccl_job_new(struct ncclComm *comm, ncclComm_t *handle,
+                              ncclResult_t (*run)(struct tti_nccl_job *),
+                              struct tti_nccl_job **job);
+/* A unique id is ours as text, and the rank of those who meet that listens (`root` may be NULL). */
+ncclResult_t tti_nccl_id_read(const ncclUniqueId *unique, struct tutti_id *id, int *root);
+ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId *unique);
 /* Run, record how it went, leave the parent. job->comm is NULL afterwards if it was aborted. */
 void tti_nccl_job_run(struct tti_nccl_job *job);
 void tti_nccl_job_free(struct tti_nccl_job *job);

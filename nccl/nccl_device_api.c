@@ -1,11 +1,25 @@
-/* NCCL 2.28's interface for communication from inside kernels (nccl_device.h). Its device side is
- * code that NVIDIA's header compiles into the program, for NVIDIA's memory layouts, so nothing of
- * it can run here: what would prepare it says so. Questions about teams have answers. */
+/* NCCL's interface for communication from inside kernels (nccl_device.h, since 2.28). Its device
+ * side is code that NVIDIA's header compiles into the program, for NVIDIA's memory layouts, so
+ * nothing of it can run here: what would prepare it says so. Questions about teams have answers. */
 #include "nccl/nccl_comm.h"
+
+#include <string.h>
 
 /* As in nccl_device.h; what is passed by pointer only stays opaque. */
 struct team {
     int nRanks, rank, stride;
+};
+struct properties {
+    size_t size; /* the first three are the initializer's */
+    unsigned magic, version;
+    int rank, nRanks, cudaDev, nvmlDev;
+    bool deviceApiSupport, multimemSupport;
+    int ginType, nLsaTeams;
+    bool hostRmaSupport;
+    int railedGinType;
+};
+struct multimem {
+    void *address;
 };
 
 #define DOOR __attribute__((visibility("default")))
@@ -29,6 +43,19 @@ DOOR struct team pncclTeamLsa(ncclComm_t comm);
 DOOR struct team pncclTeamRail(ncclComm_t comm);
 DOOR int pncclTeamRankToWorld(ncclComm_t comm, struct team team, int rank);
 DOOR int pncclTeamRankToLsa(ncclComm_t comm, struct team team, int rank);
+DOOR ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct properties *properties);
+DOOR ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank,
+                                           void **pointer);
+DOOR ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer,
+                                            void **pointer);
+DOOR ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                                   void **pointer);
+DOOR ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                                struct multimem multimem, void **pointer);
+DOOR ncclResult_t pncclGinOutboxCreateRequirement(int blocks, int size_log2, void *handle,
+                                                  void *requirement);
+DOOR ncclResult_t pncclGinInboxA2ACreateRequirement(struct team peers, int blocks, int size_log2,
+                                                    void *handle, void *requirement);
 DOOR void ncclResetDebugInitInternal(void);
 
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const void *requirements, void *devComm)
@@ -67,6 +94,83 @@ ncclResult_t pncclLLA2ACreateRequirement(int blocks, int slots, void *handle, vo
     return REFUSE("ncclLLA2ACreateRequirement");
 }
 TTI_NCCL_ALSO(LLA2ACreateRequirement);
+
+ncclResult_t pncclGinOutboxCreateRequirement(int blocks, int size_log2, void *handle,
+                                             void *requirement)
+{
+    (void)blocks, (void)size_log2, (void)handle, (void)requirement;
+    return REFUSE("ncclGinOutboxCreateRequirement");
+}
+TTI_NCCL_ALSO(GinOutboxCreateRequirement);
+
+ncclResult_t pncclGinInboxA2ACreateRequirement(struct team peers, int blocks, int size_log2,
+                                               void *handle, void *requirement)
+{
+    (void)peers, (void)blocks, (void)size_log2, (void)handle, (void)requirement;
+    return REFUSE("ncclGinInboxA2ACreateRequirement");
+}
+TTI_NCCL_ALSO(GinInboxA2ACreateRequirement);
+
+/* What programs ask before they choose that interface: it is not there. */
+ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct properties *properties)
+{
+    if (!properties || properties->magic != NCCL_API_MAGIC ||
+        properties->size < offsetof(struct properties, rank))
+        return tti_nccl_fail(
+            ncclInvalidArgument,
+            "ncclCommQueryProperties: begin with NCCL_COMM_PROPERTIES_INITIALIZER");
+    struct properties known = {
+        .size = properties->size, .magic = properties->magic, .version = properties->version};
+    ncclResult_t result = pncclCommCount(comm, &known.nRanks);
+    if (result == ncclSuccess)
+        result = pncclCommUserRank(comm, &known.rank);
+    if (result == ncclSuccess)
+        result = pncclCommCuDevice(comm, &known.cudaDev);
+    if (result != ncclSuccess)
+        return result;
+    known.nvmlDev = known.cudaDev;
+    known.nLsaTeams = known.nRanks;
+    memcpy(properties, &known, known.size < sizeof known ? known.size : sizeof known);
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(CommQueryProperties);
+
+/* The set of ranks whose memory a kernel may touch is the rank alone (ncclTeamLsa). */
+ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank,
+                                      void **pointer)
+{
+    if (!window || !pointer || lsaRank != 0)
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclGetLsaDevicePointer: window %p, rank %d, pointer at %p; the LSA "
+                             "team of each rank is the rank alone",
+                             (void *)window, lsaRank, (void *)pointer);
+    const struct tti_nccl_buffer *buffer = (const void *)window;
+    *pointer = (char *)buffer->memory + offset;
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(GetLsaDevicePointer);
+
+ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **pointer)
+{
+    (void)window, (void)offset, (void)peer, (void)pointer;
+    return REFUSE("ncclGetPeerDevicePointer");
+}
+TTI_NCCL_ALSO(GetPeerDevicePointer);
+
+ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **pointer)
+{
+    (void)window, (void)offset, (void)pointer;
+    return REFUSE("ncclGetLsaMultimemDevicePointer");
+}
+TTI_NCCL_ALSO(GetLsaMultimemDevicePointer);
+
+ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                           struct multimem multimem, void **pointer)
+{
+    (void)window, (void)offset, (void)multimem, (void)pointer;
+    return REFUSE("ncclGetMultimemDevicePointer");
+}
+TTI_NCCL_ALSO(GetMultimemDevicePointer);
 
 /* No slots: there is no such exchange. */
 int pncclLLA2ACalcSlots(int maxElts, int maxEltSize)

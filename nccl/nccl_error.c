@@ -50,10 +50,11 @@ ncclResult_t tti_nccl_code(enum tutti_result result)
         return ncclSystemError;
     case TUTTI_ERR_LINK:
     case TUTTI_ERR_PEER:
-    case TUTTI_ERR_TIMEOUT:
     case TUTTI_ERR_PROTOCOL:
     case TUTTI_ERR_ABORTED:
         return ncclRemoteError;
+    case TUTTI_ERR_TIMEOUT:
+        return ncclTimeout;
     case TUTTI_ERR_INTERNAL:
         break;
     }
@@ -123,6 +124,8 @@ const char *pncclGetErrorString(ncclResult_t result)
         return "another rank or the link to it failed (ncclGetLastError says which)";
     case ncclInProgress:
         return "in progress";
+    case ncclTimeout:
+        return "a deadline passed (ncclGetLastError says who was waited for)";
     case ncclNumResults:
         break;
     }

@@ -12,8 +12,8 @@
 
 /* ---- the communicator ---- */
 
-static ncclResult_t comm_new(int rank, int nranks, const ncclConfig_t *given,
-                             const ncclConfig_t *parent, struct ncclComm **comm)
+ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
+                               const ncclConfig_t *parent, struct ncclComm **comm)
 {
     struct ncclComm *made = tti_calloc(1, sizeof *made);
     if (!made)
@@ -46,8 +46,7 @@ static enum tutti_result comm_simulated(struct ncclComm *comm)
     return comm->gpu_ops->stream_create(comm->gpu, &comm->stream);
 }
 
-/* What has been made belongs to the communicator. */
-static ncclResult_t comm_take(struct ncclComm *comm, tutti_comm *tutti)
+ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti)
 {
     enum tutti_result result = tti_gpu_in_use(&comm->gpu_ops);
     if (result == TUTTI_OK)
@@ -156,8 +155,8 @@ ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job)
     return tti_nccl_job_finish(job);
 }
 
-static ncclResult_t job_new(struct ncclComm *comm, ncclComm_t *handle,
-                            ncclResult_t (*run)(struct tti_nccl_job *), struct tti_nccl_job **job)
+ncclResult_t tti_nccl_job_new(struct ncclComm *comm, ncclComm_t *handle,
+                              ncclResult_t (*run)(struct tti_nccl_job *), struct tti_nccl_job **job)
 {
     struct tti_nccl_job *made = tti_calloc(1, sizeof *made);
     if (!made)
@@ -180,17 +179,39 @@ static ncclResult_t init_run(struct tti_nccl_job *job)
         tutti_comm_create(&job->id, job->comm->rank, job->comm->nranks, &options, &tutti);
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
-    return comm_take(job->comm, tutti);
+    return tti_nccl_comm_take(job->comm, tutti);
 }
 
-static ncclResult_t init_id(const ncclUniqueId *unique, struct tutti_id *id)
+/* The last bytes of a unique id, after the text's end: the rank that listens. */
+static const size_t id_root_at = NCCL_UNIQUE_ID_BYTES - sizeof(uint32_t);
+
+ncclResult_t tti_nccl_id_read(const ncclUniqueId *unique, struct tutti_id *id, int *root)
 {
-    if (!memchr(unique->internal, 0, sizeof unique->internal))
+    uint32_t rank = 0;
+    if (!memchr(unique->internal, 0, id_root_at))
         return tti_nccl_fail(ncclInvalidArgument,
                              "the unique id is not one that ncclGetUniqueId of this library made; "
                              "do all ranks load the same libnccl.so.2?");
     memset(id, 0, sizeof *id);
-    memcpy(id->text, unique->internal, sizeof unique->internal);
+    memcpy(id->text, unique->internal, id_root_at);
+    memcpy(&rank, unique->internal + id_root_at, sizeof rank);
+    if (root)
+        *root = (int)rank;
+    return ncclSuccess;
+}
+
+ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId *unique)
+{
+    const uint32_t rank = (uint32_t)root;
+    const size_t length = strlen(id->text);
+    if (length >= id_root_at)
+        return tti_nccl_fail(ncclSystemError,
+                             "the host name in the id is too long for the %d bytes of a unique id; "
+                             "give an address (TUTTI_IFNAME, NCCL_COMM_ID)",
+                             NCCL_UNIQUE_ID_BYTES);
+    memset(unique, 0, sizeof *unique);
+    memcpy(unique->internal, id->text, length);
+    memcpy(unique->internal + id_root_at, &rank, sizeof rank);
     return ncclSuccess;
 }
 
@@ -211,14 +232,14 @@ static ncclResult_t init_comm(ncclComm_t *handle, int nranks, const ncclUniqueId
             "ncclCommInitRank: rank %d of %d ranks; expected 0 <= rank < nranks", rank, nranks));
     if (rank == 0)
         tti_nccl_print_version();
-    ncclResult_t result = init_id(unique, &id);
+    ncclResult_t result = tti_nccl_id_read(unique, &id, NULL);
     if (result == ncclSuccess)
-        result = comm_new(rank, nranks, config, NULL, &comm);
+        result = tti_nccl_comm_new(rank, nranks, config, NULL, &comm);
     if (result != ncclSuccess)
         return tti_nccl_group_failed(result);
     if (device >= 0)
         comm->device = device;
-    result = job_new(comm, handle, init_run, &job);
+    result = tti_nccl_job_new(comm, handle, init_run, &job);
     if (result != ncclSuccess) {
         tti_nccl_comm_release(comm);
         return tti_nccl_group_failed(result);
@@ -238,14 +259,7 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId *uniqueId)
         result = tutti_id_create(NULL, &id);
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
-    if (strlen(id.text) >= sizeof uniqueId->internal)
-        return tti_nccl_fail(ncclSystemError,
-                             "the host name in the id is too long for the %d bytes of a unique id; "
-                             "give an address (TUTTI_IFNAME, NCCL_COMM_ID)",
-                             NCCL_UNIQUE_ID_BYTES);
-    memset(uniqueId, 0, sizeof *uniqueId);
-    memcpy(uniqueId->internal, id.text, strlen(id.text));
-    return ncclSuccess;
+    return tti_nccl_id_write(&id, 0, uniqueId);
 }
 TTI_NCCL_ALSO(GetUniqueId);
 
@@ -305,7 +319,7 @@ static ncclResult_t split_run(struct tti_nccl_job *job)
     enum tutti_result result = tutti_comm_split(job->parent->tutti, job->color, job->key, &tutti);
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
-    return tutti ? comm_take(job->comm, tutti) : ncclSuccess;
+    return tutti ? tti_nccl_comm_take(job->comm, tutti) : ncclSuccess;
 }
 
 /* A job for a new communicator of some of the parent's ranks; the parent is entered. */
@@ -314,11 +328,12 @@ static ncclResult_t child_job(struct ncclComm *parent, ncclComm_t *handle,
                               ncclResult_t (*run)(struct tti_nccl_job *), struct tti_nccl_job **job)
 {
     struct ncclComm *comm = NULL;
-    ncclResult_t result = comm_new(parent->rank, parent->nranks, config, &parent->config, &comm);
+    ncclResult_t result =
+        tti_nccl_comm_new(parent->rank, parent->nranks, config, &parent->config, &comm);
     if (result != ncclSuccess)
         return result;
     comm->device = parent->device;
-    result = job_new(comm, handle, run, job);
+    result = tti_nccl_job_new(comm, handle, run, job);
     if (result != ncclSuccess) {
         tti_nccl_comm_release(comm);
         return result;
@@ -360,7 +375,7 @@ static ncclResult_t shrink_run(struct tti_nccl_job *job)
         tutti_comm_abort(job->parent->tutti, "ncclCommShrink with NCCL_SHRINK_ABORT");
     ncclResult_t result = tti_nccl_result(
         tutti_comm_shrink(job->parent->tutti, job->excluded, job->excludes, &tutti));
-    return result == ncclSuccess ? comm_take(job->comm, tutti) : result;
+    return result == ncclSuccess ? tti_nccl_comm_take(job->comm, tutti) : result;
 }
 
 ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,

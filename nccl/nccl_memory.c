@@ -198,7 +198,8 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, n
                                      int winFlags)
 {
     struct tti_nccl_buffer *made = NULL;
-    if (!buff || !win || size == 0 || (winFlags & ~NCCL_WIN_COLL_SYMMETRIC))
+    if (!buff || !win || size == 0 ||
+        (winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)))
         return tti_nccl_fail(ncclInvalidArgument,
                              "ncclCommWindowRegister: %zu bytes at %p, window at %p, flags 0x%x",
                              size, buff, (void *)win, (unsigned)winFlags);
@@ -214,3 +215,27 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
     return win ? buffer_remove(comm, "ncclCommWindowDeregister", win) : ncclSuccess;
 }
 TTI_NCCL_ALSO(CommWindowDeregister);
+
+ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
+{
+    if (!outUserPtr)
+        return tti_nccl_fail(ncclInvalidArgument, "ncclWinGetUserPtr: outUserPtr is NULL");
+    ncclResult_t result = tti_nccl_enter(comm, "ncclWinGetUserPtr");
+    if (result != ncclSuccess)
+        return result;
+    void *memory = NULL;
+    pthread_mutex_lock(&comm->lock);
+    for (const struct tti_nccl_buffer *b = comm->buffers; b; b = b->next)
+        if ((const void *)b == (const void *)win)
+            memory = b->memory;
+    pthread_mutex_unlock(&comm->lock);
+    tti_nccl_leave(comm);
+    if (!memory)
+        return tti_nccl_fail(ncclInvalidArgument,
+                             "ncclWinGetUserPtr: %p is no window of the "
+                             "communicator",
+                             (void *)win);
+    *outUserPtr = memory;
+    return ncclSuccess;
+}
+TTI_NCCL_ALSO(WinGetUserPtr);

@@ -42,6 +42,11 @@ static void log_sink(enum tti_log_level level, const char *text)
     log_line(level <= TTI_LOG_WARN ? "WARN" : level == TTI_LOG_INFO ? "INFO" : "TRACE", text);
 }
 
+void tti_nccl_log_line(const char *text)
+{
+    log_line("INFO", text);
+}
+
 /* NCCL_DEBUG_FILE, where %h is the host's name and %p the process. */
 static void log_open(const char *pattern)
 {
@@ -109,12 +114,12 @@ void tti_nccl_print_version(void)
 
 /* ---- NCCL_* variables ---- */
 
-struct variable {
-    const char *name;
-    const char *instead; /* what says the same to Tutti, or why nothing does */
-};
-
-static const struct variable variables[] = {
+const struct tti_nccl_variable tti_nccl_variables[] = {
+    {"NCCL_DEBUG", NULL},
+    {"NCCL_DEBUG_FILE", NULL},
+    {"NCCL_SOCKET_IFNAME", NULL},
+    {"NCCL_COMM_ID", NULL},
+    {"NCCL_NET_PLUGIN", NULL},
     {"NCCL_ALGO", "TUTTI_ALGO=ring, or all_reduce=tree,broadcast=chain"},
     {"NCCL_PROTO", "TUTTI_ALGO and TUTTI_DEVICE_PATH: protocols follow from them"},
     {"NCCL_NTHREADS", "nothing: kernels choose their own threads"},
@@ -138,6 +143,7 @@ static const struct variable variables[] = {
     {"NCCL_TUNER_PLUGIN", "TUTTI_TUNING, a file that tutti-tune writes"},
     {"NCCL_PROFILER_PLUGIN", "nothing yet"},
 };
+const size_t tti_nccl_variable_count = sizeof tti_nccl_variables / sizeof *tti_nccl_variables;
 
 /* NCCL_SOCKET_IFNAME is a list of beginnings of names, or of names after "=", or of neither after
  * "^". TUTTI_IFNAME is a list of names or beginnings of them. */
@@ -160,11 +166,12 @@ static void settings_read(void)
 {
     log_begin();
     settings_interface();
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        const char *value = tti_config_text(variables[i].name);
+    for (size_t i = 0; i < tti_nccl_variable_count; i++) {
+        const struct tti_nccl_variable *variable = &tti_nccl_variables[i];
+        const char *value = variable->instead ? tti_config_text(variable->name) : NULL;
         if (value)
-            TTI_LOG(TTI_LOG_WARN, "%s=%s has no effect on Tutti; instead: %s", variables[i].name,
-                    value, variables[i].instead);
+            TTI_LOG(TTI_LOG_WARN, "%s=%s has no effect on Tutti; instead: %s", variable->name,
+                    value, variable->instead);
     }
 }
 
@@ -232,6 +239,8 @@ static void config_drop_padding(ncclConfig_t *config)
         config->cgaClusterSize = NCCL_CONFIG_UNDEF_INT;
     if (config->version < NCCL_VERSION(2, 25, 0))
         config->trafficClass = NCCL_CONFIG_UNDEF_INT;
+    if (config->version < NCCL_VERSION(2, 30, 0))
+        config->maxP2pPeers = config->graphStreamOrdering = NCCL_CONFIG_UNDEF_INT;
 }
 
 static ncclResult_t config_range(const char *name, int value, int least, int most)

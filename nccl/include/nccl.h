@@ -1,4 +1,4 @@
-/* The interface of NCCL 2.28.9, written anew: programs made for NCCL compile against this header
+/* The interface of NCCL 2.30.7, written anew: programs made for NCCL compile against this header
  * and run on Tutti's libnccl.so.2, and programs compiled against NVIDIA's header run on it
  * unchanged. What each function does here, and where that is less or more than NVIDIA's, is in
  * docs/nccl.md.
@@ -32,16 +32,17 @@ typedef struct CUstream_st *cudaStream_t;
 
 #include <limits.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define NCCL_MAJOR 2
-#define NCCL_MINOR 28
-#define NCCL_PATCH 9
+#define NCCL_MINOR 30
+#define NCCL_PATCH 7
 #define NCCL_SUFFIX ""
 
 /* Up to 2.8 minor versions had two digits. */
 #define NCCL_VERSION(X, Y, Z) \
     (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
-#define NCCL_VERSION_CODE 22809
+#define NCCL_VERSION_CODE 23007
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,9 +57,10 @@ typedef enum {
     ncclInternalError = 3,      /* a bug in the library */
     ncclInvalidArgument = 4,    /* an argument is wrong */
     ncclInvalidUsage = 5,       /* the wrong moment, or not supported here */
-    ncclRemoteError = 6,        /* another rank, or the way to it, failed; or a deadline passed */
+    ncclRemoteError = 6,        /* another rank, or the way to it, failed */
     ncclInProgress = 7,         /* a communicator that does not block has not finished yet */
-    ncclNumResults = 8
+    ncclTimeout = 8,            /* a deadline passed */
+    ncclNumResults = 9
 } ncclResult_t;
 
 typedef enum {
@@ -116,6 +118,7 @@ typedef struct {
 
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_WIN_STRICT_ORDERING 0x02
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 
 #define NCCL_CTA_POLICY_DEFAULT 0x00
@@ -126,9 +129,11 @@ typedef struct {
 #define NCCL_SHRINK_ABORT 0x01 /* end what is under way in the parent first */
 
 #define NCCL_REVOKE_DEFAULT 0x00
+#define NCCL_SUSPEND_MEM 0x01
+#define NCCL_API_MAGIC 0xcafebeef
 
 /* Begin with NCCL_CONFIG_INITIALIZER; an int left at NCCL_CONFIG_UNDEF_INT has its default. */
-typedef struct ncclConfig_v22800 {
+typedef struct ncclConfig_v23000 {
     size_t size; /* the first three are the initializer's */
     unsigned int magic;
     unsigned int version;
@@ -146,16 +151,21 @@ typedef struct ncclConfig_v22800 {
     int nvlsCTAs;
     int nChannelsPerNetPeer;
     int nvlinkCentricSched;
+    int graphUsageMode;
+    int numRmaCtx;
+    int maxP2pPeers;
+    int graphStreamOrdering;
 } ncclConfig_t;
 
-#define NCCL_CONFIG_INITIALIZER                                                             \
-    {                                                                                       \
-        sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,            \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,            \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,            \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,            \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                                   \
+#define NCCL_CONFIG_INITIALIZER                                                                 \
+    {                                                                                           \
+        sizeof(ncclConfig_t), NCCL_API_MAGIC, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
     }
 
 typedef struct ncclSimInfo_v22200 {
@@ -200,6 +210,12 @@ TUTTI_NCCL(ncclResult_t, CommSplit,
 TUTTI_NCCL(ncclResult_t, CommShrink,
            (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
             ncclConfig_t *config, int shrinkFlags));
+/* Grow: ranks of `comm` pass rank -1, and one of them (the root) the id that it has from
+ * CommGetUniqueId; new ranks pass comm NULL, that id, and their rank. */
+TUTTI_NCCL(ncclResult_t, CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId));
+TUTTI_NCCL(ncclResult_t, CommGrow,
+           (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank,
+            ncclComm_t *newcomm, ncclConfig_t *config));
 TUTTI_NCCL(ncclResult_t, CommFinalize, (ncclComm_t comm));
 TUTTI_NCCL(ncclResult_t, CommDestroy, (ncclComm_t comm));
 TUTTI_NCCL(ncclResult_t, CommAbort, (ncclComm_t comm));
@@ -219,6 +235,17 @@ TUTTI_NCCL(ncclResult_t, CommDeregister, (const ncclComm_t comm, void *handle));
 TUTTI_NCCL(ncclResult_t, CommWindowRegister,
            (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags));
 TUTTI_NCCL(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t win));
+TUTTI_NCCL(ncclResult_t, WinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr));
+TUTTI_NCCL(ncclResult_t, CommSuspend, (ncclComm_t comm, int flags));
+TUTTI_NCCL(ncclResult_t, CommResume, (ncclComm_t comm));
+
+typedef enum {
+    ncclStatGpuMemSuspend = 0,   /* bytes of device memory that suspending would free */
+    ncclStatGpuMemSuspended = 1, /* 1: it is freed now */
+    ncclStatGpuMemPersist = 2,   /* bytes that stay */
+    ncclStatGpuMemTotal = 3      /* bytes in all */
+} ncclCommMemStat_t;
+TUTTI_NCCL(ncclResult_t, CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value));
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
@@ -264,12 +291,50 @@ TUTTI_NCCL(ncclResult_t, Recv,
            (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
             cudaStream_t stream));
 
+/* One rank alone writes into a window of another's, and says so by a signal. */
+typedef struct {
+    int opCnt; /* signals to wait for */
+    int peer;
+    int sigIdx;
+    int ctx;
+} ncclWaitSignalDesc_t;
+TUTTI_NCCL(ncclResult_t, PutSignal,
+           (const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
+            ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags,
+            ncclComm_t comm, cudaStream_t stream));
+TUTTI_NCCL(ncclResult_t, Signal,
+           (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+            cudaStream_t stream));
+TUTTI_NCCL(ncclResult_t, WaitSignal,
+           (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream));
+
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
 TUTTI_NCCL(ncclResult_t, GroupStart, (void));
 TUTTI_NCCL(ncclResult_t, GroupEnd, (void));
 /* As GroupEnd, but nothing runs: how long would it take? */
 TUTTI_NCCL(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * simInfo));
+
+/* ---- Settings, as the library has read them -------------------------------------------------- *
+ * By handle with a type, or by key as text. Texts and tables are the library's; a text is valid
+ * until the thread's next call. */
+
+typedef struct ncclParamHandle *ncclParamHandle_t;
+TUTTI_NCCL(ncclResult_t, ParamBind, (ncclParamHandle_t * out, const char *key));
+TUTTI_NCCL(ncclResult_t, ParamGetI8, (ncclParamHandle_t h, int8_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetI16, (ncclParamHandle_t h, int16_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetI32, (ncclParamHandle_t h, int32_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetI64, (ncclParamHandle_t h, int64_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetU8, (ncclParamHandle_t h, uint8_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetU16, (ncclParamHandle_t h, uint16_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetU32, (ncclParamHandle_t h, uint32_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetU64, (ncclParamHandle_t h, uint64_t *out));
+TUTTI_NCCL(ncclResult_t, ParamGetStr, (ncclParamHandle_t h, const char **out));
+/* The value's bytes, at most maxLen; *len of them. */
+TUTTI_NCCL(ncclResult_t, ParamGet, (ncclParamHandle_t h, void *out, int maxLen, int *len));
+TUTTI_NCCL(ncclResult_t, ParamGetParameter, (const char *key, const char **value, int *valueLen));
+TUTTI_NCCL(ncclResult_t, ParamGetAllParameterKeys, (const char ***table, int *tableLen));
+TUTTI_NCCL(void, ParamDumpAll, (void));
 
 #undef TUTTI_NCCL
 

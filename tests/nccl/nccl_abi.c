@@ -61,6 +61,7 @@ IS(NCCL_SHRINK_DEFAULT, 0);
 IS(NCCL_SHRINK_ABORT, 1);
 IS(NCCL_VERSION(2, 7, 8), 2708);
 IS(NCCL_VERSION(2, 28, 9), 22809);
+IS(NCCL_VERSION(2, 30, 7), 23007);
 IS(NCCL_VERSION_CODE, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
 
 IS(offsetof(ncclConfig_t, size), 0);
@@ -84,11 +85,34 @@ IS(offsetof(ncclSimInfo_t, version), 12);
 IS(offsetof(ncclSimInfo_t, estimatedTime), 16);
 #if NCCL_VERSION_CODE < 22800
 IS(sizeof(ncclConfig_t), 72);
-#elif NCCL_VERSION_CODE < 22900
+#else
 IS(offsetof(ncclConfig_t, nChannelsPerNetPeer), 72);
 IS(offsetof(ncclConfig_t, nvlinkCentricSched), 76);
+#if NCCL_VERSION_CODE < 22900
 IS(sizeof(ncclConfig_t), 80);
 IS(ncclNumResults, 8);
+#elif NCCL_VERSION_CODE >= 23000
+IS(offsetof(ncclConfig_t, graphUsageMode), 80);
+IS(offsetof(ncclConfig_t, numRmaCtx), 84);
+IS(offsetof(ncclConfig_t, maxP2pPeers), 88);
+IS(offsetof(ncclConfig_t, graphStreamOrdering), 92);
+IS(sizeof(ncclConfig_t), 96);
+IS(ncclTimeout, 8);
+IS(ncclNumResults, 9);
+IS(NCCL_API_MAGIC, 0xcafebeef);
+IS(NCCL_WIN_STRICT_ORDERING, 2);
+IS(NCCL_SUSPEND_MEM, 1);
+IS(ncclStatGpuMemSuspend, 0);
+IS(ncclStatGpuMemSuspended, 1);
+IS(ncclStatGpuMemPersist, 2);
+IS(ncclStatGpuMemTotal, 3);
+IS(sizeof(ncclCommMemStat_t), 4);
+IS(sizeof(ncclWaitSignalDesc_t), 16);
+IS(offsetof(ncclWaitSignalDesc_t, peer), 4);
+IS(offsetof(ncclWaitSignalDesc_t, sigIdx), 8);
+IS(offsetof(ncclWaitSignalDesc_t, ctx), 12);
+IS(sizeof(ncclParamHandle_t), 8);
+#endif
 IS(NCCL_WIN_REQUIRED_ALIGNMENT, 4096);
 IS(NCCL_CTA_POLICY_ZERO, 2);
 IS(NCCL_REVOKE_DEFAULT, 0);
@@ -154,4 +178,31 @@ FITS(CommRevoke, ncclResult_t, ncclComm_t, int);
 FITS(AlltoAll, ncclResult_t, DATA, WHERE);
 FITS(Gather, ncclResult_t, DATA, int, WHERE);
 FITS(Scatter, ncclResult_t, DATA, int, WHERE);
+#endif
+#if NCCL_VERSION_CODE >= 23000
+FITS(CommGetUniqueId, ncclResult_t, ncclComm_t, ncclUniqueId *);
+FITS(CommGrow, ncclResult_t, ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *,
+     ncclConfig_t *);
+FITS(CommSuspend, ncclResult_t, ncclComm_t, int);
+FITS(CommResume, ncclResult_t, ncclComm_t);
+FITS(CommMemStats, ncclResult_t, ncclComm_t, ncclCommMemStat_t, uint64_t *);
+FITS(WinGetUserPtr, ncclResult_t, ncclComm_t, ncclWindow_t, void **);
+FITS(PutSignal, ncclResult_t, const void *, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int,
+     int, unsigned int, WHERE);
+FITS(Signal, ncclResult_t, int, int, int, unsigned int, WHERE);
+FITS(WaitSignal, ncclResult_t, int, ncclWaitSignalDesc_t *, WHERE);
+FITS(ParamBind, ncclResult_t, ncclParamHandle_t *, const char *);
+FITS(ParamGetI8, ncclResult_t, ncclParamHandle_t, int8_t *);
+FITS(ParamGetI16, ncclResult_t, ncclParamHandle_t, int16_t *);
+FITS(ParamGetI32, ncclResult_t, ncclParamHandle_t, int32_t *);
+FITS(ParamGetI64, ncclResult_t, ncclParamHandle_t, int64_t *);
+FITS(ParamGetU8, ncclResult_t, ncclParamHandle_t, uint8_t *);
+FITS(ParamGetU16, ncclResult_t, ncclParamHandle_t, uint16_t *);
+FITS(ParamGetU32, ncclResult_t, ncclParamHandle_t, uint32_t *);
+FITS(ParamGetU64, ncclResult_t, ncclParamHandle_t, uint64_t *);
+FITS(ParamGetStr, ncclResult_t, ncclParamHandle_t, const char **);
+FITS(ParamGet, ncclResult_t, ncclParamHandle_t, void *, int, int *);
+FITS(ParamGetParameter, ncclResult_t, const char *, const char **, int *);
+FITS(ParamGetAllParameterKeys, ncclResult_t, const char ***, int *);
+FITS(ParamDumpAll, void, void);
 #endif

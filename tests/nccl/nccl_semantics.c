@@ -269,6 +269,54 @@ static void configs(void)
     CHECK(ncclCommInitRank(&comm, 1, two[1], 1) == ncclInvalidArgument);
 }
 
+/* Windows, settings and statistics, on a communicator of one rank. */
+static void questions(void)
+{
+    static char words[256];
+    ncclComm_t comm = NULL;
+    ncclWindow_t window = NULL;
+    ncclParamHandle_t param = NULL;
+    ncclWaitSignalDesc_t wait = {.opCnt = 1};
+    const char *text = NULL, **keys = NULL;
+    void *pointer = NULL;
+    uint64_t bytes = 1;
+    int8_t small = 0;
+    int count = 0;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    OK(ncclCommWindowRegister(comm, words, sizeof words, &window, NCCL_WIN_COLL_SYMMETRIC));
+    OK(ncclWinGetUserPtr(comm, window, &pointer));
+    CHECK(pointer == words);
+    CHECK(ncclPutSignal(words, 1, ncclInt8, 0, window, 0, 0, 0, 0, comm, NULL) == ncclInvalidUsage);
+    CHECK(ncclSignal(0, 0, 0, 0, comm, NULL) == ncclInvalidUsage);
+    CHECK(ncclWaitSignal(1, &wait, comm, NULL) == ncclInvalidUsage);
+    CHECK(strstr(ncclGetLastError(NULL), "ncclSend"));
+    OK(ncclCommWindowDeregister(comm, window));
+    CHECK(ncclWinGetUserPtr(comm, window, &pointer) == ncclInvalidArgument);
+    OK(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &bytes));
+    CHECK(bytes == 0 && ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+    CHECK(ncclCommMemStats(comm, (ncclCommMemStat_t)4, &bytes) == ncclInvalidArgument);
+    OK(ncclCommDestroy(comm));
+
+    setenv("NCCL_NET_PLUGIN", "-12", 1); /* nothing reads it any more */
+    OK(ncclParamGetAllParameterKeys(&keys, &count));
+    CHECK(count > 2 && ncclParamBind(&param, "NCCL_NOPE") == ncclInvalidArgument);
+    for (int k = 0; k < count; k++)
+        OK(ncclParamGetParameter(keys[k], &text, &(int){0}));
+    OK(ncclParamBind(&param, "NCCL_NET_PLUGIN"));
+    OK(ncclParamGetStr(param, &text));
+    OK(ncclParamGetI8(param, &small));
+    CHECK(strcmp(text, "-12") == 0 && small == -12);
+    CHECK(ncclParamGetU64(param, &bytes) == ncclInvalidArgument);
+    setenv("NCCL_NET_PLUGIN", "128", 1);
+    CHECK(ncclParamGetI8(param, &small) == ncclInvalidArgument);
+    OK(ncclParamGetU64(param, &bytes));
+    CHECK(bytes == 128 && ncclParamGet(param, words, 3, &count) == ncclInvalidArgument);
+    OK(ncclParamGet(param, words, 4, &count));
+    CHECK(count == 4 && strcmp(words, "128") == 0);
+    CHECK(ncclParamGetStr(NULL, &text) == ncclInvalidArgument);
+}
+
 static void refusals(void)
 {
     ncclComm_t comm = NULL;
@@ -294,6 +342,49 @@ static void refusals(void)
     OK(ncclCommDestroy(comm));
     for (int code = 0; code <= ncclNumResults; code++)
         CHECK(strlen(ncclGetErrorString((ncclResult_t)code)) > 3);
+}
+
+/* ---- going on with more ---- */
+
+static ncclUniqueId grow_id;
+
+/* Two ranks, and two that come later, by the id of `root`, which need not be rank 0. */
+static void grow_by(struct rank *r, ncclComm_t old, int root)
+{
+    ncclComm_t grown = NULL;
+    int own = -1;
+    if (r->rank == root) {
+        OK(ncclCommGetUniqueId(old, &grow_id));
+        CHECK(ncclCommGetUniqueId(old, &grow_id) == ncclInvalidUsage);
+    }
+    pthread_barrier_wait(&all_there); /* stands for the program's way to tell the new ones */
+    if (old) {
+        CHECK(ncclCommGrow(old, 2, NULL, -1, &grown, NULL) == ncclInvalidArgument);
+        CHECK(ncclCommGrow(old, ranks, NULL, r->rank, &grown, NULL) == ncclInvalidArgument);
+    } else {
+        CHECK(ncclCommGrow(NULL, ranks, NULL, r->rank, &grown, NULL) == ncclInvalidArgument);
+    }
+    OK(ncclCommGrow(old, ranks, r->rank == root || !old ? &grow_id : NULL, old ? -1 : r->rank,
+                    &grown, NULL));
+    OK(ncclCommUserRank(grown, &own));
+    CHECK(own == r->rank);
+    check_sum(grown, ranks, (1 << ranks) - 1);
+    OK(ncclCommDestroy(grown));
+}
+
+static void grow_rank(struct rank *r)
+{
+    if (r->rank < 2)
+        OK(ncclCommInitRank(&r->comm, 2, id, r->rank));
+    for (int root = 0; root < 2; root++)
+        grow_by(r, r->comm, root);
+    if (r->comm)
+        OK(ncclCommDestroy(r->comm));
+}
+
+static void grows(void)
+{
+    as_threads(4, grow_rank);
 }
 
 /* ---- going on with fewer ---- */
@@ -371,7 +462,8 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"one_thread", one_thread}, {"without_blocking", without_blocking},
              {"aborts", aborts},         {"configs", configs},
-             {"refusals", refusals},     {"shrinks", shrinks},
+             {"refusals", refusals},     {"questions", questions},
+             {"grows", grows},           {"shrinks", shrinks},
              {"survivors", survivors}};
 
 int main(int argc, char **argv)
