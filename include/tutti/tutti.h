@@ -333,8 +333,10 @@ TUTTI_API void tutti_free(void *memory);
 
 /* Make memory of your own as fast. Its whole pages move into a shared object, at the same
  * addresses and with the same contents; no other thread may touch them during the two calls.
- * Memory from mmap or malloc qualifies; parts of pages at either end stay as they are. Deregister
- * before freeing. Child processes made by fork share the pages until then. */
+ * Memory from mmap or malloc qualifies; parts of pages at either end stay as they are, which costs
+ * half a microsecond an operation, and all the gain below 32 KiB: whole pages (aligned_alloc) are
+ * as fast as memory of tutti_alloc. Deregister before freeing. Child processes made by fork share
+ * the pages until then. */
 TUTTI_API enum tutti_result tutti_register(void *memory, size_t bytes);
 TUTTI_API enum tutti_result tutti_deregister(void *memory);
 
