@@ -32,9 +32,12 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
 static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
                                   tutti_stream stream, tutti_request **request)
 {
+    enum tutti_result known = TUTTI_OK;
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
                         tutti_collective_name(operation->collective));
+    if (!async && !comm->gpu && !tti_group_open() && tti_work_run_known(comm, operation, &known))
+        return known;
     if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "%s: a stream was given, but no device is in use: NVIDIA's driver was not "

@@ -110,6 +110,14 @@ static inline bool tti_exec_crowded(const struct tutti_comm *comm)
     return comm->crowded;
 }
 
+/* Look at nothing but this link for a moment, without pausing: the peer, who has a core of its own,
+ * is about to send. True: there is something to look at. */
+static inline bool tti_exec_await(const struct tutti_comm *comm, const struct tti_link *link)
+{
+    enum { TURNS = 256 };
+    return link->await && !comm->crowded && link->await(link->endpoint, 0, TURNS);
+}
+
 /* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline);
 

@@ -112,7 +112,8 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
         if (result != TUTTI_OK)
             return tti_comm_link_failed(f->comm, result);
         if (ready == 0) {
-            TTI_TRY(fused_wait(f, peer, false));
+            if (!tti_exec_await(f->comm, link))
+                TTI_TRY(fused_wait(f, peer, false));
             continue;
         }
         if (tag != f->tag)

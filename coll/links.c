@@ -59,6 +59,7 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
             result = carrier->ops->connect(carrier->object, &peer->public, comm->links.lanes,
                                            &link->endpoint);
             link->ops = carrier->ops;
+            link->await = tti_transport_awaits(carrier->ops);
             carrier->in_use = true;
         }
         if (result == TUTTI_OK)

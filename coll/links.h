@@ -23,6 +23,7 @@ struct tti_link {
     const struct tutti_transport_ops *ops;
     void *endpoint; /* NULL: not begun */
     bool connected;
+    tti_transport_await *await; /* the transport's, or NULL */
     struct tti_send_queue queues[TUTTI_MAX_LANES];
 };
 

@@ -140,6 +140,17 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
     return run_explain(result, &label);
 }
 
+/* Whatever went wrong half-way, the ranks are out of step now. The buffers become the caller's
+ * again: peers that may still read them must learn that what they read does not count. */
+static enum tutti_result run_failed(struct tutti_comm *comm, enum tutti_result result)
+{
+    struct tti_error error;
+    tti_comm_fail(comm, result);
+    tti_error_save(&error, result);
+    tti_links_end(comm);
+    return tti_error_restore(&error);
+}
+
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count)
 {
@@ -147,13 +158,18 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
                                                                     : run_collective(comm, ops);
-    if (result == TUTTI_OK)
+    return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);
+}
+
+enum tutti_result tti_run_known(struct tutti_comm *comm, const struct tti_operation *o, bool *known)
+{
+    const struct tti_small_program *program = tti_small_known(comm, o);
+    *known = program != NULL;
+    if (!program)
         return TUTTI_OK;
-    /* Whatever went wrong half-way, the ranks are out of step now. The buffers become the caller's
-     * again: peers that may still read them must learn that what they read does not count. */
-    struct tti_error error;
-    tti_comm_fail(comm, result);
-    tti_error_save(&error, result);
-    tti_links_end(comm);
-    return tti_error_restore(&error);
+    tti_log_rank(comm->rank);
+    TTI_TRY(tti_comm_check(comm));
+    const struct tti_label label = {o, ++comm->sequence, 1};
+    enum tutti_result result = tti_small_run(comm, program, o, &label);
+    return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, run_explain(result, &label));
 }

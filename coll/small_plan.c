@@ -38,9 +38,17 @@ struct small_step {
     struct small_place src, src2, dst;
 };
 
+/* What a call's buffers must be beside those of the call that the program was made for. */
+struct small_buffers {
+    size_t in_bytes, out_bytes; /* that are read and written */
+    size_t in_at, out_at;       /* bytes to what must coincide in place ... */
+    bool in_place;              /* ... where they may overlap at all */
+};
+
 struct tti_small_program {
     uint64_t key;
     uint64_t tag;
+    struct small_buffers buffers;
     size_t slots; /* bytes of scratch memory before the slots */
     enum tutti_op op;
     struct tti_finish finish;
@@ -50,11 +58,19 @@ struct tti_small_program {
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* All that tells one program of a communicator from another. */
-static uint64_t small_key(const struct tti_operation *o, bool refused)
+/* All that tells one program of a communicator from another, wherever its buffers lie. Arguments
+ * may be anything still: what cannot be has no key. */
+static bool small_key(const struct tti_operation *o, bool refused, uint64_t *key)
 {
-    return tti_tag(o, refused);
+    enum { PREMUL = 15 };
+    const unsigned op = (unsigned)o->op >= TUTTI_OP_USER ? PREMUL : (unsigned)o->op;
+    if (o->count > TTI_SMALL_BYTES || (op | (unsigned)o->type) > 15)
+        return false;
+    *key = (uint64_t)(uint32_t)o->root << 32 | (uint64_t)o->count << 16 | (uint64_t)refused << 12 |
+           (uint64_t)op << 8 | (uint64_t)o->type << 4 | (uint64_t)o->collective;
+    return true;
 }
+_Static_assert(TUTTI_COLLECTIVE_COUNT < 16 && TTI_SMALL_BYTES < 1 << 16, "fields of a key");
 
 static size_t small_slot(uint64_t key)
 {
@@ -65,11 +81,41 @@ _Static_assert(TTI_SMALL_PROGRAMS == 16, "small_slot gives four bits");
 const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
                                                const struct tti_operation *o, bool refused)
 {
-    if (o->count > TTI_SMALL_BYTES || !comm->settings.fast)
+    uint64_t key = 0;
+    if (!comm->settings.fast || !small_key(o, refused, &key))
         return NULL;
-    uint64_t key = small_key(o, refused);
     const struct tti_small_program *found = comm->small.all[small_slot(key)];
     return found && found->key == key ? found : NULL;
+}
+
+const struct tti_small_program *tti_small_known(struct tutti_comm *comm,
+                                                const struct tti_operation *o)
+{
+    const struct tti_small_program *found = tti_small_find(comm, o, false);
+    if (!found || (unsigned)o->op >= TUTTI_OP_COUNT) /* its operator may be gone */
+        return NULL;
+    const struct small_buffers *b = &found->buffers;
+    const char *in = o->in, *out = o->out;
+    if (o->collective == TUTTI_ALL_TO_ALL && in == out) /* the input is moved aside first */
+        return NULL;
+    if ((b->in_bytes && !in) || (b->out_bytes && !out) ||
+        (b->in_place && in + b->in_at != out + b->out_at && in < out + b->out_bytes &&
+         out < in + b->in_bytes))
+        return NULL;
+    return found;
+}
+
+static void small_buffers(const struct tutti_comm *comm, const struct tti_operation *o,
+                          struct small_buffers *b)
+{
+    const size_t bytes = o->count * tutti_type_size(o->type);
+    uint32_t blocks[2] = {0, 0}, at[2] = {0, 0};
+    tti_shape(o->collective, comm->size, comm->rank, o->root, &blocks[0], &blocks[1]);
+    b->in_place = tti_in_place(o->collective, comm->size, comm->rank, o->root, &at[0], &at[1]);
+    b->in_bytes = blocks[0] * bytes;
+    b->out_bytes = blocks[1] * bytes;
+    b->in_at = at[0] * bytes;
+    b->out_at = at[1] * bytes;
 }
 
 static bool small_serves(struct tutti_comm *comm, const struct tti_operation *o,
@@ -155,8 +201,9 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
 {
     struct tti_executor *x = comm->executor;
     const struct tti_lane *lane = &entry->plan->lanes[0];
+    uint64_t key = 0;
     *program = NULL;
-    if (!small_serves(comm, o, selection, entry->plan))
+    if (!small_key(o, selection->refused, &key) || !small_serves(comm, o, selection, entry->plan))
         return TUTTI_OK;
     TTI_TRY(tti_exec_bind(x, o, entry->plan));
     struct tti_small_program *made =
@@ -167,7 +214,8 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
         free(made);
         return TUTTI_OK;
     }
-    made->key = small_key(o, selection->refused);
+    made->key = key;
+    small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);
     made->slots = (size_t)(x->buffers.base[TTI_SLOT] - x->buffers.base[TTI_SCRATCH]);
     made->op = x->op;
@@ -264,6 +312,26 @@ static enum tutti_result small_wait(struct small *s, int peer, bool sends)
     return tti_exec_idle(s->comm->executor, s->idle - turns, s->deadline);
 }
 
+/* Take note of sends that are consumed. */
+static void small_collect(struct small *s)
+{
+    for (; s->done < s->sends; s->done++) {
+        const struct small_send *send = &s->sent[s->done];
+        if (send->left > 0 || send->link->ops->released(send->link->endpoint, 0) < send->end)
+            return;
+    }
+}
+
+/* Nothing has come from this peer yet, but it may at any moment. Meanwhile: who has taken what was
+ * sent? True: look again. */
+static bool small_expect(struct small *s, const struct tti_link *link)
+{
+    if (s->stuck > 0 || s->idle > 0)
+        return false;
+    small_collect(s);
+    return tti_exec_await(s->comm, link);
+}
+
 static enum tutti_result small_send(struct small *s, const struct small_step *step)
 {
     const struct small_place *from = step->kind == TTI_SEND ? &step->src : &step->dst;
@@ -281,15 +349,12 @@ static enum tutti_result small_send(struct small *s, const struct small_step *st
 /* Wait until the first `count` sends are consumed. */
 static enum tutti_result small_consumed(struct small *s, size_t count)
 {
-    while (s->done < count) {
-        const struct small_send *send = &s->sent[s->done];
-        const struct tti_link *link = send->link;
-        if (send->left == 0 && link->ops->released(link->endpoint, 0) >= send->end)
-            s->done++;
-        else
-            TTI_TRY(small_wait(s, link->peer, true));
+    for (;;) {
+        small_collect(s);
+        if (s->done >= count)
+            return TUTTI_OK;
+        TTI_TRY(small_wait(s, s->sent[s->done].link->peer, true));
     }
-    return TUTTI_OK;
 }
 
 static const struct tti_finish *small_finish(const struct small *s, const struct small_step *step)
@@ -343,7 +408,8 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
         if (result != TUTTI_OK)
             return tti_comm_link_failed(s->comm, result);
         if (bytes == 0) {
-            TTI_TRY(small_wait(s, step->from, false));
+            if (!small_expect(s, link))
+                TTI_TRY(small_wait(s, step->from, false));
             continue;
         }
         if (tag != expected)
@@ -387,7 +453,7 @@ static enum tutti_result small_run(struct small *s)
         if (step->to >= 0)
             TTI_TRY(small_send(s, step));
     }
-    return small_consumed(s, s->sends);
+    return s->done == s->sends ? TUTTI_OK : small_consumed(s, s->sends);
 }
 
 enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_program *program,

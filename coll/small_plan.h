@@ -34,6 +34,11 @@ struct tti_small_plans {
 const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
                                                const struct tti_operation *o, bool refused);
 
+/* The same for a call whose arguments were not looked at: NULL also where something about them is
+ * not as it was when the program was made, but for where the buffers lie; or might not be. */
+const struct tti_small_program *tti_small_known(struct tutti_comm *comm,
+                                                const struct tti_operation *o);
+
 /* Make one of the plan that was selected for `o`, whose links are up. *program is NULL where a plan
  * is no small one, has several lanes or goes over a network. */
 enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_operation *o,

@@ -306,6 +306,19 @@ enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operati
     return tti_work_wait(work);
 }
 
+bool tti_work_run_known(struct tutti_comm *comm, const struct tti_operation *op,
+                        enum tutti_result *result)
+{
+    bool known = false;
+    if (op->count > TTI_SMALL_BYTES || !turn_take_alone(&comm->queue))
+        return false;
+    enum tutti_result ran = tti_run_known(comm, op, &known);
+    turn_end_alone(&comm->queue);
+    if (known)
+        *result = ran;
+    return known;
+}
+
 void tti_work_pause(struct tutti_comm *comm)
 {
     struct tti_work_queue *queue = &comm->queue;

@@ -53,6 +53,13 @@ void tti_work_queue_destroy(struct tti_work_queue *queue);
 /* Run one operation now, in the order of the queue, in the calling thread if it can. */
 enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op);
 
+/* The same for a blocking call on host memory whose arguments nobody has looked at, if it is like
+ * one that a small program was made for (small_plan.h), and nothing is before it. False: it did
+ * nothing.
+ */
+bool tti_work_run_known(struct tutti_comm *comm, const struct tti_operation *op,
+                        enum tutti_result *result);
+
 /* Between the two no operation of the communicator runs: for queries that use what operations use.
  * Waits for the operation in flight. */
 void tti_work_pause(struct tutti_comm *comm);
@@ -81,5 +88,9 @@ enum tutti_result tti_work_need_thread(struct tutti_comm *comm);
 /* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count);
+/* Run one collective if it has a small program, looking at no more than that asks for; *known: it
+ * had. */
+enum tutti_result tti_run_known(struct tutti_comm *comm, const struct tti_operation *op,
+                                bool *known);
 
 #endif

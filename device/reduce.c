@@ -69,16 +69,13 @@ static void reduce_plain(const struct tti_kernels *kernels, enum tutti_op op, en
     }
 }
 
-void tti_reduce(enum tutti_op op, void *dst, enum tutti_type dst_type, const void *a,
-                enum tutti_type a_type, const void *b, enum tutti_type b_type, size_t count,
-                const struct tti_finish *finish)
+/* Some operand has another type than the accumulator. */
+static __attribute__((noinline)) void
+reduce_mixed(const struct tti_kernels *kernels, enum tutti_op op, void *dst,
+             enum tutti_type dst_type, const void *a, enum tutti_type a_type, const void *b,
+             enum tutti_type b_type, size_t count, const struct tti_finish *finish)
 {
-    const struct tti_kernels *kernels = tti_kernels_now();
     const enum tutti_type acc = tti_acc_type(dst_type);
-    if (dst_type == acc && a_type == acc && b_type == acc) {
-        reduce_plain(kernels, op, acc, dst, a, b, count, finish);
-        return;
-    }
     float left[BLOCK], right[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
@@ -92,6 +89,18 @@ void tti_reduce(enum tutti_op op, void *dst, enum tutti_type dst_type, const voi
         if (dst_type != acc)
             kernels->narrow[dst_type](target, result, n);
     }
+}
+
+void tti_reduce(enum tutti_op op, void *dst, enum tutti_type dst_type, const void *a,
+                enum tutti_type a_type, const void *b, enum tutti_type b_type, size_t count,
+                const struct tti_finish *finish)
+{
+    const struct tti_kernels *kernels = tti_kernels_now();
+    const enum tutti_type acc = tti_acc_type(dst_type);
+    if (dst_type == acc && a_type == acc && b_type == acc)
+        reduce_plain(kernels, op, acc, dst, a, b, count, finish);
+    else
+        reduce_mixed(kernels, op, dst, dst_type, a, a_type, b, b_type, count, finish);
 }
 
 void tti_convert(void *dst, enum tutti_type dst_type, const void *src, enum tutti_type src_type,

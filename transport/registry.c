@@ -83,6 +83,8 @@ static const size_t TABLE_MAPS = offsetof(struct tutti_transport_ops, withdraw) 
                                  sizeof(((struct tutti_transport_ops *)0)->withdraw);
 static const size_t TABLE_MEMORY = offsetof(struct tutti_transport_ops, memory) +
                                    sizeof(((struct tutti_transport_ops *)0)->memory);
+static const size_t TABLE_AWAIT =
+    offsetof(struct tutti_transport_ops, await) + sizeof(((struct tutti_transport_ops *)0)->await);
 
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
@@ -124,6 +126,11 @@ static const char *registry_missing(const struct tutti_transport_ops *ops)
 bool tti_transport_maps(const struct tutti_transport_ops *ops)
 {
     return registry_has(ops, TABLE_MAPS) && ops->offer != NULL;
+}
+
+tti_transport_await *tti_transport_awaits(const struct tutti_transport_ops *ops)
+{
+    return registry_has(ops, TABLE_AWAIT) ? ops->await : NULL;
 }
 
 void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport,

@@ -182,6 +182,13 @@ struct tutti_transport_ops {
 
     /* Add what the transport and its endpoints hold to *memory. Control: see above. */
     void (*memory)(void *transport, struct tutti_memory *memory);
+
+    /* ---- optional: waiting for one lane ---- */
+
+    /* Look up to `turns` times, without a pause in between, whether peek has something to say; true
+     * as soon as it has. Makes no system call. For callers that expect an answer within a fraction
+     * of a microsecond. */
+    bool (*await)(void *endpoint, int lane, unsigned turns);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

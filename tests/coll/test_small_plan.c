@@ -160,6 +160,35 @@ static int mismatch(tutti_comm *comm, void *argument)
     return result != TUTTI_ERR_MISMATCH || !strstr(tutti_last_error(), "count 3");
 }
 
+/* Calls like one that has a program, but for one argument: refused as if there were none. */
+static int wrong_calls(tutti_comm *comm, void *argument)
+{
+    float x[8] = {1, 2, 3, 4}, y[8] = {0};
+    const struct {
+        const float *in;
+        float *out;
+        enum tutti_type type;
+        enum tutti_op op;
+    } calls[] = {{NULL, y, TUTTI_FLOAT32, TUTTI_SUM},
+                 {x, NULL, TUTTI_FLOAT32, TUTTI_SUM},
+                 {x, x + 1, TUTTI_FLOAT32, TUTTI_SUM}, /* overlap */
+                 {x, y, (enum tutti_type)(TUTTI_FLOAT32 + 16), TUTTI_SUM},
+                 {x, y, TUTTI_FLOAT32, (enum tutti_op)16},
+                 {x, y, TUTTI_FLOAT32, TUTTI_OP_USER}};
+    (void)argument;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 2; i++)
+            if (tutti_all_reduce(x, y, 4, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK ||
+                y[3] != 4.0f * (float)comm->size)
+                return fprintf(stderr, "wrong_calls: a right one failed\n"), 1;
+        for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+            if (tutti_all_reduce(calls[i].in, calls[i].out, 4, calls[i].type, calls[i].op, comm) !=
+                TUTTI_ERR_ARGUMENT)
+                return fprintf(stderr, "wrong_calls: number %zu was taken\n", i), 1;
+    }
+    return 0;
+}
+
 /* "all_reduce=A,broadcast=B,...": algorithm number `k` of each collective, or the first that serves
  * `ranks` after it. False when no collective has that many. */
 static bool algorithms_text(int k, int ranks, char *text, size_t bytes)
@@ -195,7 +224,8 @@ int main(void)
             struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
             how.options.transports = transports[t];
             how.options.timeout_s = 60;
-            int bad = tti_ranks_run(&how, all_types, NULL) + tti_ranks_run(&how, mismatch, NULL);
+            int bad = tti_ranks_run(&how, all_types, NULL) + tti_ranks_run(&how, mismatch, NULL) +
+                      tti_ranks_run(&how, wrong_calls, NULL);
             char algorithms[1000];
             for (int k = 0; k < MOST_ALGORITHMS; k++) {
                 algorithms[0] = '\0';

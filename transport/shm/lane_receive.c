@@ -132,6 +132,19 @@ uint64_t tti_shm_arrived(const struct shm_in *in)
     return number;
 }
 
+bool tti_shm_await(void *endpoint, int number, unsigned turns)
+{
+    const struct shm_endpoint *self = endpoint;
+    const struct shm_in *in = &self->lane[number].in;
+    if (in->open || self->state == SHM_FAILED)
+        return true;
+    const _Atomic uint64_t *flag = &in->lines[shm_line_at(in->consumed)].flag;
+    for (; turns > 0; turns--)
+        if (shm_flag_is(tti_load_acquire(flag), in->consumed))
+            return true;
+    return false;
+}
+
 /* ---- the sender's own memory ---------------------------------------------------------------- */
 
 /* Read [offset, offset + bytes) of the open fragment; *got > 0 of them, a multiple of the unit

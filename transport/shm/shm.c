@@ -403,4 +403,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .unmap = tti_shm_unmap,
     .withdraw = tti_shm_withdraw,
     .memory = shm_memory,
+    .await = tti_shm_await,
 };

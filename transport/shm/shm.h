@@ -291,6 +291,7 @@ enum tutti_result tti_shm_peek(void *endpoint, int lane, uint64_t *tag, const vo
 void tti_shm_consume(void *endpoint, int lane, size_t bytes);
 enum tutti_result tti_shm_receive(void *endpoint, int lane, uint64_t *tag, void *into, size_t bytes,
                                   size_t *taken);
+bool tti_shm_await(void *endpoint, int lane, unsigned turns);
 /* Lines that have arrived, at least the ones known. */
 uint64_t tti_shm_arrived(const struct shm_in *in);
 
