@@ -33,15 +33,19 @@ def table(record, verdict):
     limit = any(row["over_ideal"] for row in verdict["rows"])
     synced = any(row["over_synced"] for row in verdict["rows"])
     bound = any(row["bound_us"] for row in verdict["rows"])
-    heads = ["size", "ours us", "ours p99", "best peer us", "which", "ratio peer/ours",
+    kinds = any(row["cores"] for row in verdict["rows"])
+    heads = ["size"] + ["cores"] * kinds + ["ours us", "ours p99", "best peer us", "which", "ratio peer/ours",
              f"ratio by {other}"] + ["ideal us", "ours/ideal"] * limit + \
         [f"ours/(ideal + {judging.HOPS} hops)"] * synced + ["limit us", "peer/limit"] * bound + ["noise"]
     lines = ["| " + " | ".join(heads) + " |",
-             "|" + "|".join("---" if head == "which" else "---:" for head in heads) + "|"]
+             "|" + "|".join("---" if head in ("which", "cores") else "---:" for head in heads) + "|"]
     for row in verdict["rows"]:
         ours, best = row["ours"], row["best"]
         # A figure of wrong results is no figure.
         cells = [size_text(row["size"])]
+        if kinds:
+            runs = [str(len(f["by_round"])) if f else "0" for f in (ours, best)]
+            cells.append(f"{row['cores']} {'/'.join(runs)}")
         cells += [us_text(ours["us"]), us_text(ours["p99_us"])] if ours and not ours["wrong"] else ["-", "-"]
         cells += [us_text(best["us"]), best["label"]] if best and not best["wrong"] else ["-", "-"]
         cells += [number(row["ratio"]) or row["why"], number(row["other_ratio"])]
@@ -117,6 +121,13 @@ def markdown(record, verdict, picture=None):
     if judging.hop_us(record):
         lines.append(f"- core to core: {judging.hop_us(record) * 1e3:.0f} ns one way, median of "
                      f"{len(record['hops_ns'])}")
+    border = judging.border_of(record)
+    if border:
+        lines.append("- the cores changed their places on the host while this ran: " + ", ".join(
+            f"{kind} each other, {judging.hop_us(record, kind, border) * 1e3:.0f} ns one way, in "
+            f"{sum(judging.kind_of(s, border) == kind for s in record['samples'])} of "
+            f"{len(record['samples'])} runs" for kind in ("near", "far")) +
+            ". Only runs of one kind are compared; *cores* says of which, and how many of ours and of the peer")
     lines += ["", f"![{title(record)}]({picture})"] if picture else []
     lines += ["", f"Figures: {what}, averaged over the ranks; then the median of {record['rounds']} rounds, in which all "
               "contenders run in a random order. p99: the worst rank's, median of the rounds. Ratios: "

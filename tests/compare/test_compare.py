@@ -129,6 +129,24 @@ class Verdict(unittest.TestCase):
                 s["p50_us"] *= factor
             self.refused(record, 8, "noisy: the ratio by ")
 
+    def test_near_and_far_cores_are_not_compared(self):
+        """Ours has 3 runs near and 2 far, the peers 4 and 1: near counts, and far takes twice as long."""
+        record = canned()
+        for s in record["samples"]:
+            far = s["round"] in ((1, 4) if s["contender"] == OURS else (2,))
+            s["hops_ns"] = [200, 210] if far else [50, 70]
+            s["p50_us"] *= 2 if far else 1
+        judged, rows = self.rows(record)
+        self.assertEqual([rows[8]["cores"], len(rows[8]["ours"]["by_round"]), len(rows[8]["best"]["by_round"])],
+                         ["near", 3, 4])
+        self.assertLess(abs(rows[8]["ratio"] - 2), 0.05)
+        self.assertLess(rows[8]["noise"], 0.05)
+        self.assertAlmostEqual(rows[65536]["over_synced"], 10 / 8.12, delta=0.05)
+        self.assertIn("near each other, 60 ns one way, in 26 of 35 runs, far each other, 205 ns",
+                      present.markdown(record, judged))
+        of(record, OURS, 8)[0]["hops_ns"] = of(record, OURS, 8)[2]["hops_ns"] = [50, 210]
+        self.refused(record, 8, "ran only once with the cores ")
+
     def test_missed_rounds_and_absent_contenders(self):
         record = canned()
         record["samples"].remove(of(record, FAST, 8)[0])
