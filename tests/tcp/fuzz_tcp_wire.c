@@ -35,6 +35,17 @@ static void fuzz_hello(const uint8_t *data)
     require(memcmp(data, again, sizeof again) == 0);
 }
 
+static void fuzz_answer(const uint8_t *data)
+{
+    struct tti_tcp_answer answer;
+    uint8_t again[TTI_TCP_ANSWER_CLAIM_BYTES];
+    if (tti_tcp_get_answer(data, &answer))
+        return;
+    require(answer.status < TTI_TCP_STATUS_COUNT);
+    tti_tcp_put_answer(&answer, again);
+    require(memcmp(data, again, sizeof again) == 0);
+}
+
 static void fuzz_header(const uint8_t *data)
 {
     uint64_t tag = 0;
@@ -42,21 +53,23 @@ static void fuzz_header(const uint8_t *data)
     uint8_t again[TTI_TCP_HEADER_BYTES];
     if (tti_tcp_get_header(data, &tag, &length))
         return;
-    require(length > 0 && length <= TTI_TCP_MAX_FRAGMENT);
-    tti_tcp_put_header(tag, length, again);
+    require(length <= TTI_TCP_MAX_FRAGMENT);
+    if (length == 0)
+        tti_tcp_put_bye(again);
+    else
+        tti_tcp_put_header(tag, length, again);
     require(memcmp(data, again, sizeof again) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    enum tti_tcp_status status = TTI_TCP_WELCOME;
     fuzz_advert(data, size);
     if (size >= TTI_TCP_HELLO_BYTES)
         fuzz_hello(data);
     if (size >= TTI_TCP_CHALLENGE_BYTES)
         (void)tti_tcp_get_challenge(data);
-    if (size >= TTI_TCP_ANSWER_BYTES && !tti_tcp_get_answer(data, &status))
-        require(status < TTI_TCP_STATUS_COUNT);
+    if (size >= TTI_TCP_ANSWER_BYTES)
+        fuzz_answer(data);
     if (size >= TTI_TCP_HEADER_BYTES)
         fuzz_header(data);
     if (size >= TTI_TCP_GO_BYTES)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The TCP transport between two network namespaces joined by two pairs of veth interfaces: IPv4 only,
-# IPv6 only, both; TUTTI_IFNAME; an address that swallows everything; strangers at the port; taken
-# ports. Needs the right to make namespaces (root or passwordless sudo); skips loudly without it.
+# IPv6 only, both; TUTTI_IFNAME; an address that swallows everything; strangers at the port; an
+# interface taken down; taken ports. Needs the right to make namespaces (root or passwordless sudo); skips loudly without it.
 set -euo pipefail
 
 peer=${TUTTI_BUILD:?set by CTest}/tests/tutti-tcp-peer
@@ -152,7 +152,18 @@ done
 [ "$strangers" -gt 0 ] || fail "no stranger came in time"
 finish "$strangers strangers during a transfer"
 
-# In mid-transfer, answers vanish: the sender says so long before the kernel gives up, by name.
+# In mid-transfer the interface in use is taken down: the lanes go on over the other one.
+start 400000000
+until grep -q 'over net0' "$folder/out.0" 2>/dev/null; do sleep 0.01; done
+sleep 0.1
+in_left ip link set net0 down
+finish "an interface taken down in mid-transfer"
+expect 'the connection to rank 1 \(rank1:0\) goes on \(lane [01], (10\.77\.1\.2|\[fd77:1::2\]):'
+in_left ip link set net0 up
+
+# There is only one, and in mid-transfer answers vanish: the sender says so long before the kernel gives
+# up, by name.
+addresses 4
 start 60000000000
 until grep -q 'over net0' "$folder/out.0" 2>/dev/null; do sleep 0.01; done
 sleep 0.2

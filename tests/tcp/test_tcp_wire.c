@@ -70,24 +70,37 @@ static void handshake_messages_come_back(void **state)
     tti_tcp_put_challenge(nonce, bytes);
     assert_null(tti_tcp_get_challenge(bytes));
     assert_memory_equal(bytes + 8, nonce, sizeof nonce);
-    struct tti_tcp_hello sent = {.lane = 3, .lanes = 4, .job = 5, .from = 6, .to = 7, .id = 8};
+    struct tti_tcp_hello sent = {.lane = 3,
+                                 .lanes = 4,
+                                 .job = 5,
+                                 .from = 6,
+                                 .to = 7,
+                                 .id = 8,
+                                 .resumes = 1,
+                                 .purpose = TTI_TCP_RESUME,
+                                 .received = UINT64_MAX - 9};
     struct tti_tcp_hello got;
     memcpy(sent.nonce, nonce, sizeof nonce);
     tti_tcp_put_hello(&sent, bytes);
     assert_null(tti_tcp_get_hello(bytes, &got));
     assert_true(got.lane == 3 && got.lanes == 4 && got.job == 5 && got.from == 6 && got.to == 7 &&
-                got.id == 8);
+                got.id == 8 && got.resumes == 1 && got.purpose == TTI_TCP_RESUME &&
+                got.received == UINT64_MAX - 9);
     assert_memory_equal(got.nonce, nonce, sizeof nonce);
     assert_non_null(tti_tcp_get_challenge(bytes)); /* one message is not another */
     sent.lane = 4;
     tti_tcp_put_hello(&sent, bytes);
     assert_non_null(tti_tcp_get_hello(bytes, &got));
-    enum tti_tcp_status status = TTI_TCP_WELCOME;
-    tti_tcp_put_answer(TTI_TCP_OTHER_RANK, bytes);
-    assert_null(tti_tcp_get_answer(bytes, &status));
-    assert_int_equal(status, TTI_TCP_OTHER_RANK);
+    sent.lane = 3;
+    sent.purpose = TTI_TCP_PURPOSES;
+    tti_tcp_put_hello(&sent, bytes);
+    assert_non_null(tti_tcp_get_hello(bytes, &got));
+    struct tti_tcp_answer said = {.status = TTI_TCP_GONE, .received = 1u << 31}, heard;
+    tti_tcp_put_answer(&said, bytes);
+    assert_null(tti_tcp_get_answer(bytes, &heard));
+    assert_true(heard.status == TTI_TCP_GONE && heard.received == 1u << 31);
     bytes[6] = TTI_TCP_STATUS_COUNT;
-    assert_non_null(tti_tcp_get_answer(bytes, &status));
+    assert_non_null(tti_tcp_get_answer(bytes, &heard));
     tti_tcp_put_go(bytes);
     assert_null(tti_tcp_get_go(bytes));
     assert_non_null(tti_tcp_get_ready(bytes));
@@ -106,11 +119,16 @@ static void fragment_headers(void **state)
     assert_true(tag == UINT64_MAX - 1 && length == TTI_TCP_MAX_FRAGMENT);
     tti_tcp_put_header(1, 0, bytes);
     assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
+    tti_tcp_put_bye(bytes);
+    assert_null(tti_tcp_get_header(bytes, &tag, &length));
+    assert_true(tag == 0 && length == 0);
+    bytes[15] = 1;
+    assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
     tti_tcp_put_header(1, TTI_TCP_MAX_FRAGMENT + 1u, bytes);
     assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
     memset(bytes, 0xff, sizeof bytes);
     assert_non_null(tti_tcp_get_header(bytes, &tag, &length));
-    assert_true(tag == UINT64_MAX - 1 && length == TTI_TCP_MAX_FRAGMENT);
+    assert_true(tag == 0 && length == 0);
 }
 
 int main(void)

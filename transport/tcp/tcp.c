@@ -26,6 +26,7 @@ enum {
     TCP_EVENTS = 64,        /* taken from epoll at once */
 };
 #define TCP_CLOSE_SECONDS 1.0
+#define TCP_LOOK_NS UINT64_C(1000000) /* for acknowledgements, where these are waited for */
 
 extern const struct tutti_transport_ops tti_tcp_ops;
 
@@ -78,6 +79,10 @@ void tti_tcp_control(struct tti_tcp_transport *transport)
         if (e->state == TTI_TCP_CONNECTING && e->wake_ns < wake)
             wake = e->wake_ns;
     }
+    if (transport->cut > 0) {
+        uint64_t next = tti_tcp_resume_all(transport, now);
+        wake = next < wake ? next : wake;
+    }
     tcp_set_timer(transport, wake);
 }
 
@@ -91,7 +96,7 @@ static void tcp_lane_event(struct tti_tcp_transport *transport, struct tti_tcp_l
         lane->hung_up = true;
     if (lane->endpoint->state == TTI_TCP_CONNECTING)
         transport->control_due = true; /* the acceptor may be ready */
-    if ((events & (EPOLLOUT | end)) && lane->pieces > 0)
+    if ((events & (EPOLLOUT | end)) && tti_tcp_lane_waits(lane))
         transport->news |= tti_tcp_lane_flush(lane);
 }
 
@@ -141,7 +146,7 @@ static enum tutti_result tcp_progress(void *object)
     transport->direct = transport->empty_peeks <= TCP_DIRECT_PEEKS;
     transport->empty_peeks = 0;
     if (!transport->direct || transport->collect || transport->blocked > 0 ||
-        transport->connecting > 0 || transport->guests > 0 ||
+        transport->connecting > 0 || transport->guests > 0 || transport->cut > 0 ||
         ++transport->skipped >= TCP_COLLECT_EVERY)
         tti_tcp_collect(transport);
     return TUTTI_OK;
@@ -152,6 +157,19 @@ static int tcp_fd(void *object)
     return ((struct tti_tcp_transport *)object)->epoll;
 }
 
+/* No event tells of acknowledgements. Who sleeps because memory is not released gets it by a copy;
+ * who sleeps because there is no room to keep more looks again soon. */
+static void tcp_give_back(struct tti_tcp_transport *transport, struct tti_tcp_lane *lane)
+{
+    if (!lane->endpoint->resumes || lane->pieces == 0 || tti_tcp_lane_waits(lane))
+        return;
+    uint64_t before = tti_tcp_lane_released(lane), soon = tti_now_ns() + TCP_LOOK_NS;
+    tti_tcp_queue_own(lane);
+    transport->news |= tti_tcp_lane_released(lane) != before;
+    if (!tti_tcp_queue_room(lane, TTI_TCP_SMALL_BYTES) && soon < transport->timer_ns)
+        tcp_set_timer(transport, soon);
+}
+
 /* Events are edge-triggered: what they announced is taken in before the caller sleeps, so that only
  * something new can wake it, and so that what nobody consumes does not keep it awake. News of
  * earlier calls of progress count, since the caller may not have looked after them. */
@@ -160,8 +178,12 @@ static bool tcp_arm(void *object)
     struct tti_tcp_transport *transport = object;
     tti_tcp_collect(transport);
     for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next)
-        for (int i = 0; e->state == TTI_TCP_CONNECTED && i < e->lanes; i++)
+        for (int i = 0; e->state == TTI_TCP_CONNECTED && i < e->lanes; i++) {
             transport->news |= tti_tcp_lane_refill(&e->lane[i]);
+            tcp_give_back(transport, &e->lane[i]);
+        }
+    if (transport->control_due) /* a connection was lost just now */
+        tti_tcp_control(transport);
     bool quiet = !transport->news;
     transport->news = false;
     return quiet;
@@ -252,6 +274,14 @@ static enum tutti_result tcp_open_interfaces(struct tti_tcp_transport *transport
     return TUTTI_OK;
 }
 
+static enum tutti_result tcp_open_settings(struct tti_tcp_transport *transport)
+{
+    long resume = -1;
+    TTI_TRY(tti_config_int("TUTTI_TCP_RESUME", 0, 1, -1, &resume));
+    transport->resume = (int)resume;
+    return TUTTI_OK;
+}
+
 static enum tutti_result tcp_open_descriptors(struct tti_tcp_transport *transport)
 {
     uint16_t first = 0, last = 0;
@@ -305,7 +335,9 @@ static enum tutti_result tcp_open(const struct tutti_transport_env *env, void **
     transport->max_lanes = env->lanes;
     transport->epoll = transport->timer = transport->listener = -1;
     transport->timer_ns = UINT64_MAX;
-    enum tutti_result result = tcp_open_interfaces(transport);
+    enum tutti_result result = tcp_open_settings(transport);
+    if (result == TUTTI_OK)
+        result = tcp_open_interfaces(transport);
     if (result == TUTTI_OK)
         result = tcp_open_descriptors(transport);
     if (result != TUTTI_OK) {
@@ -350,6 +382,7 @@ static void tcp_memory(void *object, struct tutti_memory *memory)
         memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt);
         for (int i = 0; i < e->lanes; i++) {
             memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
+            memory->host += tti_heap_bytes(e->lane[i].saved) + tti_heap_bytes(e->lane[i].mend);
             memory->descriptors += e->lane[i].socket >= 0;
         }
     }

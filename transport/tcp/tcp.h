@@ -16,9 +16,11 @@ enum {
     TTI_TCP_GUEST_SECONDS = 5,
     TTI_TCP_PROVEN_SECONDS = 60, /* for the last step of those that have */
     TTI_TCP_SILENCE_SECONDS = 15,
+    TTI_TCP_QUIET_SECONDS = 3,   /* the same, where another connection can take over, */
+    TTI_TCP_RESUME_SECONDS = 12, /* for which there is this much time */
 };
 
-/* The connector's side of one socket under way: tcp_connect.c. */
+/* The connector's side of one socket under way: tcp_attempt.h. */
 struct tti_tcp_attempt;
 
 enum tti_tcp_endpoint_state {
@@ -39,6 +41,7 @@ struct tti_tcp_endpoint {
     size_t ready_have; /* connector: bytes of the acceptor's ready that came on lane 0 */
     uint8_t ready[TTI_TCP_READY_BYTES];
     bool connects;     /* this side connects: it has the lower rank */
+    bool resumes;      /* lanes outlive their connections: tcp_resume.c */
     uint64_t id;       /* of the sockets that belong together; acceptor: 0 until the first came */
     uint64_t wake_ns;  /* the control plane has something to do at this time */
     uint64_t start_ns; /* when the next address may be tried */
@@ -55,6 +58,7 @@ struct tti_tcp_guest {
     struct tti_tcp_talk talk;
     bool greeted; /* its hello was right; the go is next */
     struct tti_tcp_hello hello;
+    uint64_t received; /* RESUME: what it was told */
     uint64_t deadline_ns;
 };
 
@@ -92,6 +96,8 @@ struct tti_tcp_transport {
     struct tti_tcp_parked *parked;
     struct tti_tcp_endpoint *endpoint;
     int connecting; /* endpoints in that state */
+    int cut;        /* lanes whose connection is made again */
+    int resume;     /* TUTTI_TCP_RESUME: -1 between hosts, 0 never, 1 always */
     int *lingering; /* sockets of ended endpoints whose data the peer may still have to read */
     size_t lingerings, lingering_room;
 
@@ -138,6 +144,21 @@ void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int s
 void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint);
 /* Make FAILED of an endpoint, with the calling thread's last error. */
 void tti_tcp_endpoint_fail(struct tti_tcp_endpoint *endpoint, enum tutti_result code);
+
+/* ---- tcp_resume.c: lanes that go on over another connection -----------------------------------
+ */
+
+/* Move all lanes that are cut. Returns when it wants to be called again at the latest. */
+uint64_t tti_tcp_resume_all(struct tti_tcp_transport *transport, uint64_t now);
+/* The lane that a proven hello is for, cut if it was not, its stream's position final; NULL: gone.
+ */
+struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
+                                          const struct tti_tcp_hello *hello);
+/* Go on over a socket (which it takes), from what the peer has `received`. */
+void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remote,
+                         uint64_t received);
+/* Stop trying; any state. */
+void tti_tcp_resume_end(struct tti_tcp_lane *lane);
 
 /* ---- tcp_silence.c: the side that hears nothing ---------------------------------------------- */
 

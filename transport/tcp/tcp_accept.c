@@ -90,16 +90,21 @@ static bool accept_hello(struct tti_tcp_transport *transport, struct tti_tcp_gue
         accept_reject(guest, wrong);
         return false;
     }
-    enum tti_tcp_status status = TTI_TCP_WELCOME;
+    struct tti_tcp_answer answer = {.status = TTI_TCP_WELCOME};
     if (guest->hello.job != transport->job)
-        status = TTI_TCP_OTHER_JOB;
+        answer.status = TTI_TCP_OTHER_JOB;
     else if (guest->hello.to != (uint32_t)transport->rank ||
              guest->hello.from >= (uint32_t)transport->nranks ||
              guest->hello.lanes > TUTTI_MAX_LANES)
-        status = TTI_TCP_OTHER_RANK;
-    if (status != TTI_TCP_WELCOME)
+        answer.status = TTI_TCP_OTHER_RANK;
+    if (answer.status != TTI_TCP_WELCOME) {
         accept_reject(guest, "it looked for another communicator or rank");
-    tti_tcp_talk_say_answer(talk, status, transport->secret);
+    } else if (guest->hello.purpose != TTI_TCP_NEW) {
+        const struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
+        answer.status = lane ? TTI_TCP_WELCOME : TTI_TCP_GONE;
+        answer.received = guest->received = lane ? lane->received : 0;
+    }
+    tti_tcp_talk_say_answer(talk, &answer, transport->secret);
     guest->greeted = true;
     guest->deadline_ns = tti_deadline_in(TTI_TCP_PROVEN_SECONDS);
     return true;
@@ -127,6 +132,18 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
     guest->talk.socket = -1;
     *at = parked;
     return true;
+}
+
+/* The lane was cut when the hello came, so its position is what the answer said. */
+static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
+{
+    struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
+    if (!lane || lane->received != guest->received)
+        return;
+    if (lane->endpoint->advert.host == transport->host)
+        tti_tcp_socket_tune_local(guest->talk.socket);
+    tti_tcp_resume_lane(lane, guest->talk.socket, guest->talk.remote, guest->hello.received);
+    guest->talk.socket = -1;
 }
 
 /* Move on as far as the socket lets. False: this guest is done with, one way or the other. */
@@ -157,7 +174,10 @@ static bool accept_talk(struct tti_tcp_transport *transport, struct tti_tcp_gues
             return false;
         }
         tti_tcp_unwatch_socket(transport, talk->socket);
-        accept_park(transport, guest);
+        if (guest->hello.purpose == TTI_TCP_RESUME)
+            accept_resume(transport, guest);
+        else if (guest->hello.purpose == TTI_TCP_NEW)
+            accept_park(transport, guest);
         return false;
     }
     return true;
@@ -215,6 +235,7 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
 {
     const struct tti_tcp_hello *hello = &parked->hello;
     endpoint->id = hello->id;
+    endpoint->resumes = hello->resumes;
     if (hello->lanes != endpoint->lanes) {
         close(parked->socket);
         tti_tcp_endpoint_fail(endpoint,

@@ -50,7 +50,12 @@ void tti_tcp_let_go(struct tti_tcp_lane *lane)
         tti_tcp_lane_stop(lane);
         return;
     }
+    tti_tcp_lane_bye(lane);
     tti_tcp_lane_flush(lane);
+    if (lane->socket < 0) { /* lost in this moment */
+        tti_tcp_lane_stop(lane);
+        return;
+    }
     tti_tcp_unwatch_socket(transport, lane->socket);
     shutdown(lane->socket, SHUT_WR);
     if (!lane->send_error && !close_settled(lane->socket) &&
@@ -75,10 +80,11 @@ static bool close_step(struct close_item *item, short *wait)
 {
     *wait = POLLIN;
     if (item->lane && !item->told) {
+        tti_tcp_lane_bye(item->lane);
         tti_tcp_lane_flush(item->lane);
-        if (item->lane->send_error)
+        if (item->lane->send_error || item->lane->socket < 0)
             return true;
-        if (item->lane->pieces > 0) {
+        if (tti_tcp_lane_waits(item->lane)) {
             *wait = POLLIN | POLLOUT;
             return close_discard(item->socket);
         }

@@ -4,8 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "transport/tcp/tcp.h"
-#include "transport/tcp/tcp_socket.h"
+#include "transport/tcp/tcp_attempt.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -14,183 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* TCP gets CONNECT_NS for one address. The next address is tried beside it when TCP has not
- * answered for CONNECT_NEXT_NS, or when it has but the rank is silent for CONNECT_SILENT_NS. */
-#define CONNECT_SECOND_NS UINT64_C(1000000000)
-#define CONNECT_NS (10 * CONNECT_SECOND_NS)
-#define CONNECT_NEXT_NS (3 * CONNECT_SECOND_NS / 10)
-#define CONNECT_SILENT_NS (2 * CONNECT_SECOND_NS)
-/* An address whose rank lost patience with us is tried again, this often and after this pause. */
-#define CONNECT_TRIES 5
-#define CONNECT_PATIENCE_NS (TTI_TCP_GUEST_SECONDS * CONNECT_SECOND_NS / 2)
-#define CONNECT_RETRY_NS (CONNECT_SECOND_NS / 10)
-
-enum attempt_state {
-    ATTEMPT_IDLE,
-    ATTEMPT_OPENING,   /* TCP connects */
-    ATTEMPT_LISTENING, /* waits for the challenge */
-    ATTEMPT_PROVING,   /* has said hello, waits for the answer */
-    ATTEMPT_GOING,     /* the go is on its way */
-    ATTEMPT_PAUSED,    /* tries again at wake_ns */
-    ATTEMPT_WON,
-    ATTEMPT_FAILED,
-};
-
-struct tti_tcp_attempt {
-    struct tti_tcp_talk talk;
-    enum attempt_state state;
-    int candidate;
-    int lane;
-    int tries;
-    uint64_t begun_ns;
-    uint64_t wake_ns; /* OPENING: its deadline; PAUSED: when to go on */
-    char why[80];     /* FAILED */
-};
-
-/* ---- one attempt ---------------------------------------------------------------------------- */
-
-static void connect_give_up(struct tti_tcp_attempt *attempt, const char *why)
-{
-    tti_tcp_talk_end(&attempt->talk);
-    attempt->state = ATTEMPT_FAILED;
-    snprintf(attempt->why, sizeof attempt->why, "%s", why);
-    TTI_LOG(TTI_LOG_DEBUG, "tcp: %s: %s", attempt->talk.remote, why);
-}
-
-static void connect_give_up_errno(struct tti_tcp_attempt *attempt, int error)
-{
-    char reason[80];
-    connect_give_up(attempt, strerror_r(error, reason, sizeof reason));
-}
-
-/* The other end hung up in the handshake. One that waited for long lost patience because this rank
- * was busy elsewhere, and deserves another call; one that hung up at once does not want us. */
-static void connect_again(struct tti_tcp_attempt *attempt, uint64_t now)
-{
-    tti_tcp_talk_end(&attempt->talk);
-    if (now - attempt->begun_ns < CONNECT_PATIENCE_NS || ++attempt->tries >= CONNECT_TRIES) {
-        connect_give_up(attempt, "it hung up before it proved the secret of the job");
-        return;
-    }
-    attempt->state = ATTEMPT_PAUSED;
-    attempt->wake_ns = now + CONNECT_RETRY_NS;
-}
-
-static void connect_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
-                         uint64_t now)
-{
-    struct tti_tcp_transport *transport = endpoint->transport;
-    const struct tti_tcp_candidate *candidate = &endpoint->candidate[attempt->candidate];
-    const struct tti_tcp_address *from =
-        candidate->from >= 0 ? &transport->interface[candidate->from].address : NULL;
-    struct sockaddr_storage address;
-    tti_tcp_sockaddr(&candidate->to, endpoint->advert.port, &address);
-    tti_tcp_sockaddr_text(&address, attempt->talk.remote);
-    attempt->talk.watch.kind = TTI_TCP_WATCH_TALK;
-    attempt->talk.have = attempt->talk.out_bytes = attempt->talk.out_sent = 0;
-    attempt->talk.socket = tti_tcp_socket_connect(from, &candidate->to, endpoint->advert.port);
-    if (attempt->talk.socket < 0) {
-        connect_give_up_errno(attempt, errno);
-        return;
-    }
-    if (tti_tcp_watch_socket(transport, attempt->talk.socket, &attempt->talk.watch) != TUTTI_OK) {
-        connect_give_up(attempt, tti_error_text());
-        return;
-    }
-    attempt->state = ATTEMPT_OPENING;
-    attempt->talk.due = false;
-    attempt->begun_ns = now;
-    attempt->wake_ns = now + CONNECT_NS;
-}
-
-/* Has TCP connected? */
-static void connect_opened(struct tti_tcp_attempt *attempt, uint64_t now)
-{
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-    int error = 0;
-    socklen_t error_bytes = sizeof error;
-    if (getsockopt(attempt->talk.socket, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
-        error = errno;
-    if (error)
-        connect_give_up_errno(attempt, error);
-    else if (getpeername(attempt->talk.socket, (struct sockaddr *)&address, &bytes) == 0)
-        attempt->state = ATTEMPT_LISTENING;
-    else if (now >= attempt->wake_ns)
-        connect_give_up_errno(attempt, ETIMEDOUT);
-    else
-        attempt->talk.due = false;
-}
-
-static void connect_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
-{
-    struct tti_tcp_transport *transport = endpoint->transport;
-    const char *wrong = tti_tcp_get_challenge(attempt->talk.in);
-    if (wrong) {
-        connect_give_up(attempt, wrong);
-        return;
-    }
-    struct tti_tcp_hello hello = {.lane = (uint8_t)attempt->lane,
-                                  .lanes = (uint8_t)endpoint->lanes,
-                                  .job = transport->job,
-                                  .from = (uint32_t)transport->rank,
-                                  .to = (uint32_t)endpoint->peer->rank,
-                                  .id = endpoint->id};
-    memcpy(attempt->talk.challenge, attempt->talk.in, sizeof attempt->talk.challenge);
-    tti_tcp_talk_say_hello(&attempt->talk, &hello, transport->secret);
-    attempt->state = ATTEMPT_PROVING;
-}
-
-static void connect_answered(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
-{
-    enum tti_tcp_status status = TTI_TCP_WELCOME;
-    const char *wrong = tti_tcp_get_answer(attempt->talk.in, &status);
-    if (!wrong && !tti_tcp_talk_answer_proved(&attempt->talk, endpoint->transport->secret))
-        wrong = "it did not prove the secret of the job";
-    if (!wrong && status != TTI_TCP_WELCOME)
-        wrong = status == TTI_TCP_OTHER_JOB ? "it belongs to another communicator"
-                                            : "it is another rank";
-    if (wrong) {
-        connect_give_up(attempt, wrong);
-        return;
-    }
-    tti_tcp_talk_say_go(&attempt->talk);
-    attempt->state = ATTEMPT_GOING;
-}
-
-/* Move on as far as the socket and the clock let. */
-static void connect_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
-                         uint64_t now)
-{
-    if (attempt->state == ATTEMPT_PAUSED && now >= attempt->wake_ns)
-        connect_open(endpoint, attempt, now);
-    if (attempt->state == ATTEMPT_OPENING && (attempt->talk.due || now >= attempt->wake_ns))
-        connect_opened(attempt, now);
-    while (attempt->talk.due &&
-           (attempt->state == ATTEMPT_LISTENING || attempt->state == ATTEMPT_PROVING ||
-            attempt->state == ATTEMPT_GOING)) {
-        enum tti_tcp_talk_state state = tti_tcp_talk_write(&attempt->talk);
-        if (state == TTI_TCP_TALK_DONE && attempt->state == ATTEMPT_GOING) {
-            attempt->state = ATTEMPT_WON;
-            return;
-        }
-        if (state == TTI_TCP_TALK_DONE)
-            state = tti_tcp_talk_read(&attempt->talk, attempt->state == ATTEMPT_LISTENING
-                                                          ? TTI_TCP_CHALLENGE_BYTES
-                                                          : TTI_TCP_ANSWER_BYTES);
-        attempt->talk.due = state != TTI_TCP_TALK_MORE;
-        if (state == TTI_TCP_TALK_MORE)
-            return;
-        if (state == TTI_TCP_TALK_CLOSED)
-            connect_again(attempt, now);
-        else if (attempt->state == ATTEMPT_LISTENING)
-            connect_challenged(endpoint, attempt);
-        else
-            connect_answered(endpoint, attempt);
-    }
-}
-
-/* ---- an endpoint ---------------------------------------------------------------------------- */
+/* The next address is tried beside one when TCP has not answered for CONNECT_NEXT_NS, or when it
+ * has but the rank is silent for CONNECT_SILENT_NS. */
+#define CONNECT_NEXT_NS UINT64_C(300000000)
+#define CONNECT_SILENT_NS UINT64_C(2000000000)
 
 /* "10.0.0.2:4444 (Connection refused), ..." */
 static void connect_tried(const struct tti_tcp_endpoint *endpoint, char *text, size_t room)
@@ -199,7 +25,7 @@ static void connect_tried(const struct tti_tcp_endpoint *endpoint, char *text, s
     snprintf(text, room, "no address");
     for (int i = 0; i < endpoint->attempts && used + 1 < room; i++) {
         const struct tti_tcp_attempt *attempt = &endpoint->attempt[i];
-        if (attempt->state != ATTEMPT_FAILED)
+        if (attempt->state != TTI_TCP_ATTEMPT_FAILED)
             continue;
         int more = snprintf(text + used, room - used, "%s%s (%s)", used ? ", " : "",
                             attempt->talk.remote, attempt->why);
@@ -255,7 +81,7 @@ static void connect_won(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attemp
 {
     int socket = attempt->talk.socket;
     attempt->talk.socket = -1;
-    attempt->state = ATTEMPT_IDLE;
+    attempt->state = TTI_TCP_ATTEMPT_IDLE;
     tti_tcp_unwatch_socket(endpoint->transport, socket);
     tti_tcp_endpoint_lane_up(endpoint, attempt->lane, socket, attempt->talk.remote);
 }
@@ -273,7 +99,7 @@ static void connect_chose(struct tti_tcp_endpoint *endpoint, int chosen, uint64_
         endpoint->attempt[i] = (struct tti_tcp_attempt){
             .talk = {.socket = -1}, .lane = i, .candidate = endpoint->chosen};
         if (i > 0)
-            connect_open(endpoint, &endpoint->attempt[i], now);
+            tti_tcp_attempt_open(endpoint, &endpoint->attempt[i], now);
     }
 }
 
@@ -283,21 +109,21 @@ static void connect_search(struct tti_tcp_endpoint *endpoint, uint64_t now)
     int alive = 0, started = 0;
     for (int i = 0; i < endpoint->attempts; i++) {
         struct tti_tcp_attempt *attempt = &endpoint->attempt[i];
-        if (attempt->state == ATTEMPT_IDLE) {
+        if (attempt->state == TTI_TCP_ATTEMPT_IDLE) {
             if (alive > 0 && now < endpoint->start_ns)
                 break;
-            connect_open(endpoint, attempt, now);
+            tti_tcp_attempt_open(endpoint, attempt, now);
             endpoint->start_ns = now + CONNECT_NEXT_NS;
         }
-        bool opening = attempt->state == ATTEMPT_OPENING;
-        connect_talk(endpoint, attempt, now);
-        if (opening && attempt->state == ATTEMPT_LISTENING)
+        bool opening = attempt->state == TTI_TCP_ATTEMPT_OPENING;
+        tti_tcp_attempt_talk(endpoint, attempt, now);
+        if (opening && attempt->state == TTI_TCP_ATTEMPT_LISTENING)
             endpoint->start_ns = now + CONNECT_SILENT_NS;
-        if (attempt->state == ATTEMPT_WON) {
+        if (attempt->state == TTI_TCP_ATTEMPT_WON) {
             connect_chose(endpoint, i, now);
             return;
         }
-        alive += attempt->state != ATTEMPT_FAILED;
+        alive += attempt->state != TTI_TCP_ATTEMPT_FAILED;
         started++;
     }
     if (alive == 0 && started == endpoint->attempts)
@@ -310,10 +136,10 @@ static void connect_rest(struct tti_tcp_endpoint *endpoint, uint64_t now)
 {
     for (int i = 0; i < endpoint->attempts && endpoint->state == TTI_TCP_CONNECTING; i++) {
         struct tti_tcp_attempt *attempt = &endpoint->attempt[i];
-        connect_talk(endpoint, attempt, now);
-        if (attempt->state == ATTEMPT_WON)
+        tti_tcp_attempt_talk(endpoint, attempt, now);
+        if (attempt->state == TTI_TCP_ATTEMPT_WON)
             connect_won(endpoint, attempt);
-        else if (attempt->state == ATTEMPT_FAILED)
+        else if (attempt->state == TTI_TCP_ATTEMPT_FAILED)
             connect_fail(endpoint);
     }
 }
@@ -333,7 +159,8 @@ void tti_tcp_connect_step(struct tti_tcp_endpoint *endpoint, uint64_t now)
     }
     for (int i = 0; i < endpoint->attempts; i++) {
         const struct tti_tcp_attempt *attempt = &endpoint->attempt[i];
-        bool waits = attempt->state == ATTEMPT_OPENING || attempt->state == ATTEMPT_PAUSED;
+        bool waits =
+            attempt->state == TTI_TCP_ATTEMPT_OPENING || attempt->state == TTI_TCP_ATTEMPT_PAUSED;
         if (waits && attempt->wake_ns < endpoint->wake_ns)
             endpoint->wake_ns = attempt->wake_ns;
     }

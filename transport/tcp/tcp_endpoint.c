@@ -144,6 +144,9 @@ static struct tti_tcp_endpoint *endpoint_create(struct tti_tcp_transport *transp
     endpoint->lanes = lanes;
     endpoint->chosen = -1;
     endpoint->connects = transport->rank < peer->rank;
+    /* What stays within a host is not lost on the way; the acceptor does as the connector says. */
+    endpoint->resumes =
+        transport->resume >= 0 ? transport->resume > 0 : advert->host != transport->host;
     endpoint->wake_ns = UINT64_MAX;
     for (int i = 0; i < lanes; i++) {
         endpoint->lane[i].watch.kind = TTI_TCP_WATCH_LANE;

@@ -25,13 +25,15 @@ void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
         close(lane->socket);
     if (lane->blocked)
         lane->endpoint->transport->blocked--;
+    tti_tcp_queue_drop(lane);
+    tti_tcp_resume_end(lane);
     free(lane->stage);
     free(lane->ring);
+    free(lane->saved);
     lane->socket = -1;
     lane->blocked = false;
-    lane->stage = lane->ring = NULL;
+    lane->stage = lane->ring = lane->saved = NULL;
     lane->stage_bytes = 0;
-    lane->pieces = 0;
 }
 
 /* `error` 0: the peer ended the stream in order. */

@@ -1,16 +1,23 @@
 /* One lane of one endpoint: a connected socket that carries fragments both ways.
  *
- * A fragment is a header (tag, length) and its bytes. Sending: straight from the caller's memory
- * when the socket takes it; what it does not take is queued, small fragments as a copy (so that
- * they are released at once), large ones as a pointer. Receiving: into `stage`, where peek shows
- * it, or by tti_tcp_lane_receive straight into the caller's memory.
+ * A fragment is a header (tag, length) and its bytes; headers and bytes are the lane's stream.
+ * Sending: straight from the caller's memory when the socket takes it; what it does not take is
+ * queued, small fragments as a copy (so that they are released at once), large ones as a pointer.
+ * Receiving: into `stage`, where peek shows it, or by tti_tcp_lane_receive straight into the
+ * caller's memory.
+ *
+ * The stream outlives its socket where the endpoint resumes (tcp_resume.c): what the peer may not
+ * have stays queued, and both sides count the bytes of the stream.
  *
  * Sockets are registered edge-triggered, once, for both directions: `readable` says that a read may
- * give something, and stays set until a read comes back empty. tcp_send.c and tcp_receive.c. */
+ * give something, and stays set until a read comes back empty. tcp_send.c, tcp_queue.c and
+ * tcp_receive.c. */
 #ifndef TTI_TRANSPORT_TCP_LANE_H
 #define TTI_TRANSPORT_TCP_LANE_H
 
 #include "transport/tcp/tcp_talk.h"
+
+#include <sys/uio.h>
 
 enum {
     /* The stage, from the first read on: small until a read fills it or larger ranges come. */
@@ -18,15 +25,22 @@ enum {
     TTI_TCP_STAGE_BYTES = 256 * 1024,
     TTI_TCP_RING_BYTES = 64 * 1024, /* copies of small fragments and of headers */
     TTI_TCP_SMALL_BYTES = 16 * 1024,
-    TTI_TCP_MAX_PIECES = 32,
+    TTI_TCP_MAX_PIECES = 64,
 };
 
-/* A run of bytes waiting for the socket. */
+enum tti_tcp_piece_kind {
+    TTI_TCP_RING,     /* in the lane's ring */
+    TTI_TCP_BORROWED, /* the caller's memory */
+    TTI_TCP_OWNED,    /* a copy of such, on the heap */
+};
+
+/* A run of bytes of the stream that is queued or kept. */
 struct tti_tcp_piece {
     const uint8_t *data;
     size_t bytes;
-    bool borrowed;     /* the caller's memory, else the ring's */
-    uint64_t released; /* borrowed: bytes of the lane that are the caller's again before this one */
+    void *owned; /* OWNED: what to free */
+    enum tti_tcp_piece_kind kind;
+    uint64_t released; /* BORROWED: bytes of the lane that are the caller's again before this one */
 };
 
 struct tti_tcp_lane {
@@ -38,27 +52,45 @@ struct tti_tcp_lane {
 
     /* ---- sending ---- */
     uint64_t accepted;
-    bool blocked;                  /* something is queued: the socket did not take it */
-    int send_error;                /* errno that ended sending; 0: none */
-    bool silent;                   /* ended because the peer is cut off: tcp_silence.c */
+    bool blocked;   /* something is queued: the socket did not take it */
+    int send_error; /* errno that ended sending; 0: none */
+    bool silent;    /* ended because the peer is cut off: tcp_silence.c */
+    bool said_bye;
     uint8_t *ring;                 /* NULL until something is queued */
     uint64_t ring_head, ring_tail; /* bytes taken out and put in, ever */
+    /* Positions in the stream: what is before `kept` is forgotten, the queue's pieces hold kept to
+     * put, and what is before `gone` was handed to the socket. kept == gone where nothing resumes.
+     */
+    uint64_t kept, gone, put;
     unsigned piece_head, pieces;
+    unsigned unsent;      /* index of the piece that `gone` lies in; pieces: none */
+    size_t unsent_offset; /* and how far into it */
+    unsigned asked;       /* calls in vain for the release of what is sent and not acknowledged */
     struct tti_tcp_piece piece[TTI_TCP_MAX_PIECES];
 
     /* ---- receiving ---- */
-    uint8_t *stage;      /* NULL until something is read */
-    size_t stage_bytes;  /* of it: none, small or all */
-    bool cramped;        /* a read filled it */
-    size_t head, tail;   /* unread bytes of the stage */
-    uint64_t tag;        /* of the fragment that is being read, */
-    size_t left;         /* which has this many bytes to come; 0: a header is next */
-    size_t shown;        /* bytes that the last peek showed and nobody consumed: they stay put */
+    uint8_t *stage;     /* NULL until something is read */
+    size_t stage_bytes; /* of it: none, small or all */
+    bool cramped;       /* a read filled it */
+    size_t head, tail;  /* unread bytes of the stage */
+    uint64_t tag;       /* of the fragment that is being read, */
+    size_t left;        /* which has this many bytes to come; 0: a header is next */
+    size_t shown;       /* bytes that the last peek showed and nobody consumed: they stay put */
+    uint64_t received;  /* bytes of the stream that came over sockets */
+    uint8_t *saved;     /* those of them that wait for a read: of a socket that was lost */
+    size_t saved_head, saved_tail;
     bool readable;       /* a read may give something */
     bool hung_up;        /* the kernel said that the peer is done writing */
-    bool closed;         /* a read gave the end of the stream */
+    bool closed;         /* the stream ended in order */
     int receive_error;   /* errno that ended receiving; 0: none */
     const char *garbled; /* what was wrong with the bytes that ended receiving; NULL: nothing */
+
+    /* ---- without a socket: tcp_resume.c ---- */
+    bool cut;            /* the connection was lost, and is being made again */
+    int cut_error;       /* errno that says why, 0: it just ended */
+    uint64_t give_up_ns; /* until when */
+    unsigned cuts;       /* so many times */
+    struct tti_tcp_attempt *mend;
 };
 
 /* Take over a connected socket. On failure the socket is still the caller's. */
@@ -71,12 +103,16 @@ enum tutti_result tti_tcp_lane_fail_receiving(const struct tti_tcp_lane *lane);
 
 /* Nothing more is sent; what is queued is the caller's memory again. */
 void tti_tcp_lane_end_sending(struct tti_tcp_lane *lane, int error);
+/* tcp_resume.c: the socket is done with, for the reason `error` (errno, 0: it ended). True when it
+ * is made again; false: this lane does not resume, or the peer or we said bye; nothing has changed.
+ */
+bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error);
 
 /* The operations of plugin.h. `may_read`: a system call is worth it although `readable` is not set
  * (the caller spins on few lanes). */
 enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, const uint8_t *data,
                                     size_t bytes, size_t *accepted);
-uint64_t tti_tcp_lane_released(const struct tti_tcp_lane *lane);
+uint64_t tti_tcp_lane_released(struct tti_tcp_lane *lane);
 enum tutti_result tti_tcp_lane_peek(struct tti_tcp_lane *lane, bool may_read, uint64_t *tag,
                                     const void **data, size_t *bytes);
 void tti_tcp_lane_consume(struct tti_tcp_lane *lane, size_t bytes);
@@ -87,5 +123,36 @@ enum tutti_result tti_tcp_lane_receive(struct tti_tcp_lane *lane, bool may_read,
 bool tti_tcp_lane_flush(struct tti_tcp_lane *lane);
 /* Read into the stage if `readable`; true when there is more to peek, or an end, than before. */
 bool tti_tcp_lane_refill(struct tti_tcp_lane *lane);
+/* The last thing that is sent on a lane that resumes. */
+void tti_tcp_lane_bye(struct tti_tcp_lane *lane);
+/* Is something queued that the socket has not taken? */
+static inline bool tti_tcp_lane_waits(const struct tti_tcp_lane *lane)
+{
+    return lane->gone < lane->put;
+}
+
+/* ---- tcp_queue.c: the stream's bytes, from `send` until nobody needs them ----------------------
+ */
+
+/* Room for a fragment of so many bytes? */
+bool tti_tcp_queue_room(struct tti_tcp_lane *lane, size_t bytes);
+/* Append a header and a fragment. False: no memory (nothing was appended). */
+bool tti_tcp_queue_put(struct tti_tcp_lane *lane, const uint8_t *header, const uint8_t *data,
+                       size_t bytes);
+/* Fill `vector` (TTI_TCP_MAX_PIECES) with what the socket has not taken; returns how many runs, and
+ * in *bytes how many bytes. */
+size_t tti_tcp_queue_unsent(const struct tti_tcp_lane *lane, struct iovec *vector, size_t *bytes);
+/* The socket took so many more bytes. */
+void tti_tcp_queue_sent(struct tti_tcp_lane *lane, size_t bytes);
+/* The peer has all of the stream before `position`. */
+void tti_tcp_queue_trim(struct tti_tcp_lane *lane, uint64_t position);
+/* Trim what the peer's kernel has acknowledged. */
+void tti_tcp_queue_look(struct tti_tcp_lane *lane);
+/* Make copies of what is sent but not acknowledged, so that the caller has its memory back. */
+void tti_tcp_queue_own(struct tti_tcp_lane *lane);
+/* Over a new socket, send again from `position` on. False: that is not in the queue. */
+bool tti_tcp_queue_rewind(struct tti_tcp_lane *lane, uint64_t position);
+/* Forget everything. */
+void tti_tcp_queue_drop(struct tti_tcp_lane *lane);
 
 #endif

@@ -23,17 +23,39 @@ static size_t receive_least(size_t a, size_t b)
 
 /* ---- the socket ----------------------------------------------------------------------------- */
 
+/* From what was saved of a lost connection; the next read may be of the socket again. */
+static size_t receive_saved(struct tti_tcp_lane *lane, const struct iovec *vector, int count)
+{
+    size_t got = 0;
+    for (int i = 0; i < count; i++) {
+        size_t part = receive_least(lane->saved_tail - lane->saved_head, vector[i].iov_len);
+        memcpy(vector[i].iov_base, lane->saved + lane->saved_head, part);
+        lane->saved_head += part;
+        got += part;
+    }
+    if (lane->saved_head == lane->saved_tail) {
+        free(lane->saved);
+        lane->saved = NULL;
+        lane->saved_head = lane->saved_tail = 0;
+    }
+    lane->readable = true;
+    return got;
+}
+
 /* One read that never blocks; 0 when there is nothing now, or when the stream ended (which is
  * recorded in the lane). */
 static size_t receive_vector(struct tti_tcp_lane *lane, struct iovec *vector, int count)
 {
     size_t asked = 0;
     struct msghdr message = {.msg_iov = vector, .msg_iovlen = (size_t)count};
+    if (lane->saved)
+        return receive_saved(lane, vector, count);
     for (int i = 0; i < count; i++)
         asked += vector[i].iov_len;
-    for (;;) {
+    while (lane->socket >= 0) {
         ssize_t got = recvmsg(lane->socket, &message, MSG_DONTWAIT);
         if (got > 0) {
+            lane->received += (size_t)got;
             /* A short read emptied the socket; an end that was announced is still to be read. */
             lane->readable = (size_t)got == asked || lane->hung_up;
             return (size_t)got;
@@ -41,17 +63,25 @@ static size_t receive_vector(struct tti_tcp_lane *lane, struct iovec *vector, in
         if (got < 0 && errno == EINTR)
             continue;
         lane->readable = false;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (tti_tcp_lane_cut(lane, got == 0 ? 0 : errno)) {
+            lane->readable = lane->saved != NULL;
+            return 0;
+        }
         if (got == 0)
             lane->closed = true;
-        else if (errno != EAGAIN && errno != EWOULDBLOCK)
+        else
             lane->receive_error = errno;
         return 0;
     }
+    lane->readable = false;
+    return 0;
 }
 
 static bool receive_ended(const struct tti_tcp_lane *lane)
 {
-    return lane->closed || lane->receive_error || lane->garbled;
+    return lane->garbled || ((lane->closed || lane->receive_error) && !lane->saved);
 }
 
 /* See that the stage has at least so many bytes. It stays where it is while its bytes are shown,
@@ -124,6 +154,7 @@ static void receive_parse(struct tti_tcp_lane *lane)
         return;
     lane->left = length;
     lane->head += TTI_TCP_HEADER_BYTES;
+    lane->closed |= length == 0; /* it said bye */
 }
 
 /* How many of `have` bytes may be handed out, by the rule of TUTTI_FRAGMENT_UNIT: all of what is

@@ -130,11 +130,11 @@ bool tti_tcp_talk_hello_proved(const struct tti_tcp_talk *talk, const uint8_t *s
     return crypto_auth_verify(talk->hello + TTI_TCP_HELLO_CLAIM_BYTES, cover, covered, secret) == 0;
 }
 
-void tti_tcp_talk_say_answer(struct tti_tcp_talk *talk, enum tti_tcp_status status,
+void tti_tcp_talk_say_answer(struct tti_tcp_talk *talk, const struct tti_tcp_answer *answer,
                              const uint8_t *secret)
 {
     uint8_t cover[TALK_COVER_BYTES];
-    tti_tcp_put_answer(status, talk->out);
+    tti_tcp_put_answer(answer, talk->out);
     size_t covered = talk_cover_answer(talk, talk->out, cover);
     crypto_auth(talk->out + TTI_TCP_ANSWER_CLAIM_BYTES, cover, covered, secret);
     talk_queue(talk, TTI_TCP_ANSWER_BYTES);

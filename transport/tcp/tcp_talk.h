@@ -8,6 +8,9 @@
  *     acceptor -> connector   ready       on lane 0, when all lanes are there and the acceptor has
  *                                         called connect, too
  *
+ * A lane that lost its connection goes on over another one with the same messages but the last: the
+ * hello and the answer then say how much of the lane's stream each side has (tcp_resume.c).
+ *
  * The MACs are HMAC-SHA512-256 under the secret, each with a label of its own, so that neither can
  * be sent back as the other; the secret is never on the wire. After that the sockets carry
  * fragments in both directions. Used by tcp_accept.c and tcp_connect.c. */
@@ -61,7 +64,7 @@ void tti_tcp_talk_say_challenge(struct tti_tcp_talk *talk);
 void tti_tcp_talk_say_hello(struct tti_tcp_talk *talk, struct tti_tcp_hello *hello,
                             const uint8_t *secret);
 bool tti_tcp_talk_hello_proved(const struct tti_tcp_talk *talk, const uint8_t *secret);
-void tti_tcp_talk_say_answer(struct tti_tcp_talk *talk, enum tti_tcp_status status,
+void tti_tcp_talk_say_answer(struct tti_tcp_talk *talk, const struct tti_tcp_answer *answer,
                              const uint8_t *secret);
 bool tti_tcp_talk_answer_proved(const struct tti_tcp_talk *talk, const uint8_t *secret);
 void tti_tcp_talk_say_go(struct tti_tcp_talk *talk);

@@ -12,6 +12,7 @@ enum {
     WIRE_GO = 0x47435454,        /* "TTCG" */
     WIRE_READY = 0x52435454,     /* "TTCR" */
     WIRE_FRAGMENT = 0x46435454,  /* "TTCF" */
+    WIRE_BYE = 0x42435454,       /* "TTCB" */
 };
 
 static void wire_put(uint8_t *bytes, int width, uint64_t value)
@@ -125,7 +126,11 @@ void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes)
     wire_put(bytes + 16, 4, hello->from);
     wire_put(bytes + 20, 4, hello->to);
     wire_put(bytes + 24, 8, hello->id);
-    memcpy(bytes + 32, hello->nonce, TTI_TCP_NONCE_BYTES);
+    wire_put(bytes + 32, 8, 0);
+    bytes[32] = hello->resumes;
+    bytes[33] = hello->purpose;
+    wire_put(bytes + 40, 8, hello->received);
+    memcpy(bytes + 48, hello->nonce, TTI_TCP_NONCE_BYTES);
 }
 
 const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello)
@@ -138,29 +143,36 @@ const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello)
                                  .job = wire_get(bytes + 8, 8),
                                  .from = (uint32_t)wire_get(bytes + 16, 4),
                                  .to = (uint32_t)wire_get(bytes + 20, 4),
-                                 .id = wire_get(bytes + 24, 8)};
-    memcpy(read.nonce, bytes + 32, TTI_TCP_NONCE_BYTES);
+                                 .id = wire_get(bytes + 24, 8),
+                                 .resumes = bytes[32],
+                                 .purpose = bytes[33],
+                                 .received = wire_get(bytes + 40, 8)};
+    memcpy(read.nonce, bytes + 48, TTI_TCP_NONCE_BYTES);
     if (read.lanes < 1 || read.lane >= read.lanes || read.id == 0)
         return "a hello with an impossible lane";
+    if (read.resumes > 1 || read.purpose >= TTI_TCP_PURPOSES || wire_get(bytes + 34, 6) != 0)
+        return "a hello with an unknown purpose";
     *hello = read;
     return NULL;
 }
 
-void tti_tcp_put_answer(enum tti_tcp_status status, uint8_t *bytes)
+void tti_tcp_put_answer(const struct tti_tcp_answer *answer, uint8_t *bytes)
 {
     wire_put_opening(bytes, WIRE_ANSWER);
-    wire_put(bytes + 6, 2, (uint64_t)status);
+    wire_put(bytes + 6, 2, (uint64_t)answer->status);
+    wire_put(bytes + 8, 8, answer->received);
 }
 
-const char *tti_tcp_get_answer(const uint8_t *bytes, enum tti_tcp_status *status)
+const char *tti_tcp_get_answer(const uint8_t *bytes, struct tti_tcp_answer *answer)
 {
     const char *wrong = wire_check_opening(bytes, WIRE_ANSWER);
     if (wrong)
         return wrong;
-    uint64_t value = wire_get(bytes + 6, 2);
-    if (value >= TTI_TCP_STATUS_COUNT)
+    uint64_t status = wire_get(bytes + 6, 2);
+    if (status >= TTI_TCP_STATUS_COUNT)
         return "an answer with an unknown status";
-    *status = (enum tti_tcp_status)value;
+    *answer = (struct tti_tcp_answer){.status = (enum tti_tcp_status)status,
+                                      .received = wire_get(bytes + 8, 8)};
     return NULL;
 }
 
@@ -205,9 +217,26 @@ void tti_tcp_put_header(uint64_t tag, uint32_t length, uint8_t *bytes)
     wire_put(bytes + 8, 8, tag);
 }
 
+void tti_tcp_put_bye(uint8_t *bytes)
+{
+    memset(bytes, 0, TTI_TCP_HEADER_BYTES);
+    wire_put(bytes, 4, WIRE_BYE);
+}
+
+static bool wire_is_bye(const uint8_t *bytes)
+{
+    return wire_get(bytes, 4) == WIRE_BYE && wire_get(bytes + 4, 4) == 0 &&
+           wire_get(bytes + 8, 8) == 0;
+}
+
 const char *tti_tcp_get_header(const uint8_t *bytes, uint64_t *tag, uint32_t *length)
 {
     uint64_t read = wire_get(bytes + 4, 4);
+    if (wire_is_bye(bytes)) {
+        *tag = 0;
+        *length = 0;
+        return NULL;
+    }
     if (wire_get(bytes, 4) != WIRE_FRAGMENT)
         return "bytes that are no fragment's header";
     if (read == 0 || read > TTI_TCP_MAX_FRAGMENT)

@@ -11,16 +11,16 @@
 #include <stdint.h>
 
 enum {
-    TTI_TCP_VERSION = 1,
+    TTI_TCP_VERSION = 2,
     TTI_TCP_MAX_ADDRESSES = 20, /* what fits in TUTTI_ADDRESS_BYTES */
     TTI_TCP_ADVERT_HEAD_BYTES = 24,
     TTI_TCP_ADVERT_ENTRY_BYTES = 24,
     TTI_TCP_NONCE_BYTES = 32,
     TTI_TCP_MAC_BYTES = 32,
     TTI_TCP_CHALLENGE_BYTES = 8 + TTI_TCP_NONCE_BYTES,
-    TTI_TCP_HELLO_CLAIM_BYTES = 32 + TTI_TCP_NONCE_BYTES, /* what the hello's MAC covers of it */
+    TTI_TCP_HELLO_CLAIM_BYTES = 48 + TTI_TCP_NONCE_BYTES, /* what the hello's MAC covers of it */
     TTI_TCP_HELLO_BYTES = TTI_TCP_HELLO_CLAIM_BYTES + TTI_TCP_MAC_BYTES,
-    TTI_TCP_ANSWER_CLAIM_BYTES = 8,
+    TTI_TCP_ANSWER_CLAIM_BYTES = 16,
     TTI_TCP_ANSWER_BYTES = TTI_TCP_ANSWER_CLAIM_BYTES + TTI_TCP_MAC_BYTES,
     TTI_TCP_GO_BYTES = 8,
     TTI_TCP_READY_BYTES = 8,
@@ -45,6 +45,14 @@ struct tti_tcp_advert {
     struct tti_tcp_address address[TTI_TCP_MAX_ADDRESSES]; /* best first */
 };
 
+/* What a connection is made for. */
+enum tti_tcp_purpose {
+    TTI_TCP_NEW = 0,    /* a lane of an endpoint that comes about */
+    TTI_TCP_RESUME = 1, /* a lane that lost its connection goes on */
+    TTI_TCP_ASK = 2,    /* the side that is called: are you there? then call again */
+    TTI_TCP_PURPOSES = 3,
+};
+
 /* Connector to acceptor, second message of the handshake. */
 struct tti_tcp_hello {
     uint8_t lane;
@@ -52,7 +60,11 @@ struct tti_tcp_hello {
     uint64_t job;
     uint32_t from;
     uint32_t to;
-    uint64_t id; /* the same on all lanes of one endpoint */
+    uint64_t id;     /* the same on all lanes of one endpoint */
+    uint8_t resumes; /* the endpoint's lanes can go on over another connection (tcp_resume.c) */
+    uint8_t purpose;
+    uint64_t received; /* RESUME: bytes of the lane's stream that the connector has; ASK: how often
+                        * the asking side has lost this lane's connection */
     uint8_t nonce[TTI_TCP_NONCE_BYTES];
 };
 
@@ -60,7 +72,14 @@ enum tti_tcp_status {
     TTI_TCP_WELCOME = 0,
     TTI_TCP_OTHER_JOB = 1,
     TTI_TCP_OTHER_RANK = 2,
-    TTI_TCP_STATUS_COUNT = 3,
+    TTI_TCP_GONE = 3, /* RESUME, ASK: that endpoint has ended */
+    TTI_TCP_STATUS_COUNT = 4,
+};
+
+/* Acceptor to connector, third message. */
+struct tti_tcp_answer {
+    enum tti_tcp_status status;
+    uint64_t received; /* RESUME: bytes of the lane's stream that the acceptor has */
 };
 
 /* Writers fill exactly the bytes named above (the advert: what they return). Readers give NULL when
@@ -74,8 +93,8 @@ const char *tti_tcp_get_challenge(const uint8_t *bytes);
 void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes); /* without the MAC */
 const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello);
 
-void tti_tcp_put_answer(enum tti_tcp_status status, uint8_t *bytes); /* without the MAC */
-const char *tti_tcp_get_answer(const uint8_t *bytes, enum tti_tcp_status *status);
+void tti_tcp_put_answer(const struct tti_tcp_answer *answer, uint8_t *bytes); /* without the MAC */
+const char *tti_tcp_get_answer(const uint8_t *bytes, struct tti_tcp_answer *answer);
 
 void tti_tcp_put_go(uint8_t *bytes);
 const char *tti_tcp_get_go(const uint8_t *bytes);
@@ -85,6 +104,8 @@ const char *tti_tcp_get_ready(const uint8_t *bytes);
 
 /* `length` payload bytes follow, 1 .. TTI_TCP_MAX_FRAGMENT. */
 void tti_tcp_put_header(uint64_t tag, uint32_t length, uint8_t *bytes);
+/* *length is 0 for the last header of a stream, by which its sender says that it ends here. */
+void tti_tcp_put_bye(uint8_t *bytes);
 const char *tti_tcp_get_header(const uint8_t *bytes, uint64_t *tag, uint32_t *length);
 
 #endif

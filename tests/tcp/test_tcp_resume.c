@@ -1,0 +1,233 @@
+/* Connections that are lost in the midst of a stream: the lanes go on over others, and every byte
+ * arrives once. Two ranks in two threads; each now and then ends one of its sockets, at random. The
+ * seed is printed; TUTTI_TEST_SEED=N repeats it, TUTTI_TEST_CUTS=N makes it longer. */
+#include "tests/tcp/tcp_pair.h"
+
+#include "base/clock.h"
+#include "transport/tcp/tcp.h"
+
+#include "tests/tutti_cmocka.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { RESUME_MOST = 300000, RESUME_PATTERN = 1 << 20, RESUME_SECONDS = 60 };
+
+struct resume_rank {
+    struct tcp_pair *pair;
+    int rank;
+    uint64_t seed;
+    unsigned cuts, cuts_wanted;
+    size_t bytes; /* to send on each lane */
+    size_t sent[PAIR_LANES], taken[PAIR_LANES];
+    size_t open[PAIR_LANES]; /* bytes of the fragment that the transport has not accepted yet */
+    atomic_int *through;     /* ranks that have all: who has answers until both have */
+    const char *wrong;
+    char text[400];
+};
+
+static unsigned char resume_pattern[2 * RESUME_PATTERN];
+
+static uint64_t resume_random(struct resume_rank *me)
+{
+    me->seed ^= me->seed << 13;
+    me->seed ^= me->seed >> 7;
+    me->seed ^= me->seed << 17;
+    return me->seed;
+}
+
+static enum tutti_result resume_send(struct resume_rank *me, int lane)
+{
+    size_t left = me->bytes - me->sent[lane], accepted = 0;
+    if (left == 0)
+        return TUTTI_OK;
+    if (me->open[lane] == 0)
+        me->open[lane] = 1 + resume_random(me) % (resume_random(me) % 4 ? 3000 : RESUME_MOST);
+    size_t offer = me->open[lane] < left ? me->open[lane] : left;
+    TTI_TRY(tti_tcp_ops.send(me->pair->endpoint[me->rank], lane, (uint64_t)lane,
+                             resume_pattern + me->sent[lane] % RESUME_PATTERN, offer, &accepted));
+    me->sent[lane] += accepted;
+    me->open[lane] -= accepted;
+    return TUTTI_OK;
+}
+
+static enum tutti_result resume_take(struct resume_rank *me, int lane)
+{
+    static _Thread_local unsigned char into[RESUME_MOST];
+    uint64_t tag = (uint64_t)lane;
+    const void *data = into;
+    size_t bytes = 0;
+    void *endpoint = me->pair->endpoint[me->rank];
+    bool peeks = resume_random(me) % 2;
+    if (me->taken[lane] == me->bytes)
+        return TUTTI_OK;
+    TTI_TRY(peeks ? tti_tcp_ops.peek(endpoint, lane, &tag, &data, &bytes)
+                  : tti_tcp_ops.receive(endpoint, lane, &tag, into,
+                                        64 * (1 + resume_random(me) % (RESUME_MOST / 64)), &bytes));
+    if (bytes == 0)
+        return TUTTI_OK;
+    if (tag != (uint64_t)lane || bytes > me->bytes - me->taken[lane] ||
+        memcmp(data, resume_pattern + me->taken[lane] % RESUME_PATTERN, bytes) != 0)
+        me->wrong = "wrong bytes";
+    if (peeks)
+        tti_tcp_ops.consume(endpoint, lane, bytes);
+    me->taken[lane] += bytes;
+    return TUTTI_OK;
+}
+
+/* False: that lane has no connection now. */
+static bool resume_cut_one(struct resume_rank *me)
+{
+    static const int ways[] = {SHUT_RDWR, SHUT_WR, SHUT_RD};
+    struct tti_tcp_endpoint *endpoint = me->pair->endpoint[me->rank];
+    struct tti_tcp_lane *lane = &endpoint->lane[resume_random(me) % PAIR_LANES];
+    if (lane->socket < 0 || shutdown(lane->socket, ways[resume_random(me) % 3]) != 0)
+        return false;
+    me->cuts++;
+    return true;
+}
+
+static bool resume_done(const struct resume_rank *me)
+{
+    for (int lane = 0; lane < PAIR_LANES; lane++)
+        if (me->sent[lane] < me->bytes || me->taken[lane] < me->bytes ||
+            tti_tcp_ops.released(me->pair->endpoint[me->rank], lane) < me->bytes)
+            return false;
+    return true;
+}
+
+static void *resume_run(void *argument)
+{
+    struct resume_rank *me = argument;
+    uint64_t deadline = tti_deadline_in(RESUME_SECONDS);
+    size_t next = 0, apart = PAIR_LANES * me->bytes / (me->cuts_wanted + 1);
+    enum tutti_result result = TUTTI_OK;
+    bool done = false;
+    while (result == TUTTI_OK && !me->wrong && atomic_load(me->through) < 2) {
+        size_t all = 0;
+        result = tti_tcp_ops.progress(me->pair->transport[me->rank]);
+        for (int lane = 0; result == TUTTI_OK && lane < PAIR_LANES; lane++) {
+            result = resume_send(me, lane);
+            if (result == TUTTI_OK)
+                result = resume_take(me, lane);
+            all += me->taken[lane];
+        }
+        if (all >= next && me->cuts < me->cuts_wanted && resume_cut_one(me))
+            next += resume_random(me) % (2 * apart);
+        if (result == TUTTI_OK && !done && resume_done(me)) {
+            done = true;
+            atomic_fetch_add(me->through, 1);
+        }
+        if (tti_deadline_passed(deadline))
+            me->wrong = "not done in time";
+    }
+    if (result != TUTTI_OK || me->wrong)
+        atomic_fetch_add(me->through, 2); /* nor does the other one wait */
+    if (result != TUTTI_OK) {
+        snprintf(me->text, sizeof me->text, "%s", tutti_last_error());
+        me->wrong = me->text;
+    }
+    return NULL;
+}
+
+static void resume_both(struct tcp_pair *pair, uint64_t seed, unsigned cuts, size_t bytes)
+{
+    struct resume_rank rank[2];
+    pthread_t thread[2];
+    atomic_int through = 0;
+    for (int i = 0; i < 2; i++) {
+        rank[i] = (struct resume_rank){.pair = pair,
+                                       .rank = i,
+                                       .seed = seed * 2 + (uint64_t)i + 1,
+                                       .cuts_wanted = cuts / 2,
+                                       .bytes = bytes,
+                                       .through = &through};
+        assert_int_equal(pthread_create(&thread[i], NULL, resume_run, &rank[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    print_message("seed %llu: %u and %u connections cut in 2 x %zu bytes each way\n",
+                  (unsigned long long)seed, rank[0].cuts, rank[1].cuts, bytes);
+    for (int i = 0; i < 2; i++)
+        if (rank[i].wrong)
+            fail_msg("seed %llu, rank %d: %s", (unsigned long long)seed, i, rank[i].wrong);
+    assert_true(rank[0].cuts + rank[1].cuts > cuts / 4);
+}
+
+static void streams_survive_cuts(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    const char *seed = getenv("TUTTI_TEST_SEED"), *cuts = getenv("TUTTI_TEST_CUTS");
+    unsigned wanted = cuts ? (unsigned)strtoul(cuts, NULL, 10) : 200;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    resume_both(&pair, seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL), wanted,
+                (size_t)wanted * 50000);
+    tcp_pair_close(&pair);
+}
+
+/* The last word of an ordered end is a bye: nobody tries to go on. */
+static void an_ordered_end_is_no_cut(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    uint64_t tag = 0, deadline = tti_deadline_in(10);
+    const void *data = NULL;
+    size_t bytes = 0;
+    enum tutti_result result = TUTTI_OK;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    tti_tcp_ops.disconnect(pair.endpoint[0]);
+    while (result == TUTTI_OK && !tti_deadline_passed(deadline)) {
+        assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
+        result = tti_tcp_ops.peek(pair.endpoint[1], 0, &tag, &data, &bytes);
+    }
+    assert_int_equal(result, TUTTI_ERR_PEER);
+    struct tti_tcp_endpoint *endpoint = pair.endpoint[1];
+    assert_int_equal(endpoint->lane[0].cuts, 0);
+    tcp_pair_close(&pair);
+}
+
+/* Who is cut and finds nobody listening is told so at once, on either side. */
+static void the_end_of_a_peer_is_no_cut(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct tcp_pair pair;
+        uint64_t tag = 0, begin = tti_now_ns();
+        const void *data = NULL;
+        size_t bytes = 0;
+        enum tutti_result result = TUTTI_OK;
+        tcp_pair_open(&pair, 1, 1, 7, 7);
+        assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+        struct tti_tcp_endpoint *gone = pair.endpoint[!rank];
+        for (int lane = 0; lane < PAIR_LANES; lane++) /* no word of farewell */
+            shutdown(gone->lane[lane].socket, SHUT_RDWR);
+        tti_tcp_ops.close(pair.transport[!rank]);
+        while (result == TUTTI_OK && tti_now_ns() - begin < UINT64_C(5000000000)) {
+            assert_int_equal(tti_tcp_ops.progress(pair.transport[rank]), TUTTI_OK);
+            result = tti_tcp_ops.peek(pair.endpoint[rank], 0, &tag, &data, &bytes);
+        }
+        assert_int_equal(result, TUTTI_ERR_PEER);
+        tti_tcp_ops.close(pair.transport[rank]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_survive_cuts),
+        cmocka_unit_test(an_ordered_end_is_no_cut),
+        cmocka_unit_test(the_end_of_a_peer_is_no_cut),
+    };
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    for (size_t i = 0; i < sizeof resume_pattern; i++)
+        resume_pattern[i] = (unsigned char)(((i % RESUME_PATTERN) * 2654435761u) >> 11);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,284 @@
+/* A lane that lost its connection goes on over another one, without loss or duplication.
+ *
+ * Both sides count the bytes of the lane's stream. What a kernel has acknowledged its process still
+ * reads, after the loss too (Linux hands out what it has before it reports an error), so the sender
+ * keeps only what is not acknowledged (tcp_queue.c). When a connection is lost each side reads what
+ * is left of it; the side that called before calls again, over any pair of addresses; in the
+ * handshake each says how many bytes of the stream it has, and the other goes on from there.
+ *
+ * The side that is called asks at once over a connection of its own whether the peer is there: the
+ * answer makes the peer call, if it did not notice the loss; where nobody listens any more the peer
+ * has died, and that is said at once. Both talk as in tcp_talk.h, so no stranger can take part. A
+ * stream that ends in order ends with a bye, which is how its end differs from a loss. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "transport/tcp/tcp_attempt.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RESUME_SECOND_NS UINT64_C(1000000000)
+#define RESUME_PATIENCE_NS RESUME_SECOND_NS /* for one address */
+#define RESUME_AGAIN_NS                                                                  \
+    (RESUME_SECOND_NS / 20)            /* after a failure, and between two questions ... \
+                                        */
+#define RESUME_ASK_NS RESUME_SECOND_NS /* ... of which the last was answered */
+
+/* ---- losing --------------------------------------------------------------------------------- */
+
+/* The socket may be in order, and the loss our own opinion: from here on nothing that comes is
+ * taken in, and so acknowledged, any more. */
+static void resume_shut(int socket)
+{
+    struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {1, &nothing};
+    setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/* Read what the socket still has. False: no memory. */
+static bool resume_save(struct tti_tcp_lane *lane)
+{
+    enum { SAVE_STEP = 256 * 1024 };
+    size_t room = lane->saved_tail;
+    for (;;) {
+        if (room - lane->saved_tail < SAVE_STEP / 2) {
+            room += SAVE_STEP;
+            uint8_t *more = realloc(lane->saved, room);
+            if (!more)
+                return false;
+            lane->saved = more;
+        }
+        ssize_t got = recv(lane->socket, lane->saved + lane->saved_tail, room - lane->saved_tail,
+                           MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        lane->saved_tail += (size_t)got;
+        lane->received += (size_t)got;
+    }
+    if (lane->saved_tail == 0) {
+        free(lane->saved);
+        lane->saved = NULL;
+    }
+    return true;
+}
+
+/* Byte `at` of what is read and not handed out. */
+static uint8_t resume_byte(const struct tti_tcp_lane *lane, size_t at)
+{
+    size_t staged = lane->tail - lane->head;
+    return at < staged ? lane->stage[lane->head + at]
+                       : lane->saved[lane->saved_head + (at - staged)];
+}
+
+/* Does what came end with a bye? */
+static bool resume_said_bye(const struct tti_tcp_lane *lane)
+{
+    size_t all = lane->tail - lane->head + lane->saved_tail - lane->saved_head;
+    for (size_t at = lane->left; at + TTI_TCP_HEADER_BYTES <= all;) {
+        uint8_t header[TTI_TCP_HEADER_BYTES];
+        uint64_t tag = 0;
+        uint32_t length = 0;
+        for (size_t i = 0; i < sizeof header; i++)
+            header[i] = resume_byte(lane, at + i);
+        if (tti_tcp_get_header(header, &tag, &length))
+            return false; /* found out when it is read */
+        if (length == 0)
+            return true;
+        at += sizeof header + length;
+    }
+    return false;
+}
+
+bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
+{
+    struct tti_tcp_endpoint *endpoint = lane->endpoint;
+    struct tti_tcp_transport *transport = endpoint->transport;
+    if (!endpoint->resumes || endpoint->state != TTI_TCP_CONNECTED || lane->closed ||
+        lane->said_bye || lane->garbled || lane->socket < 0)
+        return false;
+    if (!lane->mend)
+        lane->mend = tti_calloc(1, sizeof *lane->mend);
+    if (!lane->mend)
+        return false;
+    resume_shut(lane->socket);
+    if (!resume_save(lane))
+        return false;
+    tti_tcp_unwatch_socket(transport, lane->socket);
+    close(lane->socket);
+    lane->socket = -1;
+    lane->readable = lane->saved != NULL;
+    lane->hung_up = false;
+    transport->news = true;
+    if (resume_said_bye(lane)) {
+        lane->closed = true;
+        return true;
+    }
+    TTI_LOG(TTI_LOG_INFO,
+            "tcp: lost the connection to rank %d (%s) (lane %d, %s: %s); making another",
+            endpoint->peer->rank, endpoint->peer->name, lane->number, lane->remote,
+            error ? strerror(error) : "it was closed");
+    *lane->mend = (struct tti_tcp_attempt){
+        .talk = {.socket = -1},
+        .purpose = endpoint->connects ? TTI_TCP_RESUME : TTI_TCP_ASK,
+        .candidate = endpoint->chosen >= 0 ? endpoint->chosen : 0,
+        .lane = lane->number,
+        .patience_ns = RESUME_PATIENCE_NS,
+    };
+    if (endpoint->candidates == 0)
+        endpoint->candidates =
+            tti_tcp_candidates(transport->interface, transport->interfaces, transport->host,
+                               &endpoint->advert, endpoint->candidate);
+    lane->cut = true;
+    lane->cut_error = error;
+    lane->cuts++;
+    lane->give_up_ns = tti_now_ns() + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
+    transport->cut++;
+    transport->control_due = true;
+    return true;
+}
+
+/* ---- ending --------------------------------------------------------------------------------- */
+
+void tti_tcp_resume_end(struct tti_tcp_lane *lane)
+{
+    if (lane->cut)
+        lane->endpoint->transport->cut--;
+    lane->cut = false;
+    if (lane->mend)
+        tti_tcp_talk_end(&lane->mend->talk);
+    free(lane->mend);
+    lane->mend = NULL;
+}
+
+/* There is no way to go on. `error` 0: the peer has ended. */
+static void resume_fail(struct tti_tcp_lane *lane, int error)
+{
+    tti_tcp_resume_end(lane);
+    if (error == 0)
+        lane->closed = true;
+    lane->receive_error = error;
+    tti_tcp_lane_end_sending(lane, error);
+    lane->endpoint->transport->news = true;
+}
+
+/* ---- going on ------------------------------------------------------------------------------- */
+
+void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remote,
+                         uint64_t received)
+{
+    if (!tti_tcp_queue_rewind(lane, received)) {
+        close(socket);
+        tti_tcp_resume_end(lane);
+        lane->garbled = "an impossible position to go on from";
+        tti_tcp_lane_end_sending(lane, EPROTO);
+        return;
+    }
+    if (tti_tcp_lane_start(lane, socket, remote) != TUTTI_OK) {
+        close(socket);
+        resume_fail(lane, ENOMEM);
+        return;
+    }
+    tti_tcp_resume_end(lane);
+    lane->silent = false;
+    lane->endpoint->transport->news = true;
+    TTI_LOG(TTI_LOG_INFO, "tcp: the connection to rank %d (%s) goes on (lane %d, %s)",
+            lane->endpoint->peer->rank, lane->endpoint->peer->name, lane->number, lane->remote);
+    tti_tcp_lane_flush(lane);
+}
+
+static void resume_won(struct tti_tcp_lane *lane, uint64_t now)
+{
+    struct tti_tcp_attempt *mend = lane->mend;
+    if (mend->purpose == TTI_TCP_ASK) { /* the peer lives, and calls */
+        tti_tcp_talk_end(&mend->talk);
+        mend->state = TTI_TCP_ATTEMPT_PAUSED;
+        mend->wake_ns = now + RESUME_ASK_NS;
+        lane->give_up_ns = now + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
+        return;
+    }
+    int socket = mend->talk.socket;
+    char remote[TTI_TCP_TEXT_BYTES];
+    memcpy(remote, mend->talk.remote, sizeof remote);
+    mend->talk.socket = -1;
+    lane->endpoint->chosen = mend->candidate;
+    tti_tcp_unwatch_socket(lane->endpoint->transport, socket);
+    tti_tcp_resume_lane(lane, socket, remote, mend->answer.received);
+}
+
+/* Is there another process, and does its kernel have us wait? Then it is busy: that may take long.
+ */
+static bool resume_is_heard(const struct tti_tcp_attempt *mend)
+{
+    return mend->state == TTI_TCP_ATTEMPT_LISTENING || mend->state == TTI_TCP_ATTEMPT_PROVING ||
+           mend->state == TTI_TCP_ATTEMPT_GOING;
+}
+
+/* Returns when to look again at the latest. */
+static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
+{
+    struct tti_tcp_endpoint *endpoint = lane->endpoint;
+    struct tti_tcp_attempt *mend = lane->mend;
+    if (mend->state == TTI_TCP_ATTEMPT_IDLE)
+        tti_tcp_attempt_open(endpoint, mend, now);
+    tti_tcp_attempt_talk(endpoint, mend, now);
+    if (mend->state == TTI_TCP_ATTEMPT_WON) {
+        resume_won(lane, now);
+        return lane->cut ? lane->mend->wake_ns : UINT64_MAX;
+    }
+    if (resume_is_heard(mend)) {
+        lane->give_up_ns = now + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
+        return UINT64_MAX;
+    }
+    if (mend->state == TTI_TCP_ATTEMPT_FAILED && mend->refused) {
+        resume_fail(lane, 0);
+        return UINT64_MAX;
+    }
+    if (now >= lane->give_up_ns) {
+        resume_fail(lane, lane->cut_error ? lane->cut_error : ETIMEDOUT);
+        return UINT64_MAX;
+    }
+    if (mend->state == TTI_TCP_ATTEMPT_FAILED) { /* over the next pair of addresses, soon */
+        mend->candidate = (mend->candidate + 1) % endpoint->candidates;
+        mend->state = TTI_TCP_ATTEMPT_PAUSED;
+        mend->wake_ns = now + RESUME_AGAIN_NS;
+    }
+    return mend->wake_ns < lane->give_up_ns ? mend->wake_ns : lane->give_up_ns;
+}
+
+uint64_t tti_tcp_resume_all(struct tti_tcp_transport *transport, uint64_t now)
+{
+    uint64_t wake = UINT64_MAX;
+    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next)
+        for (int i = 0; e->state == TTI_TCP_CONNECTED && i < e->lanes; i++) {
+            uint64_t next = e->lane[i].cut ? resume_step(&e->lane[i], now) : UINT64_MAX;
+            wake = next < wake ? next : wake;
+        }
+    return wake;
+}
+
+/* ---- being called --------------------------------------------------------------------------- */
+
+struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
+                                          const struct tti_tcp_hello *hello)
+{
+    bool asks = hello->purpose == TTI_TCP_ASK;
+    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
+        if (e->id != hello->id || e->peer->rank != (int)hello->from || e->connects != asks ||
+            !e->resumes || e->state != TTI_TCP_CONNECTED || hello->lane >= e->lanes)
+            continue;
+        struct tti_tcp_lane *lane = &e->lane[hello->lane];
+        if (!lane->cut && (!asks || lane->cuts < hello->received))
+            (void)tti_tcp_lane_cut(lane, 0); /* the peer noticed first */
+        if (asks)
+            return lane->closed || lane->send_error ? NULL : lane;
+        return lane->cut ? lane : NULL;
+    }
+    return NULL;
+}
