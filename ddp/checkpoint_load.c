@@ -1,6 +1,7 @@
 /* Loading checkpoints (tutti/ddp.h): whatever pieces wrote them, whatever pieces are wanted. */
 #include "base/memory.h"
 #include "ddp/checkpoint.h"
+#include "ddp/host_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -272,6 +273,7 @@ enum tutti_result tutti_checkpoint_load(const tutti_checkpoint *c, const struct 
         c->slabs[i].asked = false;
     for (size_t i = 0; i < count; i++) {
         models = models || !pieces[i].part;
+        TTI_TRY(tti_host_memory(pieces[i].data, "tutti_checkpoint_load", pieces[i].name));
         TTI_TRY(load_piece(c, &pieces[i]));
     }
     for (size_t i = 0; i < c->slab_count && models; i++)

@@ -4,6 +4,7 @@
  * DONE is complete. */
 #include "base/memory.h"
 #include "ddp/checkpoint.h"
+#include "ddp/host_memory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -240,6 +241,8 @@ enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, ui
         .comm = comm, .folder = folder, .step = step, .pieces = pieces, .count = count};
     struct tti_checkpoint_report report = {0}, *all = NULL;
     enum tutti_result result = tti_checkpoint_path(s.path, folder, step);
+    for (size_t i = 0; i < count && result == TUTTI_OK; i++)
+        result = tti_host_memory(pieces[i].data, "tutti_checkpoint_save", pieces[i].name);
     if (result == TUTTI_OK && first)
         result = save_prepare(&s);
     result = tti_checkpoint_agree(comm, result, &report, NULL);

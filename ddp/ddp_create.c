@@ -5,6 +5,7 @@
  * with the comparison (ddp_verify.c). Read next: ddp_verify.c, ddp_layout.c. */
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
+#include "ddp/host_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, siz
         elements *= given->shape[d];
         tensor->shape[d] = given->shape[d];
     }
+    TTI_TRY(tti_host_memory(given->value, "tutti_ddp_create", name));
     tensor->type = given->type;
     tensor->kind = given->kind;
     tensor->unit = given->unit;
@@ -156,7 +158,9 @@ static enum tutti_result create_options(struct tutti_ddp *ddp,
     if (given)
         *o = *given;
     o->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (size_t)25 << 20;
-    o->first_bucket_bytes = o->first_bucket_bytes ? o->first_bucket_bytes : (size_t)1 << 20;
+    if (o->first_bucket_bytes == 0)
+        o->first_bucket_bytes =
+            o->bucket_bytes < (size_t)1 << 20 ? o->bucket_bytes : (size_t)1 << 20;
     o->chunk_bytes = o->chunk_bytes ? o->chunk_bytes : (size_t)4 << 20;
     o->in_flight = o->in_flight ? o->in_flight : 1;
     o->power_rank = o->power_rank ? o->power_rank : 4;

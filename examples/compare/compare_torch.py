@@ -28,7 +28,7 @@ def contenders(o):
 def page(o, all_of_them, apart):
     tokens = o.batch * (o.context or {"tiny": 128, "small": 256, "gpt2": 1024}[o.size])
     lines = [f"{o.size}, {tokens} tokens a step, {o.ranks} ranks with {o.cores} thread"
-             f"{'s' if o.cores > 1 else ''} each; median of {o.rounds} interleaved rounds of "
+             f"{'s' if o.cores > 1 else ''} each; median of {len(all_of_them[0].medians)} interleaved rounds of "
              f"{o.steps - contest.WARM} steps", contest.versions(o),
              f"losses are {apart[0]:.1e} apart in the first step, {apart[1]:.1e} at most", "",
              "| | ms a step | spread | tokens/s |", "|---|---|---|---|"]
@@ -62,7 +62,7 @@ def main():
             for c in both:
                 contest.run(c, o, folder, data, weights)
                 print(f"  {c.name}: {c.medians[-1]:.1f} ms", flush=True)
-    contest.put_out(o, page(o, both, contest.same_losses(both, 0.05)))
+            contest.put_out(o, page(o, both, contest.same_losses(both, 0.05)))
 
 
 main()

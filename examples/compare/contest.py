@@ -44,7 +44,7 @@ class Contender:
         if self.torch:
             return [python, TORCH, *self.flags]
         return [os.path.join(build, "bin/transformer"), "--schedule", "constant", "--warmup", "0",
-                "--check-every", "0", "--sample", "0", *self.flags]
+                "--check-every", "0", "--sample", "0", "--plot", "none", *self.flags]
 
 
 def free_port():

@@ -165,6 +165,8 @@ static int run_loop(struct run *r)
         .warmup = per_epoch,
         .total = per_epoch * (uint64_t)(o->epochs > 1 ? o->epochs : 1)};
     const bool resumed = r->trainer.steps > 0;
+    if (!resumed && o->common.die_in > 0 && r->rank == r->ranks - 1)
+        trainer_die(&r->trainer, (uint64_t)o->common.die_at, (size_t)o->common.die_in);
     if (r->trainer.steps >= schedule.total && run_check(r)) /* nothing to do but to look */
         return 1;
     while (r->trainer.steps < schedule.total) {
@@ -173,8 +175,8 @@ static int run_loop(struct run *r)
         if (o->common.save_every > 0 && r->trainer.steps % (uint64_t)o->common.save_every == 0 &&
             trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep))
             return 1;
-        if (!resumed && o->common.die_at > 0 && r->trainer.steps == (uint64_t)o->common.die_at &&
-            r->rank == r->ranks - 1)
+        if (!resumed && o->common.die_at > 0 && o->common.die_in == 0 &&
+            r->trainer.steps == (uint64_t)o->common.die_at && r->rank == r->ranks - 1)
             raise(SIGKILL);
     }
     return o->common.checkpoints &&

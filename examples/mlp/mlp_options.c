@@ -49,6 +49,7 @@ int mlp_options_parse(int argc, char **argv, struct mlp_options *o)
          .most = 1},
     };
     flags_common(&o->common, flags + FLAGS_OWN);
+    o->common.plot = "mlp.svg";
     int status = flags_parse(argc, argv, "Trains a perceptron to read handwritten digits.", flags,
                              sizeof flags / sizeof *flags);
     return status == 0 ? flags_common_check(&o->common) : status;

@@ -99,14 +99,20 @@ void flags_common(struct common_options *c, struct flag *flags)
          .help = "kill the last rank after this step, to see it survived",
          .number = &c->die_at,
          .most = 1e9},
+        {.name = "die-in",
+         .help = "... or in it, when so many gradients are ready",
+         .number = &c->die_in,
+         .most = 1e9},
         {.name = "log", .help = "table of all steps, as text", .text = &c->log},
-        {.name = "plot", .help = "loss curve, an SVG file", .text = &c->plot},
+        {.name = "plot", .help = "loss curve, an SVG file; none: no file", .text = &c->plot},
     };
     memcpy(flags, common, sizeof common);
 }
 
-int flags_common_check(const struct common_options *c)
+int flags_common_check(struct common_options *c)
 {
+    if (c->plot && strcmp(c->plot, "none") == 0)
+        c->plot = NULL;
     if ((c->save_every > 0 || c->resume) && !c->checkpoints) {
         fprintf(stderr, "--save-every and --resume need --checkpoints FOLDER\n");
         return 2;

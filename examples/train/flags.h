@@ -20,14 +20,14 @@ int flags_parse(int argc, char **argv, const char *about, const struct flag *fla
 
 /* What all trainers have. */
 struct common_options {
-    int seed, threads, save_every, keep, die_at;
+    int seed, threads, save_every, keep, die_at, die_in;
     bool resume, plain;
     const char *checkpoints, *log, *plot;
 };
-enum { FLAGS_COMMON = 10 };
+enum { FLAGS_COMMON = 11 };
 /* Sets the defaults, and FLAGS_COMMON flags. */
 void flags_common(struct common_options *common, struct flag *flags);
-/* Do they go together? 0, or 2 after a message. */
-int flags_common_check(const struct common_options *common);
+/* Do they go together? 0, or 2 after a message. --plot none becomes NULL. */
+int flags_common_check(struct common_options *common);
 
 #endif

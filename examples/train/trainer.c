@@ -4,6 +4,7 @@
 #include "examples/train/together.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,7 @@ int trainer_begin(struct trainer *t, bool last)
     if (t->under_way && trainer_wait(t)) /* the small batch before is over */
         return 1;
     t->last = last;
+    t->ready = 0;
     t->under_way = true;
     if (together_check(t->comm, tutti_ddp_begin(t->ddp, last), "begin a step"))
         return 1;
@@ -201,7 +203,18 @@ int trainer_ready(struct trainer *t, size_t index)
         trainer_narrow(gradient, t->gathered + t->offsets[index],
                        trainer_elements(&t->tensors[index]));
     }
-    return together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready");
+    if (together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready"))
+        return 1;
+    t->ready++;
+    if (t->last && t->steps + 1 == t->die_in_step && t->ready == t->die_when_ready)
+        raise(SIGKILL);
+    return 0;
+}
+
+void trainer_die(struct trainer *t, uint64_t step, size_t ready)
+{
+    t->die_in_step = step;
+    t->die_when_ready = ready;
 }
 
 int trainer_wait(struct trainer *t)

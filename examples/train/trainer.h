@@ -39,8 +39,10 @@ struct trainer {
     size_t owned;              /* elements that this rank's optimizer updates */
     float *master, *states[2]; /* of these; master: bfloat16 only */
     uint64_t steps;            /* finished ones */
-    bool last, first;          /* small batch of the step */
-    bool under_way;            /* such a batch is */
+    uint64_t die_in_step;      /* see trainer_die */
+    size_t die_when_ready, ready;
+    bool last, first; /* small batch of the step */
+    bool under_way;   /* such a batch is */
 };
 
 /* Collective. `tensors` is copied. Parameters are zero. */
@@ -69,6 +71,10 @@ int trainer_ready(struct trainer *t, size_t index);
 int trainer_wait(struct trainer *t);
 /* Wait for the mean of the gradients, clip, take an optimizer step. `norm`: before clipping. */
 int trainer_update(struct trainer *t, double rate, double *norm);
+
+/* To see it survived: this process is killed in step number `step`, when `ready` gradients of its
+ * last small batch are complete. */
+void trainer_die(struct trainer *t, uint64_t step, size_t ready);
 
 /* Save parameters, optimizer and the sampler's place under `folder`, keeping the newest `keep`
  * checkpoints (0: all); collective. */

@@ -32,6 +32,9 @@ struct run {
     struct curve curve; /* rank 0 */
     uint16_t *inputs, *targets;
     size_t *indices;
+    double forward_s, backward_s; /* of all steps of this process */
+    double began;
+    uint64_t began_at; /* steps that were finished then */
 };
 
 /* Sequence number `window` becomes number `at` of the small batch; targets are the next tokens. */
@@ -96,13 +99,31 @@ static int run_passes(struct run *r, double *loss)
             run_take(r, r->indices[pass * r->micro + i], i);
         if (trainer_begin(&r->trainer, pass == r->passes - 1))
             return 1;
+        const double start = together_seconds();
         if (gpt_forward(&r->model, &r->trainer, r->inputs, r->micro, length) ||
-            gpt_classify(&r->model, &r->trainer, r->targets, rows, slope, loss) ||
-            gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
+            gpt_classify(&r->model, &r->trainer, r->targets, rows, slope, loss))
             return 1;
+        const double middle = together_seconds();
+        if (gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
+            return 1;
+        r->forward_s += middle - start;
+        r->backward_s += together_seconds() - middle;
     }
     *loss /= (double)rows * r->passes;
     return 0;
+}
+
+/* The time that the run still takes, if that is long: by the time of its steps so far. */
+static void run_print_left(const struct run *r, uint64_t step)
+{
+    const uint64_t done = step - r->began_at, left = (uint64_t)r->options->steps - step;
+    const double seconds = (together_seconds() - r->began) / (double)done * (double)left;
+    if (done < 3 || seconds < 20)
+        putchar('\n');
+    else if (seconds < 5940)
+        printf("  %.0f:%02.0f to go\n", floor(seconds / 60), floor(fmod(seconds, 60)));
+    else
+        printf("  %.1f hours to go\n", seconds / 3600);
 }
 
 static void run_print(const struct run *r, const struct curve_point *p)
@@ -114,8 +135,9 @@ static void run_print(const struct run *r, const struct curve_point *p)
     printf("step %5llu  loss %.4f", (unsigned long long)p->step, p->loss);
     if (checked)
         printf("  validation %.4f", p->check);
-    printf("  rate %.2e  norm %.3f  %.0f ms  %.0f tokens/s\n", p->rate, p->norm, p->ms,
+    printf("  rate %.2e  norm %.3f  %.0f ms  %.0f tokens/s", p->rate, p->norm, p->ms,
            p->per_second);
+    run_print_left(r, p->step);
 }
 
 static int run_step(struct run *r, const struct tutti_schedule *schedule)
@@ -151,7 +173,11 @@ static int run_loop(struct run *r)
                                             .total = (uint64_t)o->steps,
                                             .decay = (uint64_t)o->decay};
     const bool resumed = r->trainer.steps > 0;
+    r->began = together_seconds();
+    r->began_at = r->trainer.steps;
     uint64_t saved = r->trainer.steps;
+    if (!resumed && o->common.die_in > 0 && r->rank == r->ranks - 1)
+        trainer_die(&r->trainer, (uint64_t)o->common.die_at, (size_t)o->common.die_in);
     while (r->trainer.steps < (uint64_t)o->steps) {
         if (run_step(r, &schedule))
             return 1;
@@ -160,8 +186,8 @@ static int run_loop(struct run *r)
                 return 1;
             saved = r->trainer.steps;
         }
-        if (!resumed && o->common.die_at > 0 && r->trainer.steps == (uint64_t)o->common.die_at &&
-            r->rank == r->ranks - 1)
+        if (!resumed && o->common.die_at > 0 && o->common.die_in == 0 &&
+            r->trainer.steps == (uint64_t)o->common.die_at && r->rank == r->ranks - 1)
             raise(SIGKILL);
     }
     return o->common.checkpoints && saved != r->trainer.steps &&
@@ -231,7 +257,10 @@ static int run_model(struct run *r)
     options.ddp.zero = o->zero;
     options.ddp.by_unit = o->zero > 0;
     options.ddp.prefetch = 1;
+    options.ddp.in_flight = o->in_flight;
     options.ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
+    if (o->late) /* one bucket, which is full when the pass is over */
+        options.ddp.bucket_bytes = options.ddp.first_bucket_bytes = SIZE_MAX / 4;
     int failed = trainer_create(&r->trainer, r->comm, tensors, count, &options);
     free(tensors);
     if (!failed && o->trace)
@@ -276,6 +305,8 @@ static int run_report(struct run *r)
         "the backward pass; %.2f ms were waited\n",
         (double)s.total.bytes / steps * 1e-6, s.buckets, 1e3 * s.total.busy_s / steps,
         1e3 * s.total.hidden_s / steps, 1e3 * s.total.exposed_s / steps);
+    printf("forward %.1f ms, backward %.1f ms a step\n", 1e3 * r->forward_s / steps,
+           1e3 * r->backward_s / steps);
     if (r->options->zero > 0)
         printf("ZeRO %d: at most %.2f MB of gradients, and %.2f MB of optimizer state on this "
                "rank\n",

@@ -29,13 +29,13 @@ static int options_hook(const char *name, enum tutti_ddp_hook *hook)
     return 2;
 }
 
-static int options_check(const struct transformer_options *o)
+static int options_check(struct transformer_options *o)
 {
     if (!o->data) {
         fprintf(stderr, "transformer: --data FILE is needed: any text, or llm.c's token shards\n");
         return 2;
     }
-    if (o->warmup > o->steps || o->decay > o->steps - o->warmup) {
+    if (o->steps > 0 && (o->warmup > o->steps || o->decay > o->steps - o->warmup)) {
         fprintf(stderr, "transformer: --warmup %d and --decay %d are more than --steps %d\n",
                 o->warmup, o->decay, o->steps);
         return 2;
@@ -53,6 +53,7 @@ static void options_defaults(struct transformer_options *o)
                                       .clip = 1,
                                       .weight_decay = 0.1,
                                       .bucket_mib = 25,
+                                      .in_flight = 1,
                                       .check_every = 50,
                                       .print_every = 10,
                                       .prompt = "/* ",
@@ -60,7 +61,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 11, FLAGS_TRAIN = 17 };
+enum { FLAGS_MODEL = 11, FLAGS_TRAIN = 19 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -99,9 +100,8 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
 {
     const struct flag flags[FLAGS_TRAIN] = {
         {.name = "steps",
-         .help = "optimizer steps, of the whole run",
+         .help = "optimizer steps, of the whole run; 0: only write a sample",
          .number = &o->steps,
-         .least = 1,
          .most = 1e9},
         {.name = "batch",
          .help = "sequences a step, of all ranks",
@@ -130,6 +130,14 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
          .real = &o->bucket_mib,
          .least = 0.001,
          .most = 4096},
+        {.name = "in-flight",
+         .help = "buckets reduced at once",
+         .number = &o->in_flight,
+         .least = 1,
+         .most = 8},
+        {.name = "late",
+         .help = "reduce gradients after the backward pass, to see what overlap saves",
+         .on = &o->late},
         {.name = "hook", .help = "how gradients travel: none, fp16, bf16, powersgd", .text = hook},
         {.name = "zero",
          .help = "shard 1 optimizer, 2 and gradients, 3 and parameters",
@@ -169,6 +177,7 @@ int transformer_options_parse(int argc, char **argv, struct transformer_options 
     options_model_flags(o, flags, &size, &given);
     options_train_flags(o, flags + FLAGS_MODEL, &schedule, &hook);
     flags_common(&o->common, flags + FLAGS_MODEL + FLAGS_TRAIN);
+    o->common.plot = "transformer.svg";
     int status = flags_parse(argc, argv, "Trains a GPT-2-shaped transformer.", flags,
                              sizeof flags / sizeof *flags);
     if (status != 0)

@@ -15,7 +15,8 @@ struct transformer_options {
     enum tutti_ddp_hook hook;
     bool bf16;
     double bucket_mib;
-    int cores, zero;
+    bool late; /* gradients are reduced when the backward pass is over */
+    int in_flight, cores, zero;
     int check_every, print_every;
     const char *prompt;
     int sample;

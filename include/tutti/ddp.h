@@ -7,7 +7,8 @@
  * Rules as in tutti.h: what can fail returns `enum tutti_result`, outputs come last and are written
  * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
  * called by all ranks, in the same order. Unless told otherwise a tutti_ddp is used by one thread.
- * Values and gradients are host memory. */
+ * Values and gradients are host memory: memory of a GPU that is given for a tensor or a piece is
+ * TUTTI_ERR_UNSUPPORTED, by name. */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
@@ -100,7 +101,8 @@ enum { TUTTI_DDP_HOST = -1 };
 struct tutti_ddp_options {
     size_t size;               /* sizeof(struct tutti_ddp_options): lets the struct grow */
     size_t bucket_bytes;       /* gradients that become ready together (25 MiB) */
-    size_t first_bucket_bytes; /* of the first to be full: communication starts early (1 MiB) */
+    size_t first_bucket_bytes; /* of the first to be full: communication starts early (1 MiB, at
+                                  most bucket_bytes) */
     size_t chunk_bytes;        /* what is reduced at once, so that what is needed first can pass
                                   (4 MiB) */
     int in_flight; /* collectives at once, each with a communicator of its own, 1..8 (1) */

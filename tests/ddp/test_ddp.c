@@ -1,6 +1,7 @@
 /* The core of tutti_ddp on exact sums: means and sums over ranks, accumulation, whatever the size
  * of buckets and the order in which gradients become ready; models that differ; calls at the wrong
  * moment; gradients that are forgotten. */
+#include "coll/door.h"
 #include "tests/ddp/ddp_model.h"
 
 #include <stdlib.h>
@@ -171,6 +172,44 @@ static int wrong_calls(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Where there is a device (ddp_device: a simulated one): its memory is refused, on all ranks, when
+ * one of them gives some; page-locked memory is not. */
+static int device_memory(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const struct tti_gpu_ops *ops = NULL;
+    struct tti_gpu *gpu = NULL;
+    CHECK_OK(tti_gpu_in_use(&ops));
+    if (!ops)
+        return 0;
+    CHECK_OK(ops->open(0, &gpu));
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    void *device = NULL, *pinned = NULL;
+    model_tensors(tensors);
+    const size_t bytes = model_elements(&tensors[1]) * tutti_type_size(tensors[1].type);
+    CHECK_OK(ops->alloc(gpu, TTI_MEMORY_DEVICE, bytes, &device));
+    CHECK_OK(ops->alloc(gpu, TTI_MEMORY_PINNED, bytes, &pinned));
+    memset(pinned, 0, bytes);
+    const int last = tutti_comm_size(comm) - 1, rank = tutti_comm_rank(comm);
+    tensors[1].value = rank == last ? device : pinned;
+    const enum tutti_result refused = tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp);
+    CHECK(rank == last ? refused == TUTTI_ERR_UNSUPPORTED : refused != TUTTI_OK);
+    CHECK(strstr(tutti_last_error(), tensors[1].name));
+    CHECK(strstr(tutti_last_error(), "is memory of GPU 0") && !ddp);
+    tensors[1].value = pinned;
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &ddp));
+    struct tutti_piece piece = {
+        .name = "a", .type = TUTTI_FLOAT32, .dims = 1, .shape = {1}, .count = 1, .data = device};
+    CHECK(tutti_checkpoint_save(comm, "/nowhere", 1, &piece, rank == 0, NULL, 0, 0) ==
+          TUTTI_ERR_UNSUPPORTED);
+    tutti_ddp_destroy(ddp);
+    ops->free(gpu, device);
+    ops->free(gpu, pinned);
+    ops->close(gpu);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct model_case cases[] = {
@@ -179,6 +218,7 @@ int main(int argc, char **argv)
         {"models_that_differ", models_that_differ},
         {"gradients_forgotten", gradients_forgotten},
         {"wrong_calls", wrong_calls},
+        {"device_memory", device_memory},
     };
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -5,7 +5,11 @@ tokens and weights of other programs are read; wrong input is one clear line."""
 
 import os
 import shutil
+import socket
 import struct
+import subprocess
+import sys
+from xml.etree import ElementTree
 
 import trainer_runs as runs
 
@@ -85,10 +89,11 @@ def resumed_with_other_sharding(folder):
 
 def killed_and_resumed(folder):
     saved = folder + "/saved"
-    for flags in ((), ("--bf16",), ("--zero", 2)):
+    # After a step; in one, at the first gradient, in the midst of them, at the last.
+    for flags, when in (((), 0), (("--bf16",), 28), (("--zero", 2), 1), (("--hook", "bf16"), 15)):
         runs.run("transformer", *SHORT, *flags, "--log", folder + "/whole", ranks=2)
         said = runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", "--checkpoints",
-                        saved, "--save-every", 4, "--resume", "--die-at", 10, ranks=2, restarts=1)
+                        saved, "--save-every", 4, "--resume", "--die-at", 10, "--die-in", when, ranks=2, restarts=1)
         assert "resumed after step 8, saved by 2 ranks" in said, said
         assert runs.log(folder + "/whole") == runs.log(folder + "/log")
         shutil.rmtree(saved + "/step-00000012")
@@ -96,13 +101,47 @@ def killed_and_resumed(folder):
                         saved, "--resume")
         assert "resumed after step 8, saved by 2 ranks" in said, said
         away = runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log"))
-        assert away < (1e-2 if "--bf16" in flags else 1e-5), away
+        assert away < (1e-2 if flags[:1] in (("--bf16",), ("--hook",)) else 1e-5), away
         weights = saved + "/step-00000012/model.safetensors"
         runs.run("transformer", *MODEL, "--steps", 1, "--batch", 4, "--warmup", 0, "--init", weights)
         said = runs.run("transformer", *SHORT, "--layers", 3, "--checkpoints", saved, "--resume",
                         *flags, status=1)
         assert 'it has no "h.2.' in said, said
         shutil.rmtree(saved)
+
+
+def over_hosts(folder):
+    """A tuttirun on each of two hosts (of this machine, told apart by name)."""
+    runs.run("transformer", *SHORT, "--log", folder + "/one", ranks=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [runs.TUTTIRUN, "--nnodes", "2", "-n", "1", "--master-addr", "127.0.0.1",
+               "--master-port", port, "--node-rank"]
+    program = [os.path.join(runs.BIN, "transformer"), *map(str, SHORT), "--plot", "none", "--log",
+               folder + "/hosts"]
+    hosts = [subprocess.Popen([*command, str(k), *program], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT,
+                              env=dict(runs.ENVIRONMENT, TUTTI_HOST_ID=f"host{k}"))
+             for k in range(2)]
+    said = [host.communicate(timeout=60)[0] for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], said
+    away = runs.furthest(runs.log(folder + "/one"), runs.log(folder + "/hosts"))
+    assert away < 1e-5, away
+
+
+def a_trace_is_drawn(folder):
+    runs.run("transformer", *SHORT, "--steps", 5, "--bucket", 0.02, "--trace", folder + "/trace",
+             ranks=2)
+    tool = os.path.join(HERE, "..", "..", "tools", "draw_trace")
+    drawn = subprocess.run([sys.executable, "-B", tool, folder + "/trace.0.json"], check=True,
+                           stdout=subprocess.PIPE, text=True).stdout
+    texts = [node.text for node in ElementTree.fromstring(drawn).iter() if node.text]
+    assert any("all-reduce" in text for text in texts), texts
+    assert any("forward" in text for text in texts), texts
+    past = subprocess.run([sys.executable, "-B", tool, folder + "/trace.0.json", "99"], text=True,
+                          stderr=subprocess.PIPE, check=False)
+    assert past.returncode != 0 and "there is none number 99" in past.stderr, past.stderr
 
 
 def token_shards(folder):
@@ -134,5 +173,6 @@ def wrong_input(folder):
 
 
 runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
-           resumed_with_other_sharding, killed_and_resumed, token_shards, wrong_input],
+           resumed_with_other_sharding, killed_and_resumed, over_hosts, a_trace_is_drawn, token_shards,
+           wrong_input],
           few=[resumed_with_other_sharding, token_shards])

@@ -15,6 +15,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
 
 def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=60):
     """Run a program of build/bin, under tuttirun for ranks > 0; its output, both streams."""
+    if "--plot" not in flags:
+        flags = (*flags, "--plot", "none")
     command = [os.path.join(BIN, program), *map(str, flags)]
     if ranks:
         command = [TUTTIRUN, "-n", str(ranks), "--max-restarts", str(restarts), *command]
