@@ -35,6 +35,13 @@ int tti_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline
     return pthread_cond_timedwait(cond, lock, &by);
 }
 
+uint64_t tti_deadline_begin(uint64_t deadline, double seconds)
+{
+    const double before = seconds * 1e9;
+    return deadline == UINT64_MAX || before >= (double)deadline ? tti_now_ns()
+                                                                : deadline - (uint64_t)before;
+}
+
 int tti_deadline_ms(uint64_t deadline, int most)
 {
     uint64_t now = tti_now_ns();

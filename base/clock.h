@@ -11,6 +11,8 @@
 uint64_t tti_now_ns(void);
 /* The point `seconds` from now; negative counts as 0, huge as "never". */
 uint64_t tti_deadline_in(double seconds);
+/* When the deadline was made, `seconds` before it; now for "never". */
+uint64_t tti_deadline_begin(uint64_t deadline, double seconds);
 /* Milliseconds until `deadline`, rounded up, at least 0, at most `most`: a poll(2) timeout. */
 int tti_deadline_ms(uint64_t deadline, int most);
 /* Make a condition variable whose timed waits go by this clock, and wait on it until `deadline`:

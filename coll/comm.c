@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/agree.h"
+#include "coll/diagnose.h"
 #include "coll/door.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
@@ -84,33 +85,11 @@ enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
         atomic_store_explicit(&comm->failed, (int)code, memory_order_release);
     }
     pthread_mutex_unlock(&comm->error_lock);
+    if (first)
+        tti_recorder_failed(&comm->recorder, code, tti_error_text());
     if (first && comm->boot)
         tti_boot_notify(comm->boot, code, tti_error_text());
     return code;
-}
-
-enum tutti_result tti_comm_timeout(struct tutti_comm *comm, enum tutti_result code)
-{
-    enum { PATIENCE_MS = 250 };
-    struct tti_error own;
-    int rank = -1;
-    tti_error_save(&own, code);
-    if (comm->boot && tti_boot_fd(comm->boot) >= 0) {
-        tti_boot_notify(comm->boot, code, own.text);
-        uint64_t deadline = tti_deadline_in(PATIENCE_MS / 1000.0);
-        while (!tti_deadline_passed(deadline)) {
-            if (tti_boot_poll(comm->boot, &rank) != TUTTI_OK) {
-                char theirs[TTI_ERROR_TEXT_BYTES / 2];
-                snprintf(theirs, sizeof theirs, "%.*s", (int)sizeof theirs - 1, tti_error_text());
-                return tti_comm_fail(comm, TTI_FAIL(code, "%.*s; meanwhile rank %d: %s",
-                                                    TTI_ERROR_TEXT_BYTES / 2 - 40, own.text, rank,
-                                                    theirs));
-            }
-            struct pollfd fd = {.fd = tti_boot_fd(comm->boot), .events = POLLIN};
-            poll(&fd, 1, tti_deadline_ms(deadline, PATIENCE_MS));
-        }
-    }
-    return tti_comm_fail(comm, tti_error_restore(&own));
 }
 
 enum tutti_result tti_comm_check(struct tutti_comm *comm)
@@ -128,14 +107,12 @@ enum tutti_result tti_comm_listen(struct tutti_comm *comm)
     int rank = -1;
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result code = comm->boot ? tti_boot_poll(comm->boot, &rank) : TUTTI_OK;
-    if (code == TUTTI_ERR_TIMEOUT && comm->executor)
-        code = tti_executor_add_waits(comm->executor, code);
     return code == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, code);
 }
 
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code)
 {
-    enum { PATIENCE_MS = 500 };
+    enum { PATIENCE_MS = 500, TURN_MS = 20 };
     struct tti_error own;
     tti_error_save(&own, code);
     if (comm->boot && (code == TUTTI_ERR_PEER || code == TUTTI_ERR_LINK)) {
@@ -145,7 +122,7 @@ enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_resul
             if (told != TUTTI_OK)
                 return told;
             struct pollfd fd = {.fd = tti_boot_fd(comm->boot), .events = POLLIN};
-            poll(&fd, 1, tti_deadline_ms(deadline, PATIENCE_MS));
+            poll(&fd, 1, tti_deadline_ms(deadline, TURN_MS));
         }
     }
     return tti_comm_fail(comm, tti_error_restore(&own));
@@ -171,7 +148,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
     TTI_TRY(tti_crowd(comm));
     TTI_TRY(tti_executor_create(comm, &comm->executor));
-    return tti_gpu_side_create(comm);
+    TTI_TRY(tti_gpu_side_create(comm));
+    TTI_TRY(tti_recorder_create(comm, &comm->recorder));
+    return tti_diagnose_start(comm);
 }
 
 static void comm_release(struct tutti_comm *comm, double linger_s)
@@ -182,6 +161,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
     tti_links_destroy(&comm->links);
     tti_boot_destroy(comm->boot, linger_s);
+    tti_recorder_destroy(&comm->recorder);
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
     tti_small_plans_destroy(&comm->small);
@@ -203,7 +183,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
 }
 
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
-                                const struct tutti_options *options, struct tutti_comm **comm)
+                                const struct tutti_options *options, uint64_t family,
+                                struct tutti_comm **comm)
 {
     if (size < 1 || rank < 0 || rank >= size)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks; expected 0 <= rank < size", rank,
@@ -215,7 +196,9 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
     made->rank = rank;
     made->size = size;
     made->meeting = *meeting;
+    made->family = family;
     made->wake_fd = -1;
+    made->recorder.fd = -1;
     pthread_mutex_init(&made->error_lock, NULL);
     tti_log_rank(rank);
     enum tutti_result result = comm_build(made, options);
@@ -247,7 +230,7 @@ enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int siz
     if (!id || !comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_create: %s is NULL", id ? "comm" : "id");
     TTI_TRY(tti_meeting_from_id(id, rank, &meeting));
-    return tti_comm_open(&meeting, rank, size, options, comm);
+    return tti_comm_open(&meeting, rank, size, options, 0, comm);
 }
 
 enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options, tutti_comm **comm)
@@ -263,7 +246,7 @@ enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options
     TTI_TRY(result);
     TTI_TRY(tti_place_find(tti_deadline_in(settings.init_timeout_s), &place));
     TTI_LOG(TTI_LOG_INFO, "launcher %s: rank %d of %d", place.launcher, place.rank, place.size);
-    return tti_comm_open(&place.meeting, place.rank, place.size, options, comm);
+    return tti_comm_open(&place.meeting, place.rank, place.size, options, 0, comm);
 }
 
 /* ---- end ---- */

@@ -13,6 +13,7 @@
 #include "coll/peers.h"
 #include "coll/plan_cache.h"
 #include "coll/profile.h"
+#include "coll/recorder.h"
 #include "coll/selection.h"
 #include "coll/small_plan.h"
 #include "coll/staged.h"
@@ -57,7 +58,9 @@ struct tti_user_op {
 struct tutti_comm {
     int rank;
     int size;
-    uint64_t job; /* the same on all ranks, different for every communicator */
+    uint64_t job;    /* the same on all ranks, different for every communicator */
+    uint64_t family; /* job of the first one that this came from; 0: it is that */
+    struct tti_recorder recorder;
     struct tti_settings settings;
     struct tti_meeting meeting; /* its secret is the job's; split hands it on */
     struct tti_boot *boot;
@@ -97,9 +100,6 @@ struct tutti_comm {
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell
  * the other ranks, return `code`. */
 enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code);
-/* The same for a deadline that passed here: others whose deadlines pass too may wait for somebody
- * closer to the cause, so hear one of them out for a moment and add what it says. */
-enum tutti_result tti_comm_timeout(struct tutti_comm *comm, enum tutti_result code);
 /* TUTTI_OK, or the recorded failure restored as this thread's error. */
 enum tutti_result tti_comm_check(struct tutti_comm *comm);
 /* Look for notices from other ranks and for an abort. On TUTTI_OK nothing is new; else the
@@ -109,8 +109,10 @@ enum tutti_result tti_comm_listen(struct tutti_comm *comm);
  * know who really died first; prefer its word. Fails the communicator. */
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code);
 
+/* `family`: that of the communicator that it comes from; 0: none. */
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
-                                const struct tutti_options *options, struct tutti_comm **comm);
+                                const struct tutti_options *options, uint64_t family,
+                                struct tutti_comm **comm);
 /* The same with the parent's settings. */
 enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
                                       const struct tti_meeting *meeting, int rank, int size,

@@ -2,6 +2,7 @@
 #include "coll/exec_internal.h"
 
 #include "base/clock.h"
+#include "coll/diagnose.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +16,29 @@ enum {
     SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
 };
 
+/* Whom a lane waits for, -1: nobody; *sends: to take something. A step that has not begun waits
+ * until what it overwrites was taken. */
+static int lane_waits_for(const struct tti_executor *x, const struct tti_exec_lane *lane,
+                          bool *sends)
+{
+    const int from =
+        tti_exec_lane_over(x, lane) || !lane->begun ? -1 : lane->steps[lane->step].from;
+    *sends = from < 0;
+    if (from >= 0)
+        return from;
+    return lane->oldest ? lane->oldest->queue->link->peer : -1;
+}
+
+/* The first that it waits for. */
+static int exec_waits_for(const struct tti_executor *x, bool *sends)
+{
+    *sends = x->fast_sends;
+    int peer = x->fast_peer;
+    for (size_t i = 0; i < x->lane_count && peer < 0; i++)
+        peer = lane_waits_for(x, &x->lanes[i], sends);
+    return peer;
+}
+
 /* "receiving from rank 3 (b:77), sending to rank 2 (a:12)" for the first few stuck lanes. */
 static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
 {
@@ -24,41 +48,24 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
         snprintf(text, bytes, "%s rank %d (%s)", x->fast_sends ? "sending to" : "receiving from",
                  x->fast_peer, x->comm->peers.all[x->fast_peer].name);
     for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {
-        struct tti_exec_lane *lane = &x->lanes[i];
-        int peer = -1;
-        const char *doing = "sending to";
-        /* A step that has not begun waits until what it overwrites was taken. */
-        if (!tti_exec_lane_over(x, lane) && lane->begun && lane->steps[lane->step].from >= 0) {
-            peer = lane->steps[lane->step].from;
-            doing = "receiving from";
-        } else if (lane->oldest) {
-            peer = lane->oldest->queue->link->peer;
-        }
+        bool sends = false;
+        const int peer = lane_waits_for(x, &x->lanes[i], &sends);
         if (peer < 0)
             continue;
         used += (size_t)snprintf(text + used, bytes - used, "%s%s rank %d (%s)",
-                                 listed++ ? ", " : "", doing, peer, x->comm->peers.all[peer].name);
+                                 listed++ ? ", " : "", sends ? "sending to" : "receiving from",
+                                 peer, x->comm->peers.all[peer].name);
     }
-}
-
-enum tutti_result tti_executor_add_waits(struct tti_executor *x, enum tutti_result code)
-{
-    char waits[400], theirs[TTI_ERROR_TEXT_BYTES / 2];
-    exec_waits(x, waits, sizeof waits);
-    if (!waits[0])
-        return code;
-    snprintf(theirs, sizeof theirs, "%.*s", (int)sizeof theirs - 1, tti_error_text());
-    return TTI_FAIL(code, "%s; rank %d is stuck itself, %s", theirs, x->comm->rank, waits);
 }
 
 static enum tutti_result exec_timeout(struct tti_executor *x)
 {
     char waits[400], what[TTI_LABEL_BYTES];
     exec_waits(x, waits, sizeof waits);
-    return tti_comm_timeout(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                                              "%s on rank %d did not finish within %g s; stuck %s",
-                                              tti_label_text(x->label, what, sizeof what),
-                                              x->comm->rank, x->comm->settings.timeout_s, waits));
+    return tti_diagnose(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                                          "%s on rank %d did not finish within %g s; stuck %s",
+                                          tti_label_text(x->label, what, sizeof what),
+                                          x->comm->rank, x->comm->settings.timeout_s, waits));
 }
 
 /* Turns without progress that are spent spinning before the core is offered to others. */
@@ -84,6 +91,10 @@ enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t 
         sched_yield();
     bool sleepy = idle >= spins + YIELDS;
     if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
+        bool sends = false;
+        const int peer = exec_waits_for(x, &sends);
+        tti_record_waits(&x->comm->recorder.ring[0],
+                         tti_deadline_begin(deadline, x->comm->settings.timeout_s), peer, sends);
         TTI_TRY(tti_comm_listen(x->comm));
         if (tti_deadline_passed(deadline))
             return exec_timeout(x);

@@ -141,10 +141,10 @@ uint64_t tti_exec_tag(const struct tti_executor *x, const struct tti_step *step,
 
 /* ---- steps (exec_step.c) ---- */
 
-/* The message from rank `from` belongs to another operation than the one under way. */
 /* The peer's message does not end where an element ends: `bytes` of it are there. Fails the
  * communicator. */
 enum tutti_result tti_exec_torn(struct tti_executor *x, int from, size_t bytes, size_t element);
+/* The message from rank `from` belongs to another operation than the one under way. */
 enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t expected,
                                     uint64_t found);
 

@@ -1,6 +1,7 @@
 /* Steps of the CPU executor: one lane's turn. */
 #include "coll/exec_internal.h"
 
+#include "coll/diagnose.h"
 #include "device/memory.h"
 
 #include <string.h>
@@ -76,18 +77,31 @@ static void combine(const struct tti_executor *x, const struct tti_step *step, v
         tti_reduce(x->op, dst, dst_type, local, local_type, message, type, n, step_finish(x, step));
 }
 
+static bool tag_is_message(uint64_t tag)
+{
+    return tag >> 60 == TUTTI_SEND_RECV;
+}
+
+/* What the tags say; the ranks' recorders say it better, and of all ranks. */
 enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t expected,
                                     uint64_t found)
 {
-    char theirs[200], ours[200], what[TTI_LABEL_BYTES];
-    return tti_comm_fail(
-        x->comm, TTI_FAIL(TUTTI_ERR_MISMATCH,
-                          "%s: rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must make the "
-                          "same calls in the same order",
-                          tti_label_text(x->label, what, sizeof what), from,
-                          x->comm->peers.all[from].name, tti_tag_text(found, theirs, sizeof theirs),
-                          x->comm->rank, x->comm->peers.all[x->comm->rank].name,
-                          tti_tag_text(expected, ours, sizeof ours)));
+    char theirs[200], ours[200];
+    const struct tti_peer *peer = &x->comm->peers.all[from];
+    const struct tti_peer *own = &x->comm->peers.all[x->comm->rank];
+    const uint64_t number = x->comm->sequence; /* of collectives; those of messages are others */
+    tti_tag_text(found, tag_is_message(found) ? 0 : number, theirs, sizeof theirs);
+    tti_tag_text(expected, tag_is_message(expected) ? 0 : number, ours, sizeof ours);
+    return tti_diagnose(
+        x->comm, tag_is_message(expected)
+                     ? TTI_FAIL(TUTTI_ERR_MISMATCH,
+                                "rank %d (%s) called %s, rank %d (%s) called recv%s from it; both "
+                                "sides of a message must agree",
+                                from, peer->name, theirs, x->comm->rank, own->name, ours + 4)
+                     : TTI_FAIL(TUTTI_ERR_MISMATCH,
+                                "rank %d (%s) called %s, rank %d (%s) called %s; all ranks must "
+                                "make the same calls in the same order",
+                                from, peer->name, theirs, x->comm->rank, own->name, ours));
 }
 
 enum tutti_result tti_exec_torn(struct tti_executor *x, int from, size_t bytes, size_t element)

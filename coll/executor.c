@@ -309,11 +309,13 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
                                       size_t count, struct exchange *e, uint64_t deadline)
 {
     for (size_t i = 0; i < count; i++) {
+        struct tti_link *link = &x->comm->links.all[ops[i].root];
         e->lane_of[i] = exchange_lane(ops, i, e->lane_of, &e->lanes);
         e->messages[i] = (struct tti_exec_message){
             .data = ops[i].receives ? ops[i].out : (char *)(uintptr_t)ops[i].in,
             .bytes = ops[i].count * tutti_type_size(ops[i].type),
-            .tag = tti_tag(&ops[i], 0),
+            .tag = tti_tag_numbered(tti_tag(&ops[i], 0), ops[i].receives ? ++link->tagged_receives
+                                                                         : ++link->tagged_sends),
         };
     }
     TTI_TRY(exchange_self(x->comm, ops, count));

@@ -33,8 +33,4 @@ enum tutti_result tti_executor_exchange(struct tti_executor *executor,
                                         const struct tti_operation *ops, size_t count,
                                         uint64_t deadline, const struct tti_label *label);
 
-/* Another rank's deadline passed while this one runs an operation too: if this one is stuck as
- * well, add with whom to the calling thread's error text. Returns `code`. */
-enum tutti_result tti_executor_add_waits(struct tti_executor *executor, enum tutti_result code);
-
 #endif

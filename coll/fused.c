@@ -405,7 +405,7 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
     TTI_TRY(fused_links(comm, label));
     f.comm = comm;
     f.o = o;
-    f.tag = tti_tag_fused(o, selection->index);
+    f.tag = tti_tag_numbered(tti_tag_fused(o, selection->index), label->sequence);
     f.idle = 0;
     f.deadline = 0;
     f.offered = false;

@@ -35,6 +35,15 @@ static void add_peers(const struct tti_peers *peers, struct tutti_memory *memory
         tti_transport_memory(peers->carriers[i].ops, peers->carriers[i].object, memory);
 }
 
+/* With a descriptor it is shared memory, though only readers ever map it. */
+static void add_recorder(const struct tti_recorder *recorder, struct tutti_memory *memory)
+{
+    if (!recorder->page)
+        return;
+    add_region(recorder->page, recorder->bytes, memory);
+    memory->descriptors -= recorder->fd < 0;
+}
+
 static struct tutti_memory holdings(const struct tutti_comm *comm)
 {
     struct tutti_memory memory = {0};
@@ -48,6 +57,7 @@ static struct tutti_memory holdings(const struct tutti_comm *comm)
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
         memory.host += tti_heap_bytes(comm->small.all[i]);
     memory.descriptors = comm->wake_fd >= 0;
+    add_recorder(&comm->recorder, &memory);
     tti_boot_memory(comm->boot, &memory);
     add_peers(&comm->peers, &memory);
     tti_executor_memory(comm->executor, &memory);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "coll/comm.h"
+#include "coll/diagnose.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -85,11 +86,23 @@ static enum tutti_result links_timeout(struct tutti_comm *comm, const int *peers
         if (peers[i] != comm->rank && !comm->links.all[peers[i]].connected)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d (%s)", used ? ", " : "",
                                      peers[i], comm->peers.all[peers[i]].name);
-    return tti_comm_timeout(
-        comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                       "%s: no connection from rank %s within %g s; that rank has "
-                       "not begun this operation, or its network is cut",
-                       tti_label_text(label, what, sizeof what), list, comm->settings.timeout_s));
+    return tti_diagnose(comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                                       "%s: no connection from rank %s within %g s; that rank has "
+                                       "not begun this operation, or its network is cut",
+                                       tti_label_text(label, what, sizeof what), list,
+                                       comm->settings.timeout_s));
+}
+
+/* The recorder is to know that the operation waits, and for whom first. */
+static void links_note(struct tutti_comm *comm, const int *peers, int count, uint64_t deadline)
+{
+    for (int i = 0; i < count; i++) {
+        if (peers[i] == comm->rank || comm->links.all[peers[i]].connected)
+            continue;
+        tti_record_waits(&comm->recorder.ring[0],
+                         tti_deadline_begin(deadline, comm->settings.timeout_s), peers[i], false);
+        return;
+    }
 }
 
 enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, int count,
@@ -100,6 +113,7 @@ enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, i
         TTI_TRY(links_advance(comm, peers, count, &waiting));
         if (waiting == 0)
             return TUTTI_OK;
+        links_note(comm, peers, count, deadline);
         TTI_TRY(tti_links_progress(comm));
         TTI_TRY(tti_comm_listen(comm));
         if (tti_deadline_passed(deadline))

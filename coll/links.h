@@ -24,6 +24,9 @@ struct tti_link {
     void *endpoint; /* NULL: not begun */
     bool connected;
     tti_transport_await *await; /* the transport's, or NULL */
+    /* Operations so far (tutti_send, tutti_recv), which numbers them; those that have tags. */
+    uint64_t sends, receives;
+    uint64_t tagged_sends, tagged_receives;
     struct tti_send_queue queues[TUTTI_MAX_LANES];
 };
 

@@ -110,11 +110,11 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
     return text;
 }
 
-/* ---- tags: collective, type, operator, algorithm, root, count from the top down ---- */
+/* ---- tags: collective, type, operator, algorithm, root, number, count from the top down ---- */
 
 enum {
-    TAG_COUNT_BITS = 33,
-    TAG_ROOT_BITS = 15,
+    TAG_COUNT_BITS = TTI_TAG_NUMBER_AT,
+    TAG_ROOT_BITS = 12,
     TAG_ALGORITHM_BITS = 5, /* the number, and whether it runs fused */
     TAG_OP_BITS = 3,
     TAG_FUSED = TTI_MOST_ALGORITHMS,
@@ -144,13 +144,29 @@ uint64_t tti_tag(const struct tti_operation *o, int algorithm)
     tag = tag << TAG_OP_BITS | op;
     tag = tag << TAG_ALGORITHM_BITS | ((uint64_t)algorithm & TAG_MASK(TAG_ALGORITHM_BITS));
     tag = tag << TAG_ROOT_BITS | (p2p ? 0 : (uint64_t)o->root & TAG_MASK(TAG_ROOT_BITS));
-    return tag << TAG_COUNT_BITS | (o->count & TAG_MASK(TAG_COUNT_BITS));
+    return tag << (TTI_TAG_NUMBER_BITS + TAG_COUNT_BITS) | (o->count & TAG_MASK(TAG_COUNT_BITS));
 }
 
-const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
+/* " #41", the number nearest to `near` with these low bits; nothing for 0. */
+static const char *tag_number(uint64_t bits, uint64_t near, char *text, size_t bytes)
 {
+    const int64_t period = (int64_t)1 << TTI_TAG_NUMBER_BITS;
+    int64_t off = (int64_t)((bits - near) & TAG_MASK(TTI_TAG_NUMBER_BITS));
+    if (off > period / 2 && near + (uint64_t)off > (uint64_t)period)
+        off -= period;
+    text[0] = '\0';
+    if (near > 0)
+        snprintf(text, bytes, " #%llu", (unsigned long long)(near + (uint64_t)off));
+    return text;
+}
+
+const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes)
+{
+    char number[32];
     unsigned long long count = tag & TAG_MASK(TAG_COUNT_BITS);
     tag >>= TAG_COUNT_BITS;
+    tag_number(tag & TAG_MASK(TTI_TAG_NUMBER_BITS), near, number, sizeof number);
+    tag >>= TTI_TAG_NUMBER_BITS;
     int root = (int)(tag & TAG_MASK(TAG_ROOT_BITS));
     tag >>= TAG_ROOT_BITS;
     int algorithm = (int)(tag & TAG_MASK(TAG_ALGORITHM_BITS));
@@ -161,7 +177,7 @@ const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
     enum tutti_collective collective = (enum tutti_collective)(tag >> 4);
     const char *name = tutti_collective_name(collective);
     if (collective == TUTTI_SEND_RECV) {
-        snprintf(text, bytes, "send (count %llu, %s)", count, tutti_type_name(type));
+        snprintf(text, bytes, "send%s (count %llu, %s)", number, count, tutti_type_name(type));
         return text;
     }
     const struct tti_algorithm *found = collective < TUTTI_COLLECTIVE_COUNT
@@ -174,13 +190,13 @@ const char *tti_tag_text(uint64_t tag, char *text, size_t bytes)
         snprintf(by, sizeof by, "%s%s", found ? found->name : "unknown",
                  algorithm & TAG_FUSED ? ", fused" : "");
     if (collective == TUTTI_BARRIER)
-        snprintf(text, bytes, "barrier (algorithm %s)", by);
+        snprintf(text, bytes, "barrier%s (algorithm %s)", number, by);
     else if (tti_reduces(collective))
-        snprintf(text, bytes, "%s (count %llu, %s, %s, root %d, algorithm %s)", name, count,
-                 tutti_type_name(type),
+        snprintf(text, bytes, "%s%s (count %llu, %s, %s, root %d, algorithm %s)", name, number,
+                 count, tutti_type_name(type),
                  op == TAG_PREMUL ? "premulsum" : tutti_op_name((enum tutti_op)op), root, by);
     else
-        snprintf(text, bytes, "%s (count %llu, %s, root %d, algorithm %s)", name, count,
+        snprintf(text, bytes, "%s%s (count %llu, %s, root %d, algorithm %s)", name, number, count,
                  tutti_type_name(type), root, by);
     return text;
 }

@@ -38,14 +38,23 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
 enum { TTI_LABEL_BYTES = 160 };
 
 /* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
- * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 15
- * bits of the root, low 33 of count. Sends and receives: collective SEND_RECV, type and count. */
+ * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 12
+ * bits of the root, low 6 of the number, low 30 of count. Sends and receives: collective SEND_RECV,
+ * type and count. What the tag has no room for, the ranks' recorders know (diagnose.h). */
 uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
+/* The tag with the number of the operation: of two equal calls only the one with the same number is
+ * the other's partner. Tags that serve as keys have none. */
+enum { TTI_TAG_NUMBER_BITS = 6, TTI_TAG_NUMBER_AT = 30 };
+static inline uint64_t tti_tag_numbered(uint64_t tag, uint64_t number)
+{
+    return tag | (number & ((1u << TTI_TAG_NUMBER_BITS) - 1)) << TTI_TAG_NUMBER_AT;
+}
 /* The same for the fused path (coll/fused.h), whose messages are others than the plan's. */
 uint64_t tti_tag_fused(const struct tti_operation *operation, int algorithm);
 /* And for the staged path (coll/staged.h), whose algorithm there is but one of. */
 uint64_t tti_tag_staged(const struct tti_operation *operation);
-/* "broadcast (count 10, float32, root 1, algorithm chain)". Returns `text`. */
-const char *tti_tag_text(uint64_t tag, char *text, size_t bytes);
+/* "broadcast #41 (count 10, float32, root 1, algorithm chain)"; the number is the one nearest to
+ * `near` that the tag's bits allow, and left out if `near` is 0. Returns `text`. */
+const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes);
 
 #endif

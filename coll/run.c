@@ -69,12 +69,14 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
 {
     struct tti_selection selection;
     const struct tti_plan_entry *entry = NULL;
+    struct tti_record_ring *ring = &comm->recorder.ring[0];
     const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
     if (selection.path == TTI_PATH_FUSED) {
         bool served = false;
+        tti_record_by(ring, TTI_RECORD_FUSED, selection.index, 1);
         TTI_TRY(tti_fused(comm, o, &selection, label, &served));
         if (served)
             return TUTTI_OK;
@@ -83,8 +85,11 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
         if (program)
             return tti_small_run(comm, program, o, label);
     }
-    if (selection.path == TTI_PATH_STAGED)
+    if (selection.path == TTI_PATH_STAGED) {
+        tti_record_by(ring, TTI_RECORD_STAGED, TTI_RECORD_NO_ALGORITHM, 1);
         return tti_staged(comm, o, label);
+    }
+    tti_record_by(ring, TTI_RECORD_PLAN, selection.index, selection.spec.lanes);
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
     TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
@@ -94,13 +99,16 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
     TTI_TRY(tti_small_make(comm, o, &selection, entry, &program));
     if (program)
         return tti_small_run(comm, program, o, label);
-    return tti_executor_run(comm->executor, o, entry, tti_tag(o, selection.index), deadline, label);
+    return tti_executor_run(comm->executor, o, entry,
+                            tti_tag_numbered(tti_tag(o, selection.index), label->sequence),
+                            deadline, label);
 }
 
 static enum tutti_result run_collective(struct tutti_comm *comm, const struct tti_operation *o)
 {
     void *copy = NULL;
     comm->sequence++;
+    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
     if (o->count == 0)
         return TUTTI_OK;
     struct tti_label label = {o, comm->sequence, 1};
@@ -124,6 +132,11 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
                                       size_t count)
 {
     struct tti_label label = {&ops[0], 0, count};
+    for (size_t i = 0; i < count; i++) {
+        struct tti_link *link = &comm->links.all[ops[i].root];
+        tti_record_begin(&comm->recorder.ring[0], &ops[i],
+                         ops[i].receives ? ++link->receives : ++link->sends);
+    }
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     enum tutti_result result = TUTTI_OK;
     if (!run_connected(comm, ops, count)) {
@@ -158,6 +171,7 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
                                                                     : run_collective(comm, ops);
+    tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);
 }
 
@@ -170,6 +184,8 @@ enum tutti_result tti_run_known(struct tutti_comm *comm, const struct tti_operat
     tti_log_rank(comm->rank);
     TTI_TRY(tti_comm_check(comm));
     const struct tti_label label = {o, ++comm->sequence, 1};
+    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
     enum tutti_result result = tti_small_run(comm, program, o, &label);
+    tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, run_explain(result, &label));
 }

@@ -47,7 +47,8 @@ struct small_buffers {
 
 struct tti_small_program {
     uint64_t key;
-    uint64_t tag;
+    uint64_t tag;  /* without the number of the operation */
+    int algorithm; /* number */
     struct small_buffers buffers;
     size_t slots; /* bytes of scratch memory before the slots */
     enum tutti_op op;
@@ -217,6 +218,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     made->key = key;
     small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);
+    made->algorithm = selection->index;
     made->slots = (size_t)(x->buffers.base[TTI_SLOT] - x->buffers.base[TTI_SCRATCH]);
     made->op = x->op;
     made->finish = x->finish;
@@ -246,6 +248,7 @@ struct small_send {
 struct small {
     struct tutti_comm *comm;
     const struct tti_small_program *program;
+    uint64_t tag;
     char *base[4];      /* by enum tti_buffer */
     size_t sends, done; /* begun; known to be consumed, without a gap */
     size_t stuck;       /* sends that the transport did not take whole */
@@ -261,7 +264,7 @@ static enum tutti_result small_offer(struct small *s, struct small_send *send)
     size_t accepted = 1;
     while (send->left > 0 && accepted > 0) {
         enum tutti_result result =
-            link->ops->send(link->endpoint, 0, s->program->tag, send->data, send->left, &accepted);
+            link->ops->send(link->endpoint, 0, s->tag, send->data, send->left, &accepted);
         if (result != TUTTI_OK)
             return tti_comm_link_failed(s->comm, result);
         link->queues[0].accepted += accepted;
@@ -393,7 +396,7 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
 {
     const struct tti_link *link = &s->comm->links.all[step->from];
     const struct tutti_transport_ops *ops = link->ops;
-    const uint64_t expected = s->program->tag;
+    const uint64_t expected = s->tag;
     const size_t size = step->unit;
     const bool straight = step->straight && ops->receive;
     size_t taken = 0;
@@ -463,6 +466,8 @@ enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_
     struct small s;
     s.comm = comm;
     s.program = program;
+    s.tag = tti_tag_numbered(program->tag, label->sequence);
+    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_SMALL, program->algorithm, 1);
     s.base[TTI_IN] = (char *)(uintptr_t)o->in; /* only read; the cast is for the table's sake */
     s.base[TTI_OUT] = o->out;
     s.base[TTI_SCRATCH] = x->scratch;

@@ -82,7 +82,8 @@ enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
     options.algorithms = s->algorithms;
     options.plugins = s->plugins;
     options.lanes = s->lanes_forced ? s->lanes : 0;
-    return tti_comm_open(meeting, rank, size, &options, comm);
+    return tti_comm_open(meeting, rank, size, &options,
+                         parent->family ? parent->family : parent->job, comm);
 }
 
 enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti_comm **comm)

@@ -300,7 +300,7 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
     s.comm = comm;
     s.o = o;
     s.stage = comm->stage;
-    s.tag = tti_tag_staged(o);
+    s.tag = tti_tag_numbered(tti_tag_staged(o), label->sequence);
     s.first = comm->stage->filled;
     s.size = tutti_type_size(o->type);
     s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;

@@ -111,6 +111,14 @@ void tti_work_release(struct tti_work *work)
     pthread_mutex_unlock(&queue->lock);
 }
 
+/* Under the lock: one more or less, for those who look. */
+static void queue_count(struct tti_work_queue *queue, struct tutti_comm *comm, int more)
+{
+    queue->length += (uint32_t)more;
+    if (comm->recorder.page)
+        atomic_store_explicit(&comm->recorder.page->queued, queue->length, memory_order_relaxed);
+}
+
 /* Take the head of the queue and run it, in a turn that is taken and ends here. The lock is held on
  * entry and exit, not in between. */
 static void queue_run_head(struct tti_work_queue *queue)
@@ -119,8 +127,11 @@ static void queue_run_head(struct tti_work_queue *queue)
     queue->head = work->next;
     if (!queue->head)
         queue->tail = NULL;
+    queue_count(queue, work->comm, -1);
+    work->comm->recorder.ring[0].since = work->since;
     pthread_mutex_unlock(&queue->lock);
     enum tutti_result result = tti_run_work(work->comm, work->ops, work->count);
+    work->comm->recorder.ring[0].since = 0;
     pthread_mutex_lock(&queue->lock);
     if (result != TUTTI_OK)
         tti_error_save(&work->error, result);
@@ -178,6 +189,8 @@ static enum tutti_result queue_start_thread(struct tti_work_queue *queue)
 
 static void queue_append(struct tti_work_queue *queue, struct tti_work *work)
 {
+    work->since = queue->head ? tti_now_ns() : 0;
+    queue_count(queue, work->comm, 1);
     if (queue->tail)
         queue->tail->next = work;
     else

@@ -19,6 +19,7 @@ struct tti_work {
     struct tti_operation single; /* where `ops` points for one */
     int references;
     bool done;
+    uint64_t since;         /* when it was queued behind others; 0: nothing was before it */
     bool kept;              /* may be given again */
     uint32_t *signal;       /* NULL, or a word that becomes 1 when it is done */
     struct tti_error error; /* valid when done; code TUTTI_OK on success */
@@ -28,8 +29,9 @@ struct tti_work_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something queued, something done, or stopping */
     struct tti_work *head, *tail;
-    int waiters; /* threads in a wait on `changed` ... */
-    int wanting; /* ... and of these, for their turn with nothing queued */
+    uint32_t length; /* entries from head to tail */
+    int waiters;     /* threads in a wait on `changed` ... */
+    int wanting;     /* ... and of these, for their turn with nothing queued */
     /* Bits. TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its
      * turn; changes under the lock. Only with neither can a turn be taken without the lock, and
      * with WANTED it cannot be ended without. */

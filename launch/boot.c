@@ -11,16 +11,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "launch/boot_join.h"
-#include "launch/boot_server.h"
 #include "launch/boot_socket.h"
-#include "launch/boot_wire.h"
+#include "launch/boot_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,35 +27,6 @@
 /* How long the server's own words are waited for after a deadline that it watches too. */
 static const double VERDICT_S = 1;
 static const double NOTIFY_S = 1;
-
-struct tti_boot {
-    int rank;
-    int size;
-    int fd; /* -1: one rank */
-    struct tti_boot_server *server;
-    const char *const *names;
-    bool *left;     /* by rank: said goodbye */
-    int first_left; /* the first of them; -1 */
-
-    pthread_mutex_t send_lock; /* whole frames only; guards `broken` */
-    bool broken;               /* a frame went out in part: nothing may follow */
-    atomic_bool notified;
-
-    bool failed;
-    struct tti_error failure;
-    int failure_rank;
-
-    uint8_t header[TTI_BOOT_HEADER_BYTES];
-    size_t header_have;
-    struct tti_boot_frame frame;
-    size_t body_have;
-    char text[TTI_BOOT_TEXT_BYTES];
-    bool started;
-    bool ended; /* nothing comes any more */
-    uint32_t round;
-    char *gather_to; /* where GATHERED of this round goes; NULL when nobody waits for it */
-    size_t gather_bytes;
-};
 
 /* ---- Receiving ------------------------------------------------------------------------------ */
 
@@ -89,7 +57,7 @@ static void boot_on_notice(struct tti_boot *boot)
     char name[200];
     tti_boot_text_copy(text, sizeof text, boot->text, (size_t)frame->bytes);
     if (*text)
-        boot_keep(boot, frame->rank, TTI_FAIL(code, "%s", text));
+        boot_keep(boot, frame->waited_ms ? -1 : frame->rank, TTI_FAIL(code, "%s", text));
     else
         boot_keep(boot, frame->rank,
                   TTI_FAIL(code, "%s died: its connection closed without a goodbye",
@@ -153,6 +121,9 @@ static void boot_on_frame(struct tti_boot *boot)
     case TTI_BOOT_NOTICE:
         boot_on_notice(boot);
         break;
+    case TTI_BOOT_ASK:
+        boot->asked = true;
+        break;
     default: /* BYE */
         boot->left[boot->frame.rank] = true;
         if (boot->first_left < 0)
@@ -211,23 +182,48 @@ static void boot_receive(struct tti_boot *boot)
     }
 }
 
-/* Receive until *done (or, done NULL, gather_to is filled), a failure, or the deadline. */
-static enum tutti_result boot_wait(struct tti_boot *boot, const bool *done, uint64_t deadline)
+void tti_boot_turn(struct tti_boot *boot)
 {
+    pthread_mutex_lock(&boot->lock);
+    boot_receive(boot);
+    pthread_mutex_unlock(&boot->lock);
+}
+
+enum boot_wait_for { BOOT_WAIT_START, BOOT_WAIT_GATHERED };
+
+/* Is it over, and how? IN_PROGRESS if not. */
+static enum tutti_result boot_wait_turn(struct tti_boot *boot, enum boot_wait_for what)
+{
+    enum tutti_result result = TUTTI_IN_PROGRESS;
+    char name[200];
+    pthread_mutex_lock(&boot->lock);
+    boot_receive(boot);
+    if (what == BOOT_WAIT_START ? boot->started : !boot->gather_to)
+        result = TUTTI_OK;
+    else if (boot->failed)
+        result = tti_error_restore(&boot->failure);
+    else if (what == BOOT_WAIT_GATHERED && boot->first_left >= 0)
+        result = TTI_FAIL(TUTTI_ERR_PEER, "%s has left the communicator",
+                          boot_name(boot, boot->first_left, name, sizeof name));
+    pthread_mutex_unlock(&boot->lock);
+    tti_boot_answer(boot);
+    return result;
+}
+
+/* Receive until all have started, or GATHERED has come; a failure; or the deadline. */
+static enum tutti_result boot_wait(struct tti_boot *boot, enum boot_wait_for what,
+                                   uint64_t deadline)
+{
+    enum { TURN_MS = 20 }; /* the watch may take in what is waited for here */
     for (;;) {
-        boot_receive(boot);
-        if (done ? *done : !boot->gather_to)
-            return TUTTI_OK;
-        if (boot->failed)
-            return tti_error_restore(&boot->failure);
-        char name[200];
-        if (!done && boot->first_left >= 0)
-            return TTI_FAIL(TUTTI_ERR_PEER, "%s has left the communicator",
-                            boot_name(boot, boot->first_left, name, sizeof name));
+        enum tutti_result result = boot_wait_turn(boot, what);
+        if (result != TUTTI_IN_PROGRESS)
+            return result;
         if (tti_deadline_passed(deadline))
             return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
         struct pollfd wait = {.fd = boot->fd, .events = POLLIN};
-        if (poll(&wait, 1, tti_deadline_ms(deadline, 60000)) < 0 && errno != EINTR)
+        const int most = atomic_load(&boot->watching) ? TURN_MS : 60000;
+        if (poll(&wait, 1, tti_deadline_ms(deadline, most)) < 0 && errno != EINTR)
             return TTI_FAIL_ERRNO("poll on the bootstrap connection");
     }
 }
@@ -240,8 +236,8 @@ static uint64_t boot_grace(uint64_t deadline)
     return deadline > UINT64_MAX - grace ? UINT64_MAX : deadline + grace;
 }
 
-static enum tutti_result boot_send(struct tti_boot *boot, const struct tti_boot_frame *frame,
-                                   const void *body, uint64_t deadline)
+enum tutti_result tti_boot_send(struct tti_boot *boot, const struct tti_boot_frame *frame,
+                                const void *body, uint64_t deadline)
 {
     uint8_t header[TTI_BOOT_HEADER_BYTES];
     tti_boot_frame_encode(frame, header);
@@ -282,6 +278,8 @@ static struct tti_boot *boot_alloc(int rank, int size)
     boot->first_left = -1;
     atomic_init(&boot->notified, false);
     pthread_mutex_init(&boot->send_lock, NULL);
+    pthread_mutex_init(&boot->lock, NULL);
+    boot->stop_fd = -1;
     return boot;
 }
 
@@ -317,7 +315,7 @@ static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meet
                 tti_boot_server_where(boot->server));
     }
     TTI_TRY(tti_boot_join(&join, &boot->fd));
-    return boot_wait(boot, &boot->started, boot_grace(deadline));
+    return boot_wait(boot, BOOT_WAIT_START, boot_grace(deadline));
 }
 
 enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
@@ -343,39 +341,60 @@ enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, i
     return TUTTI_OK;
 }
 
-enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
-                                      void *all, uint64_t deadline)
+static enum tutti_result boot_gather_open(struct tti_boot *boot, char *to, size_t bytes,
+                                          uint32_t *round)
 {
-    if (bytes > TTI_BOOT_GATHER_BYTES)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "a bootstrap gather of %zu bytes; at most %d", bytes,
-                        TTI_BOOT_GATHER_BYTES);
-    if (boot->failed)
-        return tti_error_restore(&boot->failure);
-    if (boot->size == 1) {
-        if (bytes)
-            memmove(all, mine, bytes);
-        return TUTTI_OK;
-    }
-    struct tti_boot_frame frame = {.type = TTI_BOOT_GATHER, .code = boot->round, .bytes = bytes};
-    char none = 0;
-    tti_boot_waits(tti_now_ns(), deadline, &frame);
-    boot->gather_to = bytes ? all : &none;
-    boot->gather_bytes = bytes * (size_t)boot->size;
-    /* A server that is gone shows as the reason why sending fails. */
-    enum tutti_result result = boot_send(boot, &frame, mine, deadline);
-    if (result != TUTTI_OK) {
-        boot_receive(boot);
-        if (boot->failed)
-            result = tti_error_restore(&boot->failure);
+    enum tutti_result result = TUTTI_OK;
+    pthread_mutex_lock(&boot->lock);
+    if (boot->failed) {
+        result = tti_error_restore(&boot->failure);
     } else {
-        result = boot_wait(boot, NULL, boot_grace(deadline));
+        boot->gather_to = to;
+        boot->gather_bytes = bytes;
+        *round = boot->round;
+    }
+    pthread_mutex_unlock(&boot->lock);
+    return result;
+}
+
+static enum tutti_result boot_gather_close(struct tti_boot *boot, enum tutti_result result)
+{
+    struct tti_error error;
+    tti_error_save(&error, result);
+    pthread_mutex_lock(&boot->lock);
+    if (result != TUTTI_OK) { /* perhaps the server's own word is there by now */
+        boot_receive(boot);
+        result = boot->failed ? tti_error_restore(&boot->failure) : tti_error_restore(&error);
     }
     boot->gather_to = NULL;
     if (result == TUTTI_OK)
         boot->round++;
     else
         boot_keep(boot, boot->rank, result);
+    pthread_mutex_unlock(&boot->lock);
     return result;
+}
+
+enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, size_t bytes,
+                                      void *all, uint64_t deadline)
+{
+    if (bytes > TTI_BOOT_GATHER_BYTES)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "a bootstrap gather of %zu bytes; at most %d", bytes,
+                        TTI_BOOT_GATHER_BYTES);
+    if (boot->size == 1) {
+        if (bytes)
+            memmove(all, mine, bytes);
+        return TUTTI_OK;
+    }
+    struct tti_boot_frame frame = {.type = TTI_BOOT_GATHER, .bytes = bytes};
+    char none = 0;
+    tti_boot_waits(tti_now_ns(), deadline, &frame);
+    TTI_TRY(boot_gather_open(boot, bytes ? all : &none, bytes * (size_t)boot->size, &frame.code));
+    /* A server that is gone shows as the reason why sending fails. */
+    enum tutti_result result = tti_boot_send(boot, &frame, mine, deadline);
+    if (result == TUTTI_OK)
+        result = boot_wait(boot, BOOT_WAIT_GATHERED, boot_grace(deadline));
+    return boot_gather_close(boot, result);
 }
 
 int tti_boot_fd(const struct tti_boot *boot)
@@ -402,17 +421,29 @@ enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size
 
 enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank)
 {
-    if (boot->fd >= 0 && !boot->failed)
-        boot_receive(boot);
-    if (!boot->failed)
+    enum tutti_result result = TUTTI_OK;
+    if (boot->fd < 0)
         return TUTTI_OK;
-    *rank = boot->failure_rank;
-    return tti_error_restore(&boot->failure);
+    pthread_mutex_lock(&boot->lock);
+    if (!boot->failed)
+        boot_receive(boot);
+    if (boot->failed) {
+        *rank = boot->failure_rank;
+        result = tti_error_restore(&boot->failure);
+    }
+    const bool asked = boot->asked;
+    pthread_mutex_unlock(&boot->lock);
+    if (asked)
+        tti_boot_answer(boot);
+    return result;
 }
 
-bool tti_boot_has_left(const struct tti_boot *boot, int rank)
+bool tti_boot_has_left(struct tti_boot *boot, int rank)
 {
-    return boot->left[rank];
+    pthread_mutex_lock(&boot->lock);
+    const bool left = boot->left[rank];
+    pthread_mutex_unlock(&boot->lock);
+    return left;
 }
 
 void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *text)
@@ -425,7 +456,7 @@ void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *
                                    .bytes = strnlen(text, TTI_BOOT_TEXT_BYTES)};
     struct tti_error before; /* the caller's last error is what it is telling; keep it */
     tti_error_save(&before, code);
-    if (boot_send(boot, &frame, text, tti_deadline_in(NOTIFY_S)) != TUTTI_OK)
+    if (tti_boot_send(boot, &frame, text, tti_deadline_in(NOTIFY_S)) != TUTTI_OK)
         TTI_LOG(TTI_LOG_WARN, "bootstrap: the others were not told: %s", tti_error_text());
     (void)tti_error_restore(&before);
 }
@@ -438,7 +469,7 @@ void tti_boot_names(struct tti_boot *boot, const char *const *names)
 void tti_boot_memory(const struct tti_boot *boot, struct tutti_memory *memory)
 {
     memory->host += tti_heap_bytes(boot) + tti_heap_bytes(boot->left);
-    memory->descriptors += boot->fd >= 0;
+    memory->descriptors += (boot->fd >= 0) + (boot->stop_fd >= 0);
     if (boot->server)
         tti_boot_server_memory(boot->server, memory);
 }
@@ -450,7 +481,7 @@ static void boot_goodbye(struct tti_boot *boot, double linger_s)
     struct tti_boot_frame frame = {.type = TTI_BOOT_BYE, .rank = boot->rank};
     uint64_t deadline = tti_deadline_in(linger_s < VERDICT_S ? linger_s : VERDICT_S);
     char scratch[4096];
-    if (boot_send(boot, &frame, NULL, deadline) == TUTTI_OK && shutdown(boot->fd, SHUT_WR) == 0)
+    if (tti_boot_send(boot, &frame, NULL, deadline) == TUTTI_OK && shutdown(boot->fd, SHUT_WR) == 0)
         while (tti_socket_receive(boot->fd, scratch, 1, deadline) == 0)
             (void)recv(boot->fd, scratch, sizeof scratch, MSG_DONTWAIT);
     close(boot->fd);
@@ -460,10 +491,12 @@ void tti_boot_destroy(struct tti_boot *boot, double linger_s)
 {
     if (!boot)
         return;
+    tti_boot_watch_stop(boot);
     if (boot->fd >= 0)
         boot_goodbye(boot, linger_s);
     tti_boot_server_destroy(boot->server, linger_s);
     pthread_mutex_destroy(&boot->send_lock);
+    pthread_mutex_destroy(&boot->lock);
     free(boot->left);
     free(boot);
 }

@@ -5,7 +5,7 @@
  * of the communicator. The server gathers blobs and relays notices: a connection that closes
  * without a goodbye is a death, told to all.
  *
- * All calls of one object come from one thread at a time, except tti_boot_notify. */
+ * Calls that create, gather and destroy come from one thread at a time; the others from any. */
 #ifndef TTI_LAUNCH_BOOT_H
 #define TTI_LAUNCH_BOOT_H
 
@@ -51,17 +51,60 @@ int tti_boot_fd(const struct tti_boot *boot);
 enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size_t room);
 
 /* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died), or
- * the code and text that *rank gave to tti_boot_notify. The same notice is given again on later
- * calls. A goodbye is no failure (a rank may be done earlier than others): see has_left. */
+ * the code and text that *rank gave to tti_boot_notify (-1: a verdict on all). The same notice is
+ * given again on later calls. A goodbye is no failure (a rank may be done earlier than others): see
+ * has_left. */
 enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank);
 
 /* True when `rank` has said goodbye, as far as tti_boot_poll has heard. Who still waits for it,
  * waits in vain. Once rank 0 has left, deaths are no longer told. */
-bool tti_boot_has_left(const struct tti_boot *boot, int rank);
+bool tti_boot_has_left(struct tti_boot *boot, int rank);
 
 /* Tell all other ranks that this one has failed, with its code and text (cut at 900 bytes). Bounded
  * and callable from any thread; only the first call of a rank has an effect. */
 void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *text);
+
+/* ---- what are the ranks doing? ---- */
+
+enum { TTI_BOOT_REPORT_BYTES = 4096 };
+
+enum tti_boot_presence {
+    TTI_BOOT_SILENT, /* was asked, and has not answered in time */
+    TTI_BOOT_LEFT,   /* had said goodbye */
+    TTI_BOOT_REPORTED,
+};
+
+struct tti_boot_report {
+    enum tti_boot_presence presence;
+    const void *message; /* what its `report` wrote */
+    size_t bytes;
+};
+
+/* What a rank has to say when one of them asks what all are doing, and what rank 0 makes of that.
+ * All are called in threads of the bootstrap: whatever the rank's own threads do, they answer. */
+struct tti_boot_watch {
+    void *context;
+    /* Write what this rank is doing: at most `room` bytes; returns how many. */
+    size_t (*report)(void *context, void *message, size_t room);
+    /* Rank 0's: the verdict of the reports, by rank. `code` and `text` are those of the rank that
+     * asked. The code for all; `verdict` is what they are told. */
+    enum tutti_result (*merge)(void *context, const struct tti_boot_report *reports, int size,
+                               int asker, enum tutti_result code, const char *text, char *verdict,
+                               size_t room);
+    /* There is something that tti_boot_poll will say. */
+    void (*failed)(void *context);
+};
+
+/* Start a thread that hears what the server has to say, and answers it, while the rank is somewhere
+ * else. Nothing for one rank. */
+enum tutti_result tti_boot_watch_start(struct tti_boot *boot, const struct tti_boot_watch *watch);
+
+/* Something is wrong here: have all ranks asked what they are doing. The verdict comes to all as a
+ * failure (tti_boot_poll, rank -1), or never if rank 0 is what is wrong; TTI_BOOT_VERDICT_S is long
+ * enough for it. Bounded. Only the first of all ranks' questions counts. */
+void tti_boot_ask(struct tti_boot *boot, enum tutti_result code, const char *text);
+#define TTI_BOOT_ANSWER_S 1.0
+#define TTI_BOOT_VERDICT_S 2.0
 
 /* Names for the ranks, used in death notices ("rank 3 (node2:4711)"): `names` has `size` entries
  * and must outlive the object. */

@@ -35,9 +35,8 @@ static void hall_send(struct tti_boot_server *s, struct tti_boot_conn *conn,
         tti_boot_hall_drop(conn, tti_error_text());
 }
 
-/* To every rank that is there, but `except`. */
-static void hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *frame,
-                      const void *body, int except)
+void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *frame,
+                        const void *body, int except)
 {
     struct tti_boot_blob *blob = tti_boot_blob_create(frame, body);
     if (!blob) { /* ends every connection, which tells as much */
@@ -76,7 +75,7 @@ void tti_boot_hall_fail(struct tti_boot_server *s, int rank, enum tutti_result c
             s->stay_by = tti_deadline_in(TTI_BOOT_STAY_S);
     }
     s->failed = true;
-    hall_tell(s, &frame, text, -1);
+    tti_boot_hall_tell(s, &frame, text, -1);
 }
 
 /* The connection of a rank has ended. */
@@ -90,8 +89,9 @@ static void hall_lose(struct tti_boot_server *s, struct tti_boot_conn *conn, boo
                  s->size);
         tti_boot_hall_fail(s, conn->rank, TUTTI_ERR_PEER, text);
     } else if (said_goodbye) {
+        s->left[conn->rank] = true;
         struct tti_boot_frame bye = {.type = TTI_BOOT_BYE, .rank = conn->rank};
-        hall_tell(s, &bye, NULL, conn->rank);
+        tti_boot_hall_tell(s, &bye, NULL, conn->rank);
     } else {
         TTI_LOG(TTI_LOG_INFO, "bootstrap: rank %d at %s died", conn->rank, conn->peer);
         tti_boot_hall_fail(s, conn->rank, TUTTI_ERR_PEER, "");
@@ -145,7 +145,7 @@ static void hall_start(struct tti_boot_server *s)
     for (size_t i = 0; i < s->conn_count; i++)
         if (s->conns[i]->fd >= 0 && s->conns[i]->state < TTI_BOOT_CONN_JOINED)
             tti_boot_hall_drop(s->conns[i], "all ranks have joined already");
-    hall_tell(s, &frame, NULL, -1);
+    tti_boot_hall_tell(s, &frame, NULL, -1);
 }
 
 /* A caller has proved itself; what it says about rank and size must fit. */
@@ -270,7 +270,9 @@ static bool hall_expects(const struct tti_boot_server *s, const struct tti_boot_
         return conn->frame.type == TTI_BOOT_PROOF && !s->started;
     case TTI_BOOT_CONN_JOINED:
         return conn->frame.type == TTI_BOOT_NOTICE || conn->frame.type == TTI_BOOT_BYE ||
-               (conn->frame.type == TTI_BOOT_GATHER && s->started);
+               ((conn->frame.type == TTI_BOOT_GATHER || conn->frame.type == TTI_BOOT_ASK ||
+                 conn->frame.type == TTI_BOOT_REPORT) &&
+                s->started);
     default:
         return false;
     }
@@ -293,6 +295,8 @@ static void hall_header(struct tti_boot_server *s, struct tti_boot_conn *conn)
         tti_boot_hall_give_up(s, conn, "it sent a frame out of turn");
         return;
     }
+    if (conn->frame.type == TTI_BOOT_REPORT)
+        conn->skip = !tti_boot_hall_report_begin(s, conn);
     if (conn->frame.type != TTI_BOOT_GATHER)
         return;
     /* After a failure no round is completed; every rank has the reason in its queue. */
@@ -312,10 +316,18 @@ static void hall_frame(struct tti_boot_server *s, struct tti_boot_conn *conn)
         if (!conn->skip)
             hall_gather_end(s, conn);
         break;
+    case TTI_BOOT_ASK:
+        tti_boot_hall_ask(s, conn);
+        break;
+    case TTI_BOOT_REPORT:
+        if (!conn->skip)
+            tti_boot_hall_report_end(s, conn);
+        break;
     case TTI_BOOT_NOTICE:
+        notice.waited_ms = 0;
         notice.rank = conn->rank;
         s->failed = true;
-        hall_tell(s, &notice, conn->small, conn->rank);
+        tti_boot_hall_tell(s, &notice, conn->small, conn->rank);
         break;
     default:
         hall_lose(s, conn, true);

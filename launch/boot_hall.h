@@ -22,7 +22,8 @@ struct tti_boot_server {
     struct sockaddr_storage own;
     socklen_t own_bytes;
     char where[TTI_SOCKET_TEXT_BYTES];
-    _Atomic uint64_t leave_by; /* 0 until the owner wants the thread to end */
+    _Atomic uint64_t leave_by;                    /* 0 until the owner wants the thread to end */
+    _Atomic(const struct tti_boot_watch *) watch; /* rank 0's; NULL at first */
 
     /* From here on the thread's own. */
     int listen_fd;
@@ -44,6 +45,13 @@ struct tti_boot_server {
     size_t round_bytes;
     uint64_t round_by;
     uint32_t round_ms;
+    /* While ranks are asked what they are doing; reports NULL otherwise. */
+    struct tti_boot_report *reports; /* by rank */
+    bool *left;                      /* by rank: said goodbye */
+    int asker;
+    enum tutti_result ask_code;
+    char ask_text[TTI_BOOT_TEXT_BYTES + 1];
+    uint64_t answer_by;
     struct tti_boot_conn **conns;
     size_t conn_capacity;
     size_t conn_count;
@@ -60,6 +68,21 @@ void tti_boot_hall_drop(struct tti_boot_conn *conn, const char *why);
 /* A failure that concerns everybody; `rank` is whom it is about. */
 void tti_boot_hall_fail(struct tti_boot_server *s, int rank, enum tutti_result code,
                         const char *text);
+/* ---- boot_ask.c ---- */
+
+/* A rank asks; a rank begins to report, and has. */
+void tti_boot_hall_ask(struct tti_boot_server *s, const struct tti_boot_conn *conn);
+bool tti_boot_hall_report_begin(struct tti_boot_server *s, struct tti_boot_conn *conn);
+void tti_boot_hall_report_end(struct tti_boot_server *s, const struct tti_boot_conn *conn);
+/* Tell all what the reports that have come make together. */
+void tti_boot_hall_verdict(struct tti_boot_server *s);
+/* Drop the reports. */
+void tti_boot_hall_forget(struct tti_boot_server *s);
+
+/* To every rank that is there, but `except`. */
+void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *frame,
+                        const void *body, int except);
+
 /* Stop listening. */
 void tti_boot_hall_close_door(struct tti_boot_server *s);
 

@@ -105,11 +105,15 @@ static uint64_t server_clock(struct tti_boot_server *s)
         server_join_timeout(s);
     if (s->gathered && !s->failed && now >= s->round_by)
         server_round_timeout(s);
+    if (s->reports && now >= s->answer_by)
+        tti_boot_hall_verdict(s);
     uint64_t next = atomic_load(&s->leave_by) ? atomic_load(&s->leave_by) : UINT64_MAX;
     if (!s->failed && !s->started && s->join_by < next)
         next = s->join_by;
     if (!s->failed && s->gathered && s->round_by < next)
         next = s->round_by;
+    if (s->reports && s->answer_by < next)
+        next = s->answer_by;
     if (now < s->stay_by && s->stay_by < next)
         next = s->stay_by;
     size_t kept = 0;
@@ -200,10 +204,12 @@ static void server_free(struct tti_boot_server *s)
     if (s->wake_fd >= 0)
         close(s->wake_fd);
     tti_boot_blob_release(s->gathered);
+    tti_boot_hall_forget(s);
     free(s->conns);
     free(s->polls);
     free(s->joined);
     free(s->come);
+    free(s->left);
     sodium_memzero(s->secret, sizeof s->secret);
     free(s);
 }
@@ -251,8 +257,9 @@ enum tutti_result tti_boot_server_create(const struct tti_meeting *meeting, int 
     memcpy(s->secret, meeting->secret, sizeof s->secret);
     s->joined = tti_calloc((size_t)size, sizeof *s->joined);
     s->come = tti_calloc((size_t)size, sizeof *s->come);
+    s->left = tti_calloc((size_t)size, sizeof *s->left);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    enum tutti_result result = s->joined && s->come ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    enum tutti_result result = s->joined && s->come && s->left ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK && s->wake_fd < 0)
         result = TTI_FAIL_ERRNO("eventfd for the bootstrap thread");
     if (result == TUTTI_OK)
@@ -274,6 +281,11 @@ void tti_boot_server_address(const struct tti_boot_server *server, struct sockad
     *bytes = server->own_bytes;
 }
 
+void tti_boot_server_watch(struct tti_boot_server *server, const struct tti_boot_watch *watch)
+{
+    atomic_store(&server->watch, watch);
+}
+
 const char *tti_boot_server_where(const struct tti_boot_server *server)
 {
     return server->where;
@@ -283,7 +295,8 @@ void tti_boot_server_memory(const struct tti_boot_server *s, struct tutti_memory
 {
     size_t n = (size_t)s->size;
     size_t a_rank = sizeof(struct tti_boot_conn) + sizeof(void *) + sizeof *s->polls;
-    memory->host += tti_heap_bytes(s) + tti_heap_bytes(s->joined) + tti_heap_bytes(s->come);
+    memory->host += tti_heap_bytes(s) + tti_heap_bytes(s->joined) + tti_heap_bytes(s->come) +
+                    tti_heap_bytes(s->left);
     memory->host += n * a_rank;
     memory->descriptors += 1 + s->size;
 }

@@ -15,6 +15,8 @@ enum tutti_result tti_boot_server_create(const struct tti_meeting *meeting, int 
 /* Where this process reaches it. */
 void tti_boot_server_address(const struct tti_boot_server *server, struct sockaddr_storage *address,
                              socklen_t *bytes);
+/* Who makes a verdict of reports; before that, questions are not answered. */
+void tti_boot_server_watch(struct tti_boot_server *server, const struct tti_boot_watch *watch);
 /* "host:port", the port being the one it took. */
 const char *tti_boot_server_where(const struct tti_boot_server *server);
 /* Add what it holds while all ranks are there. Its thread is not asked: this is arithmetic. */

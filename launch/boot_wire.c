@@ -54,6 +54,10 @@ static bool wire_legal(uint64_t type, enum tti_boot_direction direction, uint64_
         return bytes <= TTI_BOOT_TEXT_BYTES;
     case TTI_BOOT_BYE:
         return bytes == 0;
+    case TTI_BOOT_ASK:
+        return bytes <= (to_server ? TTI_BOOT_TEXT_BYTES : 0);
+    case TTI_BOOT_REPORT:
+        return to_server && bytes <= TTI_BOOT_REPORT_BYTES;
     default:
         return false;
     }
@@ -74,7 +78,8 @@ enum tutti_result tti_boot_frame_parse(const uint8_t header[static 32],
                         (unsigned)type, (unsigned long long)bytes);
     if (rank >= TTI_BOOT_RANKS)
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "frame names rank %llu", (unsigned long long)rank);
-    if (type == TTI_BOOT_NOTICE && (code < TUTTI_ERR_ARGUMENT || code > TUTTI_ERR_INTERNAL))
+    if ((type == TTI_BOOT_NOTICE || (type == TTI_BOOT_ASK && direction == TTI_BOOT_TO_SERVER)) &&
+        (code < TUTTI_ERR_ARGUMENT || code > TUTTI_ERR_INTERNAL))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "notice with code %llu", (unsigned long long)code);
     *frame = (struct tti_boot_frame){
         .type = (enum tti_boot_type)type,

@@ -10,6 +10,9 @@
  *                                 <-      GATHERED  round, all blobs
  *   NOTICE  code, text            ->  ->  NOTICE  to all others (code PEER, no text: a death)
  *   BYE                           ->  ->  BYE  to all others
+ *   ASK  code, text               ->  ->  ASK  to all: what are you doing?
+ *   REPORT  what it did last      ->
+ *                                 <-      NOTICE  the verdict, to all (waited_ms is 1)
  *
  * The secret itself never travels. Pure functions over bytes: no sockets here, and a fuzzer on the
  * parser. Read next: boot_server.c. */
@@ -39,13 +42,15 @@ enum tti_boot_type {
     TTI_BOOT_NOTICE = 7,
     TTI_BOOT_BYE = 8,
     TTI_BOOT_WELCOME = 9,
+    TTI_BOOT_ASK = 10,
+    TTI_BOOT_REPORT = 11,
 };
 
 struct tti_boot_frame {
     enum tti_boot_type type;
     int rank;           /* HELLO, NOTICE, BYE: whom it is about */
-    uint32_t code;      /* GATHER(ED): round; NOTICE: enum tutti_result */
-    uint32_t waited_ms; /* HELLO, GATHER: how long this rank has waited, */
+    uint32_t code;      /* GATHER(ED): round; NOTICE, ASK: enum tutti_result */
+    uint32_t waited_ms; /* NOTICE: not 0 for a verdict; HELLO, GATHER: how long it has waited, */
     uint32_t wait_ms;   /* and how long it will yet */
     uint64_t bytes;     /* of the body */
 };

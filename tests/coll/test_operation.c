@@ -2,6 +2,7 @@
 #include "coll/operation.h"
 #include "tests/tutti_cmocka.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct tti_operation sample(void)
@@ -40,10 +41,10 @@ static void tags_read_back(void **state)
     (void)state;
     char text[200];
     struct tti_operation o = sample();
-    tti_tag_text(tti_tag(&o, 0), text, sizeof text);
+    tti_tag_text(tti_tag(&o, 0), 0, text, sizeof text);
     assert_non_null(strstr(text, "reduce (count 123456789, bfloat16, max, root 777"));
     o.op = (enum tutti_op)(TUTTI_OP_USER + 3);
-    tti_tag_text(tti_tag(&o, 0), text, sizeof text);
+    tti_tag_text(tti_tag(&o, 0), 0, text, sizeof text);
     assert_non_null(strstr(text, "premulsum"));
     o = (struct tti_operation){
         .collective = TUTTI_SEND_RECV, .count = 5, .type = TUTTI_INT8, .root = 3};
@@ -51,11 +52,28 @@ static void tags_read_back(void **state)
     o.root = 9; /* the peers of a send and its receive differ */
     o.receives = true;
     assert_int_equal(tti_tag(&o, 0), sent);
-    assert_string_equal(tti_tag_text(sent, text, sizeof text), "send (count 5, int8)");
+    assert_string_equal(tti_tag_text(sent, 0, text, sizeof text), "send (count 5, int8)");
     /* Garbage has a text too. */
     for (uint64_t tag = 0; tag < 64; tag++)
-        assert_non_null(tti_tag_text(tag << 58, text, sizeof text));
-    assert_non_null(tti_tag_text(UINT64_MAX, text, sizeof text));
+        assert_non_null(tti_tag_text(tag << 58, 9, text, sizeof text));
+    assert_non_null(tti_tag_text(UINT64_MAX, 9, text, sizeof text));
+}
+
+/* The number of an operation is told apart from its neighbours', and read back whole. */
+static void tags_have_numbers(void **state)
+{
+    (void)state;
+    char text[200];
+    struct tti_operation o = sample();
+    const uint64_t tag = tti_tag(&o, 0);
+    assert_int_not_equal(tti_tag_numbered(tag, 41), tti_tag_numbered(tag, 42));
+    static const uint64_t pairs[][2] = {{1, 1}, {3, 20}, {41, 44}, {1000, 990}, {990, 1000}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char expected[32];
+        snprintf(expected, sizeof expected, "reduce #%d (count 123456789", (int)pairs[i][0]);
+        tti_tag_text(tti_tag_numbered(tag, pairs[i][0]), pairs[i][1], text, sizeof text);
+        assert_non_null(strstr(text, expected));
+    }
 }
 
 static void labels(void **state)
@@ -74,6 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags_differ),
         cmocka_unit_test(tags_read_back),
+        cmocka_unit_test(tags_have_numbers),
         cmocka_unit_test(labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

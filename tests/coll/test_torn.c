@@ -34,8 +34,9 @@ static int tear(tutti_comm *comm, const struct tti_operation *o)
     struct tti_selection selection;
     size_t accepted = 0;
     if (tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection) != TUTTI_OK ||
-        link->ops->send(link->endpoint, 0, tti_tag(o, selection.index), bytes, sizeof bytes,
-                        &accepted) != TUTTI_OK)
+        link->ops->send(link->endpoint, 0,
+                        tti_tag_numbered(tti_tag(o, selection.index), comm->sequence + 1), bytes,
+                        sizeof bytes, &accepted) != TUTTI_OK)
         return 1;
     link->queues[0].accepted += accepted;
     /* Rank 0's failure comes by itself. */

@@ -1,0 +1,64 @@
+/* What a rank did last, copied out of its recorder (recorder.h) or read from a dump: the form in
+ * which operations of several ranks are laid side by side (verdict.h). */
+#ifndef TTI_COLL_LOGBOOK_H
+#define TTI_COLL_LOGBOOK_H
+
+#include "coll/recorder.h"
+
+struct tti_logged {
+    uint64_t index, sequence, count;
+    uint64_t bytes;            /* so far, this one included */
+    uint64_t start_ns, end_ns; /* as in the record */
+    int32_t root, waits_for;
+    uint32_t queued_us;
+    uint8_t collective, type, op, path, algorithm, lanes;
+    bool receives, sends, failed;
+};
+
+enum tti_logbook_state {
+    TTI_LOGBOOK_SILENT, /* asked, and has not answered */
+    TTI_LOGBOOK_LEFT,   /* has destroyed its communicator */
+    TTI_LOGBOOK_THERE,
+};
+
+struct tti_logbook {
+    enum tti_logbook_state state;
+    uint64_t now_ns;   /* of the rank's clock, when this was copied */
+    size_t count;      /* oldest first */
+    size_t host_count; /* the first of them; the rest are on device memory */
+    uint64_t begun[TTI_RECORD_RINGS];
+    struct tti_logged *ops;
+    const char *name; /* "host:pid" or NULL */
+    bool stopped;     /* its process does not run, as far as can be seen from here */
+};
+
+/* The latest operations of a ring, oldest first, at most `most`; returns their number. The page may
+ * be written meanwhile: what is overwritten is left out. `page` was checked by tti_page_check. */
+size_t tti_page_read(const struct tti_record_page *page, int ring, struct tti_logged *ops,
+                     size_t most);
+/* Is what is mapped (`bytes` of it) such a page, and of this version? */
+enum tutti_result tti_page_check(const struct tti_record_page *page, size_t bytes);
+/* Both rings; allocates `ops` (free it). */
+enum tutti_result tti_logbook_read(const struct tti_record_page *page, size_t most,
+                                   struct tti_logbook *book);
+
+/* In a message, and back: at most `room` bytes, the latest operations that fit. The reader believes
+ * nothing that it is sent; it allocates `ops`. */
+enum { TTI_LOGBOOK_BYTES = 4096, TTI_LOGBOOK_SHORT_BYTES = 1024 };
+size_t tti_logbook_encode(const struct tti_record_page *page, void *message, size_t room);
+enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct tti_logbook *book);
+
+/* Can the values be (enums in range)? For what came from outside. */
+bool tti_logged_sound(const struct tti_logged *op);
+/* "all_reduce #41 (count 10, float32, sum)". Returns `text`. */
+const char *tti_logged_text(const struct tti_logged *op, char *text, size_t bytes);
+/* The same call on all ranks: what ranks must agree on. */
+bool tti_logged_same(const struct tti_logged *a, const struct tti_logged *b);
+static inline bool tti_logged_runs(const struct tti_logged *op)
+{
+    return op->end_ns == TTI_RECORD_RUNS;
+}
+
+const char *tti_record_path_name(int path);
+
+#endif

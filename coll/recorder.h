@@ -1,0 +1,210 @@
+/* The flight recorder: the last operations of a communicator on this rank, always on.
+ *
+ * They lie in a page of shared memory that others of the same user may map, read-only: tutti-status
+ * finds it among the descriptors of a running process, hung or stopped, whose help it does not
+ * need; it is gone with the process. The same ring answers when ranks are asked what they are doing
+ * (diagnose.c) and is what tutti_comm_dump writes.
+ *
+ * There is one writer at a time: who has the turn of the queue (work.h), or for the ring of calls
+ * on device memory who holds that side's lock. No lock, no system call, and no look at the clock
+ * (50 ns where an operation takes 110) unless the operation is long anyway: an operation that
+ * neither moves much nor waits long has no times, and lies between its neighbours'.
+ *
+ * Readers may come at any moment: `ticket` is 0 while a record is written. All words are atomic;
+ * the release stores are plain ones on x86. Read next: logbook.h, what readers make of it. */
+#ifndef TTI_COLL_RECORDER_H
+#define TTI_COLL_RECORDER_H
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "coll/operation.h"
+
+#include <string.h>
+
+/* Who carries an operation out. */
+enum tti_record_path {
+    TTI_RECORD_NONE, /* not known yet */
+    TTI_RECORD_SMALL,
+    TTI_RECORD_PLAN,
+    TTI_RECORD_FUSED,
+    TTI_RECORD_STAGED,
+    TTI_RECORD_DEVICE,
+    TTI_RECORD_PATHS,
+};
+
+/* A word for what is small: fields by shift. */
+enum {
+    TTI_RECORD_COLLECTIVE = 0, /* 4 bits */
+    TTI_RECORD_TYPE = 4,       /* 4 */
+    TTI_RECORD_OP = 8,         /* 3; 7: pre-multiplied sum */
+    TTI_RECORD_PATH = 11,      /* 3 */
+    TTI_RECORD_ALGORITHM = 14, /* 5; 31: not known */
+    TTI_RECORD_LANES = 19,     /* 5 */
+    TTI_RECORD_RECEIVES = 1 << 24,
+    TTI_RECORD_FAILED = 1 << 25,
+    TTI_RECORD_SENDS = 1 << 26, /* what it waits for is that the peer takes something */
+    TTI_RECORD_PREMUL = 7,
+    TTI_RECORD_NO_ALGORITHM = 31,
+};
+
+/* Values of end_ns that are no time. */
+enum { TTI_RECORD_RUNS = 0, TTI_RECORD_UNTIMED = 1 };
+
+struct tti_record {
+    _Atomic uint64_t ticket;   /* its index plus 1; 0: being written */
+    _Atomic uint64_t sequence; /* the "#41"; sends and receives: of this pair and direction */
+    _Atomic uint64_t count;
+    _Atomic uint64_t bytes;            /* of a block; all operations so far, this one included */
+    _Atomic uint64_t start_ns, end_ns; /* monotonic; 0: not looked at the clock */
+    _Atomic uint32_t kind;
+    _Atomic int32_t root;       /* or peer */
+    _Atomic int32_t waits_for;  /* the last peer that was waited for long; -1 */
+    _Atomic uint32_t queued_us; /* between the call and the start, where that is long */
+};
+_Static_assert(sizeof(struct tti_record) == 64, "a record is a cache line");
+
+enum { TTI_RECORD_RINGS = 2, TTI_RECORD_NAME = 96, TTI_RECORD_ERROR = 1024 };
+#define TTI_RECORD_MAGIC "TUTTIREC"
+#define TTI_RECORD_FILE "tutti-recorder" /* the memfd's name */
+enum { TTI_RECORD_VERSION = 1 };
+
+/* What is mapped: this, then the records of ring 0 (host memory), then of ring 1 (device). */
+struct tti_record_page {
+    char magic[8];
+    uint32_t version, bytes_of_header;
+    uint64_t total_bytes;
+    uint64_t job;    /* number of the communicator */
+    uint64_t family; /* of the first one that it was split or shrunk from */
+    int64_t pid;
+    uint64_t made_ns, made_wall_ns; /* the same moment, monotonic and since 1970 */
+    double timeout_s;
+    int32_t rank, size, host, hosts;
+    uint32_t entries[TTI_RECORD_RINGS]; /* powers of two, or 0 */
+    char name[TTI_RECORD_NAME];         /* "host:pid" */
+    char program[TTI_RECORD_NAME];
+    _Alignas(64) _Atomic uint64_t head[TTI_RECORD_RINGS]; /* operations begun */
+    _Alignas(64) _Atomic uint32_t queued;                 /* asynchronous ones that wait */
+    _Atomic int32_t failed; /* enum tutti_result; `error` is complete before */
+    char error[TTI_RECORD_ERROR];
+    _Alignas(64) struct tti_record records[];
+};
+
+/* The writer's own side of a ring. */
+struct tti_record_ring {
+    struct tti_record *records; /* NULL: off */
+    _Atomic uint64_t *head;
+    uint64_t mask, next, bytes;
+    uint64_t first; /* of the operations under way */
+    bool timed;     /* they are to have an end */
+    uint64_t since; /* when they were queued; 0: they were not, or nothing was before them */
+};
+
+struct tti_recorder {
+    struct tti_record_page *page; /* NULL: off */
+    size_t bytes;
+    int fd; /* -1: no memfd could be had; nobody can attach */
+    struct tti_record_ring ring[TTI_RECORD_RINGS];
+};
+
+struct tutti_comm;
+
+/* With as many records as TUTTI_RECORDER says (1024). */
+enum tutti_result tti_recorder_create(struct tutti_comm *comm, struct tti_recorder *recorder);
+void tti_recorder_destroy(struct tti_recorder *recorder);
+/* The communicator's failure, for those who look. */
+void tti_recorder_failed(struct tti_recorder *recorder, enum tutti_result code, const char *text);
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+enum { TTI_RECORD_TIMED_BYTES = 32 << 10 }; /* from here the clock costs nothing to speak of */
+
+static inline void tti_record_put(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+static inline uint32_t tti_record_kind(const struct tti_operation *o)
+{
+    const uint32_t op =
+        (unsigned)o->op >= TUTTI_OP_USER ? (uint32_t)TTI_RECORD_PREMUL : (uint32_t)o->op;
+    return (uint32_t)o->collective << TTI_RECORD_COLLECTIVE | (uint32_t)o->type << TTI_RECORD_TYPE |
+           op << TTI_RECORD_OP | (uint32_t)TTI_RECORD_NO_ALGORITHM << TTI_RECORD_ALGORITHM |
+           (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0);
+}
+
+/* One operation begins. Several may be under way at once (a group of sends and receives). */
+static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
+                                    uint64_t sequence)
+{
+    static const uint8_t sizes[16] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    if (!ring->records)
+        return;
+    const uint64_t index = ring->next++;
+    struct tti_record *r = &ring->records[index & ring->mask];
+    const uint64_t bytes = o->count * sizes[o->type & 15];
+    uint64_t start = 0, queued = 0;
+    ring->bytes += bytes;
+    if (__builtin_expect(bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
+        start = tti_now_ns();
+        queued = ring->since ? (start - ring->since) / 1000 : 0;
+        ring->timed = true;
+    }
+    atomic_store_explicit(&r->ticket, 0, memory_order_relaxed);
+    tti_record_put(&r->sequence, sequence);
+    tti_record_put(&r->count, o->count);
+    tti_record_put(&r->bytes, ring->bytes);
+    tti_record_put(&r->start_ns, start);
+    tti_record_put(&r->end_ns, TTI_RECORD_RUNS);
+    atomic_store_explicit(&r->kind, tti_record_kind(o), memory_order_release);
+    atomic_store_explicit(&r->root, o->root, memory_order_release);
+    atomic_store_explicit(&r->waits_for, -1, memory_order_release);
+    atomic_store_explicit(&r->queued_us, queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued,
+                          memory_order_release);
+    tti_record_put(&r->ticket, index + 1);
+    tti_record_put(ring->head, index + 1);
+}
+
+/* The record of the last operation that began. */
+static inline struct tti_record *tti_record_last(const struct tti_record_ring *ring)
+{
+    return &ring->records[(ring->next - 1) & ring->mask];
+}
+
+/* How it is carried out. */
+static inline void tti_record_by(struct tti_record_ring *ring, enum tti_record_path path,
+                                 int algorithm, int lanes)
+{
+    if (!ring->records)
+        return;
+    struct tti_record *r = tti_record_last(ring);
+    uint32_t kind = atomic_load_explicit(&r->kind, memory_order_relaxed);
+    kind &= ~((uint32_t)7 << TTI_RECORD_PATH | (uint32_t)31 << TTI_RECORD_ALGORITHM |
+              (uint32_t)31 << TTI_RECORD_LANES);
+    kind |= (uint32_t)path << TTI_RECORD_PATH | ((uint32_t)algorithm & 31) << TTI_RECORD_ALGORITHM |
+            ((uint32_t)lanes & 31) << TTI_RECORD_LANES;
+    atomic_store_explicit(&r->kind, kind, memory_order_release);
+}
+
+/* What is under way is over. */
+static inline void tti_record_end(struct tti_record_ring *ring, enum tutti_result result)
+{
+    if (!ring->records)
+        return;
+    const uint64_t end =
+        __builtin_expect(ring->timed || result != TUTTI_OK, 0) ? tti_now_ns() : TTI_RECORD_UNTIMED;
+    ring->timed = false;
+    if (ring->next - ring->first > ring->mask)
+        ring->first = ring->next - ring->mask - 1;
+    for (; ring->first < ring->next; ring->first++) {
+        struct tti_record *r = &ring->records[ring->first & ring->mask];
+        if (__builtin_expect(result != TUTTI_OK, 0))
+            atomic_fetch_or_explicit(&r->kind, TTI_RECORD_FAILED, memory_order_release);
+        tti_record_put(&r->end_ns, end);
+    }
+}
+
+/* It is waited for a peer, and has been for so long that the clock was looked at: `start_ns`, which
+ * is when the operation began, or nearly. `peer` -1: not known. */
+void tti_record_waits(struct tti_record_ring *ring, uint64_t start_ns, int peer, bool sends);
+
+#endif
