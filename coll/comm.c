@@ -8,6 +8,7 @@
 #include "coll/agree.h"
 #include "coll/diagnose.h"
 #include "coll/door.h"
+#include "coll/dump.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/select.h"
@@ -89,6 +90,8 @@ enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
         tti_recorder_failed(&comm->recorder, code, tti_error_text());
     if (first && comm->boot)
         tti_boot_notify(comm->boot, code, tti_error_text());
+    if (first)
+        tti_dump_failure(&comm->recorder);
     return code;
 }
 

@@ -19,6 +19,7 @@ enum tti_logbook_state {
     TTI_LOGBOOK_SILENT, /* asked, and has not answered */
     TTI_LOGBOOK_LEFT,   /* has destroyed its communicator */
     TTI_LOGBOOK_THERE,
+    TTI_LOGBOOK_UNSEEN, /* not looked at: of another host, or without a dump */
 };
 
 struct tti_logbook {

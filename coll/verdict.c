@@ -307,6 +307,12 @@ static void say_absent(struct verdict *v, const struct cause *cause)
     if (!op)
         return;
     const double seconds = seconds_waited(v, op);
+    const struct tti_logged *own = tti_logbook_current(book);
+    if (own) {
+        say(v, " is in %s itself, and waits for nobody: it may be busy, or be held up",
+            tti_logged_text(own, what, sizeof what));
+        return;
+    }
     if (op->collective == TUTTI_SEND_RECV) {
         struct tti_logged wanted = *op;
         wanted.receives = !op->receives;
@@ -333,6 +339,8 @@ static void say_cause(struct verdict *v, const struct cause *cause)
     say_rank(v, cause->rank);
     if (book->state == TTI_LOGBOOK_LEFT)
         say(v, " has left the communicator");
+    else if (book->state == TTI_LOGBOOK_UNSEEN)
+        say(v, ", of which nothing is known here, is waited for");
     else if (book->state == TTI_LOGBOOK_SILENT || book->stopped)
         say(v, book->stopped ? " is stopped, by a signal or a debugger"
                              : " does not answer: it is stopped, or cut off");
@@ -340,20 +348,23 @@ static void say_cause(struct verdict *v, const struct cause *cause)
         say_absent(v, cause);
 }
 
-/* From `rank` along the waits to one who waits for nobody. False: round in a circle, or somebody's
- * wait is not known. `seen` is by rank, all false at first. */
+/* From `rank` along the waits to one who waits for nobody, or does not say for whom. False: round
+ * in a circle, or `rank` itself does not say. `seen` is by rank, all false at first. */
 static bool wait_follow(const struct verdict *v, int rank, bool *seen, struct cause *cause)
 {
-    while (!seen[rank]) {
+    for (int before = -1; !seen[rank];) {
         seen[rank] = true;
         const int next = tti_logbook_waits_for(&v->books[rank]);
-        if (next < 0 || next >= v->size)
-            return false;
+        if (next < 0 || next >= v->size) {
+            *cause = (struct cause){rank, before};
+            return before >= 0;
+        }
         const struct tti_logbook *book = &v->books[next];
         if (book->state != TTI_LOGBOOK_THERE || book->stopped || !tti_logbook_current(book)) {
             *cause = (struct cause){next, rank};
             return true;
         }
+        before = rank;
         rank = next;
     }
     return false;

@@ -184,6 +184,13 @@ TUTTI_API void tutti_comm_abort(tutti_comm *comm, const char *reason);
  * tutti_last_error). Never blocks. */
 TUTTI_API enum tutti_result tutti_comm_error(tutti_comm *comm);
 
+/* Write what this rank did last on the communicator, as JSON, for tutti-dump (docs/debugging.md has
+ * the format). In `path` %r is the rank, %p the pid, %c the number of the communicator; without %r,
+ * ".rank" is appended. Any thread, at any time: operations go on meanwhile, and nobody is waited
+ * for. TUTTI_DUMP names such a path for communicators that fail. Errors: USAGE (TUTTI_RECORDER is
+ * 0), SYSTEM (the file). */
+TUTTI_API enum tutti_result tutti_comm_dump(tutti_comm *comm, const char *path);
+
 TUTTI_API int tutti_comm_rank(const tutti_comm *comm);       /* 0 .. size-1 */
 TUTTI_API int tutti_comm_size(const tutti_comm *comm);       /* number of ranks */
 TUTTI_API int tutti_comm_local_rank(const tutti_comm *comm); /* 0 .. local_size-1, on this host */
