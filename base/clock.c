@@ -50,3 +50,11 @@ int tti_deadline_ms(uint64_t deadline, int most)
     uint64_t ms = (deadline - now + 999999u) / 1000000u;
     return ms > (uint64_t)most ? most : (int)ms;
 }
+
+void tti_nap(int nth)
+{
+    enum { NAP_NS = 20000, SAME = 64, LONGEST = 25 };
+    const int longer = nth / SAME + 1;
+    const struct timespec nap = {.tv_nsec = NAP_NS * (longer < LONGEST ? longer : LONGEST)};
+    nanosleep(&nap, NULL);
+}

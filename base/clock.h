@@ -19,6 +19,9 @@ int tti_deadline_ms(uint64_t deadline, int most);
  * 0, or ETIMEDOUT. */
 void tti_cond_init(pthread_cond_t *cond);
 int tti_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline);
+/* Sleep between looks at what may take long: 20 us the first times, later longer, up to half a
+ * millisecond. `nth`: of this wait, from 0. */
+void tti_nap(int nth);
 static inline bool tti_deadline_passed(uint64_t deadline)
 {
     return tti_now_ns() >= deadline;

@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static const struct {
     const char *name;
@@ -23,6 +22,7 @@ static const struct {
     [TTI_KERNEL_PEER_PROBE] = {"peer_probe", false},
     [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
     [TTI_KERNEL_TELL] = {"tell", false},
+    [TTI_KERNEL_PLAN_RUN] = {"plan_run", false},
 };
 
 /* As TTI_FOR_TYPES of cuda/element.cuh names them. */
@@ -112,7 +112,7 @@ enum tutti_result tti_gpu_dmabuf(const void *address, size_t bytes, struct tti_g
 /* ---- Waiting ----------------------------------------------------------------------------------
  */
 
-enum { WAIT_SPINS = 2000, WAIT_YIELDS = 200, WAIT_NAP_NS = 20000 };
+enum { WAIT_SPINS = 2000, WAIT_YIELDS = 200 };
 
 /* Between two queries: spin, for what ends in microseconds, then make room for others. */
 static void wait_pause(int round)
@@ -122,8 +122,7 @@ static void wait_pause(int round)
     } else if (round < WAIT_SPINS + WAIT_YIELDS) {
         sched_yield();
     } else {
-        const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
-        nanosleep(&nap, NULL);
+        tti_nap(round - WAIT_SPINS - WAIT_YIELDS);
     }
 }
 

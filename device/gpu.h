@@ -95,6 +95,10 @@ struct tti_gpu_ops {
      * (harmless when it is already). */
     enum tutti_result (*peer_can_access)(struct tti_gpu *gpu, int peer, bool *can);
     enum tutti_result (*peer_enable)(struct tti_gpu *gpu, int peer);
+    /* Whether 128 bytes that a warp stores together in memory of the device with this uuid arrive
+     * together there: on the same device and over NVLink, not over PCIe. False if it is unknown. */
+    enum tutti_result (*whole_lines)(struct tti_gpu *gpu, const unsigned char uuid[16],
+                                     bool *whole);
 
     /* ---- Memory. alloc and free may block, and synchronise the device. Contents are undefined. */
     enum tutti_result (*alloc)(struct tti_gpu *gpu, enum tti_memory_kind kind, size_t bytes,

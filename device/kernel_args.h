@@ -6,9 +6,12 @@
 #include <stdint.h>
 
 enum {
-    TTI_GPU_OPERANDS = 16, /* sources, or destinations, of one reduce_copy */
-    TTI_GPU_RANKS = 16,    /* that one kernel couples through mapped memory */
-    TTI_GPU_BLOCKS = 512,  /* of such a kernel */
+    TTI_GPU_OPERANDS = 16,         /* sources, or destinations, of one reduce_copy */
+    TTI_GPU_RANKS = 16,            /* that one kernel couples through mapped memory */
+    TTI_GPU_BLOCKS = 512,          /* of such a kernel */
+    TTI_PLAN_BLOCKS = 64,          /* of one that runs a plan */
+    TTI_PLAN_LANES = 16,           /* of its plan */
+    TTI_PLAN_SLOT_BYTES = 8 << 10, /* for a message in packets or lines, at most */
 };
 
 /* The kernels. A typed one exists once for each element type; see gpu_kernels.c. */
@@ -22,6 +25,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_PEER_PROBE,     /* tti_peer_probe_args */
     TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
     TTI_KERNEL_TELL,           /* tti_tell_args */
+    TTI_KERNEL_PLAN_RUN,       /* tti_plan_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -49,6 +53,15 @@ struct tti_reduce_copy_args {
     uint64_t scale;              /* ... one element, rounded to the element type (tti_scale) */
 };
 
+/* Messages of a block to and from the block of that number at another rank, counted over all
+ * launches: what the other has written here, and this rank's own. */
+struct tti_plan_channel {
+    uint64_t posted;   /* pieces of memory there that may be read (bulk) */
+    uint64_t consumed; /* messages that went there and are done with */
+    uint64_t sent, sent_pieces, got, got_pieces;
+    uint64_t unused[2];
+};
+
 /* One rank's words in device memory that the kernels coupling several ranks use; peers map it.
  * Zeroed once, before the first launch of any rank. An epoch is one launch: all ranks launch the
  * same coupled kernels with the same grids in the same order, each rank's one after the other. */
@@ -67,6 +80,7 @@ struct tti_gpu_control {
     /* Block b of this rank is at the peers' buffers, or about to be, in this epoch; 0: it is not,
      * and will not before it has looked at `ready`, in which it finds who withdrew. */
     uint64_t inside[TTI_GPU_BLOCKS];
+    struct tti_plan_channel plan[TTI_PLAN_BLOCKS][TTI_GPU_RANKS];
 };
 
 /* In `ready`, instead of an epoch: that block of that rank gave up, keep off its buffers. */
@@ -76,12 +90,15 @@ struct tti_gpu_control {
 struct tti_gpu_status {
     uint32_t
         abort; /* not 0: end soon, without result. The host writes it, or a block that fails. */
-    uint32_t failed; /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. */
-    uint32_t rank;   /* ... the rank that was waited for, or gave up */
-    uint32_t block;  /* ... by this block */
-    uint64_t epoch;  /* ... in this launch (numbered from 1) */
-    uint32_t stuck;  /* a rank, plus 1: after a failure it did not leave this rank's buffers */
-    uint32_t unused[9];
+    uint32_t
+        failed;     /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. Stored
+                       last, with release: who loads it with acquire may read the next three. */
+    uint32_t rank;  /* ... the rank that was waited for, or gave up */
+    uint32_t block; /* ... by this block */
+    uint64_t epoch; /* ... in this launch (numbered from 1) */
+    uint32_t stuck; /* a rank, plus 1: after a failure it did not leave this rank's buffers */
+    uint32_t claimed; /* not 0: a block has failed, and says so */
+    uint32_t unused[8];
 };
 
 /* An all-reduce by one kernel a rank, launched on all ranks; all run at the same time. Pointers are
@@ -137,6 +154,74 @@ struct tti_peer_probe_args {
     uint64_t timeout_ns;
     uint32_t *wrong; /* PINNED or DEVICE: the count */
 };
+
+/* ---- Plans on the device (cuda/plan_run.cu), made by program.h --------------------------------
+ */
+
+/* As the enums of plan/plan.h. */
+enum { TTI_DEVICE_IN, TTI_DEVICE_OUT, TTI_DEVICE_SCRATCH, TTI_DEVICE_SLOT };
+enum {
+    TTI_DEVICE_COPY,
+    TTI_DEVICE_REDUCE,
+    TTI_DEVICE_SEND,
+    TTI_DEVICE_RECV, /* from here on: steps that receive */
+    TTI_DEVICE_RECV_REDUCE,
+};
+enum { TTI_DEVICE_FORWARD = 1, TTI_DEVICE_FINAL = 2, TTI_DEVICE_MSG_LEFT = 8 };
+
+#define TTI_DEVICE_REF(buffer, index) ((uint32_t)(buffer) << 30 | (uint32_t)(index))
+#define TTI_DEVICE_BUFFER(ref) ((ref) >> 30)
+#define TTI_DEVICE_INDEX(ref) ((ref)&0x3fffffffu)
+
+struct tti_device_step {
+    uint8_t kind, flags;
+    uint8_t from, to; /* ranks */
+    uint32_t chunk, nchunks;
+    uint32_t src, src2, dst; /* TTI_DEVICE_REF */
+    uint32_t home;           /* receives: where the sender has it */
+    uint16_t need, needs;    /* bulk: before it writes, these of the table */
+};
+
+/* So many messages of this pass, sent to `peer`, are consumed. */
+struct tti_device_need {
+    uint32_t peer, messages;
+};
+
+struct tti_device_lane {
+    uint32_t first, steps;
+    uint32_t senders; /* bit r: rank r sends to this one */
+    uint32_t unused;
+};
+
+/* Device memory: this, the steps of all lanes, and (`needs_at` bytes from the beginning) needs. */
+struct tti_device_program {
+    uint32_t lanes, needs_at;
+    struct tti_device_lane lane[TTI_PLAN_LANES];
+};
+
+enum { TTI_WIRE_BULK, TTI_WIRE_LL, TTI_WIRE_LL128 };
+
+/* A plan on all ranks: lanes * slices blocks, of which the first are those of lane 0. Of `coupled`:
+ * `count` elements of a block; in and out of all ranks, or `exchange`; `slots`: for packets,
+ * TTI_PLAN_PACKETS_BYTES each, zeroed once, `slot_bytes` (a multiple of 128, up to
+ * TTI_PLAN_SLOT_BYTES) for a message. */
+struct tti_plan_args {
+    struct tti_coupled_args coupled;
+    const void *program;              /* struct tti_device_program */
+    void *scratch[TTI_GPU_RANKS];     /* SCRATCH; from byte `slots_at` on: SLOT */
+    uint64_t window;                  /* elements of a block in one of the `passes` */
+    uint64_t slots_at, slot_elements; /* elements: of a slice of the largest chunk */
+    uint64_t piece;                   /* elements that bulk messages are cut into */
+    uint32_t chunks, passes, slices;
+    uint32_t wire;            /* TTI_WIRE_: how messages go */
+    uint32_t reduces;         /* SCRATCH and SLOT hold accumulators */
+    uint32_t type;            /* enum tutti_type */
+    uint32_t size, wide_size; /* bytes of an element, of an accumulator */
+    uint32_t unused;
+};
+
+#define TTI_PLAN_PACKETS_BYTES(blocks, ranks, slot_bytes) \
+    (2 * (uint64_t)(blocks) * (uint64_t)(ranks) * (uint64_t)(slot_bytes))
 
 /* At the end of work that waits for words: shows the host the word of poison, that there was
  * progress, and that the work is over. */

@@ -27,6 +27,7 @@
 #define TTI_PLAN_PLAN_H
 
 #include "base/error.h"
+#include "plan/chunk.h"
 #include "tutti/tutti.h"
 
 #include <stdbool.h>
@@ -148,18 +149,6 @@ bool tti_reduces(enum tutti_collective collective);
  * (one of the buffers is not used). */
 bool tti_in_place(enum tutti_collective collective, int nranks, int rank, int root,
                   uint32_t *in_block, uint32_t *out_block);
-
-/* First element of chunk c of a block of `count` elements of `type_size` bytes cut into `chunks`;
- * chunk c ends where c + 1 begins; c == chunks gives `count`. Whole 64-byte units are dealt out
- * evenly, the first chunks getting one more, so chunks of large blocks start on cache lines. */
-static inline size_t tti_chunk_begin(size_t count, size_t type_size, uint32_t chunks, uint32_t c)
-{
-    size_t unit = 64 / type_size;
-    size_t units = count / unit + (count % unit != 0);
-    size_t each = units / chunks, more = units % chunks;
-    size_t begin = (each * c + (c < more ? c : more)) * unit;
-    return begin < count ? begin : count;
-}
 
 /* Elements of the largest chunk (the first one). */
 static inline size_t tti_chunk_largest(size_t count, size_t type_size, uint32_t chunks)

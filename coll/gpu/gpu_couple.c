@@ -2,16 +2,21 @@
  * no host, no copies beside the operation's own. For ranks whose blocks are known to fit their
  * devices together (gpu_map.c).
  *
- * All-reduce: one_shot_ll up to TTI_LL_BYTES; above, two_shot straight on the callers' buffers
- * where pointers mean the same to all ranks (threads of a process), else on the windows, copied
- * into and out of them. The others: direct, among threads of a process. What is taken follows from
- * what all ranks know, so all take the same. Each kernel names the plan that it equals. */
+ * All-reduce: one_shot_ll for small messages, one_shot_ll128 for middle ones, two_shot for large
+ * ones, straight on the callers' buffers where pointers mean the same to all ranks (threads of a
+ * process), else on the windows, copied into and out of them. The others: direct, among threads of
+ * a process. Whatever is left, or asked for by name: its plan (gpu_plan.c). What is taken follows
+ * from what all ranks know, so all take the same. Each kernel names the plan that it equals, and
+ * TUTTI_FAST=0 takes that. */
 #include "coll/gpu/gpu_map.h"
+#include "coll/select.h"
 
-enum { THREAD_BYTES = 64, FEW_BYTES = 4096, FEW_THREADS = 64 };
+#include <string.h>
 
-static struct tti_coupled_args couple_args(const struct tutti_comm *comm,
-                                           const struct tti_operation *o, size_t count)
+enum { THREAD_BYTES = 64, FEW_BYTES = 4096, FEW_THREADS = 64, LL_USUAL = 8 << 10 };
+
+struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
+                                            const struct tti_operation *o, size_t count)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     const bool premul = tti_gpu_premultiplied(o);
@@ -25,6 +30,7 @@ static struct tti_coupled_args couple_args(const struct tutti_comm *comm,
         .scale = premul ? o->factor : 0,
         .count = count,
         .slot_bytes = TTI_LL_BYTES,
+        .line_bytes = TTI_LINE_BYTES,
         .status = &map->told->status,
         .timeout_ns = (uint64_t)(comm->settings.timeout_s * 1e9),
     };
@@ -33,6 +39,7 @@ static struct tti_coupled_args couple_args(const struct tutti_comm *comm,
     for (int p = 0; p < comm->size; p++) {
         args.control[p] = (struct tti_gpu_control *)tti_gpu_at(map, p, TTI_ARENA_CONTROL);
         args.slots[p] = tti_gpu_at(map, p, TTI_ARENA_SLOTS);
+        args.lines[p] = tti_gpu_at(map, p, map->lines_at);
     }
     return args;
 }
@@ -61,18 +68,18 @@ static enum tutti_result couple_launch(struct tutti_comm *comm, enum tti_gpu_ker
 }
 
 static enum tutti_result couple_one_shot(struct tutti_comm *comm, const struct tti_operation *o,
-                                         tutti_stream stream)
+                                         enum tti_gpu_kernel kernel, tutti_stream stream)
 {
-    const struct tti_coupled_args args = couple_args(comm, o, o->count);
+    const struct tti_coupled_args args = tti_gpu_couple_args(comm, o, o->count);
     /* 8 bytes a thread: the fewer each has, the sooner all are there. */
-    return couple_launch(comm, TTI_KERNEL_ONE_SHOT_LL, o->type,
-                         o->count * tutti_type_size(o->type) * 8, &args, sizeof args, stream);
+    return couple_launch(comm, kernel, o->type, o->count * tutti_type_size(o->type) * 8, &args,
+                         sizeof args, stream);
 }
 
 static enum tutti_result couple_two_shot(struct tutti_comm *comm, const struct tti_operation *o,
                                          tutti_stream stream)
 {
-    struct tti_coupled_args args = couple_args(comm, o, o->count);
+    struct tti_coupled_args args = tti_gpu_couple_args(comm, o, o->count);
     args.exchange = 1;
     return couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, o->count * tutti_type_size(o->type),
                          &args, sizeof args, stream);
@@ -89,7 +96,7 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     char *own = tti_gpu_at(map, comm->rank, map->window_at);
     for (size_t from = 0; from < o->count; from += most) {
         const size_t count = o->count - from < most ? o->count - from : most;
-        struct tti_coupled_args args = couple_args(comm, o, count);
+        struct tti_coupled_args args = tti_gpu_couple_args(comm, o, count);
         for (int p = 0; p < comm->size; p++)
             args.in[p] = args.out[p] = tti_gpu_at(map, p, map->window_at);
         TTI_TRY(
@@ -107,7 +114,7 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
     const uint32_t n = (uint32_t)comm->size, rank = (uint32_t)comm->rank;
     const uint32_t root = (uint32_t)o->root;
     const size_t block = o->count * tutti_type_size(o->type);
-    struct tti_direct_args args = {.coupled = couple_args(comm, o, o->count)};
+    struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, o->count)};
     args.coupled.exchange = 1;
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
@@ -140,19 +147,54 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
     return couple_launch(comm, TTI_KERNEL_DIRECT, o->type, block, &args, sizeof args, stream);
 }
 
+/* The kernel for an all-reduce: packets for the smallest, lines for those of middle size where they
+ * arrive whole, the buffers themselves for large ones. In one shot every rank reads all inputs, so
+ * with more ranks two shots pay sooner. */
+static enum tti_gpu_kernel couple_all_reduce(const struct tutti_comm *comm, size_t bytes)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const size_t most = TTI_LINE_BYTES * 2 / (size_t)comm->size;
+    if (map->lines && bytes > LL_USUAL && bytes <= most)
+        return TTI_KERNEL_ONE_SHOT_LL128;
+    return bytes <= TTI_LL_BYTES ? TTI_KERNEL_ONE_SHOT_LL : TTI_KERNEL_TWO_SHOT;
+}
+
+static enum tutti_result couple_reduce_all(struct tutti_comm *comm, const struct tti_operation *o,
+                                           enum tti_gpu_kernel kernel, tutti_stream stream)
+{
+    if (kernel != TTI_KERNEL_TWO_SHOT)
+        return couple_one_shot(comm, o, kernel, stream);
+    return comm->gpu->map->one_process ? couple_two_shot(comm, o, stream)
+                                       : couple_two_shot_window(comm, o, stream);
+}
+
+/* The plan that the kernel for `o` is equal to; NULL: there is no kernel. */
+static const char *couple_equal(const struct tutti_comm *comm, const struct tti_operation *o,
+                                enum tti_gpu_kernel kernel)
+{
+    if (o->collective == TUTTI_ALL_REDUCE)
+        return kernel == TTI_KERNEL_TWO_SHOT ? "two_shot" : "one_shot";
+    /* In place, an all-to-all overwrites what others may still read; not all ranks know who does
+     * it in place. */
+    return comm->gpu->map->one_process && o->collective != TUTTI_ALL_TO_ALL ? "direct" : NULL;
+}
+
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool *served)
 {
-    const bool pointers = comm->gpu->map->one_process;
+    char name[64];
+    enum tti_gpu_kernel kernel = couple_all_reduce(comm, o->count * tutti_type_size(o->type));
+    const bool forced =
+        tti_select_forced(comm->settings.algorithms, o->collective, name, sizeof name);
+    if (forced && strcmp(name, "two_shot") == 0)
+        kernel = TTI_KERNEL_TWO_SHOT;
+    const char *equal = comm->settings.fast ? couple_equal(comm, o, kernel) : NULL;
+    *served = false;
+    if (o->collective == TUTTI_BARRIER && !equal)
+        return TUTTI_OK; /* without buffers: by flags of the window */
+    if (!equal || (forced && strcmp(name, equal) != 0))
+        return tti_gpu_plan(comm, o, stream, forced, served);
     *served = true;
-    if (o->collective == TUTTI_ALL_REDUCE) {
-        if (o->count * tutti_type_size(o->type) <= TTI_LL_BYTES)
-            return couple_one_shot(comm, o, stream);
-        return pointers ? couple_two_shot(comm, o, stream)
-                        : couple_two_shot_window(comm, o, stream);
-    }
-    /* In place, an all-to-all overwrites what others may still read; not all ranks know who does
-     * it in place. */
-    *served = pointers && o->collective != TUTTI_ALL_TO_ALL;
-    return *served ? couple_direct(comm, o, stream) : TUTTI_OK;
+    return o->collective == TUTTI_ALL_REDUCE ? couple_reduce_all(comm, o, kernel, stream)
+                                             : couple_direct(comm, o, stream);
 }

@@ -28,25 +28,43 @@ static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled
 
 /* ---- settings ---- */
 
-static enum tutti_result map_settings(enum tti_gpu_way *way, size_t *bytes)
+int tti_gpu_wire_asked = -1;
+
+/* The number of the variable's value among `names`, `usual` if it is not set. */
+static enum tutti_result map_name(const char *variable, const char *const *names, int count,
+                                  int usual, int *found)
 {
-    const char *text = tti_config_text("TUTTI_DEVICE_PATH");
-    int found = TTI_GPU_COUPLED;
-    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MEMORY", ARENA_BYTES, bytes));
-    if (text)
-        for (found = 0; found < TTI_GPU_WAYS && strcmp(text, way_names[found]) != 0;)
-            found++;
-    if (found == TTI_GPU_WAYS)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "TUTTI_DEVICE_PATH is \"%s\"; expected staged, window or coupled", text);
-    *way = (enum tti_gpu_way)found;
+    const char *text = tti_config_text(variable);
+    *found = usual;
+    if (!text)
+        return TUTTI_OK;
+    for (*found = 0; *found < count && strcmp(text, names[*found]) != 0;)
+        ++*found;
+    if (*found == count)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s, %s or %s", variable, text,
+                        names[0], names[1], names[2]);
     return TUTTI_OK;
 }
 
-static size_t map_window_at(int size)
+static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way *way, size_t *bytes)
 {
-    const size_t at = TTI_ARENA_SLOTS + TTI_LL_SLOTS_BYTES(size, TTI_LL_BYTES);
-    return (at + TTI_ARENA_PAGE - 1) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
+    int found = TTI_GPU_COUPLED;
+    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MEMORY", ARENA_BYTES, bytes));
+    TTI_TRY(map_name("TUTTI_DEVICE_PATH", way_names, TTI_GPU_WAYS, TTI_GPU_COUPLED, &found));
+    *way = (enum tti_gpu_way)found;
+    map->wire = tti_gpu_wire_asked;
+    return TUTTI_OK;
+}
+
+/* Where what begins in the arena; the window is last. */
+static void map_lay_out(struct tti_gpu_map *map, int size)
+{
+    map->lines_at = TTI_ARENA_SLOTS + TTI_LL_SLOTS_BYTES(size, TTI_LL_BYTES);
+    map->packets_at = map->lines_at + TTI_LL128_LINES_BYTES(size, TTI_LINE_BYTES);
+    map->programs_at =
+        map->packets_at + TTI_PLAN_PACKETS_BYTES(TTI_PACKET_BLOCKS, size, TTI_PACKET_BYTES);
+    const size_t at = map->programs_at + TTI_PROGRAMS * TTI_PROGRAM_BYTES;
+    map->window_at = (at + TTI_ARENA_PAGE - 1) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
 }
 
 /* ---- exchange, over the host's collectives ---- */
@@ -78,15 +96,18 @@ static enum tutti_result map_all(struct tutti_comm *comm, bool mine, bool *all)
 /* The least that the device holds of the kernels that wait for each other. */
 static enum tutti_result map_resident(struct tti_gpu *gpu, int32_t *resident)
 {
-    static const enum tti_gpu_kernel kernels[] = {TTI_KERNEL_ONE_SHOT_LL, TTI_KERNEL_TWO_SHOT,
-                                                  TTI_KERNEL_DIRECT};
+    static const enum tti_gpu_kernel kernels[] = {TTI_KERNEL_ONE_SHOT_LL, TTI_KERNEL_ONE_SHOT_LL128,
+                                                  TTI_KERNEL_TWO_SHOT, TTI_KERNEL_DIRECT,
+                                                  TTI_KERNEL_PLAN_RUN};
     int least = TTI_GPU_BLOCKS;
     for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
         for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
             const struct tti_gpu_launch launch = {.kernel = kernels[k],
                                                   .type = (enum tutti_type)t,
                                                   .blocks = 1,
-                                                  .threads = TTI_COUPLED_THREADS};
+                                                  .threads = kernels[k] == TTI_KERNEL_PLAN_RUN
+                                                                 ? TTI_PLAN_THREADS
+                                                                 : TTI_COUPLED_THREADS};
             int blocks = 0;
             TTI_TRY(gpu->ops->prepare(gpu, kernels[k], launch.type));
             TTI_TRY(gpu->ops->resident(gpu, &launch, &blocks));
@@ -102,11 +123,11 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     void *told = NULL;
-    if (bytes < map_window_at(comm->size) + WINDOW_LEAST)
+    if (bytes < map->window_at + WINDOW_LEAST)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
                         "other's device memory",
-                        bytes, comm->size, map_window_at(comm->size) + WINDOW_LEAST);
+                        bytes, comm->size, map->window_at + WINDOW_LEAST);
     TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_PINNED, sizeof *map->told, &told));
     map->told = told;
     memset(told, 0, sizeof *map->told);
@@ -238,8 +259,19 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map, const s
     map->blocks = map_blocks(comm, hellos);
     if (map->blocks == 0 && map->way == TTI_GPU_COUPLED)
         map->way = TTI_GPU_WINDOW;
-    map->window_at = map_window_at(comm->size);
     map->window_bytes = bytes - map->window_at;
+}
+
+/* May lines be used: do they arrive whole at all ranks? */
+static enum tutti_result map_lines(struct tutti_comm *comm, struct tti_gpu_map *map,
+                                   const struct hello *hellos)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    bool mine = true;
+    for (int r = 0; r < comm->size && mine; r++)
+        if (gpu->ops->whole_lines(gpu, hellos[r].offer.uuid, &mine) != TUTTI_OK)
+            mine = false;
+    return map_all(comm, mine, &map->lines);
 }
 
 static bool map_said(enum tutti_result result)
@@ -275,9 +307,10 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(map_all(comm, mapped, &all));
     mapped = mapped && map_said(probe_check(comm, deadline));
     TTI_TRY(map_all(comm, mapped, &all));
-    if (all)
-        map_decide(comm, map, hellos);
-    return TUTTI_OK;
+    if (!all)
+        return TUTTI_OK;
+    map_decide(comm, map, hellos);
+    return map_lines(comm, map, hellos);
 }
 
 static enum tutti_result map_set_up(struct tutti_comm *comm)
@@ -285,9 +318,10 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     struct tti_gpu_map *map = comm->gpu->map;
     enum tti_gpu_way way = TTI_GPU_STAGED;
     size_t bytes = 0;
-    TTI_TRY(map_settings(&way, &bytes));
+    TTI_TRY(map_settings(map, &way, &bytes));
     if (comm->size == 1 || comm->size > TTI_GPU_RANKS || comm->peers.nhosts > 1)
         return TUTTI_OK;
+    map_lay_out(map, comm->size);
     struct hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
     if (!hellos)
         return TUTTI_ERR_MEMORY;

@@ -8,6 +8,7 @@
 #define TTI_COLL_GPU_MAP_H
 
 #include "coll/gpu/gpu_side.h"
+#include "device/program.h"
 #include "transport/cuda_ipc/arena.h"
 
 /* From the least to the most that the ranks must share. */
@@ -26,12 +27,30 @@ enum {
     TTI_ARENA_POISON = TTI_ARENA_FLAGS + TTI_ARENA_PAGE - 64, /* who gave up, plus 1 */
     TTI_ARENA_COUNT = TTI_ARENA_POISON + 4,                   /* of operations that ended */
     TTI_ARENA_PROBE = TTI_ARENA_FLAGS + TTI_ARENA_PAGE,       /* of the self-test */
-    TTI_ARENA_SLOTS = TTI_ARENA_PROBE + TTI_ARENA_PAGE,       /* of one-shot LL; then the window */
+    /* Of one-shot LL; then its lines, packets of plans, plans, the window (gpu_map.c). */
+    TTI_ARENA_SLOTS = TTI_ARENA_PROBE + TTI_ARENA_PAGE,
 
     TTI_MEETS = 3,           /* sets of flags, used by turns (gpu_window.c) */
     TTI_FLAG_STEP = 64,      /* between flags */
     TTI_LL_BYTES = 32 << 10, /* the largest message for one-shot LL */
     TTI_COUPLED_THREADS = 512,
+    TTI_PLAN_THREADS = 256,    /* of a block that runs a plan, which takes more registers */
+    TTI_LINE_BYTES = 60 << 10, /* the largest message for one-shot LL128: whole lines */
+    TTI_PACKET_BLOCKS = 8,     /* blocks of a plan whose messages go in packets or lines ... */
+    TTI_PACKET_BYTES = TTI_PLAN_SLOT_BYTES, /* ... and what such a message takes at most */
+    TTI_PROGRAMS = 16,                      /* plans that are kept on the device ... */
+    TTI_PROGRAM_BYTES = 16 << 10,           /* ... of this size */
+};
+
+/* A plan on the device (gpu_plan.c). */
+struct tti_gpu_program {
+    const struct tti_algorithm *algorithm;
+    struct tti_plan_spec spec;
+    struct tti_program_shape shape;
+    size_t at; /* in the arena */
+    uint32_t chunks, lanes;
+    bool reduces;
+    bool fits; /* else it is not there */
 };
 
 /* Page-locked: what the device tells the host. */
@@ -42,14 +61,19 @@ struct tti_gpu_told {
     uint32_t inside;                     /* ... not 0: the stream is at one that waits for flags */
     unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline */
     uint32_t probe[2][TTI_ARENA_PAGE / 4];
+    unsigned char program[TTI_PROGRAM_BYTES]; /* on its way to the device */
 };
 
 struct tti_gpu_map {
     enum tti_gpu_way way;
     bool one_process;
+    bool lines;      /* stores of 128 bytes arrive whole, between any two ranks */
+    int wire;        /* TTI_WIRE_ that is asked for, or -1 */
     unsigned blocks; /* of a coupled kernel, at most */
     struct tti_arena_map arenas[TTI_GPU_RANKS];
-    size_t arena_bytes, window_at, window_bytes;
+    size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
+    struct tti_gpu_program programs[TTI_PROGRAMS];
+    int program_count;
     struct tti_gpu_told *told;
     tutti_stream aside; /* for set-up and for what ends waits */
 
@@ -70,6 +94,11 @@ static inline unsigned tti_gpu_threads(const struct tti_gpu *gpu, unsigned most)
     return gpu->ops == tti_gpu_sim() && most > SIMULATED ? SIMULATED : most;
 }
 
+/* For tests: TTI_WIRE_ that plans on the device take where it fits; -1: what is best. */
+extern int tti_gpu_wire_asked;
+/* For tests: sees, and may change, each rank's plan before it goes on the device. */
+extern void (*tti_gpu_plan_made)(struct tti_plan *plan, int rank);
+
 /* By rank. */
 static inline char *tti_gpu_at(const struct tti_gpu_map *map, int rank, size_t offset)
 {
@@ -89,6 +118,13 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
 /* *served is false for what goes through the window; alike on all ranks. */
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool *served);
+struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
+                                            const struct tti_operation *o, size_t count);
+/* ---- gpu_plan.c ---- */
+/* By its plan: the one that is asked for by name, if `forced`, else a usual one. *served is false
+ * where there is none that fits; alike on all ranks. */
+enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operation *o,
+                               tutti_stream stream, bool forced, bool *served);
 /* ---- gpu_alone.c: a communicator of one rank ---- */
 enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operation *o,
                                 tutti_stream stream);

@@ -46,6 +46,8 @@ enum {
     TTI_CU_DEVICE_DMABUF = 124,
     TTI_CU_DEVICE_MULTICAST = 132,
 
+    TTI_CU_PEER_ATOMICS = 3, /* attribute of two devices */
+
     TTI_CU_POINTER_TYPE = 2, /* attributes of a pointer */
     TTI_CU_POINTER_ID = 7,
     TTI_CU_POINTER_MANAGED = 8,
@@ -82,6 +84,7 @@ enum {
     X(device_attribute, cuDeviceGetAttribute, "", (int *, unsigned, int))                         \
     X(device_memory, cuDeviceTotalMem, "_v2", (size_t *, int))                                    \
     X(device_can_peer, cuDeviceCanAccessPeer, "", (int *, int, int))                              \
+    X(device_peer, cuDeviceGetP2PAttribute, "", (int *, unsigned, int, int))                      \
     X(primary_retain, cuDevicePrimaryCtxRetain, "", (tti_cu_context *, int))                      \
     X(primary_release, cuDevicePrimaryCtxRelease, "_v2", (int))                                   \
     X(context_current, cuCtxGetCurrent, "", (tti_cu_context *))                                   \

@@ -163,6 +163,28 @@ static enum tutti_result cuda_peer_enable(struct tti_gpu *base, int peer)
     return result;
 }
 
+/* Atomic operations reach a peer's memory over NVLink, and that is how it is told from PCIe. */
+static enum tutti_result cuda_whole_lines(struct tti_gpu *base, const unsigned char uuid[16],
+                                          bool *whole)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    unsigned char found[16];
+    int count = 0, atomics = 0;
+    *whole = memcmp(uuid, base->properties.uuid, sizeof found) == 0;
+    if (*whole)
+        return TUTTI_OK;
+    TTI_TRY(tti_cuda_check(gpu->cu->device_count(&count), "cuDeviceGetCount"));
+    for (int d = 0; d < count; d++) {
+        TTI_TRY(tti_cuda_check(gpu->cu->device_uuid(&found, d), "cuDeviceGetUuid"));
+        if (d == base->device || memcmp(uuid, found, sizeof found) != 0)
+            continue;
+        TTI_TRY(tti_cuda_check(gpu->cu->device_peer(&atomics, TTI_CU_PEER_ATOMICS, base->device, d),
+                               "cuDeviceGetP2PAttribute"));
+        *whole = atomics != 0;
+    }
+    return TUTTI_OK;
+}
+
 /* ---- Memory -----------------------------------------------------------------------------------
  */
 
@@ -302,6 +324,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .close = cuda_close,
         .peer_can_access = cuda_peer_can_access,
         .peer_enable = cuda_peer_enable,
+        .whole_lines = cuda_whole_lines,
         .alloc = cuda_alloc,
         .free = cuda_free,
         .host_register = cuda_host_register,

@@ -19,6 +19,7 @@ IMAGE(one_shot_ll)
 IMAGE(one_shot_ll128)
 IMAGE(two_shot)
 IMAGE(direct)
+IMAGE(plan_run)
 IMAGE(probe)
 
 #define FROM(file)                                       \
@@ -33,6 +34,7 @@ static const struct {
     [TTI_KERNEL_ONE_SHOT_LL] = FROM(one_shot_ll),
     [TTI_KERNEL_TWO_SHOT] = FROM(two_shot),
     [TTI_KERNEL_DIRECT] = FROM(direct),
+    [TTI_KERNEL_PLAN_RUN] = FROM(plan_run),
     [TTI_KERNEL_ONE_SHOT_LL128] = FROM(one_shot_ll128),
     [TTI_KERNEL_PEER_PROBE] = FROM(probe),
     [TTI_KERNEL_WARP_PROBE] = FROM(probe),

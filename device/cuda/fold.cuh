@@ -246,28 +246,25 @@ template <int TYPE> struct tti_unroll {
 };
 
 /* Elements [begin, end) of all operands, by `threads` threads of which this is number `thread`. */
-template <int TYPE>
+template <int TYPE, int PACKS = tti_unroll<TYPE>::packs>
 TTI_DEVICE void tti_fold_range(const tti_fold &f, uint64_t begin, uint64_t end, uint64_t thread,
                                uint64_t threads)
 {
     typedef tti_group<TYPE> group;
-    const int PACKS = tti_unroll<TYPE>::packs;
-    const uint32_t head = tti_fold_head<TYPE>(f, begin);
-    if (head == ~0u || begin + head >= end) {
-        for (uint64_t i = begin + thread; i < end; i += threads)
-            tti_fold_one<TYPE>(f, i);
-        return;
-    }
-    for (uint64_t i = begin + thread; i < begin + head; i += threads)
-        tti_fold_one<TYPE>(f, i);
-    const uint64_t packs = (end - begin - head) / group::size;
-    const uint64_t tail = begin + head + packs * group::size;
-    for (uint64_t i = tail + thread; i < end; i += threads)
-        tti_fold_one<TYPE>(f, i);
+    const uint32_t found = tti_fold_head<TYPE>(f, begin);
+    const bool packed = found != ~0u && begin + found < end;
+    const uint64_t head = packed ? found : 0;
+    const uint64_t packs = packed ? (end - begin - head) / group::size : 0;
+    /* Before, behind, or all: one loop, since its body is long for every type. */
+    const uint64_t within = packs * group::size, singles = end - begin - within;
+    for (uint64_t i = thread; i < singles; i += threads)
+        tti_fold_one<TYPE>(f, begin + i + (i < head ? 0 : within));
 
     uint64_t at = thread;
-    for (; at + (PACKS - 1) * threads < packs; at += PACKS * threads)
-        tti_fold_packs<TYPE, PACKS>(f, begin + head, at, threads);
+    if constexpr (PACKS > 1) {
+        for (; at + (PACKS - 1) * threads < packs; at += PACKS * threads)
+            tti_fold_packs<TYPE, PACKS>(f, begin + head, at, threads);
+    }
     for (; at < packs; at += threads)
         tti_fold_packs<TYPE, 1>(f, begin + head, at, threads);
 }

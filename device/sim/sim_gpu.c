@@ -98,6 +98,14 @@ static enum tutti_result gpu_peer_enable(struct tti_gpu *gpu, int peer)
     return TUTTI_OK;
 }
 
+/* Lines are simulated such that their flag comes last. */
+static enum tutti_result gpu_whole_lines(struct tti_gpu *gpu, const unsigned char uuid[16],
+                                         bool *whole)
+{
+    *whole = memcmp(uuid, gpu->properties.uuid, 15) == 0;
+    return TUTTI_OK;
+}
+
 /* ---- Work -------------------------------------------------------------------------------------
  */
 
@@ -179,6 +187,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .close = gpu_close,
         .peer_can_access = gpu_peer_can_access,
         .peer_enable = gpu_peer_enable,
+        .whole_lines = gpu_whole_lines,
         .alloc = tti_sim_alloc,
         .free = tti_sim_free,
         .host_register = tti_sim_host_register,

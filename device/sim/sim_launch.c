@@ -45,6 +45,7 @@ DECLARE(copy)
 DECLARE(peer_probe)
 DECLARE(warp_probe)
 DECLARE(tell)
+DECLARE(plan_run)
 DECLARE_TYPED(reduce_copy)
 DECLARE_TYPED(one_shot_ll)
 DECLARE_TYPED(one_shot_ll128)
@@ -61,6 +62,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_PEER_PROBE] = {tti_kernel_peer_probe},
     [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
     [TTI_KERNEL_TELL] = {tti_kernel_tell},
+    [TTI_KERNEL_PLAN_RUN] = {tti_kernel_plan_run},
 };
 #else
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];

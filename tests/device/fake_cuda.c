@@ -141,6 +141,11 @@ DRIVER cuDeviceCanAccessPeer(int *yes, int device, int peer)
     *yes = device != peer;
     return TTI_CU_OK;
 }
+DRIVER cuDeviceGetP2PAttribute(int *value, unsigned attribute, int from, int to)
+{
+    *value = attribute == TTI_CU_PEER_ATOMICS;
+    return from != to ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
 DRIVER cuDevicePrimaryCtxRetain(tti_cu_context *context, int device)
 {
     unsigned result = TTI_CU_OK;
