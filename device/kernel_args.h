@@ -88,16 +88,16 @@ struct tti_gpu_control {
 
 /* What a coupled kernel tells the host, and the host tells it: PINNED memory, one a rank. */
 struct tti_gpu_status {
-    uint32_t
-        abort; /* not 0: end soon, without result. The host writes it, or a block that fails. */
-    uint32_t
-        failed;     /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. Stored
-                       last, with release: who loads it with acquire may read the next three. */
-    uint32_t rank;  /* ... the rank that was waited for, or gave up */
-    uint32_t block; /* ... by this block */
-    uint64_t epoch; /* ... in this launch (numbered from 1) */
-    uint32_t stuck; /* a rank, plus 1: after a failure it did not leave this rank's buffers */
-    uint32_t claimed; /* not 0: a block has failed, and says so */
+    /* not 0: end soon, without result. The host writes it, or a block that fails. */
+    uint32_t abort;
+    /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. Stored last, with
+     * release: who loads it with acquire may read the next three. */
+    uint32_t failed;
+    uint32_t rank;    /* ... the rank that was waited for, or gave up */
+    uint32_t block;   /* ... by this block */
+    uint64_t epoch;   /* ... in this launch (numbered from 1) */
+    uint32_t stuck;   /* a rank, plus 1: after a failure it did not leave this rank's buffers */
+    uint32_t claimed; /* not 0: a block has failed, and says so in `failed` */
     uint32_t unused[8];
 };
 

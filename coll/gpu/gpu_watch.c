@@ -48,10 +48,11 @@ void tti_gpu_look(struct tutti_comm *comm)
     if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
         return;
     const struct tti_gpu_status *status = &map->told->status;
-    if (!__atomic_load_n(&status->abort, __ATOMIC_ACQUIRE) || !status->failed)
+    const uint32_t failed = __atomic_load_n(&status->failed, __ATOMIC_ACQUIRE);
+    if (!failed)
         return;
     const int rank = (int)status->rank;
-    if (status->failed == TUTTI_ERR_PEER)
+    if (failed == TUTTI_ERR_PEER)
         look_gave_up(comm, rank);
     else
         (void)tti_comm_fail(

@@ -30,10 +30,11 @@ TTI_DEVICE tti_watch tti_watch_begin(tti_gpu_status *status, const tti_gpu_contr
 /* The first failure is kept; the host and the other blocks hear of any. */
 TTI_DEVICE void tti_watch_fail(const tti_watch &watch, tutti_result result, uint32_t rank)
 {
-    if (tti_swap_first(&watch.status->failed, (uint32_t)result) == 0) {
+    if (tti_swap_first(&watch.status->claimed, 1) == 0) {
         watch.status->rank = rank;
         watch.status->block = blockIdx.x;
         watch.status->epoch = watch.epoch;
+        tti_release(&watch.status->failed, (uint32_t)result);
     }
     tti_release(&watch.status->abort, 1u); /* after what it is about; looked at by the host, too */
 }
