@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DRAIN_SECONDS = 10, CHUNK_BYTES = 2 << 20 };
 
@@ -405,7 +404,7 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what)
 {
-    enum { SPINS = 2000, NAP_NS = 20000 };
+    enum { SPINS = 2000 };
     const struct tti_gpu_ops *ops = comm->gpu->ops;
     uint64_t deadline = 0;
     for (int round = 0;; round++) {
@@ -428,8 +427,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
                             "before it on the stream may be stuck",
                             what, comm->settings.timeout_s + DRAIN_SECONDS);
         }
-        const struct timespec nap = {.tv_nsec = NAP_NS};
-        nanosleep(&nap, NULL);
+        tti_nap(round - SPINS);
     }
 }
 

@@ -11,7 +11,6 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #if defined(TTI_SIM_TSAN) /* the build's ThreadSanitizer, switched off for this file */
 #include <sanitizer/tsan_interface.h>
@@ -28,9 +27,8 @@ enum {
     MOST_WARPS = MOST_THREADS / WARP,
     SHARED_BYTES = 48 << 10,
     POINT_CHANCE = 8, /* one scheduling point in so many gives way */
-    IDLE_YIELD = 2,   /* rounds of nothing but polls until the host thread gives way ... */
-    IDLE_SLEEP = 64,  /* ... and until it sleeps */
-    IDLE_NS = 20000,
+    IDLE_SLEEP = 8,   /* rounds of nothing but polls, giving way, until the host thread sleeps */
+    LONGER = 8,       /* ... as after so many times as many naps */
 };
 
 enum state { ENDED, RUNS, AT_BARRIER, AT_WARP };
@@ -58,8 +56,9 @@ struct tti_sim_crew {
     unsigned barrier_round;
     char barrier_order[2], begin_order, end_order;
     uint64_t random;
-    unsigned polls; /* in a row, by whoever: turns that ended in one */
-    bool polled;    /* the turn under way */
+    unsigned polls;  /* in a row, by whoever: turns that ended in one ... */
+    unsigned rounds; /* ... and how often all that could run had done so */
+    bool polled;     /* the turn under way */
     char *shared;
 };
 
@@ -135,15 +134,20 @@ static bool crew_grow(struct tti_sim_crew *crew, unsigned threads)
     return true;
 }
 
-/* All threads poll: what they wait for comes from another host thread. */
+/* All threads that can run poll: what they wait for comes from another host thread, which needs a
+ * core. Every round counts the turns of one poll each; a wait that is long anyway is looked at
+ * seldom. */
 static void crew_idle(struct tti_sim_crew *crew)
 {
-    if (crew->polls > IDLE_SLEEP * crew->alive) {
-        const struct timespec nap = {.tv_nsec = IDLE_NS};
-        nanosleep(&nap, NULL);
-    } else if (crew->polls > IDLE_YIELD * crew->alive) {
+    if (crew->polls < crew->ready_count)
+        return;
+    crew->polls = 0;
+    crew->rounds++;
+    if (crew->rounds <= IDLE_SLEEP) {
         sched_yield();
+        return;
     }
+    tti_nap(LONGER * (int)(crew->rounds - IDLE_SLEEP));
 }
 
 /* Threads that have ended do not hold up a barrier. */
@@ -169,7 +173,7 @@ static void run_thread(struct tti_sim_crew *crew, struct sim_thread *thread)
     crew->polled = false;
     tti_fiber_switch(&crew->host, &thread->fiber);
     if (!crew->polled)
-        crew->polls = 0;
+        crew->polls = crew->rounds = 0;
     if (thread->state == ENDED) {
         crew->alive--;
         barrier_open_if_full(crew);
@@ -183,7 +187,7 @@ bool tti_sim_crew_run(struct tti_sim_crew *crew, const struct tti_sim_work *work
         return false;
     crew->work = *work;
     crew->random = (work->seed + work->block + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    crew->ready_count = crew->at_barrier = crew->polls = 0;
+    crew->ready_count = crew->at_barrier = crew->polls = crew->rounds = 0;
     crew->alive = work->threads;
     crew->count = 0;
     crew->any = false;

@@ -9,9 +9,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { DESTROY_SECONDS = 60, NAP_NS = 20000, YIELDS = 100, WORDWISE_BYTES = 4096 };
+enum { DESTROY_SECONDS = 60, YIELDS = 20, WORDWISE_BYTES = 4096 };
 
 struct tti_sim_stream {
     pthread_mutex_t lock;
@@ -46,11 +45,10 @@ static enum tutti_result op_wait(const struct tti_sim_op *op, const _Atomic uint
         if (end && tti_deadline_passed(end))
             return TTI_FAIL(TUTTI_ERR_TIMEOUT, "simulated device: a stream that is destroyed still "
                                                "waited for a word or an event");
-        const struct timespec nap = {.tv_nsec = NAP_NS};
         if (round < YIELDS)
             sched_yield();
         else
-            nanosleep(&nap, NULL);
+            tti_nap(round - YIELDS);
     }
     return TUTTI_OK;
 }
