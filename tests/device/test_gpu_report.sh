@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# gpu_report: packs the programs, runs the packed ones on the simulated device, writes both reports; a
-# test that fails makes it fail.
+# gpu_report: packs the programs, runs the packed ones on the simulated device, writes both reports with a
+# verdict for each target; a test that fails makes it fail, and a target that is missed is said.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TUTTI_SOURCE/bench/gpu/gpu_report" --build "$TUTTI_BUILD" --pack "$work/pack"
-# The two long tests run by themselves (test_gpu_reduce, test_gpu_all_reduce): here they say that they
-# were found, and by whom.
-for name in test_gpu_reduce test_gpu_all_reduce; do
+# Tests that run by themselves, too (all but one of them): here they say that they were found, and by whom.
+for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_calls \
+    test_gpu_plans test_operations; do
     [ -x "$work/pack/tests/$name" ]
-    printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU" = sim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
+    printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU$TUTTI_DEVICE" = simsim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
 done
-"$work/pack/gpu_report" --device sim --bytes 8192 --out "$work/out" >"$work/log" || {
+"$work/pack/gpu_report" --device sim --bytes 8192 --ranks 2 --out "$work/out" >"$work/log" || {
     cat "$work/log"
     exit 1
 }
@@ -20,17 +20,43 @@ grep -q "all-reduce, two-shot, graph" "$work/out/report.txt"
 grep -q "all passed" "$work/out/report.txt"
 python3 -c 'import json, sys
 report = json.load(open(sys.argv[1]))
-assert report["passed"] and len(report["bench"]["lines"]) > 30, report' "$work/out/report.json"
+assert report["passed"] and len(report["bench"]["lines"]) > 30, report
+runs = [(s["ranks"], s["kind"], s["graph"]) for s in report["sweeps"]]
+assert runs == [(1, "threads", False)] + [(2, kind, graph) for kind in ("threads", "processes")
+                                          for graph in (False, True)], runs
+assert all(len(s["rows"]) == 2 for s in report["sweeps"][1:]), report["sweeps"]
+assert len(report["targets"]) == 5, report["targets"]
+# Of 2, 3, 4 and 8 ranks, only 2 were tried.
+assert report["targets"][0]["verdict"] == "not measured", report["targets"]' "$work/out/report.json"
+
+# Targets, by figures of known verdict.
+PYTHONDONTWRITEBYTECODE=1 python3 - "$work/pack" <<'EOF'
+import sys
+sys.path.insert(0, sys.argv[1])
+import gpu_targets as t
+
+def report(us_large, us_small, factor, over):
+    sweep = lambda ranks, kind, graph, rows: {"ranks": ranks, "kind": kind, "graph": graph,
+                                              "rows": [{"size": s, "us": us} for s, us in rows]}
+    sweeps = [sweep(1, "threads", False, [(1 << 20, 10 + over)])]
+    for ranks in t.RANKS:
+        sweeps += [sweep(ranks, "threads", False, [(t.LARGE, us_large), (t.PROCESSES_FROM, 100)]),
+                   sweep(ranks, "threads", True, [(t.SMALL, us_small)]),
+                   sweep(ranks, "processes", False, [(t.PROCESSES_FROM, 100 * factor)])]
+    return {"gpus": 1, "sweeps": sweeps, "tests": [
+        {"test": f"every operation, {ranks} {kind}", "passed": True}
+        for ranks in t.RANKS for kind in ("threads", "processes")],
+        "bench": {"lines": [{"what": "copy by the driver", "bytes": 1 << 20, "us": 10, "GBps": 4000}]}}
+
+# 4 ranks that share a GPU of 4000 GB/s: 2 * 256 MiB each, so 536.9 us.
+assert abs(t.floor_us(t.LARGE, 4, 1, 4000) - 536.87) < 0.01
+words = lambda *figures: [v["verdict"] for v in t.verdicts(report(*figures))]
+assert words(600, 9, 1.9, 2) == ["met"] * 5, words(600, 9, 1.9, 2)
+assert words(700, 11, 2.1, 4) == ["met"] + ["missed"] * 4, words(700, 11, 2.1, 4)
+EOF
 
 printf '#!/bin/sh\necho planted; exit 3\n' >"$work/pack/tests/test_gpu"
-printf '#!/bin/sh\nexit 0\n' >"$work/pack/bin/gpu_bench" # once is enough
-if # The two long tests run by themselves (test_gpu_reduce, test_gpu_all_reduce): here they say that they
-# were found, and by whom.
-for name in test_gpu_reduce test_gpu_all_reduce; do
-    [ -x "$work/pack/tests/$name" ]
-    printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU" = sim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
-done
-"$work/pack/gpu_report" --device sim --bytes 8192 --out "$work/out" >"$work/log"; then
+if "$work/pack/gpu_report" --device sim --parts tests --ranks 2 --out "$work/out" >"$work/log"; then
     cat "$work/log"
     echo "FAILED: a test that fails was not reported"
     exit 1

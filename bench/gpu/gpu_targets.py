@@ -1,0 +1,133 @@
+"""What is asked of Tutti on a GPU (the targets), and what a report's figures say to it: met, missed by how
+much, or not measured. Used by gpu_report, which measures; figures come in as it writes them to JSON."""
+
+FLOOR_SHARE, SMALL_US, PROCESS_FACTOR, ALONE_US = 0.8, 10.0, 2.0, 3.0
+LARGE, SMALL, PROCESSES_FROM = 256 << 20, 8 << 10, 64 << 20
+RANKS = (2, 3, 4, 8)
+
+
+def floor_us(size, ranks, gpus, copy_gbps):
+    """An all-reduce of `size` bytes a rank moves 2 * size through memory for each rank: one read of what it
+    is given, one write of the result. Ranks that share a GPU share its bandwidth."""
+    if not copy_gbps:
+        return None
+    sharers = -(-ranks // max(gpus, 1))
+    return 2e-3 * size * sharers / copy_gbps
+
+
+def copies(report):
+    """Microseconds of a copy by the driver, by size; and the most GB/s, read and written."""
+    lines = [line for line in report["bench"]["lines"] if line["what"] == "copy by the driver"]
+    return ({line["bytes"]: line["us"] for line in lines},
+            max((line.get("GBps", 0) for line in lines), default=0))
+
+
+def sweep_of(report, ranks, kind, graph):
+    for sweep in report["sweeps"]:
+        if (sweep["ranks"], sweep["kind"], sweep["graph"]) == (ranks, kind, graph):
+            return {row["size"]: row["us"] for row in sweep["rows"]}
+    return {}
+
+
+def verdict(target, states, details):
+    """states: True (met), False (missed), None (not measured), one a part of the target."""
+    if not states or None in states:
+        word = "missed" if False in states else "not measured"
+    else:
+        word = "met" if all(states) else "missed"
+    return {"target": target, "verdict": word, "details": details}
+
+
+def correct(report):
+    states, details = [], []
+    for kind in ("threads", "processes"):
+        for ranks in RANKS:
+            name = f"every operation, {ranks} {kind}"
+            found = [test for test in report["tests"] if test["test"] == name]
+            states.append(found[0]["passed"] if found else None)
+            details.append(f"{ranks} {kind}: " + ("not run" if not found else
+                                                  "correct" if found[0]["passed"] else "FAILED"))
+    return verdict("every operation is correct for 2, 3, 4 and 8 ranks that share the GPU, as threads and as "
+                   "processes", states, details)
+
+
+def large(report):
+    rows, bandwidth = sweep_of(report, 4, "threads", False), copies(report)[1]
+    floor = floor_us(LARGE, 4, report["gpus"], bandwidth)
+    target = f"all-reduce of 256 MiB a rank, 4 ranks as threads: at least {FLOOR_SHARE:.0%} of the floor"
+    if LARGE not in rows or not floor:
+        return verdict(target, [None], [])
+    share = floor / rows[LARGE]
+    return verdict(target, [share >= FLOOR_SHARE],
+                   [f"{rows[LARGE]:.1f} us, floor {floor:.1f} us at {bandwidth:.0f} GB/s of copy: {share:.1%}" +
+                    ("" if share >= FLOOR_SHARE else f", missed by {FLOOR_SHARE - share:.1%} of the floor")])
+
+
+def small(report):
+    states, details = [], []
+    for ranks in RANKS:
+        us = sweep_of(report, ranks, "threads", True).get(SMALL)
+        states.append(None if us is None else us < SMALL_US)
+        if us is not None:
+            details.append(f"{ranks} ranks: {us:.2f} us" +
+                           ("" if us < SMALL_US else f", missed by {us - SMALL_US:.2f} us"))
+    return verdict(f"all-reduce of 8 KiB under {SMALL_US:g} us with graph replay, as threads", states, details)
+
+
+def processes(report):
+    states, details = [], []
+    for ranks in RANKS:
+        threads = sweep_of(report, ranks, "threads", False)
+        apart = sweep_of(report, ranks, "processes", False)
+        sizes = [size for size in threads if size >= PROCESSES_FROM and size in apart]
+        states += [None] if not sizes else []
+        for size in sizes:
+            factor = apart[size] / threads[size]
+            states.append(factor <= PROCESS_FACTOR)
+            details.append(f"{ranks} ranks, {size >> 20} MiB: {apart[size]:.0f} us against {threads[size]:.0f} us,"
+                           f" {factor:.2f} times" +
+                           ("" if factor <= PROCESS_FACTOR else
+                            f", missed by {factor - PROCESS_FACTOR:.2f}"))
+    return verdict(f"processes within {PROCESS_FACTOR:g} times of threads at 64 MiB and above", states, details)
+
+
+def alone(report):
+    states, details = [], []
+    by_driver = copies(report)[0]
+    rows = sweep_of(report, 1, "threads", False)
+    for size in sorted(set(rows) & set(by_driver)):
+        over = rows[size] - by_driver[size]
+        states.append(over <= ALONE_US)
+        details.append(f"{size} bytes: {rows[size]:.2f} us, copy {by_driver[size]:.2f} us" +
+                       ("" if over <= ALONE_US else f", missed by {over - ALONE_US:.2f} us"))
+    return verdict(f"one rank alone: no slower than cudaMemcpyAsync plus {ALONE_US:g} us", states, details)
+
+
+def verdicts(report):
+    return [ask(report) for ask in (correct, large, small, processes, alone)]
+
+
+def text_of(report):
+    lines = ["Targets" + (" (simulated: the times say nothing)" if report["device"] == "sim" else "")]
+    for found in report["targets"]:
+        lines.append(f"  {found['verdict'].upper():<13} {found['target']}")
+        lines += [f"  {'':<13}   {detail}" for detail in found["details"]]
+    return lines
+
+
+def sweeps_text(report):
+    bandwidth = copies(report)[1]
+    lines = ["\nall-reduce by allreduce_bench (float sum, out of place; floor: 2 x size a rank at the copy "
+             "bandwidth)",
+             f"  {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}"]
+    for sweep in report["sweeps"]:
+        who = f"{sweep['ranks']} {sweep['kind']}"
+        if not sweep["passed"]:
+            lines.append(f"  {who:<20} {'yes' if sweep['graph'] else 'no':>5} FAILED")
+            lines += ["    | " + line for line in sweep["output"].splitlines()[-15:]]
+        for row in sweep["rows"]:
+            floor = floor_us(row["size"], sweep["ranks"], report["gpus"], bandwidth)
+            share = f"{floor / row['us']:9.1%}" if floor and row["us"] else f"{'':>9}"
+            lines.append(f"  {who:<20} {'yes' if sweep['graph'] else 'no':>5} {row['size']:>12} {row['us']:>11.2f} "
+                         f"{floor if floor else 0:>10.2f} {share} {row['wrong']:>6}")
+    return lines
