@@ -171,6 +171,9 @@ int main(int argc, char **argv)
         return parsed == 1 ? 0 : 2;
     if (options.device)
         setenv("TUTTI_DEVICE", options.device, 1);
+    /* Kernels of ranks that wait for each other may not stand in one hardware queue. */
+    if (options.device)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (tti_place_is_launched()) {
         if (options.threads) {
             fprintf(stderr,

@@ -244,6 +244,31 @@ static unsigned map_blocks(const struct tutti_comm *comm, const struct hello *he
     return least;
 }
 
+/* The driver deals streams out to a few hardware queues, and what stands in one runs in order: of
+ * two kernels there that wait for each other, neither ends. Each rank has its caller's stream and
+ * one of its own. */
+static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map, const struct hello *hellos)
+{
+    enum { USUAL = 8, MOST = 32 };
+    const struct hello *own = &hellos[comm->rank];
+    const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int queues = text ? atoi(text) : USUAL;
+    int wanted = 0;
+    for (int r = 0; r < comm->size; r++)
+        if (tti_arena_same_device(&own->offer, &hellos[r].offer) &&
+            tti_arena_same_process(&own->offer, &hellos[r].offer))
+            wanted += 2;
+    if (comm->gpu->ops != tti_gpu_cuda() || queues >= wanted || queues >= MOST)
+        return;
+    map->queues_short = wanted < MOST ? wanted : MOST;
+    TTI_LOG(
+        TTI_LOG_WARN,
+        "%d ranks of this process share device %d, whose streams run in %d queues: kernels that "
+        "wait for each other may stand in one; set CUDA_DEVICE_MAX_CONNECTIONS=%d before the "
+        "program starts",
+        wanted / 2, comm->gpu->gpu->device, queues, MOST);
+}
+
 static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map, const struct hello *hellos)
 {
     size_t bytes = map->arena_bytes;
@@ -310,6 +335,7 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     if (!all)
         return TUTTI_OK;
     map_decide(comm, map, hellos);
+    map_queues(comm, map, hellos);
     return map_lines(comm, map, hellos);
 }
 

@@ -67,9 +67,10 @@ struct tti_gpu_told {
 struct tti_gpu_map {
     enum tti_gpu_way way;
     bool one_process;
-    bool lines;      /* stores of 128 bytes arrive whole, between any two ranks */
-    int wire;        /* TTI_WIRE_ that is asked for, or -1 */
-    unsigned blocks; /* of a coupled kernel, at most */
+    bool lines;       /* stores of 128 bytes arrive whole, between any two ranks */
+    int wire;         /* TTI_WIRE_ that is asked for, or -1 */
+    unsigned blocks;  /* of a coupled kernel, at most */
+    int queues_short; /* queues that the driver should have and has not been told of; 0: fine */
     struct tti_arena_map arenas[TTI_GPU_RANKS];
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
     struct tti_gpu_program programs[TTI_PROGRAMS];

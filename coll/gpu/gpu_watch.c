@@ -58,9 +58,12 @@ void tti_gpu_look(struct tutti_comm *comm)
         (void)tti_comm_fail(
             comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
                            "operation %llu on device memory: rank %d (%s) did not come within %g "
-                           "s; it has not called it, or its device is busy or stuck",
+                           "s; it has not called it, or its device is busy or stuck%s",
                            (unsigned long long)status->epoch, rank,
-                           tutti_comm_rank_name(comm, rank), comm->settings.timeout_s));
+                           tutti_comm_rank_name(comm, rank), comm->settings.timeout_s,
+                           map->queues_short ? ", or its kernel stands in a queue behind one that "
+                                               "waits for it: set CUDA_DEVICE_MAX_CONNECTIONS=32"
+                                             : ""));
 }
 
 void tti_gpu_look_poison(struct tutti_comm *comm)
