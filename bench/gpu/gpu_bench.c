@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS = 7, WAIT_SECONDS = 60 };
+enum { REPEATS = 7, WAIT_SECONDS = 60, LAUNCHES = 100 };
 
 void gpu_must(enum tutti_result result, const char *what)
 {
@@ -96,18 +96,26 @@ static double work_time(const struct work *w, int batch)
     double times[REPEATS];
     work_queue(w);
     gpu_finish(w->b, w->b->stream);
-    for (int r = 0; r < REPEATS; r++) {
+    for (int r = 0; r < w->b->repeats; r++) {
         const double began = gpu_now();
         for (int i = 0; i < batch; i++)
             work_queue(w);
         gpu_finish(w->b, w->b->stream);
         times[r] = (gpu_now() - began) / batch;
     }
-    return gpu_median(times, REPEATS);
+    return gpu_median(times, w->b->repeats);
 }
 
-static int batch_for(size_t bytes)
+/* The times of a simulated device mean nothing: there it is enough that it works. */
+static bool simulated(const struct gpu_bench *b)
 {
+    return b->gpu->ops == tti_gpu_sim();
+}
+
+static int batch_for(const struct gpu_bench *b, size_t bytes)
+{
+    if (simulated(b))
+        return 1;
     return bytes >= 256 << 20 ? 5 : bytes >= 1 << 20 ? 20 : 100;
 }
 
@@ -116,6 +124,8 @@ static unsigned full_grid(struct gpu_bench *b, struct tti_gpu_launch *launch)
     int blocks = 0;
     launch->blocks = 1;
     gpu_must(b->gpu->ops->resident(b->gpu, launch, &blocks), "asking how many blocks fit");
+    if (simulated(b) && blocks > 2) /* a simulated thread costs as much as a thread of the host */
+        blocks = 2;
     return blocks > 0 ? (unsigned)blocks : 1;
 }
 
@@ -129,8 +139,8 @@ static void bench_copies(struct gpu_bench *b, char *dst, const char *src)
         const size_t useful = bytes / (512 * 16) + 1;
         launch.blocks = useful < full ? (unsigned)useful : full;
         const struct work driver = {b, NULL, dst, src, bytes}, kernel = {b, &launch, NULL, NULL, 0};
-        const double by_driver = work_time(&driver, batch_for(bytes));
-        const double by_kernel = work_time(&kernel, batch_for(bytes));
+        const double by_driver = work_time(&driver, batch_for(b, bytes));
+        const double by_kernel = work_time(&kernel, batch_for(b, bytes));
         const double traffic = 2e-9 * (double)bytes;
         gpu_line("copy by the driver", 0, bytes, by_driver * 1e6, traffic / by_driver, 0);
         gpu_line("copy by a kernel", 0, bytes, by_kernel * 1e6, traffic / by_kernel, 0);
@@ -160,7 +170,7 @@ static void bench_reductions(struct gpu_bench *b, char *dst, const char *src)
                                             .args_bytes = sizeof args};
             launch.blocks = full_grid(b, &launch);
             const struct work work = {b, &launch, NULL, NULL, 0};
-            const double time = work_time(&work, batch_for(bytes));
+            const double time = work_time(&work, batch_for(b, bytes));
             const double GBps = 1e-9 * (double)(bytes * (srcs + 1)) / time;
             char what[64];
             snprintf(what, sizeof what, "sum of %u, %s", srcs, tutti_type_name(types[t]));
@@ -172,8 +182,8 @@ static void bench_reductions(struct gpu_bench *b, char *dst, const char *src)
 /* A kernel that does almost nothing: launched one by one, and in a graph. */
 static void bench_launches(struct gpu_bench *b, char *dst, const char *src)
 {
-    enum { LAUNCHES = 100 };
     const struct tti_gpu_ops *ops = b->gpu->ops;
+    const int launches = simulated(b) ? 4 : LAUNCHES;
     const struct tti_copy_args args = {.src = src, .dst = {dst}, .bytes = 16, .dsts = 1};
     const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_COPY,
                                           .blocks = 1,
@@ -181,27 +191,27 @@ static void bench_launches(struct gpu_bench *b, char *dst, const char *src)
                                           .args = &args,
                                           .args_bytes = sizeof args};
     const struct work work = {b, &launch, NULL, NULL, 0};
-    gpu_line("launch, in a row", 0, 16, work_time(&work, LAUNCHES) * 1e6, 0, 0);
+    gpu_line("launch, in a row", 0, 16, work_time(&work, launches) * 1e6, 0, 0);
     double times[REPEATS];
-    for (int r = 0; r < REPEATS; r++) {
+    for (int r = 0; r < b->repeats; r++) {
         const double began = gpu_now();
         work_queue(&work);
         gpu_finish(b, b->stream);
         times[r] = gpu_now() - began;
     }
-    gpu_line("launch, and wait", 0, 16, gpu_median(times, REPEATS) * 1e6, 0, 0);
+    gpu_line("launch, and wait", 0, 16, gpu_median(times, b->repeats) * 1e6, 0, 0);
     struct tti_gpu_graph *graph = NULL;
     gpu_must(ops->capture_begin(b->gpu, b->stream), "capturing");
-    for (int i = 0; i < LAUNCHES; i++)
+    for (int i = 0; i < launches; i++)
         work_queue(&work);
     gpu_must(ops->capture_end(b->gpu, b->stream, &graph), "capturing");
-    for (int r = -1; r < REPEATS; r++) {
+    for (int r = -1; r < b->repeats; r++) {
         const double began = gpu_now();
         gpu_must(ops->graph_launch(graph, b->stream), "replaying a graph");
         gpu_finish(b, b->stream);
-        times[r < 0 ? 0 : r] = (gpu_now() - began) / LAUNCHES;
+        times[r < 0 ? 0 : r] = (gpu_now() - began) / launches;
     }
-    gpu_line("launch, in a graph", 0, 16, gpu_median(times, REPEATS) * 1e6, 0, 0);
+    gpu_line("launch, in a graph", 0, 16, gpu_median(times, b->repeats) * 1e6, 0, 0);
     ops->graph_destroy(graph);
 }
 
@@ -222,6 +232,8 @@ int main(int argc, char **argv)
     }
     gpu_must(ops->open(0, &b.gpu), "opening the device");
     gpu_must(ops->stream_create(b.gpu, &b.stream), "making a stream");
+    if (simulated(&b))
+        b.repeats = 1;
     describe(b.gpu);
     char *dst = NULL, *src = NULL;
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&dst), "allocating");

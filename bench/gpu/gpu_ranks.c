@@ -147,7 +147,7 @@ static double ranks_time(struct job *job, enum tti_gpu_kernel kernel, size_t byt
             gpu_must(ops->launch(gpu, &launch, rank->stream), "launching");
         gpu_must(ops->capture_end(gpu, rank->stream, &rank->graph), "capturing");
     }
-    for (int k = -1; k < REPEATS; k++) {
+    for (int k = -1; k < job->b->repeats; k++) {
         const double began = gpu_now();
         for (int r = 0; r < job->ranks; r++)
             gpu_must(ops->graph_launch(job->rank[r].graph, job->rank[r].stream), "replaying");
@@ -158,7 +158,7 @@ static double ranks_time(struct job *job, enum tti_gpu_kernel kernel, size_t byt
     for (int r = 0; r < job->ranks; r++)
         ops->graph_destroy(job->rank[r].graph);
     ranks_check(job, bytes);
-    return gpu_median(times, REPEATS);
+    return gpu_median(times, job->b->repeats);
 }
 
 /* Blocks a rank may have, so that those of all ranks are on the device together. */
