@@ -4,7 +4,10 @@
  * formula, with the medium's latency and, on sockets, its seconds a byte); the steps of the busiest
  * rank's plan; and the bytes that it reads and writes, each as slow as the cache level that all of
  * them fit into. With more ranks than cores the last two take turns, and calls and messages go
- * through the scheduler. On the fused path the plan's steps are not there. */
+ * through the scheduler. On the fused path the plan's steps are not there.
+ *
+ * Between hosts the bytes on the wire are not the formula's, which knows no hosts: ranks of a host
+ * share its line, and what they tell each other does not use it. They are counted in the plans. */
 #ifndef TTI_COLL_COST_MODEL_H
 #define TTI_COLL_COST_MODEL_H
 
@@ -15,6 +18,7 @@
 struct tti_cost_place {
     enum tti_medium medium;
     int most_local; /* ranks on the host with the most of them */
+    double line;    /* between hosts: seconds a byte of a host's lines together; 0: not known */
 };
 
 /* A way of doing an operation. */

@@ -29,6 +29,8 @@ struct identity_blob {
     char address[BLOB_ADDRESS]; /* of its host, for a new meeting there */
     uint64_t host, process;
     int64_t pid;
+    double line_bits; /* of the own way to other hosts; 0: not known */
+    uint64_t way;     /* equal on ranks of a host that share it */
     uint32_t transports;
     struct blob_transport transport[BLOB_TRANSPORTS];
 };
@@ -102,6 +104,8 @@ static enum tutti_result carriers_open(struct tti_peers *peers, const char *tran
         carrier->ops = list[i];
         carrier->fd = list[i]->fd(carrier->object);
         peers->ncarriers++;
+        if (blob->way == 0)
+            blob->line_bits = tti_transport_line(list[i], carrier->object, &blob->way);
         result = list[i]->address(carrier->object, entry->address, &bytes);
         if (result != TUTTI_OK)
             return TTI_CONTEXT(result, "while asking transport %s for its address", list[i]->name);
@@ -162,6 +166,33 @@ static void peers_number_hosts(struct tti_peers *peers)
     peers->local_rank = peers->all[peers->rank].public.local_rank;
 }
 
+/* The bits a second of all ways out of a host; 0 when one of them is not known. */
+static double peers_host_line(const struct tti_peers *peers, int host)
+{
+    double bits = 0;
+    for (int r = 0; r < peers->size; r++) {
+        const struct identity_blob *blob = peers_blob(peers, r);
+        bool seen = false;
+        if (peers->host_of[r] != host)
+            continue;
+        if (!(blob->line_bits > 0))
+            return 0;
+        for (int before = 0; before < r && !seen; before++)
+            seen = peers->host_of[before] == host && peers_blob(peers, before)->way == blob->way;
+        bits += seen ? 0 : blob->line_bits;
+    }
+    return bits;
+}
+
+static void peers_lines(struct tti_peers *peers)
+{
+    for (int host = 0; peers->nhosts > 1 && host < peers->nhosts; host++) {
+        double bits = peers_host_line(peers, host);
+        if (host == 0 || bits < peers->line_bits)
+            peers->line_bits = bits;
+    }
+}
+
 /* The first of this rank's transports that the peer has too and that both can use. */
 static enum tutti_result peer_choose(struct tti_peers *peers, int rank)
 {
@@ -217,6 +248,7 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
                                         struct tti_peers *peers)
 {
     struct identity_blob *mine = tti_calloc(1, sizeof *mine);
+    long mbits = 0;
     if (!mine)
         return TUTTI_ERR_MEMORY;
     identity_fill(mine);
@@ -226,11 +258,18 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
     if (result == TUTTI_OK)
         result = tti_boot_address(boot, mine->address, sizeof mine->address);
     if (result == TUTTI_OK)
+        result = tti_config_int("TUTTI_LINE_MBITS", 1, 100000000, 0, &mbits);
+    if (mbits > 0) {
+        mine->line_bits = (double)mbits * 1e6;
+        mine->way = 1;
+    }
+    if (result == TUTTI_OK)
         result = tti_boot_all_gather(boot, mine, sizeof *mine, peers->blobs, deadline);
     free(mine);
     TTI_TRY(result);
     TTI_TRY(peers_identify(peers));
     peers_number_hosts(peers);
+    peers_lines(peers);
     tti_boot_names(boot, peers->names);
     for (int r = 0; r < peers->size; r++)
         if (r != peers->rank)

@@ -31,6 +31,7 @@ struct tti_peers {
     int nhosts;
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
+    double line_bits;  /* a second, of the slowest host's ways out together; 0: not known */
     struct tti_carrier carriers[TTI_MAX_TRANSPORTS];
     int ncarriers;
     struct tutti_transport_env env;

@@ -63,6 +63,13 @@ static int select_most_local(const struct tutti_comm *comm)
     return most;
 }
 
+/* What tutti-tune measured of the network says more than the names of its lines. */
+static double select_line(const struct tutti_comm *comm)
+{
+    bool fitted = comm->tuning && comm->tuning->fitted[TTI_NETWORK];
+    return fitted || comm->peers.line_bits <= 0 ? 0 : 8 / comm->peers.line_bits;
+}
+
 /* ---- what was measured ---- */
 
 static bool select_is_of(const struct select_case *c, const struct tti_series *series)
@@ -244,13 +251,14 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
                                   size_t count, enum tutti_type type, bool fused,
                                   struct tti_ways *ways)
 {
-    struct select_case c = {.comm = comm,
-                            .collective = collective,
-                            .count = count,
-                            .type = type,
-                            .fused = fused,
-                            .bytes = (double)count * (double)tutti_type_size(type),
-                            .place = {tti_select_medium(comm, fused), select_most_local(comm)}};
+    struct select_case c = {
+        .comm = comm,
+        .collective = collective,
+        .count = count,
+        .type = type,
+        .fused = fused,
+        .bytes = (double)count * (double)tutti_type_size(type),
+        .place = {tti_select_medium(comm, fused), select_most_local(comm), select_line(comm)}};
     bool is_forced =
         tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
     select_measured_range(&c);

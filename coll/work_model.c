@@ -15,6 +15,74 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
     return model;
 }
 
+static enum tutti_result model_plan(const struct tti_algorithm *algorithm,
+                                    const struct tti_plan_spec *spec, int rank,
+                                    struct tti_plan **plan)
+{
+    struct tti_plan_spec one = *spec;
+    one.rank = rank;
+    one.lanes = 1;
+    one.slices = 1;
+    return algorithm->plan(&one, plan);
+}
+
+/* ---- between hosts ---- */
+
+/* One host's line. */
+struct model_line {
+    double in, out;
+    int from; /* the host that it hears from; -1: none */
+    bool contended;
+};
+
+static void model_add_plan(const struct tti_plan *plan, const int *host_of, int host,
+                           struct model_line *line)
+{
+    for (int lane = 0; lane < plan->nlanes; lane++)
+        for (size_t s = 0; s < plan->lanes[lane].count; s++) {
+            const struct tti_step *step = &plan->lanes[lane].steps[s];
+            double part = (double)step->nchunks / plan->chunks;
+            if (step->to >= 0 && host_of[step->to] != host)
+                line->out += part;
+            if (step->from < 0 || host_of[step->from] == host)
+                continue;
+            line->in += part;
+            line->contended |= line->from >= 0 && line->from != host_of[step->from];
+            line->from = host_of[step->from];
+        }
+}
+
+static enum tutti_result model_host(const struct tti_algorithm *algorithm,
+                                    const struct tti_plan_spec *spec, int host,
+                                    struct tti_work_model *model)
+{
+    struct model_line line = {.from = -1};
+    for (int rank = 0; rank < spec->nranks; rank++) {
+        struct tti_plan *plan = NULL;
+        if (spec->layout.host_of[rank] != host)
+            continue;
+        TTI_TRY(model_plan(algorithm, spec, rank, &plan));
+        model_add_plan(plan, spec->layout.host_of, host, &line);
+        tti_plan_destroy(plan);
+    }
+    double busier = line.in > line.out ? line.in : line.out;
+    model->crossing = busier > model->crossing ? busier : model->crossing;
+    model->contended |= line.contended;
+    return TUTTI_OK;
+}
+
+/* All hosts of small communicators, a few of large ones: the first has the root. */
+static enum tutti_result model_hosts(const struct tti_algorithm *algorithm,
+                                     const struct tti_plan_spec *spec, struct tti_work_model *model)
+{
+    enum { ALL_OF = 8 };
+    int hosts = spec->layout.host_of ? spec->layout.nhosts : 1;
+    int stride = hosts <= ALL_OF ? 1 : hosts / ALL_OF;
+    for (int host = 0; hosts > 1 && host < hosts; host += stride)
+        TTI_TRY(model_host(algorithm, spec, host, model));
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
                                     const struct tti_plan_spec *spec, struct tti_work_model *model)
 {
@@ -25,12 +93,8 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
     double sum = 0;
     int looked_at = 0;
     for (int rank = 0; rank < n; rank += stride) {
-        struct tti_plan_spec one = *spec;
         struct tti_plan *plan = NULL;
-        one.rank = rank;
-        one.lanes = 1;
-        one.slices = 1;
-        TTI_TRY(algorithm->plan(&one, &plan));
+        TTI_TRY(model_plan(algorithm, spec, rank, &plan));
         struct tti_work_model found = model_of_plan(plan);
         tti_plan_destroy(plan);
         if (found.steps > most.steps)
@@ -41,6 +105,7 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
         looked_at++;
     }
     most.evenness = most.touched > 0 ? sum / looked_at / most.touched : 1;
+    TTI_TRY(model_hosts(algorithm, spec, &most));
     *model = most;
     return TUTTI_OK;
 }

@@ -1,4 +1,5 @@
-/* What a plan costs on memory that ranks share: not bytes on a wire, but bytes that cores touch. */
+/* What a plan costs apart from waiting: bytes that cores touch, and bytes that cross the lines of
+ * hosts. Both are counted in the plans, so no algorithm states them. */
 #ifndef TTI_COLL_WORK_MODEL_H
 #define TTI_COLL_WORK_MODEL_H
 
@@ -10,6 +11,10 @@ struct tti_work_model {
     double steps;
     double touched;
     double evenness; /* touched bytes of the ranks on average / of the busiest; 1: all alike */
+    /* Between hosts: bytes per byte of a block that one way of the busiest host's line carries (its
+     * ranks' together), and whether some host hears from more than one other. */
+    double crossing;
+    bool contended;
 };
 
 /* From the algorithm's own plans, with one lane and one slice. All ranks of small communicators are

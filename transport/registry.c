@@ -85,6 +85,8 @@ static const size_t TABLE_MEMORY = offsetof(struct tutti_transport_ops, memory) 
                                    sizeof(((struct tutti_transport_ops *)0)->memory);
 static const size_t TABLE_AWAIT =
     offsetof(struct tutti_transport_ops, await) + sizeof(((struct tutti_transport_ops *)0)->await);
+static const size_t TABLE_LINE =
+    offsetof(struct tutti_transport_ops, line) + sizeof(((struct tutti_transport_ops *)0)->line);
 
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
@@ -138,6 +140,11 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 {
     if (registry_has(ops, TABLE_MEMORY) && ops->memory)
         ops->memory(transport, memory);
+}
+
+double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way)
+{
+    return registry_has(ops, TABLE_LINE) && ops->line ? ops->line(transport, way) : 0;
 }
 
 static bool registry_good_name(const char *name)

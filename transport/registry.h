@@ -21,6 +21,9 @@ tti_transport_await *tti_transport_awaits(const struct tutti_transport_ops *ops)
 void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport,
                           struct tutti_memory *memory);
 
+/* What its table's `line` says; 0 where it has none. */
+double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way);
+
 /* The services that plugins are given. */
 const struct tutti_services *tti_transport_services(void);
 

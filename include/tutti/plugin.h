@@ -189,6 +189,13 @@ struct tutti_transport_ops {
      * as soon as it has. Makes no system call. For callers that expect an answer within a fraction
      * of a microsecond. */
     bool (*await)(void *endpoint, int lane, unsigned turns);
+
+    /* ---- optional: telling of the line ---- */
+
+    /* Bits a second that this rank's way to other hosts carries in each direction, as the system
+     * tells it; 0: not known. *way (not 0) is equal on ranks of a host that share that way. Goes
+     * into the choice of algorithms. Control: see above. */
+    double (*line)(void *transport, uint64_t *way);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

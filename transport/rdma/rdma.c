@@ -272,6 +272,21 @@ static bool rdma_reaches(void *object, const struct tutti_peer *peer)
            tti_tcp_ops.reaches(self->tcp, &control);
 }
 
+/* All rails together; ranks with the same ports share them. */
+static double rdma_line(void *object, uint64_t *way)
+{
+    const struct tti_rdma_transport *self = object;
+    double bits = 0;
+    *way = 1;
+    for (int r = 0; r < self->rails; r++) {
+        for (const char *at = self->rail[r].device; *at; at++)
+            *way = *way * 257 + (unsigned char)*at;
+        *way = *way * 257 + self->rail[r].number;
+        bits += self->rail[r].port.speed * 1e6;
+    }
+    return bits;
+}
+
 static void rdma_memory(void *object, struct tutti_memory *memory)
 {
     struct tti_rdma_transport *self = object;
@@ -312,4 +327,5 @@ const struct tutti_transport_ops tti_rdma_ops = {
     .arm = rdma_arm,
     .disarm = rdma_disarm,
     .memory = rdma_memory,
+    .line = rdma_line,
 };

@@ -364,6 +364,22 @@ static bool tcp_reaches(void *object, const struct tutti_peer *peer)
            tti_tcp_reachable(&transport->advert, &advert);
 }
 
+/* The first address that leads out of the host, which peers try first. */
+static double tcp_line(void *object, uint64_t *way)
+{
+    const struct tti_tcp_transport *transport = object;
+    for (size_t i = 0; i < transport->interfaces; i++) {
+        const struct tti_tcp_address *address = &transport->interface[i].address;
+        if (address->loopback)
+            continue;
+        *way = 1;
+        for (const char *at = transport->interface[i].name; *at; at++)
+            *way = *way * 257 + (unsigned char)*at;
+        return address->speed * 1e6;
+    }
+    return 0;
+}
+
 static void tcp_memory(void *object, struct tutti_memory *memory)
 {
     struct tti_tcp_transport *transport = object;
@@ -411,4 +427,5 @@ const struct tutti_transport_ops tti_tcp_ops = {
     .arm = tcp_arm,
     .disarm = tcp_disarm,
     .memory = tcp_memory,
+    .line = tcp_line,
 };
