@@ -1,100 +1,25 @@
 #!/usr/bin/env python3
-"""Several hosts on one machine: network namespaces, joined by a bridge, one tuttirun in each.
+"""Several hosts on one machine: the namespaces of namespaces.py.
 
-Needs root and the right to make network namespaces; what needs neither (TUTTI_HOST_ID, which splits
+They need root and the right to make them; what needs neither (TUTTI_HOST_ID, which splits
 one machine's ranks into hosts by name) comes last.
 """
 import os
 import re
 import signal
-import subprocess
-import time
 
 import job
+from namespaces import Hosts, ip, namespaces_work
 
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
 LIMIT = 40
-PORT = 29400
 
 
-def ip(*words):
-    """The ip command; its failure is ours."""
-    done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise job.Failure(f"ip {' '.join(map(str, words))}: {done.stderr.strip()}")
-
-
-class Hosts:
-    """Namespaces 10.77.0.1.. (or fd77::1..) behind a bridge in a namespace of its own."""
-
-    def __init__(self, count, ipv6=False):
-        self.prefix = f"tutti{os.getpid()}"
-        self.names = [f"{self.prefix}h{k}" for k in range(count)]
-        self.switch = f"{self.prefix}s"
-        self.address = "fd77::1" if ipv6 else "10.77.0.1"
-        self.ipv6 = ipv6
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def make(self):
-        """Every namespace, wired and up."""
-        ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "bridge", "up")
-        for k, name in enumerate(self.names):
-            ip("netns", "add", name)
-            ip("link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", f"port{k}",
-               "netns", self.switch)
-            ip("-n", self.switch, "link", "set", f"port{k}", "master", "bridge", "up")
-            if self.ipv6:
-                ip("-n", name, "address", "add", f"fd77::{k + 1}/64", "dev", "eth0", "nodad")
-            else:
-                ip("-n", name, "address", "add", f"10.77.0.{k + 1}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "eth0", "up")
-
-    def __exit__(self, *_):
-        for name in [*self.names, self.switch]:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def start(self, k, name, ranks, *flags, environment=None):
-        """Host k's tuttirun."""
-        return job.Job(["ip", "netns", "exec", name, job.TUTTIRUN, "--nnodes", len(self.names),
-                        "--node-rank", k, "-n", ranks, "--master-addr", self.address,
-                        "--master-port", PORT, job.BENCH, *flags], environment)
-
-    def run(self, ranks, *flags):
-        """A job of `ranks` ranks a host; the first host prints the one table."""
-        jobs = []
-        try:
-            for k, name in enumerate(self.names):
-                jobs.append(self.start(k, name, ranks, *SWEEP, *flags))
-            self.judge(jobs, ranks)
-        except job.Failure as failure:
-            raise job.Failure("\n".join([str(failure), *(
-                f"  host {k}| {line}" for k, each in enumerate(jobs) for line in each.err[-10:])])
-                              ) from None
-        finally:
-            for each in jobs:
-                each.end()
-
-    def judge(self, jobs, ranks):
-        """Right data in one table, whose head knows hosts and transports; nothing left."""
-        by = time.monotonic() + LIMIT
-        for k, each in enumerate(jobs):
-            each.succeed(max(0.1, by - time.monotonic()), tables=int(k == 0))
-        for each in jobs:
-            each.gone()
-        count = len(self.names)
-        transports = "tcp" if ranks == 1 else "shm and tcp"
-        head = f"{count * ranks} ranks (processes) on {count} hosts, transport {transports},"
-        jobs[0].check(any(head in line for line in jobs[0].out), f"no \"{head}\"")
+def judge_head(first, count, ranks):
+    """The table's head knows hosts and transports."""
+    transports = "tcp" if ranks == 1 else "shm and tcp"
+    head = f"{count * ranks} ranks (processes) on {count} hosts, transport {transports},"
+    first.check(any(head in line for line in first.out), f"no \"{head}\"")
 
 
 def algorithms():
@@ -106,30 +31,25 @@ def algorithms():
         return names
 
 
-def namespaces_work():
-    """Whether this process may make network namespaces with veth pairs."""
-    try:
-        with Hosts(1):
-            return ""
-    except job.Failure as failure:
-        return str(failure)
-    except FileNotFoundError:
-        return "there is no ip command (package iproute2)"
-
-
 def on_hosts(hosts, ranks, ipv6, *flags):
     """One run on hosts made for it."""
     with Hosts(hosts, ipv6) as network:
-        network.run(ranks, *flags)
+        judge_head(network.run(ranks, *SWEEP, *flags, seconds=LIMIT), hosts, ranks)
+
+
+def at_a_rate():
+    """Lines that hold traffic up, and a library that was told so."""
+    with Hosts(4, rate="1gbit") as network:
+        network.run(1, *SWEEP, seconds=LIMIT, environment={"TUTTI_LINE_MBITS": "1000"})
 
 
 def unlucky(misfortune):
     """Two hosts of two ranks, and in mid-sweep something happens to the second: every rank of the
     first ends in time, and names a rank of the other."""
     with Hosts(2) as network:
-        jobs = [network.start(k, name, 2, "-b", "1K", "-e", "1M", "-f", "4", "-n", "20", "-N",
+        jobs = [network.start(k, 2, "-b", "1K", "-e", "1M", "-f", "4", "-n", "20", "-N",
                               "10000", environment={"TUTTI_TIMEOUT": "2"})
-                for k, name in enumerate(network.names)]
+                for k in range(2)]
         try:
             jobs[0].until(lambda: len(jobs[0].rows()) >= 4, 30, "rows of the table")
             misfortune(network, jobs)
@@ -181,6 +101,8 @@ def cases():
                    lambda r=ranks, a=algorithm: on_hosts(2, r, False, "--algo", a))
         yield f"2 hosts, {ranks} ranks each, IPv6", lambda r=ranks: on_hosts(2, r, True)
         yield f"4 hosts, {ranks} ranks each", lambda r=ranks: on_hosts(4, r, False)
+    yield "8 hosts", lambda: on_hosts(8, 1, False)
+    yield "4 hosts at 1 Gbit/s", at_a_rate
     yield "a cut cable", lambda: unlucky(cut)
     yield "a host that dies", lambda: unlucky(crash)
     yield ("4 hosts, 2 ranks each, hierarchical",

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""All-reduce between hosts whose lines have a rate: `./dev hosts`.
+
+Hosts are network namespaces behind a switch, each line limited both ways (tests/system/namespaces.py).
+Every setting is measured in rounds, all of its algorithms in each; a figure is the median of the
+rounds. Beside ours: what plain TCP streams get around the same ring of hosts, in the same rounds,
+which is what the line carries of a program's bytes (a rate counts Ethernet's, IP's and TCP's too).
+"""
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests", "system"))
+import job
+import namespaces
+
+STREAM_PORT = 29500
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def number(text):
+    """4M as bytes."""
+    return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
+
+
+def bits(rate):
+    """1gbit as bits a second."""
+    for word, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
+        if rate.endswith(word):
+            return float(rate.removesuffix(word)) * factor
+    raise SystemExit(f"hosts.py: --rate {rate}: say it as 1gbit or 100mbit")
+
+
+# ---- plain TCP streams ---------------------------------------------------------------------------
+
+
+def take(seconds):
+    """One end of a stream: bytes a second of what comes within `seconds`, but for the first part."""
+    with socket.create_server(("", STREAM_PORT)) as server:
+        server.settimeout(10)
+        peer, _ = server.accept()
+        room = memoryview(bytearray(1 << 20))
+        begun, taken, now = time.monotonic(), 0, 0.0
+        warm, counted = seconds / 4, 0
+        while now < seconds:
+            got = peer.recv_into(room)
+            now = time.monotonic() - begun
+            taken += got
+            if now < warm:
+                counted, since = taken, now
+            if not got:
+                break
+        print((taken - counted) / (now - since))
+
+
+def give(address):
+    """The other."""
+    data = bytes(1 << 20)
+    with socket.create_connection((address, STREAM_PORT), 10) as peer:
+        try:
+            while True:
+                peer.sendall(data)
+        except OSError:
+            return
+
+
+def streams(network, seconds=1.0):
+    """Each host sends to the next at a time; the mean of what came, in bits a second."""
+    count = len(network.names)
+    takers = [subprocess.Popen(network.inside(k, sys.executable, __file__, "--take", str(seconds)),
+                               stdout=subprocess.PIPE, text=True) for k in range(count)]
+    time.sleep(0.5) # they have no other way to say that they listen
+    givers = [subprocess.Popen(network.inside(k, sys.executable, __file__, "--give",
+                                              f"10.77.0.{(k + 1) % count + 1}"))
+              for k in range(count)]
+    rates = [float(each.communicate(timeout=30)[0]) for each in takers]
+    for each in givers:
+        each.wait(30)
+    return 8 * statistics.mean(rates)
+
+
+# ---- ours ----------------------------------------------------------------------------------------
+
+
+def measure(network, ranks, size, algorithm, options):
+    """(median us of single operations, name of the algorithm)."""
+    flags = ["-b", size, "-e", size, "-n", options.iterations, "-w", 2, "--transport",
+             "shm,tcp" if ranks > 1 else "tcp"]
+    if algorithm != "chosen":
+        flags += ["--algo", f"all_reduce={algorithm}"]
+    row = network.run(ranks, *map(str, flags), seconds=90).rows()[0].split()
+    return float(row[-3]), row[-1]
+
+
+def setting(count, ranks, options, line):
+    """The rows of so many hosts and ranks."""
+    with namespaces.Hosts(count, rate=options.rate, mtu=options.mtu) as network:
+        plain = []
+        figures = {(size, name): [] for size in options.sizes for name in options.algorithms}
+        names = {}
+        for _ in range(options.rounds):
+            plain.append(streams(network))
+            for size, algorithm in figures:
+                us, name = measure(network, ranks, size, algorithm, options)
+                figures[size, algorithm].append(us)
+                names[size, algorithm] = name
+    world, stream = count * ranks, statistics.median(plain)
+    for (size, algorithm), times in figures.items():
+        us = statistics.median(times)
+        bus = 8e6 * number(size) / us * 2 * (world - 1) / world
+        # What has to pass each host's line, whatever the algorithm: 2 (h-1)/h of the block.
+        least = 8e6 * number(size) / us * 2 * (count - 1) / count
+        name = names[size, algorithm] + (" (chosen)" if algorithm == "chosen" else "")
+        print(f"| {count} x {ranks} | {size} | {name} | {us / 1000:.2f} | {bus / 1e9:.3f} | "
+              f"{100 * bus / line:.1f}% | {100 * least / line:.1f}% | {100 * least / stream:.1f}% | "
+              f"{100 * (max(times) - min(times)) / us:.0f}% |", flush=True)
+    return stream
+
+
+def main():
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="./dev hosts",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", default="4x1", help="hosts x ranks on each: 2x1,4x1,4x2")
+    parser.add_argument("--sizes", default="16M,64M", type=lambda text: text.split(","))
+    parser.add_argument("--algorithms", default="chosen", type=lambda text: text.split(","),
+                        help="chosen (what the library takes), or names")
+    parser.add_argument("--rate", default="1gbit", help="of each line, each way")
+    parser.add_argument("--mtu", default=1500, type=int)
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--iterations", default=5, type=int)
+    parser.add_argument("--take", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--give", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.take:
+        return take(options.take)
+    if options.give:
+        return give(options.give)
+    why = namespaces.namespaces_work()
+    if why:
+        print(f"hosts.py: SKIPPED: no network namespaces here: {why}", file=sys.stderr)
+        return job.SKIPPED
+    line = bits(options.rate)
+    print(f"line {options.rate}, MTU {options.mtu}; medians of {options.rounds} rounds\n\n"
+          "| hosts x ranks | size | algorithm | ms | bus Gbit/s | of the line | least bytes, of the "
+          "line | of plain TCP | spread |\n|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    for text in options.hosts.split(","):
+        count, _, ranks = text.partition("x")
+        stream = setting(int(count), int(ranks or 1), options, line)
+        print(f"| {text} | - | plain TCP, each host to the next | - | {stream / 1e9:.3f} | "
+              f"{100 * stream / line:.1f}% | - | - | - |")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except job.Failure as problem:
+        sys.exit(f"hosts.py: {problem}")

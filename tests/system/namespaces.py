@@ -1,0 +1,126 @@
+"""Several hosts on one machine: network namespaces, joined by a bridge, one tuttirun in each.
+
+Needs root and the right to make network namespaces. With a rate, each host's line carries so much
+each way: its interface sends no faster, nor does the port of the switch towards it.
+Read next: test_hosts.py, bench/hosts.py.
+"""
+import os
+import subprocess
+import time
+
+import job
+
+PORT = 29400
+QUEUE = "10ms" # what a port of the switch keeps of a full line before it drops
+
+
+def ip(*words):
+    """The ip command; its failure is ours."""
+    done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise job.Failure(f"ip {' '.join(map(str, words))}: {done.stderr.strip()}")
+
+
+class Hosts:
+    """Namespaces 10.77.0.1.. (or fd77::1..) behind a bridge in a namespace of its own.
+
+    rate: of each host's line, as tc has it ("1gbit"); mtu: of all interfaces; delay: of each line,
+    one way, as netem has it (its kernel must have that)."""
+
+    def __init__(self, count, ipv6=False, rate=None, mtu=1500, delay=None):
+        self.prefix = f"tutti{os.getpid()}"
+        self.names = [f"{self.prefix}h{k}" for k in range(count)]
+        self.switch = f"{self.prefix}s"
+        self.address = "fd77::1" if ipv6 else "10.77.0.1"
+        self.ipv6, self.rate, self.mtu, self.delay = ipv6, rate, mtu, delay
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
+        """Every namespace, wired and up."""
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "bridge", "mtu", self.mtu, "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for k, name in enumerate(self.names):
+            ip("netns", "add", name)
+            ip("link", "add", "eth0", "mtu", self.mtu, "netns", name, "type", "veth", "peer",
+               "name", f"port{k}", "mtu", self.mtu, "netns", self.switch)
+            ip("-n", self.switch, "link", "set", f"port{k}", "master", "bridge", "up")
+            if self.ipv6:
+                ip("-n", name, "address", "add", f"fd77::{k + 1}/64", "dev", "eth0", "nodad")
+            else:
+                ip("-n", name, "address", "add", f"10.77.0.{k + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", "eth0", "up")
+            self.shape(name, "eth0")
+            self.shape(self.switch, f"port{k}")
+
+    def shape(self, name, device):
+        """What an interface sends: at the line's rate, or late."""
+        how = []
+        if self.rate:
+            how = ["tbf", "rate", self.rate, "burst", "128k", "latency", QUEUE]
+        elif self.delay and device == "eth0":
+            how = ["netem", "delay", self.delay, "limit", "100000"]
+        if not how:
+            return
+        done = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", device, "root", *how],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise job.Failure(f"tc qdisc add {' '.join(how)}: {done.stderr.strip()}")
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def inside(self, k, *words):
+        """A command in host k."""
+        return ["ip", "netns", "exec", self.names[k], *words]
+
+    def start(self, k, ranks, *flags, environment=None):
+        """Host k's tuttirun."""
+        return job.Job(self.inside(
+            k, job.TUTTIRUN, "--nnodes", len(self.names), "--node-rank", k, "-n", ranks,
+            "--master-addr", self.address, "--master-port", PORT, job.BENCH, *flags), environment)
+
+    def run(self, ranks, *flags, seconds=40, environment=None):
+        """A job of `ranks` ranks a host to its good end; the first host's, which has the table."""
+        jobs = []
+        try:
+            for k in range(len(self.names)):
+                jobs.append(self.start(k, ranks, *flags, environment=environment))
+            self.judge(jobs, seconds)
+        except job.Failure as failure:
+            raise job.Failure("\n".join([str(failure), *(
+                f"  host {k}| {line}" for k, each in enumerate(jobs) for line in each.err[-10:])])
+                              ) from None
+        finally:
+            for each in jobs:
+                each.end()
+        return jobs[0]
+
+    @staticmethod
+    def judge(jobs, seconds):
+        """Right data in one table; nothing left."""
+        by = time.monotonic() + seconds
+        for k, each in enumerate(jobs):
+            each.succeed(max(0.1, by - time.monotonic()), tables=int(k == 0))
+        for each in jobs:
+            each.gone()
+
+
+def namespaces_work():
+    """Why this process may not make network namespaces with veth pairs; "" if it may."""
+    try:
+        with Hosts(1):
+            return ""
+    except job.Failure as failure:
+        return str(failure)
+    except FileNotFoundError:
+        return "there is no ip command (package iproute2)"
