@@ -6,7 +6,9 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-enum { LANE_DIRECT_FROM = 2048 }; /* smaller ones are cheaper copied than named to the device */
+/* Smaller ones are copied: what is sent in place keeps the operation from ending until the peer's
+ * device has acknowledged it, a way across the network and back. */
+enum { LANE_DIRECT_FROM = 16 << 10 };
 #define LANE_GRACE_NS UINT64_C(1000000000)
 
 size_t tti_rdma_stride(size_t slot_bytes)
