@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The tests of the RDMA transport, over soft-RoCE: run in the virtual machine of vm.py.
 
-    in_guest.py GROUP...     groups: conformance rails operations faults bench; short: what CI runs;
+    in_guest.py GROUP...     groups: conformance rails operations faults; delay and bench, which
+                             want an idle machine; short: what CI runs;
                              any other word: the cases that have it in their names
 
 Ranks of even number use rxe0 (and rxe2), the others rxe1 (and rxe3), so that every second pair of
@@ -23,7 +24,7 @@ import job
 TESTS = os.path.join(job.BIN, "..", "tests")
 ONE = {"TUTTI_RDMA_DEVICES": "rxe0/rxe1"}
 RAILS = {"TUTTI_RDMA_DEVICES": "rxe0,rxe2/rxe1,rxe3", "TUTTI_RDMA_QPS": "2"}
-CABLE = ("e0", "e1")
+CABLE, SECOND_CABLE = ("e0", "e1"), ("e2", "e3")
 LIMIT = 60.0
 
 
@@ -51,12 +52,29 @@ def operations(environment, *flags):
     command([os.path.join(TESTS, "test_operations"), "--transport", "rdma", *flags], environment)
 
 
+def large(size, environment):
+    """Every operation with 1 to 16 MiB; the benchmark compares each element."""
+    for coll in ("all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "all_to_all",
+                 "gather", "scatter", "sendrecv"):
+        jobs = sweep(size, environment, "--coll", coll, "-b", "1M", "-e", "16M", "-f", "4", "-n",
+                     "1", "-w", "0", "-T", "120")
+        try:
+            for rank, each in enumerate(jobs):
+                status = each.wait(2 * LIMIT)
+                each.check(status == 0, f"{coll}: rank {rank} ended with status {status}")
+            jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+            jobs[0].check(len(jobs[0].rows()) == 3, f"{coll}: not three sizes")
+        finally:
+            for each in jobs:
+                each.end()
+
+
 # ---- faults ------------------------------------------------------------------------------------
 
 
-def disturb(*how):
-    """tc's netem on both ends of the first cable; nothing: as it was."""
-    for end in CABLE:
+def disturb(*how, cable=CABLE):
+    """tc's netem on both ends of a cable; nothing: as it was."""
+    for end in cable:
         subprocess.run(["tc", "qdisc", "del", "dev", end, "root"], capture_output=True,
                        check=False)
         if how:
@@ -123,6 +141,23 @@ def cut():
             each.end()
 
 
+def rail_cut():
+    """One rail of two is cut: the error names that rail, not the one that goes on."""
+    jobs = endless(2, {**RAILS, "TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "30"})
+    try:
+        disturb("loss", "100%", cable=SECOND_CABLE)
+        each_says(jobs, None, 25, r"rank [01] \(")
+        said = "\n".join(jobs[0].err + jobs[1].err)
+        jobs[0].check(re.search(r"retry counter exceeded.*device rxe[23] port 1, GID 1 10\.9\.1",
+                                said), "nobody names device rxe2 or rxe3")
+        jobs[0].check(not re.search(r"retry counter exceeded.*device rxe[01] ", said),
+                      "somebody names a device of the rail that was not cut")
+    finally:
+        disturb(cable=SECOND_CABLE)
+        for each in jobs:
+            each.end()
+
+
 def lossy():
     """Lost and reordered packets are the devices' affair: the data are right."""
     disturb("delay", "1ms", "loss", "1%", "reorder", "25%", "50%")
@@ -151,6 +186,57 @@ def slow():
     finally:
         for each in jobs:
             each.end()
+
+
+# ---- delay: messages that wait for one another ---------------------------------------------------
+
+DELAY_MS = 20
+# Of all-reduce between two ranks: how often somebody waits for what crosses the cable.
+HOPS = {"one_shot": 1, "recursive_doubling": 1, "two_shot": 2, "hierarchical": 2,
+        "hierarchical_halving": 2, "rabenseifner": 2, "ring": 2}
+
+
+def judge_delay(first, transport, chosen):
+    """No small all-reduce takes more than its hops and a tenth. A figure is the mean of eight after
+    one another (of two ranks that wait for each other, one may find every second operation done
+    when it begins it), and the least of five such: what the emulation adds varies."""
+    rows = [line.split() for line in first.rows()]
+    wrong = []
+    for size in sorted({int(cells[0]) for cells in rows}):
+        mine = [cells for cells in rows if int(cells[0]) == size]
+        first.check(len(mine) == 5, f"{len(mine)} rows of {size} bytes, not 5")
+        ms, name = min(float(cells[5]) / 1000 for cells in mine), mine[0][-1]
+        print(f"        | {transport} | {size} | {name}{' (chosen)' if chosen else ''} | "
+              f"{HOPS[name]} | {ms:.2f} |", flush=True)
+        # Below the delay it did not go by the cable.
+        if not DELAY_MS <= ms <= 1.1 * DELAY_MS * HOPS[name]:
+            wrong.append(f"{size} B by {name}: {ms:.2f} ms, not {DELAY_MS} to "
+                         f"{1.1 * DELAY_MS * HOPS[name]:.0f}")
+    return wrong
+
+
+def delayed(transport):
+    """Two ranks, each with its end of a long cable."""
+    port, wrong = job.free_port(), []
+    disturb("delay", f"{DELAY_MS}ms")
+    try:
+        for name in ("chosen", "one_shot", "recursive_doubling", "two_shot", "ring"):
+            flags = ["--transport", transport, "-b", "8", "-e", "8K", "-f", "32", "-n", "8", "-w",
+                     "2", "-N", "5", *([] if name == "chosen" else ["--algo", f"all_reduce={name}"])]
+            jobs = [job.Job([job.BENCH, *flags],
+                            {**job.by_hand(rank, 2, port), **ONE, "TUTTI_HOST_ID": "ab"[rank],
+                             "TUTTI_IFNAME": f"={CABLE[rank]}"}) for rank in range(2)]
+            try:
+                for each in jobs:
+                    each.check(each.wait(LIMIT) == 0, "the benchmark failed")
+                wrong += judge_delay(jobs[0], transport, name == "chosen")
+            finally:
+                for each in jobs:
+                    each.end()
+    finally:
+        disturb()
+    if wrong:
+        raise job.Failure("\n".join(wrong))
 
 
 # ---- bandwidth, beside perftest ----------------------------------------------------------------
@@ -268,13 +354,20 @@ GROUPS = {
             ONE, "--ranks", "4", "--processes", "--register")),
         ("operations, 3 threads, three lanes", lambda: operations(
             ONE, "--ranks", "3", "--lanes", "3")),
+        ("operations of 1 to 16 MiB, 2 ranks", lambda: large(2, ONE)),
+        ("operations of 1 to 16 MiB, 4 ranks over two rails", lambda: large(4, RAILS)),
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
     ],
     "faults": [
         ("a rank killed", killed),
         ("the cable cut", cut),
+        ("one rail of two cut", rail_cut),
         ("1% loss and reordering", lossy),
         ("a stopped rank", slow),
+    ],
+    "delay": [
+        ("20 ms between two hosts, tcp", lambda: delayed("tcp")),
+        ("20 ms between two hosts, rdma", lambda: delayed("rdma")),
     ],
     "bench": [
         ("bench: latency beside ib_write_lat", latency),
