@@ -60,7 +60,7 @@ bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_p
 
 /* The messages that wait for one another. Where a host hears from several others, now and then more
  * comes at a time than its line carries, and lines stand idle elsewhere: four hosts at 1 Gbit/s
- * took a ninth longer by recursive halving than around a ring. A
+ * took a ninth longer by recursive halving than around a ring (docs/measurements/hosts.md). A
  * pipeline's bytes wait for one another as its formula says. */
 static double cost_messages(const struct tti_profile *profile, const struct tti_cost_place *place,
                             const struct tti_cost_way *way, double alpha, double bytes,
