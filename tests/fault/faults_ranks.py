@@ -1,0 +1,314 @@
+"""Faults of ranks: deaths, standstills, wrong calls, scarcity, clocks (faults.py)."""
+import os
+import signal
+import subprocess
+import time
+
+import befall
+import job
+from befall import GRACE, INIT_TIMEOUT, TIMEOUT, Ranks
+
+HOST = ("shm", "tcp")
+ALL = ("shm", "tcp", "device")
+SHRINK_SECONDS = INIT_TIMEOUT + GRACE
+
+
+def finish(ranks, victim, at, limit, names=None, error=True, tcp=frozenset(), **more):
+    """Wait, look, judge, clear away: the row."""
+    try:
+        row = {"survivors": befall.survivors_of(ranks, victim, at, limit), **more}
+        befall.end_victim(ranks, victim)
+        row["left"] = befall.left_outside(ranks, tcp)
+        row["limit_s"] = limit
+        row["wrong"] = befall.verdict(row, limit, names, error)
+        return row
+    finally:
+        ranks.end()
+
+
+def rank_named(rank):
+    """An error that speaks of this rank."""
+    return rf"ranks? ([\d, ]+ )?{rank}\b"
+
+
+# ---- signals ------------------------------------------------------------------------------------
+
+def signalled(transport, number, where, victim=1, shrinks=False):
+    """A signal to a rank: while it works, idles between calls, or is about to destroy."""
+    flags = [] if where == "working" else ["--pause", where]
+    if shrinks:
+        flags += ["--excluded", victim]
+    ranks = Ranks(transport, flags=flags)
+    try:
+        for rank in ranks.jobs:
+            ranks.until(rank, "working" if where == "working" else "pause")
+        if where == "working":
+            time.sleep(0.05)
+        at = time.monotonic()
+        os.kill(ranks.jobs[victim].process.pid, number)
+        if where != "working":
+            ranks.release()
+    except BaseException:
+        ranks.end()
+        raise
+    limit = GRACE if number == signal.SIGKILL else TIMEOUT + GRACE
+    if where == "destroy":  # bounded, and nobody is owed an error
+        row = finish(ranks, victim, at, 5 + GRACE, error=False)
+        row["wrong"] += [f"rank {r['rank']} took {r['over']} s to destroy"
+                         for r in row["survivors"] if r.get("over", 0) > 5 + GRACE]
+        return row
+    # Of a stopped rank, not all hear by name: a ring's neighbours do, and the others through them.
+    row = finish(ranks, victim, at, limit, rank_named(victim))
+    if shrinks:
+        row["wrong"] += [f"rank {r['rank']} did not go on: {r.get('later')}"
+                         for r in row["survivors"] if r.get("shrunk") != "2 ranks"]
+    return row
+
+
+def in_init(transport, number):
+    """A signal to a rank that has met the others, before it is connected to them."""
+    carrier = "shm" if transport == "device" else transport
+    ranks = Ranks(transport, of_rank={1: (["--at-log", f": transport {carrier}", "--signal",
+                                          int(number)], {})}, flags=["--bytes", "4096"])
+    try:
+        at = ranks.until(1, "signal")
+    except BaseException:
+        ranks.end()
+        raise
+    limit = GRACE if number == signal.SIGKILL else INIT_TIMEOUT + TIMEOUT + GRACE
+    return finish(ranks, 1, at, limit, rank_named(1))
+
+
+def absent(transport):
+    """A rank that never comes."""
+    ranks = Ranks(transport, of_rank={1: (None, {})})
+    return finish(ranks, 1, time.monotonic(), INIT_TIMEOUT + GRACE, rank_named(1))
+
+
+def in_shrink(transport, number):
+    """One rank is killed; of the three others, which shrink, one dies or stops on the way."""
+    ranks = Ranks(transport, size=4, flags=["--excluded", 1],
+                  of_rank={3: (["--late"], {})})
+    try:
+        for rank in ranks.jobs:
+            ranks.until(rank, "working")
+        os.kill(ranks.jobs[1].process.pid, signal.SIGKILL)
+        ranks.until(3, "late")
+        os.kill(ranks.jobs[3].process.pid, number)
+        at = time.monotonic()
+        row = {"survivors": [r for r in befall.survivors_of(ranks, 3, at, SHRINK_SECONDS)
+                             if r["rank"] != 1]}
+        befall.end_victim(ranks, 3)
+        row["left"] = befall.left_outside(ranks)
+        row["limit_s"] = limit = INIT_TIMEOUT + TIMEOUT + GRACE
+        wrong = []
+        for record in row["survivors"]:  # the error of the shrinking is the one of this row
+            if "later" in record:
+                code, _, text = record.pop("later").partition(" ")
+                record.update(code=int(code), text=text.partition(" ")[2])
+                record["seconds"] = round(ranks.events(record["rank"], "error")[1][0] - at, 3)
+            elif record.get("shrunk"):
+                wrong.append(f"rank {record['rank']} shrank without rank 3: try again")
+        row["wrong"] = wrong + befall.verdict(row, limit, rank_named(2) + "|" + rank_named(3))
+        return row
+    finally:
+        ranks.end()
+
+
+# ---- calls --------------------------------------------------------------------------------------
+
+def misdeed(transport, what, names, limit=TIMEOUT + GRACE):
+    """Rank 1 does something else than the others."""
+    ranks = Ranks(transport, of_rank={1: (["--misdeed", what], {})}, flags=["--bytes", "65536"])
+    try:
+        at = ranks.until(1, "leaves" if what == "leave" else "misdeed")
+    except BaseException:
+        ranks.end()
+        raise
+    # All three must know, the culprit too, unless it has left.
+    return finish(ranks, 1 if what == "leave" else None, at, limit, names)
+
+
+# ---- scarcity -----------------------------------------------------------------------------------
+
+def scarce(transport, flags, names, error=True, limit=TIMEOUT + GRACE, late=False, size=3):
+    """Rank 1 lacks something; the others must hear why."""
+    ranks = Ranks(transport, size=size, of_rank={1: (flags, {})})
+    try:
+        at = ranks.until(1, "working") if late else ranks.until(1, "begins")
+        if error is not True:
+            ranks.until(0, "working")
+            ranks.release()
+    except BaseException:
+        ranks.end()
+        raise
+    return finish(ranks, None, at, limit, names, error)
+
+
+def memory_cgroup(transport):
+    """The kernel kills rank 1 for the memory that its group may have."""
+    group = f"/sys/fs/cgroup/memory/tutti-fault-{os.getpid()}"
+    try:
+        os.mkdir(group)
+    except OSError as error:
+        raise job.Skip(f"no memory cgroup of our own: {error}") from None
+    try:
+        with open(f"{group}/memory.limit_in_bytes", "w", encoding="ascii") as file:
+            file.write("24M")
+        ranks = Ranks(transport, flags=["--bytes", 16 << 20], wrap=lambda rank: (
+            ["sh", "-c", f"echo $$ > {group}/tasks && exec \"$@\"", "sh"] if rank == 1 else []))
+        at = time.monotonic()
+        while ranks.jobs[1].process.poll() is None and time.monotonic() < at + 20:
+            time.sleep(0.005)
+        at = time.monotonic()
+        return finish(ranks, 1, at, GRACE, rank_named(1))
+    finally:
+        for _ in range(100):
+            try:
+                os.rmdir(group)
+                break
+            except OSError:
+                time.sleep(0.02)
+
+
+def full_disk(transport):
+    """Not a byte is free where temporary and shared files go."""
+    if os.environ.get("TUTTI_ISOLATED") != "yes":
+        raise job.Skip("mounts of our own are needed")
+    for folder in ("/tmp", "/dev/shm"):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=True)
+        with open(f"{folder}/fill", "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+    ranks = Ranks(transport, flags=["--bytes", 1 << 16])
+    try:
+        for rank in ranks.jobs:
+            ranks.until(rank, "working")
+    except BaseException:
+        ranks.end()
+        raise
+    ranks.release()
+    return finish(ranks, None, time.monotonic(), TIMEOUT + GRACE, error=False)
+
+
+# ---- clocks -------------------------------------------------------------------------------------
+
+def clock_jumps(transport, seconds, stops):
+    """The time of day jumps on all ranks; with a stopped rank, deadlines must hold all the same."""
+    clock = f"/tmp/tutti-clock-{os.getpid()}"
+    ranks = Ranks(transport, environment={"LD_PRELOAD": befall.CLOCK, "FAULT_CLOCK": clock})
+    try:
+        for rank in ranks.jobs:
+            ranks.until(rank, "working")
+        with open(clock, "w", encoding="ascii") as file:
+            file.write(str(seconds))
+        at = time.monotonic()
+        if stops:
+            os.kill(ranks.jobs[1].process.pid, signal.SIGSTOP)
+        else:
+            time.sleep(1)
+            ranks.release()
+        os.sync()
+        row = {"survivors": befall.survivors_of(ranks, 1 if stops else None, at, TIMEOUT + GRACE)}
+        befall.end_victim(ranks, 1)
+        os.unlink(clock)
+        row["left"] = befall.left_outside(ranks)
+        row["limit_s"] = TIMEOUT + GRACE
+        row["wrong"] = befall.verdict(row, TIMEOUT + GRACE, rank_named(1), stops)
+        row["wrong"] += [f"rank {r['rank']} gave up after {r['seconds']} s already"
+                         for r in row["survivors"] if r["code"] and r["seconds"] < TIMEOUT - 0.5]
+        return row
+    finally:
+        ranks.end()
+
+
+# ---- the list -----------------------------------------------------------------------------------
+
+def signal_cases():
+    """Deaths and standstills, by moment."""
+    kill, stop = signal.SIGKILL, signal.SIGSTOP
+    for transport in ALL:
+        yield "rank 1 never comes", transport, lambda t=transport: absent(t)
+        yield "rank 1 killed in init", transport, lambda t=transport: in_init(t, kill)
+        yield "rank 1 stopped in init", transport, lambda t=transport: in_init(t, stop)
+        for victim in (0, 1):
+            yield (f"rank {victim} killed in mid-operation", transport,
+                   lambda t=transport, v=victim: signalled(t, kill, "working", v))
+        yield ("rank 1 stopped in mid-operation", transport,
+               lambda t=transport: signalled(t, stop, "working"))
+        yield "rank 1 killed while idle", transport, lambda t=transport: signalled(t, kill, "idle")
+        yield "rank 1 stopped while idle", transport, lambda t=transport: signalled(t, stop, "idle")
+        yield ("rank 1 killed before its destroy", transport,
+               lambda t=transport: signalled(t, kill, "destroy"))
+        yield ("rank 1 stopped before its destroy", transport,
+               lambda t=transport: signalled(t, stop, "destroy"))
+        yield ("rank 1 killed, the others shrink and go on", transport,
+               lambda t=transport: signalled(t, kill, "working", 1, True))
+        yield ("rank 0 killed, the others shrink and go on", transport,
+               lambda t=transport: signalled(t, kill, "working", 0, True))
+        yield ("rank 1 stopped, the others shrink and go on", transport,
+               lambda t=transport: signalled(t, stop, "working", 1, True))
+    for transport in HOST:
+        yield "another rank killed in shrink", transport, lambda t=transport: in_shrink(t, kill)
+        yield "another rank stopped in shrink", transport, lambda t=transport: in_shrink(t, stop)
+
+
+def call_cases():
+    """What rank 1 calls, or does."""
+    both = r": .*\((count|root) .*\((count|root) "  # both sides of it
+    for transport in ALL:
+        yield ("rank 1 aborts", transport,
+               lambda t=transport: misdeed(t, "abort", r"rank 1 .*aborted.*the user has asked",
+                                           GRACE))
+        yield "rank 1 leaves early", transport, lambda t=transport: misdeed(t, "leave",
+                                                                            rank_named(1))
+        for what in ("operation", "count", "type", "operator"):
+            if transport == "device" and what == "operation":
+                continue
+            yield (f"rank 1 calls with another {what}", transport,
+                   lambda t=transport, w=what: misdeed(t, w, both))
+
+
+def scarcity_cases():
+    """Too little of something."""
+    denied = [(call, names) for call, names in (
+        ("memfd_create", r"memfd|memory"), ("ftruncate", r"ftruncate|space|memfd|memory"),
+        ("eventfd2", r"eventfd"), ("epoll_create1", r"descriptors|epoll"))]
+    for transport in HOST:
+        yield ("rank 1 has no descriptors at start", transport,
+               lambda t=transport: scarce(t, ["--files", 2], r"ulimit -n|open files|rank 1"))
+        yield ("rank 1 runs out of descriptors in init", transport,
+               lambda t=transport: scarce(t, ["--files", 6], r"ulimit -n|open files|rank 1"))
+        yield ("no descriptors left on rank 1 later", transport,
+               lambda t=transport: scarce(t, ["--late-files", 0], None, error=False, late=True))
+        yield ("rank 1 has no memory at start (RLIMIT_AS)", transport,
+               lambda t=transport: scarce(t, ["--memory", 100000], r"memory|thread|rank 1"))
+        yield ("no memory left on rank 1 later (RLIMIT_AS)", transport,
+               lambda t=transport: scarce(t, ["--late-memory", 65536], None, error=False,
+                                          late=True))
+        yield ("rank 1 killed by the kernel for memory (cgroup)", transport,
+               lambda t=transport: memory_cgroup(t))
+        yield "disks are full", transport, lambda t=transport: full_disk(t)
+        for call, names in denied:
+            if transport == "tcp" and call in ("memfd_create", "ftruncate"):
+                continue
+            yield (f"{call} fails on rank 1", transport,
+                   lambda t=transport, c=call, n=names: scarce(t, ["--deny", c], n + "|rank 1"))
+
+
+def clock_cases():
+    """The time of day."""
+    for transport in ALL:
+        for seconds, way in ((3600, "ahead"), (-3600, "back")):
+            yield (f"clocks jump an hour {way}", transport,
+                   lambda t=transport, s=seconds: clock_jumps(t, s, False))
+        yield ("clocks jump an hour back, and rank 1 is stopped", transport,
+               lambda t=transport: clock_jumps(t, -3600, True))
+
+
+def cases():
+    """All of them."""
+    return [*signal_cases(), *call_cases(), *scarcity_cases(), *clock_cases()]
