@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "tests/fault/schedule.h"
+#include "tests/fault/soak.h"
 
 #include <getopt.h>
 #include <stdatomic.h>
@@ -19,7 +20,7 @@
 
 static const char usage[] =
     "usage: tutti-explore [--schedules N] [--seed S] [--deaths RANKS] [--over TRANSPORT]\n"
-    "                     [--workers N] [--replay SEED:NUMBER] [--verbose]\n"
+    "                     [--workers N] [--replay SEED:NUMBER] [--soak SECONDS] [--verbose]\n"
     "\n"
     "  --schedules N     random schedules (300)\n"
     "  --seed S          of these (drawn, and printed)\n"
@@ -27,6 +28,7 @@ static const char usage[] =
     "  --over TRANSPORT  what carries the bytes: inproc (default), shm or tcp\n"
     "  --workers N       processes (8)\n"
     "  --replay S:N      one schedule, and what came of it\n"
+    "  --soak SECONDS    in one process, over all transports, counting what it holds\n"
     "  --verbose         a line for each\n"
     "\n"
     "Exit status: 0 all went as it must, 1 some did not, 2 wrong usage.\n";
@@ -36,7 +38,7 @@ enum { HANG_SECONDS = 60, MOST_STEPS = 400 };
 struct explore {
     const char *over;
     uint64_t seed;
-    long schedules, workers, deaths;
+    long schedules, workers, deaths, soak;
     bool verbose;
 };
 
@@ -192,15 +194,11 @@ static int explore_replay(const struct explore *e, const char *text)
 static int explore_parse(int argc, char **argv, struct explore *e, const char **replay)
 {
     static const struct option known[] = {
-        {"schedules", required_argument, NULL, 'n'},
-        {"seed", required_argument, NULL, 's'},
-        {"deaths", required_argument, NULL, 'd'},
-        {"over", required_argument, NULL, 'o'},
-        {"workers", required_argument, NULL, 'w'},
-        {"replay", required_argument, NULL, 'r'},
-        {"verbose", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"schedules", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
+        {"deaths", required_argument, NULL, 'd'},    {"over", required_argument, NULL, 'o'},
+        {"workers", required_argument, NULL, 'w'},   {"replay", required_argument, NULL, 'r'},
+        {"verbose", no_argument, NULL, 'v'},         {"help", no_argument, NULL, 'h'},
+        {"soak", required_argument, NULL, 'S'},      {NULL, 0, NULL, 0},
     };
     long seed = -1;
     enum tutti_result result = TUTTI_OK;
@@ -213,6 +211,8 @@ static int explore_parse(int argc, char **argv, struct explore *e, const char **
             result = tti_parse_int("--deaths", optarg, 0, SCHEDULE_RANKS, &e->deaths);
         else if (c == 'w')
             result = tti_parse_int("--workers", optarg, 1, 64, &e->workers);
+        else if (c == 'S')
+            result = tti_parse_int("--soak", optarg, 1, 1000000, &e->soak);
         else if (c == 'o')
             e->over = optarg;
         else if (c == 'r')
@@ -244,6 +244,8 @@ int main(int argc, char **argv)
         return 1;
     setenv("TUTTI_TUNING", "off", 1);
     setenv("TUTTI_DEVICE", "host", 1);
+    if (e.soak)
+        return tti_soak(e.seed, (double)e.soak);
     if (replay)
         return explore_replay(&e, replay);
     printf("over %s, seed %llu\n", e.over, (unsigned long long)e.seed);

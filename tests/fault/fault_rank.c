@@ -4,9 +4,9 @@
  * CLOCK_MONOTONIC. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "tests/fault/process_holdings.h"
 #include "tests/integration/device_calls.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
 #include <linux/filter.h>
@@ -43,47 +43,6 @@ static void say(const char *event, const char *text)
     fflush(stdout);
 }
 
-/* ---- what the process holds ----------------------------------------------------------------- */
-
-static long count_entries(const char *path)
-{
-    long count = 0;
-    DIR *folder = opendir(path);
-    while (folder && readdir(folder))
-        count++;
-    if (folder)
-        closedir(folder);
-    return count;
-}
-
-static long count_segments(void)
-{
-    char line[600];
-    long count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof line, maps))
-        count += strstr(line, "memfd:") || strstr(line, "/dev/shm/");
-    if (maps)
-        fclose(maps);
-    return count;
-}
-
-struct holdings {
-    long files, threads, segments;
-};
-
-static struct holdings hold(void)
-{
-    struct holdings held = {0, count_entries("/proc/self/task"), 0};
-    for (int i = 0; i < 100 && held.threads > 3; i++) { /* one that was joined shows for a moment */
-        (void)poll(NULL, 0, 1);
-        held.threads = count_entries("/proc/self/task");
-    }
-    held.files = count_entries("/proc/self/fd");
-    held.segments = count_segments();
-    return held;
-}
-
 /* ---- scarcity ------------------------------------------------------------------------------- */
 
 static void limit_to(int resource, rlim_t most)
@@ -105,7 +64,7 @@ static void limit_now(long files, long memory)
         abort();
     fclose(statm);
     if (files)
-        limit_to(RLIMIT_NOFILE, (rlim_t)(count_entries("/proc/self/fd") - 3 + files));
+        limit_to(RLIMIT_NOFILE, (rlim_t)(process_holdings(1).files + files));
     if (memory)
         limit_to(RLIMIT_AS, (rlim_t)(pages * sysconf(_SC_PAGESIZE) + memory));
 }
@@ -404,7 +363,7 @@ int main(int argc, char **argv)
     parse(argc, argv);
     if (flags.at_log)
         tti_log_divert(TTI_LOG_DEBUG, log_sink);
-    struct holdings before = hold();
+    struct process_holdings before = process_holdings(1);
     limit_now(flags.files, flags.memory);
     if (flags.denied)
         deny(flags.denied, flags.denied_errno);
@@ -417,7 +376,7 @@ int main(int argc, char **argv)
         say("ready", "");
         use(comm);
     }
-    struct holdings after = hold();
+    struct process_holdings after = process_holdings(1);
     if (after.files != before.files || after.threads != before.threads ||
         after.segments != before.segments) {
         snprintf(text, sizeof text, "descriptors %+ld, threads %+ld, segments %+ld",
