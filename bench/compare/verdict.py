@@ -144,6 +144,22 @@ def judge_bound(record, row, exchange):
             row["best_over_bound"], row["over_bound"] = found
 
 
+RIVAL = 1.25  # times the best peer's time in the other kind: so near, it may be the best in this one
+
+
+def not_seen(record, found, here, border, kind):
+    """Peers' settings that did not run in this kind, and in the other one were among the best: without
+    them the best peer would be chosen out of too few."""
+    peers = {c["label"] for c in record["contenders"] if c["kind"] == "peer"}
+    times = {}
+    for s in here:
+        if s["contender"] in peers and kind_of(s, border) not in (kind, ""):
+            times.setdefault(s["contender"], []).append(s[record["figure"]])
+    middles = {label: statistics.median(t) for label, t in times.items()}
+    return sorted(label for label, us in middles.items()
+                  if label not in found and us <= RIVAL * min(middles.values()))
+
+
 def judge_size(record, size):
     kinds = {c["label"]: c["kind"] for c in record["contenders"]}
     border = border_of(record)
@@ -167,6 +183,9 @@ def judge_size(record, size):
         found_ratio = paired(row["best"], row["ours"])
         row["noise"] = found_ratio[1] if found_ratio else None
     row["why"] = why_no_ratio(record, row, found)
+    unseen = not_seen(record, found, here, border, kind) if kind else []
+    if unseen and not row["why"]:
+        row["why"] = f"{unseen[0]} has not run with the cores {kind}"
     if not row["why"]:
         row["ratio"] = found_ratio[0]
         # The peer that is best by the other figure may be another.

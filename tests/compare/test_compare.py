@@ -144,6 +144,10 @@ class Verdict(unittest.TestCase):
         self.assertAlmostEqual(rows[65536]["over_synced"], 10 / 8.12, delta=0.05)
         self.assertIn("near each other, 60 ns one way, in 26 of 35 runs, far each other, 205 ns",
                       present.markdown(record, judged))
+        for s in of(record, SLOW, 8):  # seen far only, where it is nearly the best
+            s.update(hops_ns=[200, 210], p50_us=4.5)
+        of(record, FAST, 8)[2]["p50_us"] = 4.0
+        self.refused(record, 8, SLOW + " has not run with the cores near")
         of(record, OURS, 8)[0]["hops_ns"] = of(record, OURS, 8)[2]["hops_ns"] = [50, 210]
         self.refused(record, 8, "ran only once with the cores ")
 
