@@ -185,6 +185,12 @@ static inline void tti_record_by(struct tti_record_ring *ring, enum tti_record_p
     atomic_store_explicit(&r->kind, kind, memory_order_release);
 }
 
+static inline enum tti_record_path tti_record_last_path(const struct tti_record_ring *ring)
+{
+    const uint32_t kind = atomic_load_explicit(&tti_record_last(ring)->kind, memory_order_relaxed);
+    return (enum tti_record_path)(kind >> TTI_RECORD_PATH & 7);
+}
+
 /* What is under way is over. */
 static inline void tti_record_end(struct tti_record_ring *ring, enum tutti_result result)
 {
