@@ -227,7 +227,7 @@ def sweep_under_garbage():
     port = job.free_port()
     before = job.things()
     jobs = [job.Job([job.BENCH, "-b", "8", "-e", "4M", "-f", "8", "-n", "20", "-w", "2",
-                     "--transport", "tcp", "-N", "8"], job.by_hand(rank, 2, port))
+                     "--transport", "tcp", "-N", "60"], job.by_hand(rank, 2, port))
             for rank in range(2)]
     try:
         jobs[0].until(lambda: jobs[0].rows(), 30, "the first row")
