@@ -470,7 +470,7 @@ static enum tti_finding find_waits(struct verdict *v)
         waiting += tti_logbook_waits_for(&v->books[r]) >= 0;
     if (count == 0 && waiting > 0) {
         finding = TTI_FINDING_CIRCLE;
-        say(v, "ranks wait for each other");
+        say(v, "ranks wait for each other in calls that fit, so a message is lost or held up");
     }
     if (finding != TTI_FINDING_NONE)
         say_all_waiters(v, set);

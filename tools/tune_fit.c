@@ -89,7 +89,7 @@ static enum tutti_result fit_add_series(struct fit *fit, const struct tti_series
         way.spec.slices = tti_select_slices(algorithm, series->point[i].bytes);
         *p = (struct fit_point){.series = series,
                                 .way = way,
-                                .place = {fit->medium, series->ranks},
+                                .place = {.medium = fit->medium, .most_local = series->ranks},
                                 .bytes = series->point[i].bytes,
                                 .seconds = series->point[i].seconds};
     }

@@ -220,7 +220,7 @@ void tti_routes_reach(struct tti_routes *routes, int source, int most)
     routes->queue[0] = source;
     while (waiting) {
         int at = routes->queue[head];
-        head = (head + 1) % nodes;
+        head = head + 1 < nodes ? head + 1 : 0;
         waiting--;
         routes->queued[at] = false;
         if (at != source &&
