@@ -237,7 +237,8 @@ void tti_routes_reach(struct tti_routes *routes, int source, int most)
             routes->came_by[edge->to] = e;
             if (!routes->queued[edge->to]) {
                 routes->queued[edge->to] = true;
-                routes->queue[(head + waiting++) % nodes] = edge->to;
+                const int end = head + waiting++;
+                routes->queue[end < nodes ? end : end - nodes] = edge->to;
             }
         }
     }

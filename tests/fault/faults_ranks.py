@@ -258,7 +258,7 @@ def signal_cases():
 
 def call_cases():
     """What rank 1 calls, or does."""
-    both = r": .*\((count|root) .*\((count|root) "  # both sides of it
+    both = r"called .*\((count|root) .* called .*\((count|root) "  # both sides of it
     for transport in ALL:
         yield ("rank 1 aborts", transport,
                lambda t=transport: misdeed(t, "abort", r"rank 1 .*aborted.*the user has asked",
