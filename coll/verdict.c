@@ -416,7 +416,8 @@ static int find_causes(const struct verdict *v, struct cause *causes, bool *seen
     return count;
 }
 
-/* "; ranks 0, 1 wait in all_reduce #57 (...): 0 for 1, 1 for 2": the ranks in one operation. */
+/* "; ranks 0, 1 wait in all_reduce #57 (...): rank 0 for rank 1, rank 1 for rank 2": the ranks in
+ * one operation. */
 static void say_waiters(struct verdict *v, const struct tti_logged *op, bool *set)
 {
     char what[CALL_BYTES];
@@ -434,7 +435,7 @@ static void say_waiters(struct verdict *v, const struct tti_logged *op, bool *se
     for (int r = 0; r < v->size && shown < SHOWN_RANKS; r++) {
         const int peer = set[r] ? tti_logbook_waits_for(&v->books[r]) : -1;
         if (peer >= 0)
-            say(v, "%s%d for %d", shown++ ? ", " : ": ", r, peer);
+            say(v, "%srank %d for rank %d", shown++ ? ", " : ": ", r, peer);
     }
 }
 

@@ -22,9 +22,9 @@ struct tti_boot {
 
     /* From here on under `lock`: whoever is at hand receives. */
     pthread_mutex_t lock;
-    bool failed;
     struct tti_error failure;
     int failure_rank;
+    bool failed;
 
     uint8_t header[TTI_BOOT_HEADER_BYTES];
     size_t header_have;
@@ -33,8 +33,8 @@ struct tti_boot {
     char text[TTI_BOOT_TEXT_BYTES];
     bool started;
     bool ended; /* nothing comes any more */
+    bool asked; /* a report is owed */
     uint32_t round;
-    bool asked;      /* a report is owed */
     char *gather_to; /* where GATHERED of this round goes; NULL when nobody waits for it */
     size_t gather_bytes;
 
@@ -42,8 +42,8 @@ struct tti_boot {
     struct tti_boot_watch watch;
     _Atomic bool watching; /* `watch` is complete */
     bool thread_runs;
-    pthread_t thread;
     int stop_fd; /* -1 */
+    pthread_t thread;
 };
 
 /* Take in what is there, under the lock; never blocks. Owes a report afterwards if asked for one:

@@ -27,15 +27,6 @@ static bool judge_names(const char *text, int rank)
     return strstr(text, name) != NULL;
 }
 
-/* ... or, where messages vanish and ranks wait in a circle, of whom it waits for or who for it? */
-static bool judge_tells(const char *text, int rank)
-{
-    char waits[24], awaited[24];
-    snprintf(waits, sizeof waits, " %d for ", rank);
-    snprintf(awaited, sizeof awaited, " for %d", rank);
-    return judge_names(text, rank) || strstr(text, waits) || strstr(text, awaited);
-}
-
 static void judge_rank(const struct schedule *s, int rank, const struct schedule_end *end,
                        struct schedule_verdict *verdict)
 {
@@ -51,9 +42,9 @@ static void judge_rank(const struct schedule *s, int rank, const struct schedule
     verdict->errors++;
     verdict->longest = end->seconds > verdict->longest ? end->seconds : verdict->longest;
     bool message = s->trouble != TROUBLE_KILL && s->trouble != TROUBLE_STALL;
-    verdict->named += message || judge_tells(end->text, s->victim);
+    verdict->named += message || judge_names(end->text, s->victim);
     if (end->result < TUTTI_ERR_LINK || end->result > TUTTI_ERR_ABORTED ||
-        !strstr(end->text, "rank"))
+        !strstr(end->text, "rank "))
         judge_bad(verdict, "rank %d: error %d: %s", rank, (int)end->result, end->text);
     if (verdict->died && !judge_names(end->text, s->victim))
         judge_bad(verdict, "rank %d is not told that rank %d died: %s", rank, s->victim, end->text);

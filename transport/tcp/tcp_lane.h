@@ -52,8 +52,8 @@ struct tti_tcp_lane {
 
     /* ---- sending ---- */
     uint64_t accepted;
-    bool blocked;   /* something is queued: the socket did not take it */
     int send_error; /* errno that ended sending; 0: none */
+    bool blocked;   /* something is queued: the socket did not take it */
     bool silent;    /* ended because the peer is cut off: tcp_silence.c */
     bool said_bye;
     uint8_t *ring;                 /* NULL until something is queued */
@@ -64,14 +64,13 @@ struct tti_tcp_lane {
     uint64_t kept, gone, put;
     unsigned piece_head, pieces;
     unsigned unsent;      /* index of the piece that `gone` lies in; pieces: none */
-    size_t unsent_offset; /* and how far into it */
     unsigned asked;       /* calls in vain for the release of what is sent and not acknowledged */
+    size_t unsent_offset; /* how far into piece `unsent` */
     struct tti_tcp_piece piece[TTI_TCP_MAX_PIECES];
 
     /* ---- receiving ---- */
     uint8_t *stage;     /* NULL until something is read */
     size_t stage_bytes; /* of it: none, small or all */
-    bool cramped;       /* a read filled it */
     size_t head, tail;  /* unread bytes of the stage */
     uint64_t tag;       /* of the fragment that is being read, */
     size_t left;        /* which has this many bytes to come; 0: a header is next */
@@ -79,6 +78,7 @@ struct tti_tcp_lane {
     uint64_t received;  /* bytes of the stream that came over sockets */
     uint8_t *saved;     /* those of them that wait for a read: of a socket that was lost */
     size_t saved_head, saved_tail;
+    bool cramped;        /* a read filled the stage */
     bool readable;       /* a read may give something */
     bool hung_up;        /* the kernel said that the peer is done writing */
     bool closed;         /* the stream ended in order */
