@@ -252,6 +252,14 @@ enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options
     return tti_comm_open(&place.meeting, place.rank, place.size, options, 0, comm);
 }
 
+enum tutti_result tutti_comm_background(tutti_comm *comm, bool background)
+{
+    if (!comm)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_background: comm is NULL");
+    atomic_store_explicit(&comm->background, background, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
 /* ---- end ---- */
 
 void tutti_comm_destroy(tutti_comm *comm)

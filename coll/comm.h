@@ -95,6 +95,7 @@ struct tutti_comm {
     size_t aside_bytes;
     struct tti_gpu_side *gpu; /* device memory; NULL: host memory only */
     int wake_fd;              /* eventfd: interrupts a sleeping operation */
+    _Atomic bool background;  /* tutti_comm_background */
 };
 
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell

@@ -11,7 +11,8 @@ enum {
     SPINS = 100,        /* turns without progress before the thread yields ... */
     SPINS_CROWDED = 2,  /* ... when ranks outnumber cores: the peer may need this very one */
     SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
-    YIELDS = 1500,      /* yields before it sleeps */
+    YIELDS = 1500,      /* yields before it sleeps; none in the background: a thread that yields to
+                           one that computes waits for the end of its time slice */
     LISTEN_EVERY = 256, /* turns between looks at the clock */
     SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
 };
@@ -83,13 +84,14 @@ static unsigned exec_spins(const struct tutti_comm *comm)
 
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
 {
-    unsigned spins = exec_spins(x->comm);
+    const unsigned spins = exec_spins(x->comm);
+    const unsigned awake = spins + (tti_exec_background(x->comm) ? 0 : YIELDS);
     TTI_TRY(tti_links_progress(x->comm));
     if (idle < spins)
         tti_cpu_relax();
-    else if (idle < spins + YIELDS)
+    else if (idle < awake)
         sched_yield();
-    bool sleepy = idle >= spins + YIELDS;
+    bool sleepy = idle >= awake;
     if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
         bool sends = false;
         const int peer = exec_waits_for(x, &sends);

@@ -104,10 +104,17 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
 
 /* ---- waiting (exec_idle.c) ---- */
 
-/* Do ranks outnumber the cores of this host? */
+/* Do others compute on these cores meanwhile, as the caller said? */
+static inline bool tti_exec_background(const struct tutti_comm *comm)
+{
+    return atomic_load_explicit(&comm->background, memory_order_relaxed);
+}
+
+/* Is the core that a waiting thread would use wanted by somebody else: by others, or by ranks that
+ * outnumber the cores of this host? */
 static inline bool tti_exec_crowded(const struct tutti_comm *comm)
 {
-    return comm->crowded;
+    return comm->crowded || tti_exec_background(comm);
 }
 
 /* Look at nothing but this link for a moment, without pausing: the peer, who has a core of its own,
@@ -115,7 +122,7 @@ static inline bool tti_exec_crowded(const struct tutti_comm *comm)
 static inline bool tti_exec_await(const struct tutti_comm *comm, const struct tti_link *link)
 {
     enum { TURNS = 256 };
-    return link->await && !comm->crowded && link->await(link->endpoint, 0, TURNS);
+    return link->await && !tti_exec_crowded(comm) && link->await(link->endpoint, 0, TURNS);
 }
 
 /* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */

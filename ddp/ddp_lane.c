@@ -12,6 +12,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void lanes_abort(struct tutti_ddp *ddp, const char *reason)
 {
@@ -101,11 +103,36 @@ static void lane_run(struct tti_ddp_lane *lane)
     pthread_cond_broadcast(&ddp->changed);
 }
 
+/* A lane computes little, often, and all ranks wait for it; who shares its core computes for long.
+ * So it asks the kernel for short time slices: it is let in sooner for them when it wakes up, and
+ * gets no more of the core. Where the kernel knows no such wish (before 6.12), or forbids it,
+ * nothing is lost. */
+static void lane_brief(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period; /* ns; runtime: of a slice, for ordinary threads */
+    } wish = {.size = sizeof wish};         /* the kernel's struct sched_attr, as it first was */
+#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
+    enum { SLICE_NS = 100000 };
+    if (syscall(SYS_sched_getattr, 0, &wish, (unsigned)sizeof wish, 0u) != 0 || wish.policy != 0)
+        return; /* not an ordinary thread: somebody knows better */
+    wish.runtime = SLICE_NS;
+    (void)syscall(SYS_sched_setattr, 0, &wish, 0u);
+#else
+    (void)wish;
+#endif
+}
+
 static void *lane_main(void *argument)
 {
     struct tti_ddp_lane *lane = argument;
     struct tutti_ddp *ddp = lane->ddp;
     tti_log_rank(ddp->rank);
+    lane_brief();
     pthread_mutex_lock(&ddp->lock);
     while (!ddp->stop) {
         bool idle = lane->next == lane->count || ddp->error.code != TUTTI_OK ||
@@ -117,6 +144,14 @@ static void *lane_main(void *argument)
     }
     pthread_mutex_unlock(&ddp->lock);
     return NULL;
+}
+
+/* A lane's communicator, or one of its two. */
+static enum tutti_result lane_split(const struct tutti_ddp *ddp, tutti_comm *comm, int color,
+                                    tutti_comm **made)
+{
+    TTI_TRY(tutti_comm_split(comm, color, ddp->rank, made));
+    return tutti_comm_background(*made, true);
 }
 
 enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
@@ -131,9 +166,9 @@ enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
             ddp->value_lane = lane;
         else
             ddp->lane_count = i + 1;
-        TTI_TRY(tutti_comm_split(comm, group, ddp->rank, &lane->comm));
+        TTI_TRY(lane_split(ddp, comm, group, &lane->comm));
         if (lane != ddp->value_lane && ddp->group_size < ddp->size)
-            TTI_TRY(tutti_comm_split(comm, ddp->group_rank, ddp->rank, &lane->across));
+            TTI_TRY(lane_split(ddp, comm, ddp->group_rank, &lane->across));
         if (pthread_create(&lane->thread, NULL, lane_main, lane) != 0)
             return TTI_FAIL(TUTTI_ERR_SYSTEM, "tutti_ddp_create: no thread could be started");
         lane->started = true;

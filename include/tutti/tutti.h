@@ -184,6 +184,13 @@ TUTTI_API void tutti_comm_abort(tutti_comm *comm, const char *reason);
  * tutti_last_error). Never blocks. */
 TUTTI_API enum tutti_result tutti_comm_error(tutti_comm *comm);
 
+/* Say whether operations of this communicator run beside computation that wants the same cores (no
+ * by default). If so, a thread that waits in one of them sleeps until something comes, instead of
+ * polling for it first: an answer is noticed some 10 us later where cores are idle, and far sooner
+ * where they are not, since who polls uses up its share of a core. Results are the same. Local; any
+ * thread, at any time; communicators split off later do not inherit it. */
+TUTTI_API enum tutti_result tutti_comm_background(tutti_comm *comm, bool background);
+
 /* Write what this rank did last on the communicator, as JSON, for tutti-dump (docs/debugging.md has
  * the format). In `path` %r is the rank, %p the pid, %c the number of the communicator; without %r,
  * ".rank" is appended. Any thread, at any time: operations go on meanwhile, and nobody is waited
