@@ -161,6 +161,7 @@ static enum tutti_result create_options(struct tutti_ddp *ddp,
     if (o->first_bucket_bytes == 0)
         o->first_bucket_bytes =
             o->bucket_bytes < (size_t)1 << 20 ? o->bucket_bytes : (size_t)1 << 20;
+    o->last_bucket_bytes = o->last_bucket_bytes ? o->last_bucket_bytes : o->first_bucket_bytes;
     o->chunk_bytes = o->chunk_bytes ? o->chunk_bytes : (size_t)4 << 20;
     o->in_flight = o->in_flight ? o->in_flight : 1;
     o->power_rank = o->power_rank ? o->power_rank : 4;

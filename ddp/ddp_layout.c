@@ -2,8 +2,9 @@
  *
  * Tensors are dealt to buckets in the order in which they become ready. A bucket holds one type and
  * is closed when it has its bytes; the first of each type is small, so that communication starts
- * early. Buckets are numbered in the order in which they are full. Everything here depends only on
- * what all ranks know alike. Read next: ddp_step.c. */
+ * early, and the last, so that little is left to send when the backward pass is over. Buckets are
+ * numbered in the order in which they are full. Everything here depends only on what all ranks know
+ * alike. Read next: ddp_step.c. */
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
 #include "device/reduce.h"
@@ -66,19 +67,58 @@ static enum tutti_result layout_open(struct layout *l, enum tutti_type type, int
     return TUTTI_OK;
 }
 
+/* The last gradients of a type, which fit into a small bucket. */
+struct layout_tail {
+    size_t place; /* of the first of them in the order */
+    size_t bytes; /* of all of them ... */
+    size_t early; /* ... and of all but the very last */
+};
+
+static void layout_tails(const struct tutti_ddp *ddp, const size_t *order,
+                         struct layout_tail tails[TUTTI_TYPE_COUNT])
+{
+    for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
+        tails[t] = (struct layout_tail){.place = SIZE_MAX};
+    for (size_t k = ddp->trained_count; k-- > 0;) {
+        const struct tti_ddp_tensor *t = &ddp->tensors[order[k]];
+        struct layout_tail *tail = &tails[t->type];
+        const size_t bytes = t->elements * tutti_type_size(t->type);
+        const bool first = tail->place == SIZE_MAX;
+        tail->bytes += bytes;
+        if (!first && tail->bytes > ddp->options.last_bucket_bytes)
+            continue; /* and so are all before it */
+        tail->place = k;
+        tail->early += first ? 0 : bytes;
+    }
+}
+
+/* Does a bucket end here, before tensor number `k` of the order, though it is not full? */
+static bool layout_cuts(const struct tutti_ddp *ddp, const struct tti_ddp_bucket *b,
+                        const struct tti_ddp_tensor *t, size_t k, const struct layout_tail *tail,
+                        size_t most)
+{
+    if (ddp->options.zero == 3 && b->unit != t->unit)
+        return true;
+    /* The last bucket is a small one, unless it becomes smaller yet without this. */
+    return k == tail->place && b->elements * tutti_type_size(t->type) + tail->early < most;
+}
+
 /* Deal tensors to buckets. `open` holds the bucket being filled, by type. */
 static enum tutti_result layout_deal(const struct tutti_ddp *ddp, const size_t *order,
                                      struct layout *l)
 {
     int open[TUTTI_TYPE_COUNT];
     bool opened[TUTTI_TYPE_COUNT] = {false};
+    struct layout_tail tails[TUTTI_TYPE_COUNT];
+    layout_tails(ddp, order, tails);
     for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
         open[t] = TTI_DDP_NONE;
     for (size_t k = 0; k < ddp->trained_count; k++) {
         const struct tti_ddp_tensor *t = &ddp->tensors[order[k]];
         size_t element = tutti_type_size(t->type);
-        if (ddp->options.zero == 3 && open[t->type] != TTI_DDP_NONE &&
-            l->buckets[open[t->type]].unit != t->unit)
+        size_t most = opened[t->type] ? ddp->options.bucket_bytes : ddp->options.first_bucket_bytes;
+        if (open[t->type] != TTI_DDP_NONE &&
+            layout_cuts(ddp, &l->buckets[open[t->type]], t, k, &tails[t->type], most))
             open[t->type] = TTI_DDP_NONE;
         if (open[t->type] == TTI_DDP_NONE)
             TTI_TRY(layout_open(l, t->type, t->unit, ddp->trained_count - k, &open[t->type]));
@@ -89,7 +129,6 @@ static enum tutti_result layout_deal(const struct tutti_ddp *ddp, const size_t *
         l->bucket_of[order[k]] = open[t->type];
         l->offset_of[order[k]] = b->elements;
         b->elements += layout_up(t->elements, layout_align(element));
-        size_t most = opened[t->type] ? ddp->options.bucket_bytes : ddp->options.first_bucket_bytes;
         if (b->elements * element >= most) {
             open[t->type] = TTI_DDP_NONE;
             opened[t->type] = true;

@@ -3,7 +3,9 @@
  *
  * Buckets are first made for the list backwards, a guess. After the first synchronised pass they
  * are made anew in the order that rank 0 saw; ranks that saw another one follow it, since an order
- * is only worth something when it is the same everywhere. */
+ * is only worth something when it is the same everywhere. Which chunks may pass others depends on
+ * how fast they go, which the first passes, with cold caches and connections, do not show: that is
+ * decided a few passes later. */
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
 
@@ -50,11 +52,14 @@ static bool order_valid(const struct tutti_ddp *ddp, const size_t *order, bool *
     return true;
 }
 
-/* The order of chunks by this rank's times: when the tensors of the new buckets were ready, and how
- * many bytes a second went through in the pass that was observed. */
+/* The order of chunks by this rank's times: when the tensors of the buckets were ready, and how
+ * many bytes a second went through in the pass that was observed. They are taken to be faster than
+ * they were: who expects a queue where none is keeps back a chunk that is ready, and the wire idle.
+ */
 static enum tutti_result order_chunks(struct tutti_ddp *ddp)
 {
-    double per_byte = ddp->last.bytes ? ddp->last.busy_s / (double)ddp->last.bytes : 0;
+    const double hope = 0.5;
+    double per_byte = ddp->last.bytes ? hope * ddp->last.busy_s / (double)ddp->last.bytes : 0;
     struct tti_ddp_load *loads = tti_calloc(ddp->bucket_count, sizeof *loads);
     size_t *done = tti_calloc(ddp->bucket_count, sizeof *done);
     for (size_t i = 0; loads && done && i < ddp->bucket_count; i++) {
@@ -110,24 +115,35 @@ static enum tutti_result order_agree(struct tutti_ddp *ddp, size_t *order, bool 
                             ddp->control));
     if (!order_valid(ddp, order, seen))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank 0 sent an order of gradients that is none");
-    if (ddp->options.zero ==
-        0) /* shards stay where they are, and the optimizer's state with them */
-        TTI_TRY(tti_ddp_layout(ddp, order));
-    return order_agree_chunks(ddp);
+    return tti_ddp_layout(ddp, order);
 }
 
-enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp)
+static enum tutti_result order_settle(struct tutti_ddp *ddp)
 {
-    if (ddp->settled || ddp->steps == 0 || ddp->trained_count == 0)
+    if (ddp->options.zero > 0) /* shards stay where they are, and the optimizer's state with them */
         return TUTTI_OK;
     size_t *order = tti_calloc(ddp->trained_count, sizeof *order);
     bool *seen = tti_calloc(ddp->tensor_count, sizeof *seen);
     enum tutti_result result = order && seen ? order_agree(ddp, order, seen) : TUTTI_ERR_MEMORY;
     free(order);
     free(seen);
+    return result;
+}
+
+enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp)
+{
+    enum { SCHEDULE_AFTER = 4 }; /* passes */
+    const bool settle = !ddp->settled && ddp->steps > 0;
+    const bool schedule = !ddp->scheduled && ddp->steps >= SCHEDULE_AFTER;
+    if (ddp->trained_count == 0)
+        return TUTTI_OK;
+    enum tutti_result result = settle ? order_settle(ddp) : TUTTI_OK;
+    if (result == TUTTI_OK && schedule)
+        result = order_agree_chunks(ddp);
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "while agreeing on the order of gradients");
-    ddp->settled = true;
+    ddp->settled |= settle;
+    ddp->scheduled |= schedule;
     return TUTTI_OK;
 }
 

@@ -168,7 +168,8 @@ struct tutti_ddp {
     bool open;           /* between begin and wait */
     bool synchronise;    /* this pass */
     bool stale;          /* gradients hold a finished step's: zero them in begin */
-    bool settled;        /* the order has been observed and buckets made anew */
+    bool settled;        /* the order has been observed and buckets made anew ... */
+    bool scheduled;      /* ... and that of their chunks decided */
     bool learning;       /* static_graph: this is the first pass */
     bool learnt;         /* ... and it is over */
     bool used_known;     /* static_graph: all ranks told each other what they use */

@@ -33,8 +33,9 @@ static void verify_tensor(FILE *out, const struct tti_ddp_tensor *t)
 
 static void verify_options(FILE *out, const struct tutti_ddp_options *o)
 {
-    fprintf(out, "bucket_bytes %zu, first_bucket_bytes %zu, chunk_bytes %zu, in_flight %d, ",
-            o->bucket_bytes, o->first_bucket_bytes, o->chunk_bytes, o->in_flight);
+    fprintf(out, "bucket_bytes %zu, first_bucket_bytes %zu, last_bucket_bytes %zu, ",
+            o->bucket_bytes, o->first_bucket_bytes, o->last_bucket_bytes);
+    fprintf(out, "chunk_bytes %zu, in_flight %d, ", o->chunk_bytes, o->in_flight);
     fprintf(out, "path %d, divisor %d, find_unused %d, static_graph %d, uneven %d, ", (int)o->path,
             (int)o->divisor, o->find_unused, o->static_graph, o->uneven);
     fprintf(out, "hook %d, power_rank %d, power_start %llu, ", (int)o->hook, o->power_rank,

@@ -103,6 +103,8 @@ struct tutti_ddp_options {
     size_t bucket_bytes;       /* gradients that become ready together (25 MiB) */
     size_t first_bucket_bytes; /* of the first to be full: communication starts early (1 MiB, at
                                   most bucket_bytes) */
+    size_t last_bucket_bytes;  /* of the last to be full, which nothing hides: at least its last
+                                  gradient (as the first) */
     size_t chunk_bytes;        /* what is reduced at once, so that what is needed first can pass
                                   (4 MiB) */
     int in_flight; /* collectives at once, each with a communicator of its own, 1..8 (1) */
@@ -124,10 +126,10 @@ struct tutti_ddp_options {
                         wants it */
     int prefetch;    /* zero 3: units gathered ahead (0) */
 };
-#define TUTTI_DDP_OPTIONS_INIT                                                                    \
-    {                                                                                             \
-        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN, false, \
-            false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0, 0, 0, false, 0            \
+#define TUTTI_DDP_OPTIONS_INIT                                                                \
+    {                                                                                         \
+        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN, \
+            false, false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0, 0, 0, false, 0 \
     }
 
 /* Register a model; collective. Names, types and shapes are compared: a difference is

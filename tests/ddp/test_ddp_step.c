@@ -269,6 +269,35 @@ static int single_waits(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* The last float32 bucket: what is in it, by sizes of the others. */
+static int last_bucket(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    static const struct {
+        size_t bucket, last, members; /* bytes, bytes, gradients that must be in it */
+    } cases[] = {
+        {1 << 20, 0, 8},    /* all fit into the first, and that is no reason to cut */
+        {1 << 20, 8192, 2}, /* 1.bias and 1.weight are 8056 bytes */
+        {1 << 20, 8000, 1}, /* 1.weight alone */
+        {1 << 20, 1, 1},    /* at least the last gradient */
+        {16000, 8192, 2},   /* cut, or 2.weight would be with them */
+        {14000, 12000, 2},  /* not cut: the bucket before is full without them */
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+        tutti_ddp *ddp = NULL;
+        options.bucket_bytes = options.first_bucket_bytes = cases[k].bucket;
+        options.last_bucket_bytes = cases[k].last;
+        if (begin_model(comm, &options, &ddp))
+            return 1;
+        const struct tti_ddp_bucket *last = &ddp->buckets[ddp->tensors[0].bucket];
+        CHECK(last->member_count == cases[k].members);
+        CHECK(last->members[last->member_count - 1] == 0);
+        tutti_ddp_destroy(ddp);
+    }
+    return 0;
+}
+
 /* Bucket 0 is long and full first, 1 and 2 follow while it is under way; 2 is needed before 1. */
 static int schedule_order(tutti_comm *comm, void *argument)
 {
@@ -333,6 +362,7 @@ int main(int argc, char **argv)
         {"means_over_tokens", means_over_tokens},
         {"clipping", clipping},
         {"single_waits", single_waits},
+        {"last_bucket", last_bucket},
         {"schedule_order", schedule_order},
         {"what_happened", what_happened},
     };
