@@ -129,10 +129,6 @@ static enum tutti_result create_sharding(const struct tutti_ddp *ddp,
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_ddp_create: zero 3 holds values between tutti_ddp_acquire and "
                         "tutti_ddp_release only; set options.by_unit");
-    if (o->zero == 3 && o->uneven)
-        return TTI_FAIL(
-            TUTTI_ERR_UNSUPPORTED,
-            "tutti_ddp_create: uneven inputs need values on every rank; zero 0 to 2 can");
     if (o->shard_ranks != 0 && o->zero == 0)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_ddp_create: shard_ranks is given, but zero 0 shards nothing");
@@ -355,6 +351,7 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     free(ddp->unused);
     tti_ddp_recording_free(ddp->recording);
     free(ddp->units);
+    free(ddp->calls);
     tti_ddp_pool_free(&ddp->gradient_pool);
     tti_ddp_pool_free(&ddp->value_pool);
     tutti_free(ddp->sharded_values);

@@ -113,6 +113,11 @@ struct tti_ddp_range { /* a chunk in the schedule */
     size_t chunk;
 };
 
+struct tti_ddp_call { /* tutti_ddp_acquire or tutti_ddp_release */
+    int32_t unit;
+    int32_t release;
+};
+
 /* Buffers of one size that are given and taken back; under the lock. */
 struct tti_ddp_pool {
     void **all; /* for freeing */
@@ -157,8 +162,11 @@ struct tutti_ddp {
     size_t value_bytes, value_bytes_most;
     int *units; /* in the order of the list, each once */
     size_t unit_count;
-    size_t unit_at; /* acquired last */
-    bool backwards; /* ... coming from a later one */
+    size_t unit_at;             /* acquired last */
+    bool backwards;             /* ... coming from a later one */
+    struct tti_ddp_call *calls; /* zero 3, uneven: of the latest step with data (ddp_join.c) */
+    size_t call_count, call_capacity;
+    bool joining; /* these are being repeated */
 
     struct tti_ddp_lane lanes[TTI_DDP_LANES + 1]; /* the last in use is for values */
     int lane_count;                               /* for gradients */
@@ -255,8 +263,21 @@ enum tutti_result tti_ddp_scratch(struct tti_ddp_lane *lane, size_t bytes, void 
 enum tutti_result tti_ddp_power_reduce(struct tti_ddp_lane *lane, struct tti_ddp_bucket *bucket);
 void tti_ddp_power_free(struct tti_ddp_power *power);
 
+/* ---- ddp_step.c, for ddp_join.c ---- */
+/* active: this rank has data; without, and if no other has, no pass begins (ddp->active is 0). */
+enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bool active);
+/* All that is expected in this pass is there. */
+void tti_ddp_mark_all(struct tutti_ddp *ddp);
+
+/* ---- ddp_join.c ---- */
+/* Collective: how many ranks have data in the pass that begins. */
+enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active);
+/* A unit was acquired or released. */
+enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, int unit, bool release);
+
 /* ---- ddp_order.c ---- */
-/* Collective, after the first synchronised pass: buckets in the order that rank 0 observed. */
+/* Collective, before a pass: after the first synchronised one buckets are made anew in the order
+ * that rank 0 observed, after a few the order of their chunks. */
 enum tutti_result tti_ddp_settle(struct tutti_ddp *ddp);
 
 /* ---- ddp_schedule.c: the order of chunks ---- */

@@ -2,7 +2,8 @@
  *
  * Who forgets to mark a gradient would leave the other ranks waiting for a bucket that never fills.
  * So at the end of a pass a rank hands in what it forgot, all buckets go their way, and a word on
- * the side tells everybody that the step is lost, and why. Read next: ddp_lane.c, ddp_order.c. */
+ * the side tells everybody that the step is lost, and why. Read next: ddp_lane.c, ddp_order.c,
+ * ddp_join.c. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
@@ -132,23 +133,7 @@ static void begin_marks(struct tutti_ddp *ddp)
     pthread_mutex_unlock(&ddp->lock);
 }
 
-/* How many ranks have data. */
-static enum tutti_result begin_active(struct tutti_ddp *ddp, bool active)
-{
-    int32_t sum = active;
-    ddp->active = ddp->size;
-    if (!ddp->options.uneven)
-        return TUTTI_OK;
-    enum tutti_result result =
-        tutti_all_reduce(&sum, &sum, 1, TUTTI_INT32, TUTTI_SUM, ddp->control);
-    if (result != TUTTI_OK)
-        return TTI_CONTEXT(result, "while asking who still has data");
-    ddp->active = sum;
-    return TUTTI_OK;
-}
-
-/* active: this rank has data; without, and if no other has, no pass begins (ddp->active is 0). */
-static enum tutti_result step_begin(struct tutti_ddp *ddp, bool synchronise, bool active)
+enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bool active)
 {
     TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE));
     if (!ddp->broadcast_done)
@@ -159,9 +144,10 @@ static enum tutti_result step_begin(struct tutti_ddp *ddp, bool synchronise, boo
             begin_zero(ddp);
         ddp->stale = false;
         ddp->tokens = 0;
+        ddp->call_count = active ? 0 : ddp->call_count;
     }
     if (synchronise) {
-        TTI_TRY(begin_active(ddp, active));
+        TTI_TRY(tti_ddp_active(ddp, active));
         if (ddp->active == 0)
             return TUTTI_OK;
         TTI_TRY(begin_buffers(ddp));
@@ -180,7 +166,7 @@ enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
     if (ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_begin: the pass before is not over; call tutti_ddp_wait");
-    return step_begin(ddp, synchronise, true);
+    return tti_ddp_begin_pass(ddp, synchronise, true);
 }
 
 /* ---- ready ---- */
@@ -396,21 +382,10 @@ enum tutti_result tutti_ddp_wait(tutti_ddp *ddp)
     return result;
 }
 
-/* ---- join, and who was used ---- */
+/* ---- for a rank without data, and who was used ---- */
 
-enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
+void tti_ddp_mark_all(struct tutti_ddp *ddp)
 {
-    if (!ddp || !more)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_join: %s is NULL", ddp ? "more" : "ddp");
-    if (!ddp->options.uneven || ddp->open)
-        return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_join: %s",
-                        ddp->open ? "a pass is open; call tutti_ddp_wait first"
-                                  : "options.uneven was not set");
-    TTI_TRY(step_begin(ddp, true, false));
-    if (ddp->active == 0) {
-        *more = false;
-        return TUTTI_OK;
-    }
     pthread_mutex_lock(&ddp->lock);
     ddp->learning = false; /* this pass shows nothing */
     for (size_t i = 0; i < ddp->tensor_count; i++) {
@@ -421,9 +396,6 @@ enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
         step_complete(ddp, t);
     }
     pthread_mutex_unlock(&ddp->lock);
-    TTI_TRY(tutti_ddp_wait(ddp));
-    *more = true;
-    return TUTTI_OK;
 }
 
 enum tutti_result tutti_ddp_used(tutti_ddp *ddp, size_t index, bool *used)

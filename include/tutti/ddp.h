@@ -216,7 +216,10 @@ TUTTI_API const char *tutti_ddp_unused(tutti_ddp *ddp);
 /* Uneven inputs: this rank has no more data. Takes part in one step of the others, with the
  * gradients that it has accumulated or none; *more is true if there was one, and gradients are as
  * on the other ranks: make the optimizer step and call again. *more is false when no rank has data
- * any more. Gradients are divided by the number of ranks that had some. Needs options.uneven. */
+ * any more. Gradients are divided by the number of ranks that had some. Needs options.uneven.
+ * With zero 3 it acquires and releases units as in the latest step in which this rank had data: all
+ * steps must do so alike, with as many passes, and every rank needs data in the first one
+ * (TUTTI_ERR_USAGE on all ranks). */
 TUTTI_API enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more);
 
 /* Scale all gradients so that their global L2 norm is at most `most`, after tutti_ddp_wait;

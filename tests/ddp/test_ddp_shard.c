@@ -94,7 +94,23 @@ static int optimise(tutti_ddp *ddp, uint64_t step, float *states)
     return 0;
 }
 
-/* Train; all values and the last norm into `result`. Every other step has two passes. */
+/* One pass of a step, forward and backward. */
+static int pass_of(tutti_ddp *ddp, int rank, int step, bool last)
+{
+    CHECK_OK(tutti_ddp_begin(ddp, last));
+    for (int unit = 0; unit < UNITS; unit++) { /* forward */
+        CHECK_OK(tutti_ddp_acquire(ddp, unit));
+        CHECK_OK(tutti_ddp_release(ddp, unit, false));
+    }
+    for (int unit = UNITS; unit-- > 0;)
+        if (backward_unit(ddp, rank, step * 2 + last, unit))
+            return 1;
+    CHECK_OK(tutti_ddp_wait(ddp));
+    return 0;
+}
+
+/* Train; all values and the last norm into `result`. Every other step has two passes; with uneven
+ * inputs each has one, and rank r runs out of data r steps before the end. */
 static int train(tutti_comm *comm, const struct tutti_ddp_options *options, double *result)
 {
     struct tutti_ddp_tensor tensors[MODEL_TENSORS];
@@ -107,17 +123,13 @@ static int train(tutti_comm *comm, const struct tutti_ddp_options *options, doub
     if (fill(ddp, rank))
         return 1;
     for (int step = 0; step < STEPS; step++) {
-        for (int pass = step % 2; pass < 2; pass++) {
-            CHECK_OK(tutti_ddp_begin(ddp, pass == 1));
-            for (int unit = 0; unit < UNITS; unit++) { /* forward */
-                CHECK_OK(tutti_ddp_acquire(ddp, unit));
-                CHECK_OK(tutti_ddp_release(ddp, unit, false));
-            }
-            for (int unit = UNITS; unit-- > 0;)
-                if (backward_unit(ddp, rank, step * 2 + pass, unit))
-                    return 1;
-            CHECK_OK(tutti_ddp_wait(ddp));
-        }
+        bool joins = options->uneven && step >= STEPS - rank, more = true;
+        for (int pass = options->uneven ? 1 : step % 2; pass < 2 && !joins; pass++)
+            if (pass_of(ddp, rank, step, pass == 1))
+                return 1;
+        if (joins)
+            CHECK_OK(tutti_ddp_join(ddp, &more));
+        CHECK(more);
         CHECK_OK(tutti_ddp_clip(ddp, 10, &norm));
         if (optimise(ddp, (uint64_t)step + 1, states))
             return 1;
@@ -169,6 +181,41 @@ static int stages(tutti_comm *comm, void *argument)
             CHECK(memcmp(plain, sharded, sizeof plain) == 0);
         }
     }
+    return 0;
+}
+
+/* Ranks run out of data one after another: as without sharding, to the bit. */
+static int joined(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    static _Thread_local double plain[MOST], sharded[MOST];
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    unit_buckets(&options);
+    options.uneven = true;
+    options.path = TUTTI_DDP_PATH_SPLIT;
+    if (train(comm, &options, plain))
+        return 1;
+    options.path = TUTTI_DDP_PATH_AUTO;
+    for (int how = 0; how < 3; how++) {
+        options.zero = how == 0 ? 2 : 3;
+        options.by_unit = how > 0;
+        options.prefetch = how == 2;
+        memset(sharded, 0, sizeof sharded);
+        if (train(comm, &options, sharded))
+            return 1;
+        CHECK(memcmp(plain, sharded, sizeof plain) == 0);
+    }
+    /* What was acquired must be known before somebody can repeat it. */
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL;
+    bool more = true, idle = tutti_comm_rank(comm) == 1;
+    model_tensors(tensors);
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, &options, &ddp));
+    enum tutti_result result = idle ? tutti_ddp_join(ddp, &more) : tutti_ddp_begin(ddp, true);
+    CHECK(result == (tutti_comm_size(comm) == 1 ? TUTTI_OK : TUTTI_ERR_USAGE));
+    CHECK(result == TUTTI_OK ||
+          strstr(tutti_last_error(), "1 ranks have no data in the first step"));
+    tutti_ddp_destroy(ddp);
     return 0;
 }
 
@@ -298,6 +345,7 @@ static int wrong_calls(tutti_comm *comm, void *argument)
 int main(int argc, char **argv)
 {
     static const struct model_case cases[] = {{"stages", stages},
+                                              {"joined", joined},
                                               {"memory_held", memory_held},
                                               {"hybrid", hybrid},
                                               {"wrong_calls", wrong_calls}};
