@@ -84,7 +84,8 @@ def read_log(path):
 def run(contender, o, folder, data, weights, **how):
     """One run of a contender with the flags that all share."""
     log = os.path.join(folder, "log")
-    command = [*contender.command(o.build, o.python), "--data", data, "--init", weights, "--log", log,
+    command = [*contender.command(o.build, o.python), "--data", data, "--log", log,
+               *(["--init", weights] if weights else []),
                "--size", o.size, "--batch", str(o.batch), "--steps", str(o.steps), "--rate", "0.001",
                "--cores", str(o.cores), *o.shape]
     contender.said = start(command, o.ranks, free_port(), **how)
@@ -127,11 +128,11 @@ def shape_of(o):
             for word in ("--" + name, str(getattr(o, name)))]
 
 
-def versions(o):
+def versions(o, torch=True):
     code = ("import torch; print('PyTorch', torch.__version__, '(MKL, OpenMP)'"
             " if torch.backends.mkl.is_available() else '')")
     said = subprocess.run([o.python, "-c", code], stdout=subprocess.PIPE, text=True, check=True,
-                          env=ENVIRONMENT).stdout.strip()
+                          env=ENVIRONMENT).stdout.strip() if torch else "without PyTorch"
     with open("/proc/cpuinfo", encoding="ascii") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")),
                      "CPU")

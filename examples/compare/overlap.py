@@ -6,9 +6,14 @@ right to make namespaces, a release build, and for the peer a Python with PyTorc
 
     examples/compare/overlap.py --rounds 3
 
-Ranks that share cores slow each other: the compute time is what a step takes here, with all ranks at
-once, less the time that it waits for gradients when none is reduced before the backward pass ends
-(--late). That wait is the communication time. The bound is 1.15 times the longer of the two."""
+Ranks that share cores slow each other, so both times are measured here, with all ranks at once, on
+steps that reduce the same buckets when the last rank has finished its backward pass (--late): what
+they wait for gradients is the communication time, the rest of the step the compute time. The bound is
+1.15 times the longer of the two.
+
+Ranks are bound to cores in turn, so that the kernel cannot put three on one and one on another; and
+TCP uses Reno, since BBR, the default of some kernels, guesses a rate from bursts of some milliseconds
+and keeps to it: the same bytes take one to two times as long, by chance."""
 
 import argparse
 import os
@@ -19,7 +24,7 @@ import sys
 import contest
 
 sys.path.insert(0, os.path.join(contest.ROOT, "tests/system"))
-from test_hosts import Hosts, ip  # network namespaces, each with an address, behind a bridge
+from namespaces import Hosts, ip  # network namespaces, each with an address, behind a bridge
 
 BOUND, SHARE = 1.15, 0.8
 REPORT = re.compile(r"; ([\d.]+) ms were waited\n.*backward ([\d.]+) ms")
@@ -37,15 +42,21 @@ def contenders(o):
 class Network:
     """The namespaces, and how fast each host sends."""
 
-    def __init__(self, hosts):
+    def __init__(self, hosts, bound):
         self.hosts = hosts
+        cores = sorted(os.sched_getaffinity(0))
+        self.bind = [["taskset", "-c", str(cores[k * len(cores) // len(hosts.names)])] if bound else []
+                     for k in range(len(hosts.names))]
+        for name in hosts.names:
+            ip("netns", "exec", name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno")
         self.how = {"prefixes": [["ip", "netns", "exec", name] for name in hosts.names],
                     "address": hosts.address,
                     "extra": {"GLOO_SOCKET_IFNAME": "eth0", "TUTTI_TRANSPORT": "tcp"}}
 
     def rate(self, mbit):
         for k, name in enumerate(self.hosts.names):
-            self.how["prefixes"][k] = ["ip", "netns", "exec", name, "env", f"TUTTI_HOST_ID=host{k}"]
+            self.how["prefixes"][k] = ["ip", "netns", "exec", name, *self.bind[k], "env",
+                                        f"TUTTI_HOST_ID=host{k}"]
             ip("netns", "exec", name, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate",
                f"{mbit}mbit", "burst", "128kb", "latency", "50ms")
 
@@ -79,10 +90,11 @@ def page(o, both, mbit, waits, apart):
     compute = step[late] - wait
     longer = max(compute, wait)
     ratio = step[ours] / longer
-    lines = [f"{o.ranks} ranks in network namespaces, {mbit} Mbit/s each way (tbf), {o.cores} thread a "
-             f"rank; {o.size} {' '.join(o.shape)}, batch {o.batch}, buckets of {o.bucket} MiB; median of "
-             f"{len(waits)} interleaved rounds of {o.steps - contest.WARM} steps",
-             contest.versions(o),
+    bound = "" if o.free else ", bound to cores in turn"
+    lines = [f"{o.ranks} ranks in network namespaces, {mbit} Mbit/s each way (tbf, Reno), {o.cores} thread "
+             f"a rank{bound}; {o.size} {' '.join(o.shape)}, batch {o.batch}, buckets of {o.bucket} MiB; "
+             f"median of {len(waits)} interleaved rounds of {o.steps - contest.WARM} steps",
+             contest.versions(o, not o.no_peer),
              f"losses are {apart[0]:.1e} apart in the first step, {apart[1]:.1e} at most", "",
              f"compute {compute:.1f} ms (backward pass {backward:.1f}), communication {wait:.1f} ms: "
              f"{100 * wait / backward:.0f}% of the backward pass", "",
@@ -97,19 +109,20 @@ def page(o, both, mbit, waits, apart):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    contest.common_flags(p, "tiny", 64, 20, 4)
+    contest.common_flags(p, "tiny", 128, 20, 4)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--bucket", default="0.5", help="MiB")
+    p.add_argument("--bucket", default="0.25", help="MiB")
     p.add_argument("--in-flight", default="2", help="collectives at once (ours)")
     p.add_argument("--rate", type=int, default=0, help="Mbit/s; 0: so that 80%% is met")
+    p.add_argument("--free", action="store_true", help="do not bind ranks to cores")
     p.add_argument("--no-peer", action="store_true", help="without PyTorch DDP")
     o = p.parse_args()
     o.shape = contest.shape_of(o)
     both, waits = contenders(o), []
     with contest.temporary() as folder, Hosts(o.ranks) as hosts:
         data = contest.text(folder)
-        weights = contest.weights_for(o, folder, data)
-        network = Network(hosts)
+        weights = None if o.no_peer else contest.weights_for(o, folder, data)
+        network = Network(hosts, not o.free)
         mbit = calibrate(o, network, folder, data, weights)
         for _ in range(o.rounds):
             for c in both:

@@ -70,8 +70,9 @@ int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_ten
     *t = (struct trainer){.comm = comm, .options = *options, .count = count, .first = true};
     t->tensors = malloc(count * sizeof *t->tensors);
     t->offsets = calloc(count, sizeof *t->offsets);
+    t->held = calloc(count, sizeof *t->held);
     struct tutti_ddp_tensor *list = calloc(count, sizeof *list);
-    int failed = !t->tensors || !t->offsets || !list;
+    int failed = !t->tensors || !t->offsets || !t->held || !list;
     if (failed)
         fprintf(stderr, "no memory for %zu tensors\n", count);
     for (size_t i = 0; i < count && !failed; i++) {
@@ -99,6 +100,7 @@ void trainer_destroy(struct trainer *t)
     tutti_ddp_destroy(t->ddp);
     free(t->tensors);
     free(t->offsets);
+    free(t->held);
     free(t->widened);
     free(t->gathered);
     free(t->master);
@@ -203,7 +205,9 @@ int trainer_ready(struct trainer *t, size_t index)
         trainer_narrow(gradient, t->gathered + t->offsets[index],
                        trainer_elements(&t->tensors[index]));
     }
-    if (together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready"))
+    if (t->options.late && t->last)
+        t->held[t->held_count++] = index;
+    else if (together_check(t->comm, tutti_ddp_ready(t->ddp, index), "a gradient is ready"))
         return 1;
     t->ready++;
     if (t->last && t->steps + 1 == t->die_in_step && t->ready == t->die_when_ready)
@@ -217,11 +221,23 @@ void trainer_die(struct trainer *t, uint64_t step, size_t ready)
     t->die_when_ready = ready;
 }
 
+/* All ranks begin to reduce together, when the last of them has computed. */
+static int trainer_let_go(struct trainer *t)
+{
+    if (t->held_count > 0 && together_check(t->comm, tutti_barrier(t->comm), "barrier"))
+        return 1;
+    for (size_t i = 0; i < t->held_count; i++)
+        if (together_check(t->comm, tutti_ddp_ready(t->ddp, t->held[i]), "a gradient is ready"))
+            return 1;
+    t->held_count = 0;
+    return 0;
+}
+
 int trainer_wait(struct trainer *t)
 {
     t->under_way = false;
     t->first = t->last;
-    return together_check(t->comm, tutti_ddp_wait(t->ddp), "reduce gradients");
+    return trainer_let_go(t) || together_check(t->comm, tutti_ddp_wait(t->ddp), "reduce gradients");
 }
 
 int trainer_update(struct trainer *t, double rate, double *norm)

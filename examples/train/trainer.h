@@ -25,6 +25,8 @@ struct trainer_options {
     struct tutti_optimizer optimizer; /* lr is set by trainer_update */
     double clip; /* the most that the global norm of gradients may be; 0: any */
     bool bf16;
+    bool late; /* nothing is reduced before all ranks have finished the backward pass: to see what
+                  overlap saves */
     struct tutti_ddp_options ddp;
 };
 
@@ -41,8 +43,9 @@ struct trainer {
     uint64_t steps;            /* finished ones */
     uint64_t die_in_step;      /* see trainer_die */
     size_t die_when_ready, ready;
-    bool last, first; /* small batch of the step */
-    bool under_way;   /* such a batch is */
+    size_t *held, held_count; /* late: gradients that are complete */
+    bool last, first;         /* small batch of the step */
+    bool under_way;           /* such a batch is */
 };
 
 /* Collective. `tensors` is copied. Parameters are zero. */

@@ -244,6 +244,7 @@ static int run_model(struct run *r)
     struct trainer_options options = {.optimizer = TUTTI_ADAMW_INIT,
                                       .clip = o->clip,
                                       .bf16 = o->bf16,
+                                      .late = o->late,
                                       .ddp = TUTTI_DDP_OPTIONS_INIT};
     struct trainer_tensor *tensors = calloc(count, sizeof *tensors);
     if (!tensors) {
@@ -259,8 +260,6 @@ static int run_model(struct run *r)
     options.ddp.prefetch = 1;
     options.ddp.in_flight = o->in_flight;
     options.ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
-    if (o->late) /* one bucket, which is full when the pass is over */
-        options.ddp.bucket_bytes = options.ddp.first_bucket_bytes = SIZE_MAX / 4;
     int failed = trainer_create(&r->trainer, r->comm, tensors, count, &options);
     free(tensors);
     if (!failed && o->trace)
