@@ -54,7 +54,10 @@ struct gpt {
     float *logits;          /* [GPT_CHUNK, V] */
     float *scores, *slopes; /* [GPT_BLOCK, T] each: attention, a block of queries at a time */
     float *dx, *da, *dwide, *dqkv; /* slopes: [N, C], [N, C], [N, 4C], [N, 3C] */
-    float *memory;                 /* all of the above */
+    float *memory;                 /* all of the above ... */
+    size_t memory_bytes;           /* ... and how much that is */
+    bool recompute; /* layers share memory for all but `input`, and the backward pass makes a
+                       layer's again: less memory, a third more work, the same bits */
 };
 enum {
     GPT_CHUNK = 256, /* rows whose logits are in memory at once */
@@ -71,12 +74,16 @@ size_t gpt_last_norm(const struct gpt_config *config);
 void gpt_tensors(const struct gpt_config *config, struct trainer_tensor *tensors);
 
 /* Memory for `rows` rows. 0, or 1 after a message. */
-int gpt_create(struct gpt *g, const struct gpt_config *config, int rows);
+int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool recompute);
 void gpt_destroy(struct gpt *g);
 /* GPT-2's beginning: normal with 0.02, narrower where the residual stream is written. */
 int gpt_initialise(const struct gpt *g, struct trainer *t, uint64_t seed);
 /* From a safetensors file with GPT-2's names (with or without "transformer." before them). */
 int gpt_load(const struct gpt *g, struct trainer *t, const char *path);
+
+/* The backward pass is about to use what the forward pass of layer `l` left: make it again if
+ * another layer's is there instead. Its parameters are acquired. */
+void gpt_again(struct gpt *g, struct trainer *t, int l, int batch, int length);
 
 /* All of these: 0, or 1 after a message. Collective where parameters are sharded.
  * tokens[batch * length], each below the vocabulary; length at most the context. */

@@ -83,9 +83,12 @@ int gpt_backward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int b
                       g->scalef, n) ||
         trainer_release(t, layers + 1))
         return 1;
-    for (int l = layers - 1; l >= 0; l--)
-        if (trainer_acquire(t, 1 + l) || backward_layer(g, t, l, batch, length) ||
-            trainer_release(t, 1 + l))
+    for (int l = layers - 1; l >= 0; l--) {
+        if (trainer_acquire(t, 1 + l))
             return 1;
+        gpt_again(g, t, l, batch, length);
+        if (backward_layer(g, t, l, batch, length) || trainer_release(t, 1 + l))
+            return 1;
+    }
     return backward_embed(g, t, tokens, batch, length);
 }

@@ -27,11 +27,11 @@ static void forward_embed(struct gpt *g, struct trainer *t, const uint16_t *toke
     }
 }
 
-static void forward_layer(struct gpt *g, struct trainer *t, int l, int batch, int length)
+/* All of a layer that its backward pass uses. */
+static void forward_most(struct gpt *g, struct trainer *t, int l, int batch, int length)
 {
     const int n = batch * length, c = g->config.channels;
     struct gpt_layer *y = &g->layers[l];
-    float *next = g->layers[l + 1].input;
     const struct gpt_attention attention = {batch, length,    g->config.heads,
                                             c,     g->scores, g->slopes};
     gpt_norm(y->norm1, y->mean1, y->scale1, y->input,
@@ -46,8 +46,22 @@ static void forward_layer(struct gpt *g, struct trainer *t, int l, int batch, in
              trainer_weight(t, gpt_index(l, GPT_NORM2_BIAS)), n, c);
     forward_linear(t, gpt_index(l, GPT_FC_WEIGHT), y->fc, y->norm2, n, c, 4 * c);
     gpt_gelu(y->gelu, y->fc, n, 4 * c);
+}
+
+static void forward_layer(struct gpt *g, struct trainer *t, int l, int batch, int length)
+{
+    const int n = batch * length, c = g->config.channels;
+    const struct gpt_layer *y = &g->layers[l];
+    float *next = g->layers[l + 1].input;
+    forward_most(g, t, l, batch, length);
     forward_linear(t, gpt_index(l, GPT_OUT_WEIGHT), next, y->gelu, n, 4 * c, c);
     gpt_add(next, y->middle, n, c);
+}
+
+void gpt_again(struct gpt *g, struct trainer *t, int l, int batch, int length)
+{
+    if (g->recompute && l < g->config.layers - 1) /* the last layer's is there still */
+        forward_most(g, t, l, batch, length);
 }
 
 static void forward_norm(struct gpt *g, struct trainer *t, int rows)

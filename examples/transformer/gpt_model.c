@@ -104,6 +104,12 @@ static size_t model_arrange(struct gpt *g, float *memory)
         y->input = model_take(memory, &used, n * c);
         if (l == g->config.layers)
             break;
+        if (l > 0 && g->recompute) {
+            float *input = y->input;
+            *y = g->layers[0];
+            y->input = input;
+            continue;
+        }
         y->middle = model_take(memory, &used, n * c);
         y->norm1 = model_take(memory, &used, n * c);
         y->norm2 = model_take(memory, &used, n * c);
@@ -129,9 +135,9 @@ static size_t model_arrange(struct gpt *g, float *memory)
     return used;
 }
 
-int gpt_create(struct gpt *g, const struct gpt_config *config, int rows)
+int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool recompute)
 {
-    *g = (struct gpt){.config = *config, .rows = rows};
+    *g = (struct gpt){.config = *config, .rows = rows, .recompute = recompute};
     if (config->channels % config->heads != 0) {
         fprintf(stderr, "%d channels cannot be shared among %d heads\n", config->channels,
                 config->heads);
@@ -146,6 +152,7 @@ int gpt_create(struct gpt *g, const struct gpt_config *config, int rows)
         gpt_destroy(g);
         return 1;
     }
+    g->memory_bytes = count * sizeof *g->memory;
     model_arrange(g, g->memory);
     return 0;
 }

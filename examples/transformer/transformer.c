@@ -234,7 +234,7 @@ static int run_memory(struct run *r)
         fprintf(stderr, "no memory for batches of %zu tokens\n", rows);
         return 1;
     }
-    return gpt_create(&r->model, &r->options->model, (int)rows);
+    return gpt_create(&r->model, &r->options->model, (int)rows, r->options->recompute);
 }
 
 static int run_model(struct run *r)

@@ -61,7 +61,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 11, FLAGS_TRAIN = 19 };
+enum { FLAGS_MODEL = 12, FLAGS_TRAIN = 19 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -83,6 +83,9 @@ static void options_model_flags(struct transformer_options *o, struct flag *f, c
         {.name = "bf16",
          .help = "bfloat16 parameters and gradients, float32 masters",
          .on = &o->bf16},
+        {.name = "recompute",
+         .help = "keep only what goes into each layer; make the rest again, going back",
+         .on = &o->recompute},
         {.name = "prompt", .help = "what the sample begins with", .text = &o->prompt},
         {.name = "sample", .help = "tokens to write at the end", .number = &o->sample, .most = 1e6},
         {.name = "temperature",

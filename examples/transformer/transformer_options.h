@@ -13,7 +13,7 @@ struct transformer_options {
     double rate, final, clip, weight_decay;
     enum tutti_schedule_kind schedule;
     enum tutti_ddp_hook hook;
-    bool bf16;
+    bool bf16, recompute;
     double bucket_mib;
     bool late; /* gradients are reduced when the backward pass is over */
     int in_flight, cores, zero;

@@ -1,6 +1,8 @@
 /* The example transformer against PyTorch's numbers (make_gpt_reference.py): logits to 1e-3, loss
  * to 1e-5, each gradient to 1e-5 of its largest element; the same in two small batches; and against
- * differences of the loss along random directions. With OpenBLAS, if it is there, and without. */
+ * differences of the loss along random directions. With OpenBLAS, if it is there, and without.
+ * Activations that are made again give the same bits; the sizes have their numbers of parameters.
+ */
 #include "examples/train/blas.h"
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
@@ -46,7 +48,7 @@ static int start(struct reference *r, tutti_comm *comm)
     int32_t tokens[BATCH * (CONTEXT + 1)];
     CHECK(gpt_tensor_count(&config) == sizeof tensors / sizeof *tensors);
     gpt_tensors(&config, tensors);
-    CHECK(gpt_create(&r->model, &config, TOKENS) == 0);
+    CHECK(gpt_create(&r->model, &config, TOKENS, false) == 0);
     CHECK(trainer_create(&r->trainer, comm, tensors, gpt_tensor_count(&config), &options) == 0);
     CHECK(gpt_load(&r->model, &r->trainer, r->path) == 0);
     CHECK(tutti_tensors_open(r->path, &r->file) == TUTTI_OK);
@@ -136,6 +138,56 @@ static int same_gradients(struct reference *r, int parts)
     return 0;
 }
 
+/* Less memory, and gradients of the same bits, where activations are made again. */
+static int same_again(struct reference *r)
+{
+    static float before[GPT_FIRST + LAYERS * GPT_PER_LAYER + 2][4096];
+    const struct gpt_config config = r->model.config;
+    const size_t kept = r->model.memory_bytes;
+    if (backward(r, 1))
+        return 1;
+    for (size_t i = 0; i < r->trainer.count; i++)
+        memcpy(before[i], trainer_gradient(&r->trainer, i),
+               trainer_elements(&r->trainer.tensors[i]) * sizeof(float));
+    gpt_destroy(&r->model);
+    CHECK(gpt_create(&r->model, &config, TOKENS, true) == 0);
+    CHECK(r->model.memory_bytes < kept - (size_t)TOKENS * 15 * CHANNELS * sizeof(float));
+    for (int parts = 1; parts <= 2; parts++) {
+        if (backward(r, parts))
+            return 1;
+        for (size_t i = 0; i < r->trainer.count && parts == 1; i++)
+            CHECK(memcmp(before[i], trainer_gradient(&r->trainer, i),
+                         trainer_elements(&r->trainer.tensors[i]) * sizeof(float)) == 0);
+    }
+    return same_gradients(r, 2);
+}
+
+/* As many parameters as Hugging Face's models of these names, with their vocabulary. */
+static int sizes(void)
+{
+    static const struct {
+        const char *name;
+        size_t parameters;
+    } known[] = {{"gpt2", 124439808},
+                 {"gpt2-medium", 354823168},
+                 {"gpt2-large", 774030080},
+                 {"gpt2-xl", 1557611200}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        struct gpt_config config;
+        struct trainer_tensor tensors[1024];
+        size_t parameters = 0;
+        CHECK(gpt_size(known[k].name, &config) == 0);
+        config.vocabulary = 50257;
+        CHECK(gpt_tensor_count(&config) <= sizeof tensors / sizeof *tensors);
+        gpt_tensors(&config, tensors);
+        for (size_t i = 0; i < gpt_tensor_count(&config); i++)
+            parameters += trainer_elements(&tensors[i]);
+        CHECK(parameters == known[k].parameters);
+        CHECK(config.channels % config.heads == 0);
+    }
+    return 0;
+}
+
 /* (loss(w + h d) - loss(w - h d)) / 2h against the gradient's product with d, tensor by tensor. */
 static int as_differences(struct reference *r)
 {
@@ -176,7 +228,7 @@ static int compare(tutti_comm *comm, void *argument)
 {
     struct reference *r = argument;
     int failed = start(r, comm) || same_forward(r) || same_gradients(r, 1) ||
-                 same_gradients(r, 2) || as_differences(r);
+                 same_gradients(r, 2) || same_again(r) || as_differences(r) || sizes();
     tutti_tensors_close(r->file);
     trainer_destroy(&r->trainer);
     gpt_destroy(&r->model);

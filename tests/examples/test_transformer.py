@@ -38,10 +38,12 @@ def how_it_is_run_changes_rounding_only(folder):
             ("1", (), {}), ("2", (), {"ranks": 2}), ("4", (), {"ranks": 4}),
             ("tcp", (), {"ranks": 2, "transport": "tcp"}), ("threads", ("--threads", 2), {}),
             ("small batches", ("--micro", 2), {"ranks": 2}),
-            ("small buckets", ("--bucket", 0.02), {"ranks": 2})):
+            ("small buckets", ("--bucket", 0.02), {"ranks": 2}),
+            ("activations made again", ("--recompute", "--late"), {"ranks": 2})):
         runs.run("transformer", *SHORT, *flags, "--log", folder + "/log", **how)
         logs[name] = runs.log(folder + "/log")
-    assert logs["2"] == logs["tcp"] == logs["threads"] == logs["small buckets"]
+    for name in ("tcp", "threads", "small buckets", "activations made again"):
+        assert logs["2"] == logs[name], name
     for name in ("2", "4", "small batches"):
         away = runs.furthest(logs["1"], logs[name])
         assert away < 1e-5, f"{name}: {away}"
