@@ -14,6 +14,21 @@
 
 enum { SHRINK_PORTS = 16 };
 
+enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, int *count)
+{
+    if (!comm || !count || capacity < 0 || (capacity > 0 && !ranks))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_dead: %s",
+                        !comm    ? "comm is NULL"
+                        : !count ? "count is NULL"
+                                 : "the list of ranks is wrong");
+    int found = 0;
+    for (int r = 0; comm->boot && r < comm->size; r++)
+        if (tti_boot_is_dead(comm->boot, r) && found++ < capacity)
+            ranks[found - 1] = r;
+    *count = found;
+    return TUTTI_OK;
+}
+
 /* gone[r] for the excluded; how many are left. */
 static enum tutti_result shrink_list(const struct tutti_comm *parent, const int *excluded,
                                      int count, bool *gone, int *left)

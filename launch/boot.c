@@ -58,10 +58,12 @@ static void boot_on_notice(struct tti_boot *boot)
     tti_boot_text_copy(text, sizeof text, boot->text, (size_t)frame->bytes);
     if (*text)
         boot_keep(boot, frame->waited_ms ? -1 : frame->rank, TTI_FAIL(code, "%s", text));
-    else
+    else {
+        boot->dead[frame->rank] = true;
         boot_keep(boot, frame->rank,
                   TTI_FAIL(code, "%s died: its connection closed without a goodbye",
                            boot_name(boot, frame->rank, name, sizeof name)));
+    }
 }
 
 /* Put a descriptor that is never readable in the place of the socket, under the same number: who
@@ -82,6 +84,7 @@ static void boot_quiet(struct tti_boot *boot)
 static void boot_on_end(struct tti_boot *boot, const char *why)
 {
     char name[200];
+    boot->dead[0] |= !boot->left[0];
     if (!boot->left[0])
         boot_keep(boot, 0,
                   TTI_FAIL(TUTTI_ERR_PEER, "%s died: its bootstrap connection %s",
@@ -151,12 +154,13 @@ static size_t boot_place(struct tti_boot *boot, void *scratch, size_t room, void
     return want < room ? want : room;
 }
 
-/* Take in what is there; never blocks. Stops when `gather_to` has been filled. */
-static void boot_receive(struct tti_boot *boot)
+/* Take in what is there; never blocks. Stops when `gather_to` has been filled; and
+ * at a failure, unless `all` that comes is wanted. */
+static void boot_receive(struct tti_boot *boot, bool all)
 {
     char scratch[4096];
     bool gathering = boot->gather_to != NULL;
-    while (!boot->failed && !boot->ended && !(gathering && !boot->gather_to)) {
+    while ((all || !boot->failed) && !boot->ended && !(gathering && !boot->gather_to)) {
         void *to = NULL;
         size_t want = boot_place(boot, scratch, sizeof scratch, &to);
         ssize_t got = recv(boot->fd, to, want, MSG_DONTWAIT);
@@ -185,7 +189,7 @@ static void boot_receive(struct tti_boot *boot)
 void tti_boot_turn(struct tti_boot *boot)
 {
     pthread_mutex_lock(&boot->lock);
-    boot_receive(boot);
+    boot_receive(boot, false);
     pthread_mutex_unlock(&boot->lock);
 }
 
@@ -197,7 +201,7 @@ static enum tutti_result boot_wait_turn(struct tti_boot *boot, enum boot_wait_fo
     enum tutti_result result = TUTTI_IN_PROGRESS;
     char name[200];
     pthread_mutex_lock(&boot->lock);
-    boot_receive(boot);
+    boot_receive(boot, false);
     if (what == BOOT_WAIT_START ? boot->started : !boot->gather_to)
         result = TUTTI_OK;
     else if (boot->failed)
@@ -265,7 +269,7 @@ enum tutti_result tti_boot_send(struct tti_boot *boot, const struct tti_boot_fra
 static struct tti_boot *boot_alloc(int rank, int size)
 {
     struct tti_boot *boot = tti_calloc(1, sizeof *boot);
-    bool *left = tti_calloc((size_t)size, sizeof *left);
+    bool *left = tti_calloc(2 * (size_t)size, sizeof *left);
     if (!boot || !left) {
         free(boot);
         free(left);
@@ -275,6 +279,7 @@ static struct tti_boot *boot_alloc(int rank, int size)
     boot->size = size;
     boot->fd = -1;
     boot->left = left;
+    boot->dead = left + size;
     boot->first_left = -1;
     atomic_init(&boot->notified, false);
     pthread_mutex_init(&boot->send_lock, NULL);
@@ -363,7 +368,7 @@ static enum tutti_result boot_gather_close(struct tti_boot *boot, enum tutti_res
     tti_error_save(&error, result);
     pthread_mutex_lock(&boot->lock);
     if (result != TUTTI_OK) { /* perhaps the server's own word is there by now */
-        boot_receive(boot);
+        boot_receive(boot, false);
         result = boot->failed ? tti_error_restore(&boot->failure) : tti_error_restore(&error);
     }
     boot->gather_to = NULL;
@@ -426,7 +431,7 @@ enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank)
         return TUTTI_OK;
     pthread_mutex_lock(&boot->lock);
     if (!boot->failed)
-        boot_receive(boot);
+        boot_receive(boot, false);
     if (boot->failed) {
         *rank = boot->failure_rank;
         result = tti_error_restore(&boot->failure);
@@ -436,6 +441,16 @@ enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank)
     if (asked)
         tti_boot_answer(boot);
     return result;
+}
+
+bool tti_boot_is_dead(struct tti_boot *boot, int rank)
+{
+    pthread_mutex_lock(&boot->lock);
+    if (boot->fd >= 0 && boot->failure.code != TUTTI_ERR_PROTOCOL)
+        boot_receive(boot, true);
+    const bool dead = boot->dead[rank];
+    pthread_mutex_unlock(&boot->lock);
+    return dead;
 }
 
 bool tti_boot_has_left(struct tti_boot *boot, int rank)

@@ -60,6 +60,10 @@ enum tutti_result tti_boot_poll(struct tti_boot *boot, int *rank);
  * waits in vain. Once rank 0 has left, deaths are no longer told. */
 bool tti_boot_has_left(struct tti_boot *boot, int rank);
 
+/* True when `rank` is known to have died: the server told so, or, for rank 0, is gone itself. Later
+ * deaths are told after the first, too, while rank 0 lives. Never blocks. */
+bool tti_boot_is_dead(struct tti_boot *boot, int rank);
+
 /* Tell all other ranks that this one has failed, with its code and text (cut at 900 bytes). Bounded
  * and callable from any thread; only the first call of a rank has an effect. */
 void tti_boot_notify(struct tti_boot *boot, enum tutti_result code, const char *text);

@@ -14,6 +14,7 @@ struct tti_boot {
     struct tti_boot_server *server;
     const char *const *names;
     bool *left;     /* by rank: said goodbye */
+    bool *dead;     /* by rank: its death was told; in the memory of `left` */
     int first_left; /* the first of them; -1 */
 
     pthread_mutex_t send_lock; /* whole frames only; guards `broken` */

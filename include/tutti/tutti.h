@@ -171,6 +171,12 @@ TUTTI_API enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int 
 TUTTI_API enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int count,
                                               tutti_comm **comm);
 
+/* The ranks that are known to have died, for tutti_comm_shrink: at most `capacity` into `ranks`, in
+ * order, their number into *count. A death is known some milliseconds after it, to all survivors,
+ * though not at the same moment; of deaths after that of rank 0 only the failed operations tell.
+ * Local, any thread, never blocks. */
+TUTTI_API enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, int *count);
+
 /* Wait for operations in flight, tell the peers, release everything. NULL is allowed. Requests of
  * the communicator must have been waited on. Not collective: bounded, whatever the peers do. */
 TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
