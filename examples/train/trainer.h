@@ -52,6 +52,12 @@ struct trainer {
 int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_tensor *tensors,
                    size_t count, const struct trainer_options *options);
 void trainer_destroy(struct trainer *t);
+/* Collective over `comm`: the trainer goes on there, with the parameters, optimizer and number of
+ * steps of the rank that has made the most steps, and `place` (of the sampler) is that rank's. A
+ * newcomer gives a zeroed trainer. Not where the optimizer is sharded (ddp.zero): what the dead
+ * kept is lost, but for a checkpoint. */
+int trainer_move(struct trainer *t, tutti_comm *comm, const struct trainer_tensor *tensors,
+                 size_t count, const struct trainer_options *options, uint64_t place[2]);
 size_t trainer_elements(const struct trainer_tensor *tensor);
 
 /* Before training: `values` become parameter number `index`, the same on all ranks. */

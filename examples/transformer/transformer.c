@@ -1,14 +1,14 @@
 /* Trains a GPT-2-shaped transformer on text, on one rank or many: gradient accumulation, clipping,
  * learning-rate schedule, validation, checkpoints, a sample at the end. The model is gpt.h's, what
- * lies between it and tutti/ddp.h is examples/train/trainer.h; here is the loop. */
-#include "examples/transformer/transformer_options.h"
+ * lies between it and tutti/ddp.h is examples/train/trainer.h; here is the loop. What happens when
+ * ranks die or come is in transformer_elastic.c. */
+#include "examples/transformer/transformer_run.h"
 
 #include "examples/train/blas.h"
-#include "examples/train/curve.h"
+#include "examples/train/regroup.h"
 #include "examples/train/together.h"
 #include "examples/transformer/gpt_kernels.h"
 #include "examples/transformer/gpt_sample.h"
-#include "examples/transformer/tokens.h"
 
 #include <math.h>
 #include <signal.h>
@@ -19,23 +19,6 @@
 
 /* One token in so many is kept for checking, and at most so many sequences are looked at. */
 enum { CHECK_SHARE = 20, CHECK_SEQUENCES = 64 };
-
-struct run {
-    const struct transformer_options *options;
-    const struct tokens *tokens;
-    size_t windows, checks; /* sequences to train on, and to check with */
-    tutti_comm *comm;
-    int rank, ranks, micro, passes; /* passes: small batches of a step */
-    struct gpt model;
-    struct trainer trainer;
-    tutti_sampler *sampler;
-    struct curve curve; /* rank 0 */
-    uint16_t *inputs, *targets;
-    size_t *indices;
-    double forward_s, backward_s; /* of all steps of this process */
-    double began;
-    uint64_t began_at; /* steps that were finished then */
-};
 
 /* Sequence number `window` becomes number `at` of the small batch; targets are the next tokens. */
 static void run_take(struct run *r, size_t window, int at)
@@ -78,9 +61,8 @@ static int run_batch(struct run *r)
 {
     uint64_t epoch = 0, position = 0;
     size_t taken = 0;
-    const uint64_t batch = (uint64_t)r->options->batch;
     tutti_sampler_position(r->sampler, &epoch, &position);
-    if (position / batch >= r->windows / batch &&
+    if (position + (uint64_t)r->batch > r->windows &&
         together_check(r->comm, tutti_sampler_seek(r->sampler, epoch + 1, 0), "sampler"))
         return 1;
     return together_check(
@@ -140,6 +122,21 @@ static void run_print(const struct run *r, const struct curve_point *p)
     run_print_left(r, p->step);
 }
 
+/* The loss of all ranks; and what rank 0 has heard at the door. */
+static int run_mean(struct run *r, double *loss)
+{
+    const char *door = r->options->elastic;
+    double sums[2] = {*loss / r->ranks, 0};
+    if (door && r->rank == 0)
+        sums[1] = regroup_knocks(door);
+    if (together_check(r->comm, tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->comm),
+                       "loss"))
+        return 1;
+    *loss = sums[0];
+    r->knocks = (int)sums[1];
+    return 0;
+}
+
 static int run_step(struct run *r, const struct tutti_schedule *schedule)
 {
     const struct transformer_options *o = r->options;
@@ -148,19 +145,42 @@ static int run_step(struct run *r, const struct tutti_schedule *schedule)
     if (run_batch(r) || run_passes(r, &p.loss) ||
         together_check(r->comm, tutti_schedule_rate(schedule, r->trainer.steps, &p.rate),
                        "learning rate") ||
-        trainer_update(&r->trainer, p.rate, &p.norm) ||
-        together_check(r->comm,
-                       tutti_all_reduce(&p.loss, &p.loss, 1, TUTTI_FLOAT64, TUTTI_AVG, r->comm),
-                       "loss"))
+        trainer_update(&r->trainer, p.rate, &p.norm))
+        return 1;
+    tutti_sampler_position(r->sampler, &r->place[0], &r->place[1]);
+    if (run_mean(r, &p.loss))
         return 1;
     p.ms = 1e3 * (together_seconds() - start);
-    p.per_second = (double)o->batch * o->model.context / (1e-3 * p.ms);
+    p.per_second = (double)r->batch * o->model.context / (1e-3 * p.ms);
     if (((o->check_every > 0 && p.step % (uint64_t)o->check_every == 0) ||
          p.step == (uint64_t)o->steps) &&
         run_check(r, &p.check))
         return 1;
     run_print(r, &p);
     return r->rank == 0 && curve_add(&r->curve, &p);
+}
+
+void run_doom(struct run *r)
+{
+    const struct common_options *o = &r->options->common;
+    if (r->dies && o->die_in > 0)
+        trainer_die(&r->trainer, (uint64_t)o->die_at, (size_t)o->die_in);
+}
+
+/* A step, and what is due after it; *saved: the step of the latest checkpoint. */
+static int run_once(struct run *r, const struct tutti_schedule *schedule, uint64_t *saved)
+{
+    const struct common_options *o = &r->options->common;
+    if (run_step(r, schedule))
+        return 1;
+    if (o->save_every > 0 && r->trainer.steps % (uint64_t)o->save_every == 0) {
+        if (trainer_save(&r->trainer, r->sampler, o->checkpoints, o->keep))
+            return 1;
+        *saved = r->trainer.steps;
+    }
+    if (r->dies && o->die_in == 0 && r->trainer.steps == (uint64_t)o->die_at)
+        raise(SIGKILL);
+    return r->knocks > 0 && run_admit(r);
 }
 
 static int run_loop(struct run *r)
@@ -172,24 +192,15 @@ static int run_loop(struct run *r)
                                             .warmup = (uint64_t)o->warmup,
                                             .total = (uint64_t)o->steps,
                                             .decay = (uint64_t)o->decay};
-    const bool resumed = r->trainer.steps > 0;
+    uint64_t saved = r->trainer.steps;
+    tutti_sampler_position(r->sampler, &r->place[0], &r->place[1]);
     r->began = together_seconds();
     r->began_at = r->trainer.steps;
-    uint64_t saved = r->trainer.steps;
-    if (!resumed && o->common.die_in > 0 && r->rank == r->ranks - 1)
-        trainer_die(&r->trainer, (uint64_t)o->common.die_at, (size_t)o->common.die_in);
-    while (r->trainer.steps < (uint64_t)o->steps) {
-        if (run_step(r, &schedule))
+    r->dies = r->trainer.steps == 0 && o->common.die_at > 0 && r->rank == r->ranks - 1;
+    run_doom(r);
+    while (r->trainer.steps < (uint64_t)o->steps)
+        if (run_once(r, &schedule, &saved) && (!o->elastic || run_survive(r)))
             return 1;
-        if (o->common.save_every > 0 && r->trainer.steps % (uint64_t)o->common.save_every == 0) {
-            if (trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep))
-                return 1;
-            saved = r->trainer.steps;
-        }
-        if (!resumed && o->common.die_at > 0 && o->common.die_in == 0 &&
-            r->trainer.steps == (uint64_t)o->common.die_at && r->rank == r->ranks - 1)
-            raise(SIGKILL);
-    }
     return o->common.checkpoints && saved != r->trainer.steps &&
            trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep);
 }
@@ -197,15 +208,19 @@ static int run_loop(struct run *r)
 /* ---- Beginning and end ------------------------------------------------------------------------
  */
 
-static int run_share(struct run *r)
+int run_share(struct run *r)
 {
     const struct transformer_options *o = r->options;
     const size_t all = (r->tokens->count - 1) / (size_t)o->model.context;
-    if (o->batch % r->ranks != 0) {
+    const int share = o->batch / r->ranks;
+    r->batch = share * r->ranks;
+    if (share == 0 || (r->batch != o->batch && !o->elastic)) {
         fprintf(stderr, "--batch %d is no multiple of %d ranks\n", o->batch, r->ranks);
         return 1;
     }
-    const int share = o->batch / r->ranks;
+    if (r->batch != o->batch && r->rank == 0)
+        printf("batches of %d instead of %d, which %d ranks cannot share alike\n", r->batch,
+               o->batch, r->ranks);
     r->micro = o->micro > 0 ? o->micro : share;
     if (share % r->micro != 0) {
         fprintf(stderr, "--micro %d does not divide the %d sequences of a rank\n", r->micro, share);
@@ -214,17 +229,17 @@ static int run_share(struct run *r)
     r->passes = share / r->micro;
     r->checks = all / CHECK_SHARE > 0 ? all / CHECK_SHARE : 1;
     r->windows = all > r->checks ? all - r->checks : 0;
-    if (r->windows < (size_t)o->batch) {
+    if (r->windows < (size_t)r->batch) {
         fprintf(stderr,
                 "%zu tokens are too few: a step takes %d sequences of %d, and %d%% are kept for "
                 "validation\n",
-                r->tokens->count, o->batch, o->model.context, 100 / CHECK_SHARE);
+                r->tokens->count, r->batch, o->model.context, 100 / CHECK_SHARE);
         return 1;
     }
     return 0;
 }
 
-static int run_memory(struct run *r)
+int run_memory(struct run *r)
 {
     const size_t rows = (size_t)r->micro * (size_t)r->options->model.context;
     r->inputs = calloc(rows, sizeof *r->inputs);
@@ -237,30 +252,49 @@ static int run_memory(struct run *r)
     return gpt_create(&r->model, &r->options->model, (int)rows, r->options->recompute);
 }
 
-static int run_model(struct run *r)
+void run_memory_free(struct run *r)
+{
+    gpt_destroy(&r->model);
+    free(r->inputs);
+    free(r->targets);
+    free(r->indices);
+    r->inputs = r->targets = NULL;
+    r->indices = NULL;
+}
+
+struct trainer_tensor *run_settings(const struct run *r, struct trainer_options *options)
 {
     const struct transformer_options *o = r->options;
     const size_t count = gpt_tensor_count(&o->model);
-    struct trainer_options options = {.optimizer = TUTTI_ADAMW_INIT,
-                                      .clip = o->clip,
-                                      .bf16 = o->bf16,
-                                      .late = o->late,
-                                      .ddp = TUTTI_DDP_OPTIONS_INIT};
     struct trainer_tensor *tensors = calloc(count, sizeof *tensors);
     if (!tensors) {
         fprintf(stderr, "no memory for %zu tensors\n", count);
-        return 1;
+        return NULL;
     }
+    *options = (struct trainer_options){.optimizer = TUTTI_ADAMW_INIT,
+                                        .clip = o->clip,
+                                        .bf16 = o->bf16,
+                                        .late = o->late,
+                                        .ddp = TUTTI_DDP_OPTIONS_INIT};
     gpt_tensors(&o->model, tensors);
-    options.optimizer.beta2 = 0.95f;
-    options.optimizer.weight_decay = (float)o->weight_decay;
-    options.ddp.hook = o->hook;
-    options.ddp.zero = o->zero;
-    options.ddp.by_unit = o->zero > 0;
-    options.ddp.prefetch = 1;
-    options.ddp.in_flight = o->in_flight;
-    options.ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
-    int failed = trainer_create(&r->trainer, r->comm, tensors, count, &options);
+    options->optimizer.beta2 = 0.95f;
+    options->optimizer.weight_decay = (float)o->weight_decay;
+    options->ddp.hook = o->hook;
+    options->ddp.zero = o->zero;
+    options->ddp.by_unit = o->zero > 0;
+    options->ddp.prefetch = 1;
+    options->ddp.in_flight = o->in_flight;
+    options->ddp.bucket_bytes = (size_t)(o->bucket_mib * (1 << 20));
+    return tensors;
+}
+
+static int run_model(struct run *r)
+{
+    const struct transformer_options *o = r->options;
+    struct trainer_options options;
+    struct trainer_tensor *tensors = run_settings(r, &options);
+    int failed = !tensors || trainer_create(&r->trainer, r->comm, tensors,
+                                            gpt_tensor_count(&o->model), &options);
     free(tensors);
     if (!failed && o->trace)
         failed = together_check(r->comm, tutti_ddp_trace(r->trainer.ddp, true), "trace");
@@ -268,16 +302,19 @@ static int run_model(struct run *r)
                               : gpt_initialise(&r->model, &r->trainer, (uint64_t)o->common.seed));
 }
 
-static int run_start(struct run *r)
+int run_sampler(struct run *r)
 {
     struct tutti_sampler_options order = TUTTI_SAMPLER_INIT;
-    if (run_share(r) || run_memory(r) || run_model(r))
-        return 1;
     order.samples = r->windows;
     order.rank = r->rank;
     order.ranks = r->ranks;
     order.seed = (uint64_t)r->options->common.seed;
-    if (together_check(r->comm, tutti_sampler_create(&order, &r->sampler), "sampler") ||
+    return together_check(r->comm, tutti_sampler_create(&order, &r->sampler), "sampler");
+}
+
+static int run_start(struct run *r)
+{
+    if (run_share(r) || run_memory(r) || run_model(r) || run_sampler(r) ||
         (r->options->common.resume &&
          trainer_resume(&r->trainer, r->sampler, r->options->common.checkpoints)))
         return 1;
@@ -319,7 +356,7 @@ static int run_draw(const struct run *r)
     const struct transformer_options *o = r->options;
     char title[128];
     snprintf(title, sizeof title, "Transformer of %.1fM parameters, batches of %d x %d tokens",
-             (double)r->trainer.elements * 1e-6, o->batch, o->model.context);
+             (double)r->trainer.elements * 1e-6, r->batch, o->model.context);
     if (curve_draw(&r->curve, o->common.plot, title, "validation loss"))
         return 1;
     printf("loss curve: %s\n", o->common.plot);
@@ -359,7 +396,7 @@ static int run_rank(tutti_comm *comm, void *argument)
     gpt_threads(cores);
     if (r.options->common.threads == 0)
         blas_threads(cores);
-    int failed = run_start(&r);
+    int failed = r.options->join ? run_join(&r) : run_start(&r);
     if (!failed && r.rank == 0)
         printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "
                "%s\n",
@@ -369,11 +406,20 @@ static int run_rank(tutti_comm *comm, void *argument)
     curve_close(&r.curve);
     tutti_sampler_destroy(r.sampler);
     trainer_destroy(&r.trainer);
-    gpt_destroy(&r.model);
-    free(r.inputs);
-    free(r.targets);
-    free(r.indices);
+    run_memory_free(&r);
+    if (failed && r.made)
+        tutti_comm_abort(r.made, "a rank gave up");
+    tutti_comm_destroy(r.made);
     return failed;
+}
+
+/* A newcomer has no other ranks yet. */
+static int run_newcomer(struct run *shared)
+{
+    enum { PATIENCE_S = 600 };
+    if (regroup_join(shared->options->elastic, PATIENCE_S, &shared->made))
+        return 1;
+    return run_rank(shared->made, shared);
 }
 
 int main(int argc, char **argv)
@@ -389,7 +435,8 @@ int main(int argc, char **argv)
         return 1;
     options.model.vocabulary = tokens.vocabulary;
     blas_start(!options.common.plain);
-    int failed = together_run(options.common.threads, run_rank, &shared);
+    int failed = options.join ? run_newcomer(&shared)
+                              : together_run(options.common.threads, run_rank, &shared);
     tokens_free(&tokens);
     return failed;
 }

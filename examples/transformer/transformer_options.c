@@ -40,6 +40,21 @@ static int options_check(struct transformer_options *o)
                 o->warmup, o->decay, o->steps);
         return 2;
     }
+    if (o->join && !o->elastic) {
+        fprintf(stderr, "transformer: --join needs --elastic FOLDER, where the run looks\n");
+        return 2;
+    }
+    if (o->elastic && o->common.threads > 0) {
+        fprintf(stderr, "transformer: --elastic is for ranks that are processes, not --threads\n");
+        return 2;
+    }
+    if (o->elastic && o->zero > 0 && !o->common.checkpoints) {
+        fprintf(stderr,
+                "transformer: --elastic with --zero %d goes on from checkpoints; give "
+                "--checkpoints FOLDER\n",
+                o->zero);
+        return 2;
+    }
     return flags_common_check(&o->common);
 }
 
@@ -61,7 +76,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 12, FLAGS_TRAIN = 19 };
+enum { FLAGS_MODEL = 12, FLAGS_TRAIN = 21 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -159,6 +174,10 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
          .number = &o->print_every,
          .least = 1,
          .most = 1e9},
+        {.name = "elastic",
+         .help = "folder: go on when ranks die, and let in those who knock there",
+         .text = &o->elastic},
+        {.name = "join", .help = "take part in the run that looks at --elastic", .on = &o->join},
         {.name = "trace",
          .help = "what each rank's threads did, as FILE.RANK.json",
          .text = &o->trace},

@@ -21,7 +21,8 @@ struct transformer_options {
     const char *prompt;
     int sample;
     double temperature;
-    const char *trace;
+    const char *trace, *elastic;
+    bool join;
     struct common_options common;
 };
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from xml.etree import ElementTree
 
 import trainer_runs as runs
@@ -112,6 +113,52 @@ def killed_and_resumed(folder):
         shutil.rmtree(saved)
 
 
+def elastic(folder):
+    """One knocks and is let in after the first step; one dies, and three go on. Every batch is whole,
+    so the losses are those of an undisturbed run but for rounding."""
+    flags = (*SHORT[:-6], "--steps", 12, "--batch", 12, "--warmup", 4, "--check-every", 6)
+    runs.run("transformer", *flags, "--log", folder + "/whole")
+    whole = runs.log(folder + "/whole")
+    for more, when in (((), ()), (("--zero", 2, "--checkpoints", folder + "/saved", "--save-every", 2),
+                                  ("--die-in", 9))):
+        flags = (*flags, *more, "--elastic", folder, "--log", folder + "/log")
+        newcomer = runs.by_hand("transformer", *flags, "--join", ranks=1)
+        while not any(name.startswith("knock-") for name in os.listdir(folder)):
+            assert newcomer[0].poll() is None, newcomer[0].communicate()
+            time.sleep(0.01)
+        first = runs.by_hand("transformer", *flags, "--die-at", 7, *when, ranks=3)
+        said = runs.ends([*first, *newcomer], killed=(2,))
+        assert "1 joined; going on with 4 ranks" in said[0], said[0]
+        assert "1 of 4 ranks died; going on with 3" in said[0], said[0]
+        away = runs.furthest(whole, runs.log(folder + "/log"))
+        assert away < 1e-5, away
+
+
+def elastic_without_rank_0(folder):
+    """The lowest of those that are left takes over, and its log."""
+    running = runs.by_hand("transformer", *MODEL, "--steps", 100000, "--batch", 8, "--elastic", folder,
+                           "--log", folder + "/log", "--check-every", 0, "--print-every", 1, ranks=3)
+    try:
+        first = next(running[0].stdout)
+        assert first.startswith("batches of 6 instead of 8, which 3 ranks cannot share"), first
+        for line in running[0].stdout:
+            if line.startswith("step    20"):
+                break
+        running[0].kill()
+        said = []
+        for line in running[1].stdout:
+            said.append(line)
+            if "step    30" in line:
+                break
+        text = "".join(said)
+        assert "1 of 3 ranks died; going on with 2" in text and "step    30" in text, text
+        assert "batches of" not in text and running[2].poll() is None, text
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
 def over_hosts(folder):
     """A tuttirun on each of two hosts (of this machine, told apart by name)."""
     runs.run("transformer", *SHORT, "--log", folder + "/one", ranks=2)
@@ -168,6 +215,8 @@ def wrong_input(folder):
                         (("--hook", "fp4"), "expected none, fp16"),
                         (("--batch", 100000), "--batch \"100000\": expected a whole number"),
                         (("--context", 60000), "are too few"),
+                        (("--join",), "needs --elastic FOLDER"),
+                        (("--elastic", folder, "--zero", 1), "give --checkpoints FOLDER"),
                         (("--heads", 5), "cannot be shared among 5 heads"),
                         (("--init", folder + "/bad.safetensors"), "no safetensors file")):
         said = runs.run("transformer", *MODEL, *flags, status=None)
@@ -175,6 +224,6 @@ def wrong_input(folder):
 
 
 runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
-           resumed_with_other_sharding, killed_and_resumed, over_hosts, a_trace_is_drawn, token_shards,
-           wrong_input],
-          few=[resumed_with_other_sharding, token_shards])
+           resumed_with_other_sharding, killed_and_resumed, elastic, elastic_without_rank_0, over_hosts,
+           a_trace_is_drawn, token_shards, wrong_input],
+          few=[resumed_with_other_sharding, elastic, token_shards])

@@ -2,6 +2,8 @@
 true of them. A case raises AssertionError; main() runs all and says which failed."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,27 @@ def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(
     good = done.returncode == status if status is not None else done.returncode != 0
     assert good, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}"
     return done.stdout
+
+
+def by_hand(program, *flags, ranks):
+    """Ranks that nobody minds: if one dies, the others are left alone. Their processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [os.path.join(BIN, program), *map(str, flags), "--plot", "none"]
+    return [subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(
+        ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
+        LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TUTTI_IFNAME="lo"))
+            for rank in range(ranks)]
+
+
+def ends(processes, killed=()):
+    """What all said, when they have ended: well, but for those killed."""
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    for number, process in enumerate(processes):
+        wanted = -signal.SIGKILL if number in killed else 0
+        assert process.returncode == wanted, f"number {number}: status {process.returncode}\n{said[number]}"
+    return said
 
 
 def log(path):
