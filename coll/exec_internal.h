@@ -30,16 +30,18 @@ struct tti_send_record {
 
 struct tti_exec_lane {
     const struct tti_step *steps;
-    const uint8_t *transient;
+    const uint8_t *traits;
     size_t count;
     int wire_lane;
     size_t step; /* next or current */
     size_t pass;
     bool begun; /* the current step has its range and record */
     struct tti_range range;
-    size_t done;                               /* elements of the current step */
-    struct tti_send_record *forward;           /* the current step's send, or NULL */
-    bool through;                              /* it is filled while the step receives */
+    size_t done;                     /* elements of the current step */
+    struct tti_send_record *forward; /* the current step's send, or NULL */
+    bool through;                    /* it is filled while the step receives */
+    bool folds;                      /* the current step is `fold`: two of the plan's */
+    struct tti_step fold;
     struct tti_send_record *oldest, *youngest; /* sends not known to be consumed */
 };
 

@@ -116,23 +116,49 @@ enum tutti_result tti_exec_torn(struct tti_executor *x, int from, size_t bytes, 
                  bytes, element));
 }
 
-static void lane_advance(struct tti_executor *x, struct tti_exec_lane *lane)
+static void lane_advance(struct tti_exec_lane *lane)
 {
-    (void)x;
     lane->begun = false;
     lane->forward = NULL;
     lane->through = false;
     lane->done = 0;
-    if (++lane->step == lane->count) {
+    lane->step += lane->folds ? 2 : 1;
+    lane->folds = false;
+    if (lane->step == lane->count) {
         lane->step = 0;
         lane->pass++;
     }
 }
 
+/* The next or current step. */
+static const struct tti_step *lane_step(const struct tti_exec_lane *lane)
+{
+    return lane->folds ? &lane->fold : &lane->steps[lane->step];
+}
+
 /* The result is passed on and never looked at again. */
 static bool step_is_transient(const struct tti_exec_lane *lane)
 {
-    return lane->transient && lane->transient[lane->step];
+    return lane->traits && lane->traits[lane->step] == TTI_STEP_PASSES;
+}
+
+/* A message is received for the step behind this one, which combines it with something here. Where
+ * that step may write already, the two are one: the message is combined as it comes, in the cache,
+ * and not put down in between. Else it is put down: the peer may wait for it to be taken. */
+static bool step_folds(struct tti_executor *x, struct tti_exec_lane *lane)
+{
+    const struct tti_step *step = &lane->steps[lane->step], *next = step + 1;
+    if (!lane->traits || lane->traits[lane->step] != TTI_STEP_FOLDS ||
+        !step_may_write(x, lane, next))
+        return false;
+    bool left = next->src.buffer == TTI_SLOT && next->src.index == step->dst.index;
+    lane->fold = *next;
+    lane->fold.kind = TTI_RECV_REDUCE;
+    lane->fold.from = step->from;
+    lane->fold.flags = (uint8_t)((step->flags & TTI_MSG_ACC) | (next->flags & TTI_FINAL) |
+                                 (left ? TTI_MSG_LEFT : 0));
+    lane->fold.src = left ? next->src2 : next->src;
+    return true;
 }
 
 /* Should the result be built in the memory of the transport that passes it on? Not where that
@@ -158,7 +184,8 @@ static enum tutti_result step_begin(struct tti_executor *x, struct tti_exec_lane
     *begun = false;
     lane->range = tti_exec_range(x, step, lane->pass);
     if (lane->range.total > 0) {
-        if (!step_may_write(x, lane, step))
+        lane->folds = step_folds(x, lane);
+        if (!lane->folds && !step_may_write(x, lane, step))
             return TUTTI_OK;
         if (step->kind == TTI_SEND)
             TTI_TRY(
@@ -386,13 +413,13 @@ enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lan
                                      bool *moved)
 {
     while (!tti_exec_lane_over(x, lane)) {
-        const struct tti_step *step = &lane->steps[lane->step];
         if (!lane->begun) {
             bool begun = false;
-            TTI_TRY(step_begin(x, lane, step, &begun));
+            TTI_TRY(step_begin(x, lane, &lane->steps[lane->step], &begun));
             if (!begun)
                 return TUTTI_OK;
         }
+        const struct tti_step *step = lane_step(lane);
         if (step->kind == TTI_SEND) {
             if (lane->forward && lane->forward->queue->head == lane->forward)
                 TTI_TRY(tti_exec_queue_pump(x, lane->forward->queue, moved));
@@ -403,7 +430,7 @@ enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lan
         } else {
             TTI_TRY(local_turn(x, lane, step, moved));
         }
-        lane_advance(x, lane);
+        lane_advance(lane);
         *moved = true;
     }
     return TUTTI_OK;

@@ -223,7 +223,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;
-        x->lanes[lane].transient = entry->transient[lane];
+        x->lanes[lane].traits = entry->traits[lane];
         x->lanes[lane].wire_lane = lane;
         if (plan->lanes[lane].count == 0)
             x->lanes[lane].pass = x->passes;

@@ -54,9 +54,9 @@ static enum tutti_result cache_grow(struct tti_plan_cache *cache)
 
 static void entry_destroy(struct tti_plan_entry *entry)
 {
-    for (int lane = 0; entry->transient && lane < entry->plan->nlanes; lane++)
-        free(entry->transient[lane]);
-    free(entry->transient);
+    for (int lane = 0; entry->traits && lane < entry->plan->nlanes; lane++)
+        free(entry->traits[lane]);
+    free(entry->traits);
     tti_plan_destroy(entry->plan);
 }
 
@@ -70,36 +70,60 @@ static bool step_reads_slot(const struct tti_step *step, uint32_t slot)
     return step->kind == TTI_REDUCE && step->src2.buffer == TTI_SLOT && step->src2.index == slot;
 }
 
+/* Is a slot read in the steps from `first` on before it is overwritten? */
+static bool lane_reads_slot(const struct tti_lane *lane, size_t first, uint32_t slot)
+{
+    for (size_t s = first; s < lane->count; s++) {
+        const struct tti_step *step = &lane->steps[s];
+        if (step_reads_slot(step, slot))
+            return true;
+        if (step->kind != TTI_SEND && step->dst.buffer == TTI_SLOT && step->dst.index == slot)
+            return false;
+    }
+    return false;
+}
+
 /* A forwarded SLOT result that is overwritten, or never touched again, before anyone reads it. */
-static bool step_is_transient(const struct tti_lane *lane, size_t s)
+static bool step_passes(const struct tti_lane *lane, size_t s)
 {
     const struct tti_step *step = &lane->steps[s];
-    if (step->kind != TTI_RECV_REDUCE || !(step->flags & TTI_FORWARD) ||
-        step->dst.buffer != TTI_SLOT)
+    return step->kind == TTI_RECV_REDUCE && (step->flags & TTI_FORWARD) &&
+           step->dst.buffer == TTI_SLOT && !lane_reads_slot(lane, s + 1, step->dst.index);
+}
+
+static bool ref_is_slot(struct tti_ref ref, uint32_t slot)
+{
+    return ref.buffer == TTI_SLOT && ref.index == slot;
+}
+
+/* A RECV into a slot, and behind it the REDUCE that alone reads it. */
+static bool step_folds(const struct tti_lane *lane, size_t s)
+{
+    const struct tti_step *step = &lane->steps[s], *next = step + 1;
+    const uint32_t slot = step->dst.index;
+    if (step->kind != TTI_RECV || step->dst.buffer != TTI_SLOT || s + 1 == lane->count ||
+        next->kind != TTI_REDUCE || ((step->flags | next->flags) & TTI_FORWARD) ||
+        next->chunk != step->chunk || next->nchunks != step->nchunks ||
+        ref_is_slot(next->src, slot) == ref_is_slot(next->src2, slot))
         return false;
-    for (size_t later = s + 1; later < lane->count; later++) {
-        if (step_reads_slot(&lane->steps[later], step->dst.index))
-            return false;
-        if (lane->steps[later].kind != TTI_SEND && lane->steps[later].dst.buffer == TTI_SLOT &&
-            lane->steps[later].dst.index == step->dst.index)
-            return true;
-    }
-    return true;
+    return ref_is_slot(next->dst, slot) || !lane_reads_slot(lane, s + 2, slot);
 }
 
 static enum tutti_result entry_create(struct tti_plan *plan, struct tti_plan_entry *entry)
 {
     entry->plan = plan;
-    entry->transient = tti_calloc((size_t)plan->nlanes, sizeof *entry->transient);
-    if (!entry->transient)
+    entry->traits = tti_calloc((size_t)plan->nlanes, sizeof *entry->traits);
+    if (!entry->traits)
         return TUTTI_ERR_MEMORY;
     for (int lane = 0; lane < plan->nlanes; lane++) {
         size_t count = plan->lanes[lane].count;
-        entry->transient[lane] = tti_calloc(count, 1);
-        if (!entry->transient[lane])
+        entry->traits[lane] = tti_calloc(count, 1);
+        if (!entry->traits[lane])
             return TUTTI_ERR_MEMORY;
         for (size_t s = 0; s < count; s++)
-            entry->transient[lane][s] = step_is_transient(&plan->lanes[lane], s);
+            entry->traits[lane][s] = step_passes(&plan->lanes[lane], s)  ? TTI_STEP_PASSES
+                                     : step_folds(&plan->lanes[lane], s) ? TTI_STEP_FOLDS
+                                                                         : TTI_STEP_PLAIN;
     }
     return TUTTI_OK;
 }
@@ -135,9 +159,9 @@ static size_t entry_bytes(const struct tti_plan_entry *entry)
 {
     const struct tti_plan *plan = entry->plan;
     size_t bytes = tti_heap_bytes(plan) + tti_heap_bytes(plan->lanes) +
-                   tti_heap_bytes(plan->peers) + tti_heap_bytes(entry->transient);
+                   tti_heap_bytes(plan->peers) + tti_heap_bytes(entry->traits);
     for (int lane = 0; lane < plan->nlanes; lane++)
-        bytes += tti_heap_bytes(plan->lanes[lane].steps) + tti_heap_bytes(entry->transient[lane]);
+        bytes += tti_heap_bytes(plan->lanes[lane].steps) + tti_heap_bytes(entry->traits[lane]);
     return bytes;
 }
 

@@ -4,10 +4,17 @@
 
 #include "plan/plan.h"
 
+/* What the executor may make of a step. */
+enum tti_step_trait {
+    TTI_STEP_PLAIN = 0,
+    TTI_STEP_PASSES, /* its result is forwarded and never read again, so it need not be stored */
+    TTI_STEP_FOLDS,  /* it receives into a slot for the step behind it, which combines that with
+                        something, and nobody else: the two can be one */
+};
+
 struct tti_plan_entry {
     struct tti_plan *plan;
-    uint8_t **transient; /* [lane][step]: the step's result is forwarded and never read again, so it
-                            need not be stored */
+    uint8_t **traits; /* [lane][step]: enum tti_step_trait */
 };
 
 struct tti_plan_cache {

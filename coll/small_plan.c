@@ -128,7 +128,7 @@ static bool small_serves(struct tutti_comm *comm, const struct tti_operation *o,
         return false;
     for (int i = 0; i < plan->npeers; i++) {
         const struct tti_link *link = &comm->links.all[plan->peers[i]];
-        if (!link->connected || link->ops->rank >= FIRST_NETWORK_RANK)
+        if (!link->connected)
             return false;
     }
     return true;
@@ -297,11 +297,20 @@ static enum tutti_result small_offer_again(struct small *s)
     return TUTTI_OK;
 }
 
+/* So many turns pass before the executor's waiting begins, which lets the transports move: those of
+ * a network need that each time. */
+static unsigned small_turns(const struct small *s, int peer)
+{
+    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
+    if (s->comm->links.all[peer].ops->rank >= FIRST_NETWORK_RANK)
+        return 1;
+    return tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
+}
+
 /* One more turn in which nothing came from the peer, or nothing was taken by it. */
 static enum tutti_result small_wait(struct small *s, int peer, bool sends)
 {
-    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
-    const unsigned turns = tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
+    const unsigned turns = small_turns(s, peer);
     if (s->stuck > 0)
         TTI_TRY(small_offer_again(s));
     if (++s->idle < turns) {

@@ -1,5 +1,5 @@
-/* Small operations over shared memory: a plan, its pass over a block worked out once for one count
- * and type, run step by step.
+/* Small operations: a plan, its pass over a block worked out once for one count and type, run step
+ * by step.
  *
  * The executor serves many lanes, passes and cut-through, and looks everything up as it goes. None
  * of that matters for a few KiB, where its bookkeeping costs more than the messages. Here the plan
@@ -40,7 +40,7 @@ const struct tti_small_program *tti_small_known(struct tutti_comm *comm,
                                                 const struct tti_operation *o);
 
 /* Make one of the plan that was selected for `o`, whose links are up. *program is NULL where a plan
- * is no small one, has several lanes or goes over a network. */
+ * is no small one or has several lanes. */
 enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_operation *o,
                                  const struct tti_selection *selection,
                                  const struct tti_plan_entry *entry,

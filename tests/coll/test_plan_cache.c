@@ -39,8 +39,8 @@ static void plans_are_kept(void **state)
     tti_plan_cache_destroy(&cache);
 }
 
-/* A ring's partial sums are passed on and never read again; nothing else of it is transient. */
-static void ring_partials_are_transient(void **state)
+/* A ring's partial sums are passed on and never read again; nothing else of it is special. */
+static void ring_partials_pass(void **state)
 {
     (void)state;
     struct tti_plan_cache cache = {0};
@@ -53,8 +53,31 @@ static void ring_partials_are_transient(void **state)
     for (size_t s = 0; s < lane->count; s++) {
         bool partial =
             lane->steps[s].kind == TTI_RECV_REDUCE && !(lane->steps[s].flags & TTI_FINAL);
-        assert_int_equal(entry->transient[0][s], partial);
+        assert_int_equal(entry->traits[0][s], partial ? TTI_STEP_PASSES : TTI_STEP_PLAIN);
     }
+    tti_plan_cache_destroy(&cache);
+}
+
+/* Of two ranks the upper one receives into a slot, and combines that in the step behind. */
+static void pairs_fold(void **state)
+{
+    (void)state;
+    struct tti_plan_cache cache = {0};
+    const struct tti_plan_entry *entry = NULL;
+    struct tti_plan_spec spec = spec_of(TUTTI_ALL_REDUCE, 0, 1);
+    spec.nranks = 2;
+    spec.rank = 1;
+    assert_int_equal(
+        tti_plan_cache_get(&cache, tti_algorithm_find(TUTTI_ALL_REDUCE, "one_shot"), &spec, &entry),
+        TUTTI_OK);
+    const struct tti_lane *lane = &entry->plan->lanes[0];
+    int folds = 0;
+    for (size_t s = 0; s < lane->count; s++) {
+        bool fold = lane->steps[s].kind == TTI_RECV && lane->steps[s].dst.buffer == TTI_SLOT;
+        assert_int_equal(entry->traits[0][s], fold ? TTI_STEP_FOLDS : TTI_STEP_PLAIN);
+        folds += fold;
+    }
+    assert_int_equal(folds, 1);
     tti_plan_cache_destroy(&cache);
 }
 
@@ -62,7 +85,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_kept),
-        cmocka_unit_test(ring_partials_are_transient),
+        cmocka_unit_test(ring_partials_pass),
+        cmocka_unit_test(pairs_fold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,15 +214,18 @@ static bool algorithms_text(int k, int ranks, char *text, size_t bytes)
 
 int main(void)
 {
-    static const char *const transports[] = {"inproc", "shm"};
+    static const struct {
+        const char *name;
+        int least, most; /* ranks */
+    } transports[] = {{"inproc", 2, RANKS}, {"shm", 2, RANKS}, {"tcp", 2, 2}};
     int failed = 0;
     setenv("TUTTI_FUSED_FROM", "1G", 1); /* what all ranks take or none is not for mixtures */
     setenv("TUTTI_SHM_SLOTS", "2", 1);   /* rings that are soon full */
     setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
-    for (int t = 0; t < 2; t++)
-        for (int ranks = 2; ranks <= RANKS; ranks++) {
+    for (int t = 0; t < 3; t++)
+        for (int ranks = transports[t].least; ranks <= transports[t].most; ranks++) {
             struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
-            how.options.transports = transports[t];
+            how.options.transports = transports[t].name;
             how.options.timeout_s = 60;
             int bad = tti_ranks_run(&how, all_types, NULL) + tti_ranks_run(&how, mismatch, NULL) +
                       tti_ranks_run(&how, wrong_calls, NULL);
@@ -234,7 +237,7 @@ int main(void)
                 how.options.algorithms = algorithms;
                 bad += tti_ranks_run(&how, all_operations, NULL);
             }
-            printf("%d ranks over %s: %s\n", ranks, transports[t], bad ? "FAILED" : "ok");
+            printf("%d ranks over %s: %s\n", ranks, transports[t].name, bad ? "FAILED" : "ok");
             failed += bad;
         }
     return failed ? 1 : 0;
