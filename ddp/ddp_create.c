@@ -16,8 +16,8 @@ static bool create_trainable(enum tutti_type type)
            type == TUTTI_BFLOAT16;
 }
 
-static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, size_t index,
-                                       struct tti_ddp_tensor *tensor)
+static enum tutti_result create_tensor(struct tutti_ddp *ddp, const struct tutti_ddp_tensor *given,
+                                       size_t index, struct tti_ddp_tensor *tensor)
 {
     const char *name = given->name;
     if (!name || !name[0])
@@ -48,6 +48,7 @@ static enum tutti_result create_tensor(const struct tutti_ddp_tensor *given, siz
         tensor->shape[d] = given->shape[d];
     }
     TTI_TRY(tti_host_memory(given->value, "tutti_ddp_create", name));
+    tensor->ddp = ddp;
     tensor->type = given->type;
     tensor->kind = given->kind;
     tensor->unit = given->unit;
@@ -183,8 +184,9 @@ static enum tutti_result create_check(struct tutti_ddp *ddp, const struct tutti_
         return TUTTI_ERR_MEMORY;
     TTI_TRY(create_options(ddp, options));
     for (size_t i = 0; i < count; i++) {
-        TTI_TRY(create_tensor(&tensors[i], i, &ddp->tensors[i]));
+        TTI_TRY(create_tensor(ddp, &tensors[i], i, &ddp->tensors[i]));
         ddp->tensor_count = i + 1;
+        TTI_TRY(tti_ddp_offload_add(ddp, &ddp->tensors[i], tensors[i].device));
         if (ddp->options.zero > 0 && tensors[i].kind == TUTTI_DDP_TRAINED && tensors[i].value)
             return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                             "tutti_ddp_create: %s: with zero %d values lie where the library can "
@@ -341,7 +343,12 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
 {
     if (!ddp)
         return;
+    (void)tti_ddp_offload_wait(ddp); /* a pass that was given up */
     tti_ddp_lanes_stop(ddp);
+    if (ddp->lost) /* the GPU is stuck, and may call us yet: rather leave the memory to it */
+        return;
+    if (ddp->gpu)
+        ddp->gpu->ops->close(ddp->gpu);
     tutti_comm_destroy(ddp->group);
     tutti_comm_destroy(ddp->control);
     tti_ddp_layout_free(ddp);

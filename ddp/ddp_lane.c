@@ -80,6 +80,17 @@ static void lane_failed(struct tutti_ddp *ddp, enum tutti_result result)
     lanes_abort(ddp, reason);
 }
 
+void tti_ddp_lanes_fail(struct tutti_ddp *ddp, enum tutti_result result)
+{
+    struct tti_error error;
+    tti_error_save(&error, result);
+    pthread_mutex_lock(&ddp->lock);
+    lane_failed(ddp, result);
+    pthread_cond_broadcast(&ddp->changed);
+    pthread_mutex_unlock(&ddp->lock);
+    (void)tti_error_restore(&error); /* aborting may have changed the thread's */
+}
+
 /* Under the lock. */
 static void lane_run(struct tti_ddp_lane *lane)
 {

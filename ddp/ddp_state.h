@@ -14,6 +14,7 @@
 #define TTI_DDP_DDP_STATE_H
 
 #include "base/error.h"
+#include "device/gpu.h"
 #include "tutti/ddp.h"
 
 #include <pthread.h>
@@ -48,6 +49,8 @@ struct tti_ddp_tensor {
     bool used;     /* in the latest step, on any rank */
     uint64_t ready_ns;
     struct tti_ddp_power *power; /* PowerSGD's, once it has begun */
+    void *device;                /* the value's copy on the GPU, or NULL */
+    struct tutti_ddp *ddp;       /* that it belongs to */
 };
 
 /* A part of a bucket that is reduced at once. */
@@ -189,6 +192,11 @@ struct tutti_ddp {
     uint64_t reduced_steps; /* passes in `total` */
     struct tti_ddp_recording *recording;
 
+    struct tti_gpu *gpu; /* that tensors have copies on; NULL: none */
+    tutti_stream stream; /* by which this pass's gradients come ... */
+    bool arriving;       /* ... if some do */
+    bool lost;           /* it did not do its work in time, and may yet */
+
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stop;
@@ -223,6 +231,8 @@ void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor
 enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm);
 /* Ends the threads and their communicators. */
 void tti_ddp_lanes_stop(struct tutti_ddp *ddp);
+/* This rank cannot go on: the calling thread's error becomes the step's, and others are told. */
+void tti_ddp_lanes_fail(struct tutti_ddp *ddp, enum tutti_result result);
 /* Hand out the schedule of a synchronised pass. */
 enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp);
 /* Until the tasks of a bucket, or of all (TTI_DDP_NONE), are done, or one failed. */
@@ -263,7 +273,14 @@ enum tutti_result tti_ddp_scratch(struct tti_ddp_lane *lane, size_t bytes, void 
 enum tutti_result tti_ddp_power_reduce(struct tti_ddp_lane *lane, struct tti_ddp_bucket *bucket);
 void tti_ddp_power_free(struct tti_ddp_power *power);
 
-/* ---- ddp_step.c, for ddp_join.c ---- */
+/* ---- ddp_step.c, for ddp_join.c and ddp_offload.c ---- */
+/* TUTTI_OK if there is such a tensor, and it has a gradient. */
+enum tutti_result tti_ddp_trained(const struct tutti_ddp *ddp, size_t index, const char *call);
+/* Note that the tensor was marked; *complete: by that, all of it that is expected. */
+enum tutti_result tti_ddp_mark(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor,
+                               const char *call, bool *complete);
+/* Under the lock: its gradient is in the bucket. */
+void tti_ddp_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor);
 /* active: this rank has data; without, and if no other has, no pass begins (ddp->active is 0). */
 enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bool active);
 /* All that is expected in this pass is there. */
@@ -274,6 +291,13 @@ void tti_ddp_mark_all(struct tutti_ddp *ddp);
 enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active);
 /* A unit was acquired or released. */
 enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, int unit, bool release);
+
+/* ---- ddp_offload.c ---- */
+/* The tensor's copy is there; NULL: it has none. */
+enum tutti_result tti_ddp_offload_add(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor,
+                                      void *device);
+/* All gradients of this pass have come; if not, all ranks are told. */
+enum tutti_result tti_ddp_offload_wait(struct tutti_ddp *ddp);
 
 /* ---- ddp_order.c ---- */
 /* Collective, before a pass: after the first synchronised one buckets are made anew in the order

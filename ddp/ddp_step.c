@@ -22,7 +22,7 @@ static enum tutti_result step_tensor(const tutti_ddp *ddp, size_t index, const c
     return TUTTI_OK;
 }
 
-static enum tutti_result step_trained(const tutti_ddp *ddp, size_t index, const char *what)
+enum tutti_result tti_ddp_trained(const struct tutti_ddp *ddp, size_t index, const char *what)
 {
     TTI_TRY(step_tensor(ddp, index, what));
     if (ddp->tensors[index].bucket == TTI_DDP_NONE)
@@ -48,7 +48,7 @@ enum tutti_result tutti_ddp_value(tutti_ddp *ddp, size_t index, void **value)
 
 enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradient)
 {
-    TTI_TRY(step_trained(ddp, index, "tutti_ddp_gradient"));
+    TTI_TRY(tti_ddp_trained(ddp, index, "tutti_ddp_gradient"));
     if (!gradient)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_gradient: gradient is NULL");
     const struct tti_ddp_tensor *t = &ddp->tensors[index];
@@ -171,8 +171,7 @@ enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
 
 /* ---- ready ---- */
 
-/* Under the lock: nothing more is expected of this tensor. */
-static void step_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
+void tti_ddp_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
 {
     t->ready_ns = tti_now_ns();
     if (!ddp->synchronise)
@@ -182,40 +181,54 @@ static void step_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
         pthread_cond_broadcast(&ddp->changed);
 }
 
-enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index)
+enum tutti_result tti_ddp_mark(struct tutti_ddp *ddp, struct tti_ddp_tensor *t, const char *call,
+                               bool *complete)
 {
-    TTI_TRY(step_trained(ddp, index, "tutti_ddp_ready"));
-    struct tti_ddp_tensor *t = &ddp->tensors[index];
+    *complete = false;
     if (!ddp->open)
-        return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_ready: %s: no pass has begun (tutti_ddp_begin)",
+        return TTI_FAIL(TUTTI_ERR_USAGE, "%s: %s: no pass has begun (tutti_ddp_begin)", call,
                         t->name);
     pthread_mutex_lock(&ddp->lock);
-    bool often = !ddp->learning && t->marks == t->expected;
+    const bool often = !ddp->learning && t->marks == t->expected;
     if (!often) {
         t->touched = true;
         t->marks++;
         if (ddp->learning)
             t->ready_ns = tti_now_ns();
-        else if (t->marks == t->expected)
-            step_complete(ddp, t);
+        else
+            *complete = t->marks == t->expected;
     }
     pthread_mutex_unlock(&ddp->lock);
     if (often && ddp->options.static_graph)
         return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "tutti_ddp_ready: %s was ready %d times in the first pass, and is more "
-                        "often now; static_graph wants all passes alike",
-                        t->name, t->expected);
+                        "%s: %s was ready %d times in the first pass, and is more often now; "
+                        "static_graph wants all passes alike",
+                        call, t->name, t->expected);
     if (often)
         return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "tutti_ddp_ready: %s was ready before in this pass; if it is used several "
-                        "times, call when its whole gradient is there (or see static_graph)",
-                        t->name);
+                        "%s: %s was ready before in this pass; if it is used several times, call "
+                        "when its whole gradient is there (or see static_graph)",
+                        call, t->name);
+    return TUTTI_OK;
+}
+
+enum tutti_result tutti_ddp_ready(tutti_ddp *ddp, size_t index)
+{
+    bool complete = false;
+    TTI_TRY(tti_ddp_trained(ddp, index, "tutti_ddp_ready"));
+    struct tti_ddp_tensor *t = &ddp->tensors[index];
+    TTI_TRY(tti_ddp_mark(ddp, t, "tutti_ddp_ready", &complete));
+    if (!complete)
+        return TUTTI_OK;
+    pthread_mutex_lock(&ddp->lock);
+    tti_ddp_complete(ddp, t);
+    pthread_mutex_unlock(&ddp->lock);
     return TUTTI_OK;
 }
 
 enum tutti_result tutti_ddp_wait_for(tutti_ddp *ddp, size_t index)
 {
-    TTI_TRY(step_trained(ddp, index, "tutti_ddp_wait_for"));
+    TTI_TRY(tti_ddp_trained(ddp, index, "tutti_ddp_wait_for"));
     const struct tti_ddp_tensor *t = &ddp->tensors[index];
     if (ddp->options.uneven || ddp->options.divisor == TUTTI_DDP_TOKENS)
         return TTI_FAIL(TUTTI_ERR_USAGE,
@@ -260,7 +273,7 @@ static void wait_learn(struct tutti_ddp *ddp)
         if (t->marks == 0 && ddp->options.overwrite)
             step_zero_tensor(ddp, t);
         uint64_t when = t->ready_ns;
-        step_complete(ddp, t);
+        tti_ddp_complete(ddp, t);
         if (t->marks > 0)
             t->ready_ns = when;
     }
@@ -285,7 +298,7 @@ static size_t wait_missing(struct tutti_ddp *ddp, char *text, size_t bytes)
         }
         if (ddp->options.overwrite && !t->touched)
             step_zero_tensor(ddp, t);
-        step_complete(ddp, t);
+        tti_ddp_complete(ddp, t);
     }
     if (used >= bytes)
         memcpy(text + bytes - 4, "...", 4);
@@ -341,6 +354,9 @@ static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
     struct tti_error told = {0};
     pthread_mutex_lock(&ddp->lock);
     tti_ddp_clock_backward(ddp);
+    pthread_mutex_unlock(&ddp->lock);
+    TTI_TRY(tti_ddp_offload_wait(ddp));
+    pthread_mutex_lock(&ddp->lock);
     if (ddp->learning)
         wait_learn(ddp);
     size_t missing = wait_missing(ddp, told.text, 700);
@@ -393,7 +409,7 @@ void tti_ddp_mark_all(struct tutti_ddp *ddp)
         if (t->bucket == TTI_DDP_NONE || t->marks >= t->expected)
             continue;
         t->marks = t->expected;
-        step_complete(ddp, t);
+        tti_ddp_complete(ddp, t);
     }
     pthread_mutex_unlock(&ddp->lock);
 }

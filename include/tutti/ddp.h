@@ -8,7 +8,7 @@
  * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
  * called by all ranks, in the same order. Unless told otherwise a tutti_ddp is used by one thread.
  * Values and gradients are host memory: memory of a GPU that is given for a tensor or a piece is
- * TUTTI_ERR_UNSUPPORTED, by name. */
+ * TUTTI_ERR_UNSUPPORTED, by name. For models that compute on a GPU see "Offload". */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
@@ -49,7 +49,9 @@ struct tutti_ddp_tensor {
     void *value; /* the caller's memory, contiguous, until destroy; NULL: the library's, zero at
                     first (tutti_ddp_value) */
     enum tutti_ddp_kind kind;
-    int unit; /* the layer, or group of layers, that it belongs to: see tutti_ddp_acquire */
+    int unit;     /* the layer, or group of layers, that it belongs to: see tutti_ddp_acquire */
+    void *device; /* the caller's copy of the value in memory of a GPU, which the model computes
+                     with; NULL: none. See "Offload" */
 };
 
 enum tutti_ddp_divisor {
@@ -249,6 +251,27 @@ TUTTI_API enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit);
 /* Give them up. changed: the caller wrote to them, outside a pass (a first filling, a checkpoint):
  * collective; rank 0's become those of all. */
 TUTTI_API enum tutti_result tutti_ddp_release(tutti_ddp *ddp, int unit, bool changed);
+
+/* ---- Offload -------------------------------------------------------------------------------- *
+ * A model that computes on a GPU, while values, buckets of gradients and the optimizer with its
+ * state stay in host memory, which is larger (ZeRO-Offload, arXiv 2101.06840): the GPU holds a copy
+ * of the values. Hooks, clipping and sharding are as without. In the loop
+ *     tutti_ddp_ready_from(ddp, i, gradient, stream)   stands for tutti_ddp_ready(ddp, i), and
+ *     tutti_ddp_upload(ddp, i, stream)                 follows tutti_ddp_publish, for each tensor.
+ * So far this has run on the simulated GPU only (TUTTI_DEVICE=sim). */
+
+/* The gradient of tensor `index` lies in memory of the GPU, and is complete when the stream has
+ * done what is queued on it. It is copied into its bucket then, and counts as ready. It is that of
+ * the whole step: passes that are not synchronised add up on the GPU and need no call (nor does
+ * `overwrite` hurt). All of a pass come by one stream. The memory belongs to the layer until
+ * tutti_ddp_wait has returned, which waits for the stream. Errors: USAGE, ARGUMENT (no memory of
+ * the GPU, or too little), those of the driver. Cost: one copy over the bus. */
+TUTTI_API enum tutti_result tutti_ddp_ready_from(tutti_ddp *ddp, size_t index, const void *gradient,
+                                                 tutti_stream stream);
+/* Queue the copy of a tensor's value to its `device` memory. The value may not be written before
+ * the copy is done: tutti_ddp_wait of a later step whose gradients come by the same stream is late
+ * enough. zero 3: between tutti_ddp_acquire and tutti_ddp_release, and blocks until it is done. */
+TUTTI_API enum tutti_result tutti_ddp_upload(tutti_ddp *ddp, size_t index, tutti_stream stream);
 
 /* ---- What happened -------------------------------------------------------------------------- */
 

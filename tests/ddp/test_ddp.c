@@ -1,6 +1,7 @@
 /* The core of tutti_ddp on exact sums: means and sums over ranks, accumulation, whatever the size
  * of buckets and the order in which gradients become ready; models that differ; calls at the wrong
- * moment; gradients that are forgotten. */
+ * moment; gradients that are forgotten; gradients and values on a GPU. */
+#include "base/clock.h"
 #include "coll/door.h"
 #include "tests/ddp/ddp_model.h"
 
@@ -174,6 +175,143 @@ static int wrong_calls(tutti_comm *comm, void *argument)
 
 /* Where there is a device (ddp_device: a simulated one): its memory is refused, on all ranks, when
  * one of them gives some; page-locked memory is not. */
+/* Each tensor's memory on a simulated GPU, and what the host has to say about it. */
+struct offloaded {
+    struct tti_gpu *gpu;
+    tutti_stream stream;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    void *gradients[MODEL_TENSORS]; /* on the GPU */
+    double *host[MODEL_TENSORS];    /* room for all elements, of whichever type */
+    size_t bytes[MODEL_TENSORS];
+};
+
+static int offload_begin(struct offloaded *o, const struct tti_gpu_ops *ops)
+{
+    CHECK_OK(ops->open(0, &o->gpu));
+    CHECK_OK(ops->stream_create(o->gpu, &o->stream));
+    model_tensors(o->tensors);
+    for (size_t i = 0; i < MODEL_TENSORS; i++) {
+        o->bytes[i] = model_elements(&o->tensors[i]) * tutti_type_size(o->tensors[i].type);
+        o->host[i] = calloc(model_elements(&o->tensors[i]), sizeof(double));
+        CHECK(o->host[i]);
+        CHECK_OK(ops->alloc(o->gpu, TTI_MEMORY_DEVICE, o->bytes[i], &o->gradients[i]));
+        CHECK_OK(ops->alloc(o->gpu, TTI_MEMORY_DEVICE, o->bytes[i], &o->tensors[i].device));
+    }
+    return 0;
+}
+
+static void offload_end(struct offloaded *o)
+{
+    const struct tti_gpu_ops *ops = o->gpu->ops;
+    for (size_t i = 0; i < MODEL_TENSORS; i++) {
+        free(o->host[i]);
+        ops->free(o->gpu, o->gradients[i]);
+        ops->free(o->gpu, o->tensors[i].device);
+    }
+    ops->stream_destroy(o->gpu, o->stream);
+    ops->close(o->gpu);
+}
+
+static double offload_value(int step, size_t index, size_t element)
+{
+    return (double)((size_t)step * 1000 + index * 10 + element % 7);
+}
+
+/* A pass whose gradients are on the GPU, and an optimizer that makes values of their own. */
+static int offload_step(struct offloaded *o, tutti_ddp *ddp, int rank, int step)
+{
+    const struct tutti_ddp_piece *pieces = NULL;
+    size_t count = 0;
+    CHECK_OK(tutti_ddp_begin(ddp, true));
+    for (size_t i = MODEL_TENSORS; i-- > 0;) {
+        const size_t elements = model_elements(&o->tensors[i]);
+        for (size_t e = 0; e < elements; e++)
+            if (i == 4)
+                o->host[i][e] = model_gradient(rank, step, i, e);
+            else
+                ((float *)o->host[i])[e] = (float)model_gradient(rank, step, i, e);
+        CHECK_OK(o->gpu->ops->copy(o->gpu, o->gradients[i], o->host[i], o->bytes[i], o->stream));
+        CHECK_OK(tutti_ddp_ready_from(ddp, i, o->gradients[i], o->stream));
+    }
+    CHECK(tutti_ddp_ready_from(ddp, 2, o->gradients[2], o->stream) == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_ddp_wait(ddp));
+    CHECK_OK(tutti_ddp_pieces(ddp, &pieces, &count, NULL));
+    for (size_t p = 0; p < count; p++)
+        for (size_t e = 0; e < pieces[p].count; e++) {
+            const double v = offload_value(step, pieces[p].index, pieces[p].first + e);
+            if (pieces[p].index == 4)
+                ((double *)pieces[p].value)[e] = v;
+            else
+                ((float *)pieces[p].value)[e] = (float)v;
+        }
+    CHECK_OK(tutti_ddp_publish(ddp));
+    return 0;
+}
+
+/* The new values are on the GPU. */
+static int offload_check(struct offloaded *o, tutti_ddp *ddp, int step)
+{
+    for (size_t i = 0; i < MODEL_TENSORS; i++) {
+        CHECK_OK(tutti_ddp_acquire(ddp, o->tensors[i].unit));
+        CHECK_OK(tutti_ddp_upload(ddp, i, o->stream));
+        CHECK_OK(tutti_ddp_release(ddp, o->tensors[i].unit, false));
+        memset(o->host[i], 0, o->bytes[i]);
+        CHECK_OK(
+            o->gpu->ops->copy(o->gpu, o->host[i], o->tensors[i].device, o->bytes[i], o->stream));
+        CHECK_OK(tti_gpu_stream_wait(o->gpu, o->stream, tti_deadline_in(60), "values"));
+        for (size_t e = 0; e < model_elements(&o->tensors[i]); e++)
+            CHECK((i == 4 ? o->host[i][e] : (double)((float *)o->host[i])[e]) ==
+                  offload_value(step, i, e));
+    }
+    return 0;
+}
+
+/* Buckets and optimizer on the host, the model on a GPU: sums and values are right at every stage
+ * of sharding. */
+static int offload(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const struct tti_gpu_ops *ops = NULL;
+    struct offloaded o = {0};
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    CHECK_OK(tti_gpu_in_use(&ops));
+    if (!ops)
+        return 0;
+    if (offload_begin(&o, ops))
+        return 1;
+    for (int zero = 0; zero < 4; zero++) {
+        struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+        tutti_ddp *ddp = NULL;
+        options.zero = zero;
+        options.by_unit = zero >= 2;
+        options.overwrite = zero % 2;
+        options.bucket_bytes = options.first_bucket_bytes = 4096;
+        options.chunk_bytes = 1024;
+        CHECK_OK(tutti_ddp_create(comm, o.tensors, MODEL_TENSORS, &options, &ddp));
+        CHECK(tutti_ddp_ready_from(ddp, 0, o.gradients[0], o.stream) == TUTTI_ERR_USAGE);
+        for (int step = 0; step < 3; step++) {
+            const struct model_sums s = {size, step, step, size};
+            if (offload_step(&o, ddp, rank, step) || model_check(ddp, model_sum, &s) ||
+                offload_check(&o, ddp, step))
+                return 1;
+        }
+        CHECK_OK(tutti_ddp_begin(ddp, true)); /* given up: nothing comes after it is destroyed */
+        CHECK(tutti_ddp_ready_from(ddp, 1, o.host[1], o.stream) == TUTTI_ERR_ARGUMENT);
+        CHECK(tutti_ddp_ready_from(ddp, 0, o.gradients[1], o.stream) == TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "1.weight takes"));
+        CHECK_OK(tutti_ddp_ready_from(ddp, 1, o.gradients[1], o.stream));
+        tutti_ddp_destroy(ddp);
+    }
+    tutti_ddp *ddp = NULL;
+    void *kept = o.tensors[3].device;
+    o.tensors[3].device = o.host[3];
+    CHECK(tutti_ddp_create(comm, o.tensors, MODEL_TENSORS, NULL, &ddp) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "2.bias"));
+    o.tensors[3].device = kept;
+    offload_end(&o);
+    return 0;
+}
+
 static int device_memory(tutti_comm *comm, void *argument)
 {
     (void)argument;
@@ -219,6 +357,7 @@ int main(int argc, char **argv)
         {"gradients_forgotten", gradients_forgotten},
         {"wrong_calls", wrong_calls},
         {"device_memory", device_memory},
+        {"offload", offload},
     };
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }
