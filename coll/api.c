@@ -4,6 +4,7 @@
 #include "coll/comm.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
+#include "coll/small_plan.h"
 #include "device/memory.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operat
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
                         tutti_collective_name(operation->collective));
-    if (!async && !comm->gpu && !tti_group_open() && tti_work_run_known(comm, operation, &known))
+    if (!async && !comm->gpu && !tti_group_open() && tti_small_call(comm, operation, &known))
         return known;
     if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,

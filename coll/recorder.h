@@ -164,6 +164,49 @@ static inline void tti_record_begin(struct tti_record_ring *ring, const struct t
     tti_record_put(ring->head, index + 1);
 }
 
+/* What every record of a call that comes again has in common. */
+struct tti_record_known {
+    uint64_t count, bytes;
+    uint32_t kind;
+    int32_t root;
+};
+
+static inline struct tti_record_known tti_record_of(const struct tti_operation *o,
+                                                    enum tti_record_path path, int algorithm,
+                                                    int lanes)
+{
+    const uint32_t how = (uint32_t)path << TTI_RECORD_PATH |
+                         ((uint32_t)algorithm & 31) << TTI_RECORD_ALGORITHM |
+                         ((uint32_t)lanes & 31) << TTI_RECORD_LANES;
+    const uint32_t kind = tti_record_kind(o) & ~((uint32_t)31 << TTI_RECORD_ALGORITHM);
+    return (struct tti_record_known){o->count, o->count * tutti_type_size(o->type), kind | how,
+                                     o->root};
+}
+
+/* tti_record_begin and tti_record_by of such a call, which was not queued and is not timed unless
+ * it waits long. */
+static inline void tti_record_again(struct tti_record_ring *ring,
+                                    const struct tti_record_known *known, uint64_t sequence)
+{
+    if (!ring->records)
+        return;
+    const uint64_t index = ring->next++;
+    struct tti_record *r = &ring->records[index & ring->mask];
+    ring->bytes += known->bytes;
+    atomic_store_explicit(&r->ticket, 0, memory_order_relaxed);
+    tti_record_put(&r->sequence, sequence);
+    tti_record_put(&r->count, known->count);
+    tti_record_put(&r->bytes, ring->bytes);
+    tti_record_put(&r->start_ns, 0);
+    tti_record_put(&r->end_ns, TTI_RECORD_RUNS);
+    atomic_store_explicit(&r->kind, known->kind, memory_order_release);
+    atomic_store_explicit(&r->root, known->root, memory_order_release);
+    atomic_store_explicit(&r->waits_for, -1, memory_order_release);
+    atomic_store_explicit(&r->queued_us, 0, memory_order_release);
+    tti_record_put(&r->ticket, index + 1);
+    tti_record_put(ring->head, index + 1);
+}
+
 /* The record of the last operation that began. */
 static inline struct tti_record *tti_record_last(const struct tti_record_ring *ring)
 {
@@ -196,6 +239,10 @@ static inline void tti_record_end(struct tti_record_ring *ring, enum tutti_resul
 {
     if (!ring->records)
         return;
+    if (__builtin_expect(ring->next - ring->first == 1 && !ring->timed && result == TUTTI_OK, 1)) {
+        tti_record_put(&ring->records[ring->first++ & ring->mask].end_ns, TTI_RECORD_UNTIMED);
+        return;
+    }
     const uint64_t end =
         __builtin_expect(ring->timed || result != TUTTI_OK, 0) ? tti_now_ns() : TTI_RECORD_UNTIMED;
     ring->timed = false;

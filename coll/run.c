@@ -164,6 +164,12 @@ static enum tutti_result run_failed(struct tutti_comm *comm, enum tutti_result r
     return tti_error_restore(&error);
 }
 
+enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result result,
+                                 const struct tti_label *label)
+{
+    return run_failed(comm, run_explain(result, label));
+}
+
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count)
 {
@@ -173,19 +179,4 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
                                                                     : run_collective(comm, ops);
     tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);
-}
-
-enum tutti_result tti_run_known(struct tutti_comm *comm, const struct tti_operation *o, bool *known)
-{
-    const struct tti_small_program *program = tti_small_known(comm, o);
-    *known = program != NULL;
-    if (!program)
-        return TUTTI_OK;
-    tti_log_rank(comm->rank);
-    TTI_TRY(tti_comm_check(comm));
-    const struct tti_label label = {o, ++comm->sequence, 1};
-    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
-    enum tutti_result result = tti_small_run(comm, program, o, &label);
-    tti_record_end(&comm->recorder.ring[0], result);
-    return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, run_explain(result, &label));
 }

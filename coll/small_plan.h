@@ -34,11 +34,6 @@ struct tti_small_plans {
 const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
                                                const struct tti_operation *o, bool refused);
 
-/* The same for a call whose arguments were not looked at: NULL also where something about them is
- * not as it was when the program was made, but for where the buffers lie; or might not be. */
-const struct tti_small_program *tti_small_known(struct tutti_comm *comm,
-                                                const struct tti_operation *o);
-
 /* Make one of the plan that was selected for `o`, whose links are up. *program is NULL where a plan
  * is no small one or has several lanes. */
 enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_operation *o,
@@ -49,6 +44,11 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
 enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_program *program,
                                 const struct tti_operation *o, const struct tti_label *label);
 
+/* Run a blocking call on host memory whose arguments nobody has looked at, if it is like one that a
+ * program was made for, wherever its buffers lie now, and nothing is before it. False: something is
+ * not as it was then, or might not be; nothing was done. */
+bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
+                    enum tutti_result *result);
 void tti_small_plans_destroy(struct tti_small_plans *plans);
 
 #endif

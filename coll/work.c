@@ -31,27 +31,25 @@ static void queue_wait(struct tti_work_queue *queue)
 
 /* ---- turns: only who has it runs operations ---- */
 
-enum { TURN_TAKEN = 1, TURN_WANTED = 2 };
-
 /* Under the lock. */
 static void turn_want(struct tti_work_queue *queue)
 {
-    atomic_fetch_or_explicit(&queue->turn, TURN_WANTED, memory_order_relaxed);
+    atomic_fetch_or_explicit(&queue->turn, TTI_TURN_WANTED, memory_order_relaxed);
 }
 
 /* Under the lock; false: somebody has it, and will wake the waiters. */
 static bool turn_take(struct tti_work_queue *queue)
 {
     turn_want(queue);
-    return !(atomic_fetch_or_explicit(&queue->turn, TURN_TAKEN, memory_order_acquire) & TURN_TAKEN);
+    return !(atomic_fetch_or_explicit(&queue->turn, TTI_TURN_TAKEN, memory_order_acquire) & TTI_TURN_TAKEN);
 }
 
 /* Under the lock. */
 static void turn_end(struct tti_work_queue *queue)
 {
-    unsigned gone = TURN_TAKEN;
+    unsigned gone = TTI_TURN_TAKEN;
     if (!queue->head && queue->wanting == 0)
-        gone |= TURN_WANTED;
+        gone |= TTI_TURN_WANTED;
     atomic_fetch_and_explicit(&queue->turn, ~gone, memory_order_release);
     queue_wake(queue);
 }
@@ -65,20 +63,8 @@ static void turn_await(struct tti_work_queue *queue)
     queue->wanting--;
 }
 
-/* The same two without the lock, where nobody else wants anything: what most calls find. */
-static bool turn_take_alone(struct tti_work_queue *queue)
+void tti_turn_end_wanted(struct tti_work_queue *queue)
 {
-    unsigned nobody = 0;
-    return atomic_compare_exchange_strong_explicit(&queue->turn, &nobody, TURN_TAKEN,
-                                                   memory_order_acquire, memory_order_relaxed);
-}
-
-static void turn_end_alone(struct tti_work_queue *queue)
-{
-    unsigned only = TURN_TAKEN;
-    if (atomic_compare_exchange_strong_explicit(&queue->turn, &only, 0, memory_order_release,
-                                                memory_order_relaxed))
-        return;
     pthread_mutex_lock(&queue->lock);
     turn_end(queue);
     pthread_mutex_unlock(&queue->lock);
@@ -308,28 +294,15 @@ enum tutti_result tti_work_test(struct tti_work *work)
 enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op)
 {
     struct tti_work_queue *queue = &comm->queue;
-    if (turn_take_alone(queue)) {
+    if (tti_turn_take_alone(queue)) {
         /* Nothing before it: run it here, with nothing allocated. */
         enum tutti_result result = tti_run_work(comm, op, 1);
-        turn_end_alone(queue);
+        tti_turn_end_alone(queue);
         return result;
     }
     struct tti_work *work = NULL;
     TTI_TRY(tti_work_post(comm, op, 1, false, &work));
     return tti_work_wait(work);
-}
-
-bool tti_work_run_known(struct tutti_comm *comm, const struct tti_operation *op,
-                        enum tutti_result *result)
-{
-    bool known = false;
-    if (op->count > TTI_SMALL_BYTES || !turn_take_alone(&comm->queue))
-        return false;
-    enum tutti_result ran = tti_run_known(comm, op, &known);
-    turn_end_alone(&comm->queue);
-    if (known)
-        *result = ran;
-    return known;
 }
 
 void tti_work_pause(struct tutti_comm *comm)
@@ -342,7 +315,7 @@ void tti_work_pause(struct tutti_comm *comm)
 
 bool tti_work_try_pause(struct tutti_comm *comm)
 {
-    return turn_take_alone(&comm->queue);
+    return tti_turn_take_alone(&comm->queue);
 }
 
 void tti_work_resume(struct tutti_comm *comm)

@@ -6,6 +6,7 @@
 #include "coll/operation.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct tutti_comm;
 
@@ -25,6 +26,11 @@ struct tti_work {
     struct tti_error error; /* valid when done; code TUTTI_OK on success */
 };
 
+/* TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its turn;
+ * changes under the lock. Only with neither can a turn be taken without the lock, and with WANTED it
+ * cannot be ended without. */
+enum tti_turn { TTI_TURN_TAKEN = 1, TTI_TURN_WANTED = 2 };
+
 struct tti_work_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something queued, something done, or stopping */
@@ -32,10 +38,7 @@ struct tti_work_queue {
     uint32_t length; /* entries from head to tail */
     int waiters;     /* threads in a wait on `changed` ... */
     int wanting;     /* ... and of these, for their turn with nothing queued */
-    /* Bits. TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its
-     * turn; changes under the lock. Only with neither can a turn be taken without the lock, and
-     * with WANTED it cannot be ended without. */
-    _Atomic unsigned turn;
+    _Atomic unsigned turn; /* bits of enum tti_turn */
     bool started; /* the progress thread exists */
     bool stop;
     bool usable; /* created and not destroyed */
@@ -54,13 +57,6 @@ void tti_work_queue_destroy(struct tti_work_queue *queue);
 
 /* Run one operation now, in the order of the queue, in the calling thread if it can. */
 enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op);
-
-/* The same for a blocking call on host memory whose arguments nobody has looked at, if it is like
- * one that a small program was made for (small_plan.h), and nothing is before it. False: it did
- * nothing.
- */
-bool tti_work_run_known(struct tutti_comm *comm, const struct tti_operation *op,
-                        enum tutti_result *result);
 
 /* Between the two no operation of the communicator runs: for queries that use what operations use.
  * Waits for the operation in flight. */
@@ -90,9 +86,29 @@ enum tutti_result tti_work_need_thread(struct tutti_comm *comm);
 /* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count);
-/* Run one collective if it has a small program, looking at no more than that asks for; *known: it
- * had. */
-enum tutti_result tti_run_known(struct tutti_comm *comm, const struct tti_operation *op,
-                                bool *known);
+/* What run.c makes of a failure on the way: the text names the operation, and the communicator has
+ * failed. */
+enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result result,
+                                 const struct tti_label *label);
+
+/* ---- turns of those who find nobody else, which is most ---- */
+
+/* False: somebody has the turn or wants it. */
+static inline bool tti_turn_take_alone(struct tti_work_queue *queue)
+{
+    unsigned nobody = 0;
+    return atomic_compare_exchange_strong_explicit(&queue->turn, &nobody, TTI_TURN_TAKEN,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+void tti_turn_end_wanted(struct tti_work_queue *queue);
+
+static inline void tti_turn_end_alone(struct tti_work_queue *queue)
+{
+    unsigned only = TTI_TURN_TAKEN;
+    if (!atomic_compare_exchange_strong_explicit(&queue->turn, &only, 0, memory_order_release,
+                                                 memory_order_relaxed))
+        tti_turn_end_wanted(queue);
+}
 
 #endif

@@ -263,7 +263,9 @@ enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, voi
         ready = in->stage_to - in->offset; /* what peek has fetched already */
     if (ready > bytes)
         ready = bytes;
-    if (in->kind == SHM_KIND_INLINE || in->kind == SHM_KIND_TAIL)
+    if (in->kind == SHM_KIND_INLINE)
+        shm_copy_small(into, in->data + in->offset, ready);
+    else if (in->kind == SHM_KIND_TAIL)
         memcpy(into, in->data + in->offset, ready);
     else if (in->kind != SHM_KIND_MEMORY)
         tti_copy_bytes(into, in->data + in->offset, ready);

@@ -68,7 +68,7 @@ static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_
 static void send_inline(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                         const void *data, size_t bytes)
 {
-    memcpy(out->lines[shm_line_at(out->sent)].bytes, data, bytes);
+    shm_copy_small(out->lines[shm_line_at(out->sent)].bytes, data, bytes);
     send_publish(self, out, tag, SHM_KIND_INLINE, bytes, true);
 }
 
@@ -171,10 +171,13 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
 {
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
-    TTI_TRY(send_check(self, out));
-    if (send_full(out)) {
+    if (__builtin_expect(self->state == SHM_FAILED || self->ended || send_full(out) ||
+                             tti_load_acquire(&self->theirs->left) != SHM_THERE,
+                         0)) {
         *accepted = 0;
-        return TUTTI_OK;
+        TTI_TRY(send_check(self, out));
+        if (send_full(out))
+            return TUTTI_OK;
     }
     if (bytes <= SHM_INLINE) {
         send_inline(self, out, tag, data, bytes);

@@ -26,6 +26,7 @@
 #include "tutti/plugin.h"
 
 #include <stddef.h>
+#include <string.h>
 
 enum {
     SHM_LINES = 256,    /* per lane and direction, a power of two */
@@ -130,5 +131,26 @@ static inline size_t shm_segment_bytes(int lanes, size_t piece_ring)
 {
     return shm_pieces_offset(lanes, piece_ring, 2, 0);
 }
+
+/* A copy of at most SHM_INLINE bytes, which the compiler makes a few moves. */
+static inline void shm_copy_small(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    if (bytes >= 16) {
+        memcpy(to, from, 16);
+        if (bytes > 32)
+            memcpy(to + 16, from + 16, 16);
+        memcpy(to + bytes - 16, from + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + bytes - 8, from + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + bytes - 4, from + bytes - 4, 4);
+    } else {
+        for (size_t i = 0; i < bytes; i++)
+            to[i] = from[i];
+    }
+}
+_Static_assert(SHM_INLINE <= 48, "shm_copy_small moves three times sixteen");
 
 #endif

@@ -191,19 +191,8 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self)
 
 /* ---- sleeping ------------------------------------------------------------------------------- */
 
-void tti_shm_fence_pairwise(struct shm_endpoint *self)
+void tti_shm_wake(struct shm_endpoint *self)
 {
-    if (self->transport->fences && tti_load_acquire(&self->theirs->fences))
-        atomic_signal_fence(memory_order_seq_cst);
-    else
-        tti_full_fence();
-}
-
-void tti_shm_ring(struct shm_endpoint *self)
-{
-    tti_shm_fence_pairwise(self); /* with shm_arm: it sees our news, or we see it asleep */
-    if (!atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed))
-        return;
     if (atomic_exchange(&self->theirs->sleeping, 0)) { /* whoever clears the flag writes, once */
         uint64_t one = 1;
         ssize_t ignored = write(self->bell, &one, sizeof one);

@@ -267,11 +267,23 @@ void tti_shm_look(struct shm_transport *self);
 bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
 /* Between a store and a load that the peer does in the other order, rarely: a fence, unless the
  * peer calls tti_shm_fence_all between its own. */
-void tti_shm_fence_pairwise(struct shm_endpoint *self);
+static inline void tti_shm_fence_pairwise(const struct shm_endpoint *self)
+{
+    if (self->transport->fences && tti_load_acquire(&self->theirs->fences))
+        atomic_signal_fence(memory_order_seq_cst);
+    else
+        tti_full_fence();
+}
 /* Fence in all processes that have registered for it, this one included. */
 bool tti_shm_fence_all(void);
 /* After publishing something: wake the peer if it sleeps. */
-void tti_shm_ring(struct shm_endpoint *self);
+void tti_shm_wake(struct shm_endpoint *self);
+static inline void tti_shm_ring(struct shm_endpoint *self)
+{
+    tti_shm_fence_pairwise(self); /* with shm_arm: it sees our news, or we see it asleep */
+    if (__builtin_expect(atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed), 0))
+        tti_shm_wake(self);
+}
 /* Record why an endpoint is of no more use; returns the code. */
 enum tutti_result tti_shm_break(struct shm_endpoint *self, enum tutti_result code);
 enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
