@@ -168,6 +168,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
     tti_small_plans_destroy(&comm->small);
+    tti_fused_forget(comm);
     tti_stage_destroy(comm->stage);
     free(comm->cpus);
     if (comm->fused_aside)

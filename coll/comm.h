@@ -76,6 +76,7 @@ struct tutti_comm {
     const struct tti_selection *trial; /* tutti-tune: what to run instead of the best; else NULL */
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
+    struct tti_fused_again *again[TTI_FUSED_AGAIN];
     struct tti_cpus *cpus; /* while it is made: of all ranks */
     bool crowded;          /* ranks of this host outnumber their cores (crowd.h) */
     struct tti_work_queue queue;

@@ -8,7 +8,7 @@
  *
  * If it fails half-way, the caller gets its buffers back while a peer may still be at work in them:
  * the offers are withdrawn first, which ends that or cuts the peer off (plugin.h). */
-#include "coll/fused.h"
+#include "coll/fused_internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,7 +16,6 @@
 #include "device/memory.h"
 #include "transport/registry.h"
 
-#include <stddef.h>
 #include <string.h>
 
 enum {
@@ -25,40 +24,10 @@ enum {
     EDGED_LEAST = 32 << 10, /* bytes of a block; below, edges cost more than is saved */
 };
 
-/* The first message; shorter by `edges` and what follows where there are none. */
-struct fused_offer {
-    uint32_t mappable; /* 0: nothing that follows means anything */
-    uint32_t edged;
-    struct tutti_place in, out;
-    struct tutti_place aside;
-    struct tti_fused_edges edges;
-};
-enum { OFFER_SHORT = offsetof(struct fused_offer, aside) };
-
-struct fused_done {
-    uint64_t done;
-};
-
-struct fused {
-    struct tutti_comm *comm;
-    const struct tti_operation *o;
-    uint64_t tag;
-    unsigned idle;
-    uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
-    size_t size;       /* of an element */
-    size_t in_count, out_count; /* elements of what others use; 0: nothing */
-    uint64_t renewals;
-    bool offered;
-    bool in_apart, out_apart; /* to some peer only whole pages can be offered, so to all */
-    struct fused_offer mine[TTI_FUSED_RANKS], theirs[TTI_FUSED_RANKS];
-    struct tti_fused_edges edges;
-    struct tti_fused_views views;
-};
-
 /* ---- messages ---- */
 
 /* One more turn in which nothing came from the peer, or nothing was taken by it. */
-static enum tutti_result fused_wait(struct fused *f, int peer, bool sends)
+static enum tutti_result fused_wait(struct tti_fused_run *f, int peer, bool sends)
 {
     enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
     const unsigned turns = tti_exec_crowded(f->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
@@ -73,7 +42,7 @@ static enum tutti_result fused_wait(struct fused *f, int peer, bool sends)
     return tti_exec_idle(f->comm->executor, f->idle - turns, f->deadline);
 }
 
-static enum tutti_result fused_send(struct fused *f, int peer, const void *message, size_t bytes)
+enum tutti_result tti_fused_send(struct tti_fused_run *f, int peer, const void *message, size_t bytes)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t sent = 0;
@@ -92,14 +61,14 @@ static enum tutti_result fused_send(struct fused *f, int peer, const void *messa
 }
 
 /* How long the message is can be seen in its first bytes. */
-static size_t fused_offer_bytes(const struct fused_offer *offer)
+static size_t fused_offer_bytes(const struct tti_fused_offer *offer)
 {
-    return offer->edged ? sizeof *offer : OFFER_SHORT;
+    return offer->edged ? sizeof *offer : TTI_FUSED_OFFER_SHORT;
 }
 
 /* `bytes` of a message; or an offer, whose length is its own. */
-static enum tutti_result fused_receive(struct fused *f, int peer, void *message, size_t bytes,
-                                       struct fused_offer *offer)
+enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *message, size_t bytes,
+                                       struct tti_fused_offer *offer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t taken = 0;
@@ -119,7 +88,7 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
         if (tag != f->tag)
             return tti_exec_mismatch(f->comm->executor, peer, f->tag, tag);
         if (offer && taken == 0) {
-            memcpy(offer, data, ready < OFFER_SHORT ? ready : OFFER_SHORT);
+            memcpy(offer, data, ready < TTI_FUSED_OFFER_SHORT ? ready : TTI_FUSED_OFFER_SHORT);
             bytes = fused_offer_bytes(offer);
         }
         if (ready > bytes - taken)
@@ -132,7 +101,7 @@ static enum tutti_result fused_receive(struct fused *f, int peer, void *message,
 }
 
 /* Messages lie in this frame: a transport that does not copy them must be through with them. */
-static enum tutti_result fused_released(struct fused *f)
+static enum tutti_result fused_released(struct tti_fused_run *f)
 {
     for (int p = 0; p < f->comm->size; p++) {
         struct tti_link *link = &f->comm->links.all[p];
@@ -151,7 +120,7 @@ static bool fused_is_whose(enum tti_fused_whose whose, int rank, int root)
 }
 
 /* Elements of a buffer of `rank` that others use. */
-static size_t fused_used(const struct fused *f, int rank, bool out)
+size_t tti_fused_used(const struct tti_fused_run *f, int rank, bool out)
 {
     const struct tti_operation *o = f->o;
     uint32_t blocks[2] = {0, 0};
@@ -163,7 +132,7 @@ static size_t fused_used(const struct fused *f, int rank, bool out)
 }
 
 /* Offer one own buffer to a peer: the whole, or the whole pages in it. */
-static bool fused_describe_one(const struct fused *f, struct tti_link *link, const void *data,
+static bool fused_describe_one(const struct tti_fused_run *f, struct tti_link *link, const void *data,
                                size_t elements, struct tutti_place *place, bool *apart,
                                uint32_t *head, uint32_t *tail)
 {
@@ -178,7 +147,7 @@ static bool fused_describe_one(const struct fused *f, struct tti_link *link, con
 }
 
 /* Describe the own buffers to a peer. */
-static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
+static bool fused_describe(struct tti_fused_run *f, int peer, struct tti_fused_offer *offer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     struct tti_fused_edges *e = &offer->edges;
@@ -201,7 +170,7 @@ static bool fused_describe(struct fused *f, int peer, struct fused_offer *offer)
 
 /* Describe them to all, with the same edges: once more if some peer, a process and not a thread,
  * can map less than those before it. */
-static bool fused_describe_all(struct fused *f)
+static bool fused_describe_all(struct tti_fused_run *f)
 {
     int rank = f->comm->rank, n = f->comm->size;
     for (;;) {
@@ -214,7 +183,7 @@ static bool fused_describe_all(struct fused *f)
     }
 }
 
-static enum tutti_result fused_offers(struct fused *f, bool *mappable)
+static enum tutti_result fused_offers(struct tti_fused_run *f, bool *mappable)
 {
     int rank = f->comm->rank, n = f->comm->size;
     bool all = fused_describe_all(f);
@@ -227,12 +196,12 @@ static enum tutti_result fused_offers(struct fused *f, bool *mappable)
         int p = (rank + k) % n;
         f->mine[p].mappable = all;
         f->mine[p].edged = all && f->mine[p].edged;
-        TTI_TRY(fused_send(f, p, &f->mine[p], fused_offer_bytes(&f->mine[p])));
+        TTI_TRY(tti_fused_send(f, p, &f->mine[p], fused_offer_bytes(&f->mine[p])));
     }
     for (int k = 1; k < n; k++) {
         int p = (rank + k) % n;
         memset(&f->theirs[p], 0, sizeof f->theirs[p]);
-        TTI_TRY(fused_receive(f, p, &f->theirs[p], sizeof f->theirs[p], &f->theirs[p]));
+        TTI_TRY(tti_fused_receive(f, p, &f->theirs[p], sizeof f->theirs[p], &f->theirs[p]));
         all = all && f->theirs[p].mappable;
     }
     *mappable = all;
@@ -240,7 +209,7 @@ static enum tutti_result fused_offers(struct fused *f, bool *mappable)
 }
 
 /* The views of a rank's buffers, of so many elements, whose mapped parts begin at in and out. */
-static void fused_view(struct fused *f, int rank, char *in, size_t in_count, char *out,
+static void fused_view(struct tti_fused_run *f, int rank, char *in, size_t in_count, char *out,
                        size_t out_count, char *aside, const struct tti_fused_edges *e)
 {
     tti_fused_view(&f->views.in[rank], in, aside, e->in_head, e->in_tail, in_count, f->size);
@@ -248,12 +217,12 @@ static void fused_view(struct fused *f, int rank, char *in, size_t in_count, cha
                    e->out_head, e->out_tail, out_count, f->size);
 }
 
-static enum tutti_result fused_map_peer(struct fused *f, int peer)
+static enum tutti_result fused_map_peer(struct tti_fused_run *f, int peer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
-    const struct fused_offer *offer = &f->theirs[peer];
+    const struct tti_fused_offer *offer = &f->theirs[peer];
     const struct tti_fused_edges *e = &offer->edges;
-    size_t in = fused_used(f, peer, false), out = fused_used(f, peer, true);
+    size_t in = tti_fused_used(f, peer, false), out = tti_fused_used(f, peer, true);
     void *at[3] = {NULL, NULL, NULL};
     enum tutti_result result = TUTTI_OK;
     if (!tti_fused_edges_sound(e->in_head, e->in_tail, in, f->size) ||
@@ -275,7 +244,7 @@ static enum tutti_result fused_map_peer(struct fused *f, int peer)
     return TUTTI_OK;
 }
 
-static void fused_unmap(struct fused *f)
+static void fused_unmap(struct tti_fused_run *f)
 {
     for (int p = 0; p < f->comm->size; p++)
         if (p != f->comm->rank)
@@ -284,9 +253,9 @@ static void fused_unmap(struct fused *f)
 
 /* Another communicator may have had to cut off the pages that this operation's peers have mapped:
  * then what they have stored is not here. */
-static enum tutti_result fused_check_pages(struct fused *f)
+enum tutti_result tti_fused_check_pages(struct tti_fused_run *f)
 {
-    struct fused_offer now;
+    struct tti_fused_offer now;
     if (tti_region_renewals() == f->renewals)
         return TUTTI_OK;
     for (int p = 0; p < f->comm->size; p++)
@@ -304,7 +273,7 @@ static enum tutti_result fused_check_pages(struct fused *f)
 
 /* For tti_copy_expect: bytes of all buffers on this host. A quarter more, because they share the
  * cache with whatever else there is. */
-static size_t fused_touched(const struct fused *f)
+size_t tti_fused_touches(const struct tti_fused_run *f)
 {
     double block = (double)f->o->count * (double)f->size;
     double touched = tti_fused_touched(f->o->collective, f->comm->size) * block;
@@ -313,10 +282,21 @@ static size_t fused_touched(const struct fused *f)
     return (size_t)(touched * 1.25) * (size_t)f->comm->size;
 }
 
-static enum tutti_result fused_share(struct fused *f)
+enum tutti_result tti_fused_through(struct tti_fused_run *f)
 {
-    const struct fused_done done = {1};
-    struct fused_done theirs;
+    const struct tti_fused_done done = {1};
+    struct tti_fused_done theirs;
+    int rank = f->comm->rank, n = f->comm->size;
+    fused_unmap(f);
+    for (int k = 1; k < n; k++)
+        TTI_TRY(tti_fused_send(f, (rank + k) % n, &done, sizeof done));
+    for (int k = 1; k < n; k++)
+        TTI_TRY(tti_fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));
+    return fused_released(f);
+}
+
+static enum tutti_result fused_general(struct tti_fused_run *f)
+{
     int rank = f->comm->rank, n = f->comm->size;
     /* The own buffers as the peers see them, edges apart: those of OUT are copied back at the end.
      */
@@ -326,20 +306,15 @@ static enum tutti_result fused_share(struct fused *f)
     for (int p = 0; p < n; p++)
         if (p != rank)
             TTI_TRY(fused_map_peer(f, p));
-    tti_copy_expect(fused_touched(f));
+    tti_copy_expect(tti_fused_touches(f));
     tti_fused_share(f->comm, f->o, &f->views);
-    fused_unmap(f);
-    for (int k = 1; k < n; k++)
-        TTI_TRY(fused_send(f, (rank + k) % n, &done, sizeof done));
-    for (int k = 1; k < n; k++)
-        TTI_TRY(fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));
-    TTI_TRY(fused_released(f));
+    TTI_TRY(tti_fused_through(f));
     tti_fused_edges_back(f->o->out, f->out_count, f->size, &f->edges, f->comm->fused_aside);
-    return fused_check_pages(f);
+    return tti_fused_check_pages(f);
 }
 
 /* Nobody may write to the caller's buffers once it has the error. */
-static enum tutti_result fused_withdraw(struct fused *f, enum tutti_result code)
+static enum tutti_result fused_withdraw(struct tti_fused_run *f, enum tutti_result code)
 {
     struct tti_error error;
     uint64_t deadline = tti_deadline_in(WITHDRAW_MS / 1e3);
@@ -359,10 +334,15 @@ static enum tutti_result fused_withdraw(struct fused *f, enum tutti_result code)
     return tti_error_restore(&error);
 }
 
-static enum tutti_result fused_run(struct fused *f, bool *served)
+enum tutti_result tti_fused_rest(struct tti_fused_run *f, bool mappable)
+{
+    return mappable ? fused_general(f) : fused_released(f);
+}
+
+static enum tutti_result fused_run(struct tti_fused_run *f, bool *served)
 {
     TTI_TRY(fused_offers(f, served));
-    return *served ? fused_share(f) : fused_released(f);
+    return tti_fused_rest(f, *served);
 }
 
 /* ---- is it tried? ---- */
@@ -391,37 +371,53 @@ static void fused_record(struct tti_fused_class *class, bool served)
     class->skip = (uint16_t)(served ? 0 : 1u << class->refused);
 }
 
+void tti_fused_begin(struct tti_fused_run *f, struct tutti_comm *comm,
+                     const struct tti_operation *o, int algorithm, const struct tti_label *label)
+{
+    f->comm = comm;
+    f->o = o;
+    f->tag = tti_tag_numbered(tti_tag_fused(o, algorithm), label->sequence);
+    f->idle = 0;
+    f->deadline = 0;
+    f->offered = false;
+    f->in_apart = f->out_apart = false;
+    f->renewals = tti_region_renewals();
+    f->size = tutti_type_size(o->type);
+    comm->executor->label = label;
+    comm->executor->lane_count = 0;
+    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, algorithm, 1);
+}
+
+enum tutti_result tti_fused_end(struct tti_fused_run *f, enum tutti_result result, bool served)
+{
+    struct tutti_comm *comm = f->comm;
+    comm->executor->fast_peer = -1;
+    if (result != TUTTI_OK)
+        return f->offered ? fused_withdraw(f, result) : result;
+    fused_record(tti_fused_class(comm, f->o), served);
+    comm->fused[f->o->collective].served += served;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation *o,
                             const struct tti_selection *selection, const struct tti_label *label,
                             bool *served)
 {
     struct tti_fused_class *class = tti_fused_class(comm, o);
-    struct fused f;
+    struct tti_fused_run f;
+    *served = false;
     if (class->skip > 0) {
         class->skip--;
-        *served = false;
         return TUTTI_OK;
     }
     TTI_TRY(fused_links(comm, label));
-    f.comm = comm;
-    f.o = o;
-    f.tag = tti_tag_numbered(tti_tag_fused(o, selection->index), label->sequence);
-    f.idle = 0;
-    f.deadline = 0;
-    f.offered = false;
-    f.in_apart = f.out_apart = false;
-    f.renewals = tti_region_renewals();
-    f.size = tutti_type_size(o->type);
-    f.in_count = fused_used(&f, comm->rank, false);
-    f.out_count = fused_used(&f, comm->rank, true);
-    struct tti_executor *x = comm->executor;
-    x->label = label;
-    x->lane_count = 0;
-    enum tutti_result result = fused_run(&f, served);
-    x->fast_peer = -1;
-    if (result != TUTTI_OK)
-        return f.offered ? fused_withdraw(&f, result) : result;
-    fused_record(class, *served);
-    comm->fused[o->collective].served += *served;
+    const uint64_t regions = tti_region_changes();
+    tti_fused_begin(&f, comm, o, selection->index, label);
+    f.in_count = tti_fused_used(&f, comm->rank, false);
+    f.out_count = tti_fused_used(&f, comm->rank, true);
+    const enum tutti_result result = fused_run(&f, served);
+    TTI_TRY(tti_fused_end(&f, result, *served));
+    if (*served)
+        tti_fused_keep(&f, selection, regions);
     return TUTTI_OK;
 }

@@ -42,6 +42,20 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
                             const struct tti_selection *selection, const struct tti_label *label,
                             bool *served);
 
+/* ---- operations that come again, with the same buffers (fused_again.c) ---- */
+
+struct tti_fused_again;
+enum { TTI_FUSED_AGAIN = 4 }; /* kept by a communicator */
+
+/* The one that `o` is like, if it may run now; or NULL. */
+const struct tti_fused_again *tti_fused_find(struct tutti_comm *comm,
+                                             const struct tti_operation *o);
+/* As tti_fused. */
+enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fused_again *again,
+                                   const struct tti_operation *o, const struct tti_label *label,
+                                   bool *served);
+void tti_fused_forget(struct tutti_comm *comm);
+
 /* ---- between fused.c, fused_edges.c and fused_share.c ---- */
 
 /* Which ranks' buffers the others use. */
@@ -65,6 +79,20 @@ struct tti_fused_views {
 /* This rank's share of the work. */
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
                      const struct tti_fused_views *views);
+
+/* Where a share comes from and goes to: the elements from `from` on of the inputs of ranks
+ * [in_first, in_last), combined, to element `to` of the outputs of ranks [first, last). */
+struct tti_fused_part {
+    size_t from, to, count;
+    int in_first, in_last, first, last;
+    bool own_in, own_out; /* the caller's buffers, which nobody else uses, instead of the views */
+};
+/* The share in one part; false: it has several. */
+bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
+                    struct tti_fused_part *part);
+/* Such a part, of buffers in one piece, by rank. */
+void tti_fused_move(const struct tti_operation *o, int ranks, const struct tti_fused_part *part,
+                    char *const *in, char *const *out);
 
 /* Elements before and behind the part of a buffer that peers can map: as a rank tells them. */
 struct tti_fused_edges {

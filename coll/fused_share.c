@@ -88,20 +88,20 @@ static char *share_at(const struct share *s, const struct tti_fused_view *view, 
     return address;
 }
 
-/* Where a share comes from and goes to: the elements from `from` on of the inputs of ranks
- * [in_first, in_last), combined, to element `to` of the outputs of ranks [first, last). */
-struct part {
-    size_t from, to, count;
-    int in_first, in_last, first, last;
-    bool own_in, own_out; /* the caller's buffers, which nobody else uses, instead of the views */
-};
-
-static void share_move(const struct share *s, const struct part *part)
+static void share_fuse(const struct share *s, const struct tti_fused_part *part,
+                       void *const *dsts, const void *const *srcs, size_t count)
 {
     const struct tti_operation *o = s->o;
     const bool sums = o->op == TUTTI_AVG || (unsigned)o->op >= TUTTI_OP_USER;
     const struct tti_finish finish = {o->op == TUTTI_AVG, s->n};
-    const bool reduces = part->in_last - part->in_first > 1;
+    const int sources = part->in_last - part->in_first;
+    tti_fuse(sums || sources < 2 ? TUTTI_SUM : o->op, o->type, dsts, part->last - part->first, srcs,
+             sources, count, sources > 1 ? &finish : NULL);
+}
+
+static void share_move(const struct share *s, const struct tti_fused_part *part)
+{
+    const struct tti_operation *o = s->o;
     const void *srcs[TTI_FUSED_RANKS];
     void *dsts[TTI_FUSED_RANKS];
     for (size_t done = 0; done < part->count;) {
@@ -114,14 +114,27 @@ static void share_move(const struct share *s, const struct part *part)
             dsts[0] = (char *)o->out + to * s->size;
         for (int r = part->first; r < part->last && !part->own_out; r++)
             dsts[r - part->first] = share_at(s, &s->views->out[r], to, &run);
-        tti_fuse(sums || !reduces ? TUTTI_SUM : o->op, o->type, dsts, part->last - part->first,
-                 srcs, part->in_last - part->in_first, run, reduces ? &finish : NULL);
+        share_fuse(s, part, dsts, srcs, run);
         done += run;
     }
 }
 
+void tti_fused_move(const struct tti_operation *o, int ranks, const struct tti_fused_part *part,
+                    char *const *in, char *const *out)
+{
+    const struct share s = {o, NULL, -1, ranks, tutti_type_size(o->type)};
+    const void *srcs[TTI_FUSED_RANKS];
+    void *dsts[TTI_FUSED_RANKS];
+    for (int r = part->in_first; r < part->in_last; r++)
+        srcs[r - part->in_first] =
+            (part->own_in ? (const char *)o->in : in[r]) + part->from * s.size;
+    for (int r = part->first; r < part->last; r++)
+        dsts[r - part->first] = (part->own_out ? (char *)o->out : out[r]) + part->to * s.size;
+    share_fuse(&s, part, dsts, srcs, part->count);
+}
+
 /* What this rank does; an all-to-all is one block for each rank. */
-static struct part share_part(const struct share *s, enum tutti_collective collective)
+static struct tti_fused_part share_part(const struct share *s, enum tutti_collective collective)
 {
     const int n = s->n, rank = s->rank, root = s->o->root;
     const size_t begin = tti_chunk_begin(s->o->count, s->size, (uint32_t)n, (uint32_t)rank);
@@ -130,20 +143,30 @@ static struct part share_part(const struct share *s, enum tutti_collective colle
     const size_t own = (size_t)rank * s->o->count, all = s->o->count;
     switch (collective) {
     case TUTTI_REDUCE:
-        return (struct part){begin, begin, part, 0, n, root, root + 1, false, false};
+        return (struct tti_fused_part){begin, begin, part, 0, n, root, root + 1, false, false};
     case TUTTI_REDUCE_SCATTER:
-        return (struct part){own, 0, all, 0, n, rank, rank + 1, false, true};
+        return (struct tti_fused_part){own, 0, all, 0, n, rank, rank + 1, false, true};
     case TUTTI_BROADCAST:
-        return (struct part){begin, begin, part, root, root + 1, 0, n, false, false};
+        return (struct tti_fused_part){begin, begin, part, root, root + 1, 0, n, false, false};
     case TUTTI_ALL_GATHER:
-        return (struct part){0, own, all, rank, rank + 1, 0, n, true, false};
+        return (struct tti_fused_part){0, own, all, rank, rank + 1, 0, n, true, false};
     case TUTTI_GATHER:
-        return (struct part){0, own, all, rank, rank + 1, root, root + 1, true, false};
+        return (struct tti_fused_part){0, own, all, rank, rank + 1, root, root + 1, true, false};
     case TUTTI_SCATTER:
-        return (struct part){own, 0, all, root, root + 1, rank, rank + 1, false, true};
+        return (struct tti_fused_part){own, 0, all, root, root + 1, rank, rank + 1, false, true};
     default: /* TUTTI_ALL_REDUCE: no other has a fused path */
-        return (struct part){begin, begin, part, 0, n, 0, n, false, false};
+        return (struct tti_fused_part){begin, begin, part, 0, n, 0, n, false, false};
     }
+}
+
+bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
+                    struct tti_fused_part *part)
+{
+    const struct share s = {o, NULL, comm->rank, comm->size, tutti_type_size(o->type)};
+    if (o->collective == TUTTI_ALL_TO_ALL)
+        return false;
+    *part = share_part(&s, o->collective);
+    return true;
 }
 
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
@@ -151,14 +174,14 @@ void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
 {
     const struct share s = {o, views, comm->rank, comm->size, tutti_type_size(o->type)};
     if (o->collective != TUTTI_ALL_TO_ALL) {
-        const struct part part = share_part(&s, o->collective);
+        const struct tti_fused_part part = share_part(&s, o->collective);
         share_move(&s, &part);
         return;
     }
     const size_t own = (size_t)s.rank * o->count, all = o->count;
     for (int k = 0; k < s.n; k++) { /* not all to the same rank at once */
         int to = (s.rank + k) % s.n;
-        const struct part block = {(size_t)to * all, own,  all,  s.rank, s.rank + 1, to,
+        const struct tti_fused_part block = {(size_t)to * all, own,  all,  s.rank, s.rank + 1, to,
                                    to + 1,           true, false};
         share_move(&s, &block);
     }

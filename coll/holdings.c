@@ -56,6 +56,8 @@ static struct tutti_memory holdings(const struct tutti_comm *comm)
         memory.host += tti_heap_bytes(comm->tuning->series);
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
         memory.host += tti_heap_bytes(comm->small.all[i]);
+    for (int i = 0; i < TTI_FUSED_AGAIN; i++)
+        memory.host += tti_heap_bytes(comm->again[i]);
     memory.descriptors = comm->wake_fd >= 0;
     add_recorder(&comm->recorder, &memory);
     tti_boot_memory(comm->boot, &memory);

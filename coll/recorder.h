@@ -116,7 +116,7 @@ void tti_recorder_failed(struct tti_recorder *recorder, enum tutti_result code, 
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-enum { TTI_RECORD_TIMED_BYTES = 32 << 10 }; /* from here the clock costs nothing to speak of */
+enum { TTI_RECORD_TIMED_BYTES = 512 << 10 }; /* from here the clock costs nothing to speak of */
 
 static inline void tti_record_put(_Atomic uint64_t *word, uint64_t value)
 {

@@ -73,11 +73,13 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
     const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);
-    TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
-    if (selection.path == TTI_PATH_FUSED) {
+    const struct tti_fused_again *again = tti_fused_find(comm, o);
+    if (!again)
+        TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    if (again || selection.path == TTI_PATH_FUSED) {
         bool served = false;
-        tti_record_by(ring, TTI_RECORD_FUSED, selection.index, 1);
-        TTI_TRY(tti_fused(comm, o, &selection, label, &served));
+        TTI_TRY(again ? tti_fused_repeat(comm, again, o, label, &served)
+                      : tti_fused(comm, o, &selection, label, &served));
         if (served)
             return TUTTI_OK;
         TTI_TRY(tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection));

@@ -299,6 +299,7 @@ void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way)
 {
     memset(comm->selections, 0, sizeof comm->selections);
     tti_small_plans_destroy(&comm->small); /* made of what was selected */
+    tti_fused_forget(comm);
     comm->trial = way;
 }
 

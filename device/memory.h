@@ -39,6 +39,8 @@ bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region
 enum tutti_result tti_region_renew(uint64_t id);
 /* How many have been renewed in this process: whoever let a peer write to a region compares. */
 uint64_t tti_region_renewals(void);
+/* Changes whenever a region of this process comes or goes: what was found before holds no more. */
+uint64_t tti_region_changes(void);
 
 /* Called with the id after a region is gone, on the thread that released it. For caches keyed by
  * id; at most 64 listeners. After tti_region_unlisten has returned, the listener is not running and

@@ -115,6 +115,11 @@ static bool table_find(uintptr_t address, size_t bytes, struct table_entry *entr
     return found;
 }
 
+uint64_t tti_region_changes(void)
+{
+    return tti_load_acquire(&table_sequence);
+}
+
 bool tti_region_find(const void *memory, size_t bytes, struct tti_region *region)
 {
     /* This thread's last hits, in turn: an operation has two buffers. Good while nothing in the
