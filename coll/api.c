@@ -33,12 +33,9 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
 static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
                                   tutti_stream stream, tutti_request **request)
 {
-    enum tutti_result known = TUTTI_OK;
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
                         tutti_collective_name(operation->collective));
-    if (!async && !comm->gpu && !tti_group_open() && tti_small_call(comm, operation, &known))
-        return known;
     if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "%s: a stream was given, but no device is in use: NVIDIA's driver was not "
@@ -75,6 +72,15 @@ static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operat
     return TUTTI_OK;
 }
 
+/* A blocking call: at once if it is like one before (small_plan.h). */
+static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operation *operation)
+{
+    enum tutti_result known;
+    if (comm && !comm->gpu && !tti_group_open() && tti_small_call(comm, operation, &known))
+        return known;
+    return api_call(comm, operation, false, NULL, NULL);
+}
+
 enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count, enum tutti_type type,
                                    enum tutti_op op, tutti_comm *comm)
 {
@@ -84,7 +90,7 @@ enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count, enum
                                       .count = count,
                                       .type = type,
                                       .op = op};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count,
@@ -109,7 +115,7 @@ enum tutti_result tutti_broadcast(const void *in, void *out, size_t count, enum 
                                       .count = count,
                                       .type = type,
                                       .root = root};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
@@ -135,7 +141,7 @@ enum tutti_result tutti_reduce(const void *in, void *out, size_t count, enum tut
                                       .type = type,
                                       .op = op,
                                       .root = root};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count, enum tutti_type type,
@@ -161,7 +167,7 @@ enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
                                       .count = count,
                                       .type = type,
                                       .op = op};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t count,
@@ -183,7 +189,7 @@ enum tutti_result tutti_all_gather(const void *in, void *out, size_t count, enum
 {
     struct tti_operation operation = {
         .collective = TUTTI_ALL_GATHER, .in = in, .out = out, .count = count, .type = type};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_all_gather_async(const void *in, void *out, size_t count,
@@ -200,7 +206,7 @@ enum tutti_result tutti_all_to_all(const void *in, void *out, size_t count, enum
 {
     struct tti_operation operation = {
         .collective = TUTTI_ALL_TO_ALL, .in = in, .out = out, .count = count, .type = type};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_all_to_all_async(const void *in, void *out, size_t count,
@@ -221,7 +227,7 @@ enum tutti_result tutti_gather(const void *in, void *out, size_t count, enum tut
                                       .count = count,
                                       .type = type,
                                       .root = root};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_gather_async(const void *in, void *out, size_t count, enum tutti_type type,
@@ -246,7 +252,7 @@ enum tutti_result tutti_scatter(const void *in, void *out, size_t count, enum tu
                                       .count = count,
                                       .type = type,
                                       .root = root};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_scatter_async(const void *in, void *out, size_t count, enum tutti_type type,
@@ -267,7 +273,7 @@ enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type,
 {
     struct tti_operation operation = {
         .collective = TUTTI_SEND_RECV, .in = in, .count = count, .type = type, .root = peer};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type, int peer,
@@ -287,7 +293,7 @@ enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int 
                                       .type = type,
                                       .root = peer,
                                       .receives = true};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type, int peer,
@@ -311,7 +317,7 @@ enum tutti_result tutti_barrier(tutti_comm *comm)
                                       .count = 1,
                                       .type = TUTTI_UINT8,
                                       .op = TUTTI_MAX};
-    return api_call(comm, &operation, false, NULL, NULL);
+    return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,

@@ -71,8 +71,10 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
             return tti_comm_link_failed(
                 comm,
                 TTI_CONTEXT(result, "while connecting to rank %d (%s)", peers[i], peer->name));
-        else
+        else {
+            link->copies = tti_transport_copies(link->ops, link->endpoint);
             link->connected = true;
+        }
     }
     return TUTTI_OK;
 }

@@ -87,6 +87,8 @@ static const size_t TABLE_AWAIT =
     offsetof(struct tutti_transport_ops, await) + sizeof(((struct tutti_transport_ops *)0)->await);
 static const size_t TABLE_LINE =
     offsetof(struct tutti_transport_ops, line) + sizeof(((struct tutti_transport_ops *)0)->line);
+static const size_t TABLE_COPIES =
+    offsetof(struct tutti_transport_ops, copies) + sizeof(((struct tutti_transport_ops *)0)->copies);
 
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
@@ -140,6 +142,11 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 {
     if (registry_has(ops, TABLE_MEMORY) && ops->memory)
         ops->memory(transport, memory);
+}
+
+size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint)
+{
+    return registry_has(ops, TABLE_COPIES) && ops->copies ? ops->copies(endpoint) : 0;
 }
 
 double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way)

@@ -196,6 +196,12 @@ struct tutti_transport_ops {
      * tells it; 0: not known. *way (not 0) is equal on ranks of a host that share that way. Goes
      * into the choice of algorithms. Control: see above. */
     double (*line)(void *transport, uint64_t *way);
+
+    /* ---- optional: telling what is copied ---- */
+
+    /* Fragments of at most so many bytes are copied when they are accepted: `released` counts them
+     * at once. Asked when the endpoint is connected; the same from then on. */
+    size_t (*copies)(void *endpoint);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

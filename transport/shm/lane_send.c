@@ -48,7 +48,7 @@ static bool send_full(const struct shm_out *out)
     return out->sent - out->freed == SHM_LINES;
 }
 
-static void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
+static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                          enum shm_kind kind, size_t bytes, bool copied)
 {
     struct shm_line *line = &out->lines[shm_line_at(out->sent)];
@@ -171,9 +171,9 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
 {
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
-    if (__builtin_expect(self->state == SHM_FAILED || self->ended || send_full(out) ||
-                             tti_load_acquire(&self->theirs->left) != SHM_THERE,
-                         0)) {
+    const bool usable = self->state != SHM_FAILED && !self->ended &&
+                        tti_load_acquire(&self->theirs->left) == SHM_THERE;
+    if (__builtin_expect(!usable || send_full(out), 0)) {
         *accepted = 0;
         TTI_TRY(send_check(self, out));
         if (send_full(out))
@@ -202,6 +202,15 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
     }
     *accepted = taken;
     return TUTTI_OK;
+}
+
+size_t tti_shm_copies(void *endpoint)
+{
+    const struct shm_settings *settings = &((struct shm_endpoint *)endpoint)->transport->settings;
+    size_t from = settings->region_from;
+    if (settings->memory && settings->memory_from < from)
+        from = settings->memory_from;
+    return from > SHM_TAIL_BYTES ? from - 1 : SHM_TAIL_BYTES;
 }
 
 uint64_t tti_shm_released(void *endpoint, int number)

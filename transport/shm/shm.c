@@ -393,4 +393,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .withdraw = tti_shm_withdraw,
     .memory = shm_memory,
     .await = tti_shm_await,
+    .copies = tti_shm_copies,
 };

@@ -293,6 +293,7 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
 enum tutti_result tti_shm_send(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 uint64_t tti_shm_released(void *endpoint, int lane);
+size_t tti_shm_copies(void *endpoint);
 size_t tti_shm_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_shm_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
 /* Take note of what the peer has consumed; false when its count makes no sense. */
