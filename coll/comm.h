@@ -77,6 +77,7 @@ struct tutti_comm {
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
     struct tti_fused_again *again[TTI_FUSED_AGAIN];
+    uint64_t repeats; /* operations that one of them served, all ranks saying what they had said */
     struct tti_cpus *cpus; /* while it is made: of all ranks */
     bool crowded;          /* ranks of this host outnumber their cores (crowd.h) */
     struct tti_work_queue queue;

@@ -42,7 +42,8 @@ static enum tutti_result fused_wait(struct tti_fused_run *f, int peer, bool send
     return tti_exec_idle(f->comm->executor, f->idle - turns, f->deadline);
 }
 
-enum tutti_result tti_fused_send(struct tti_fused_run *f, int peer, const void *message, size_t bytes)
+enum tutti_result tti_fused_send(struct tti_fused_run *f, int peer, const void *message,
+                                 size_t bytes)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t sent = 0;
@@ -68,7 +69,7 @@ static size_t fused_offer_bytes(const struct tti_fused_offer *offer)
 
 /* `bytes` of a message; or an offer, whose length is its own. */
 enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *message, size_t bytes,
-                                       struct tti_fused_offer *offer)
+                                    struct tti_fused_offer *offer)
 {
     struct tti_link *link = &f->comm->links.all[peer];
     size_t taken = 0;
@@ -132,9 +133,9 @@ size_t tti_fused_used(const struct tti_fused_run *f, int rank, bool out)
 }
 
 /* Offer one own buffer to a peer: the whole, or the whole pages in it. */
-static bool fused_describe_one(const struct tti_fused_run *f, struct tti_link *link, const void *data,
-                               size_t elements, struct tutti_place *place, bool *apart,
-                               uint32_t *head, uint32_t *tail)
+static bool fused_describe_one(const struct tti_fused_run *f, struct tti_link *link,
+                               const void *data, size_t elements, struct tutti_place *place,
+                               bool *apart, uint32_t *head, uint32_t *tail)
 {
     *head = *tail = 0;
     if (elements == 0 ||

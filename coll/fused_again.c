@@ -1,5 +1,5 @@
-/* Operations on the fused path that come again with the same buffers, as a program's do in its inner
- * loop (coll/fused.h).
+/* Operations on the fused path that come again with the same buffers, as a program's do in its
+ * inner loop (coll/fused.h).
  *
  * What the ranks tell each other is then what they told each other last time. It is told
  * nevertheless: only so does each know that the others' inputs are ready, and that they have not
@@ -46,8 +46,7 @@ static bool again_like(const struct tti_operation *a, const struct tti_operation
            a->root == b->root;
 }
 
-const struct tti_fused_again *tti_fused_find(struct tutti_comm *comm,
-                                             const struct tti_operation *o)
+const struct tti_fused_again *tti_fused_find(struct tutti_comm *comm, const struct tti_operation *o)
 {
     const struct tti_fused_again *found = comm->again[again_slot(o)];
     return found && again_like(&found->o, o) && found->regions == tti_region_changes() &&
@@ -107,8 +106,9 @@ static bool again_offer(const struct tti_fused_run *f, struct tti_link *link,
                         const struct again_peer *peer)
 {
     struct tutti_place place;
-    if (f->in_count && (!link->ops->offer(link->endpoint, f->o->in, f->in_count * f->size, &place) ||
-                        !again_is(&place, &peer->mine.in)))
+    if (f->in_count &&
+        (!link->ops->offer(link->endpoint, f->o->in, f->in_count * f->size, &place) ||
+         !again_is(&place, &peer->mine.in)))
         return false;
     return !f->out_count ||
            (link->ops->offer(link->endpoint, f->o->out, f->out_count * f->size, &place) &&
@@ -201,6 +201,7 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
     }
     again_fetch(f, &again->part);
     TTI_TRY(again_hear(f, again, served, &same));
+    f->comm->repeats += same;
     if (same)
         return again_share(f, again);
     memset(&f->edges, 0, sizeof f->edges);

@@ -53,8 +53,8 @@ enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *mes
 size_t tti_fused_used(const struct tti_fused_run *f, int rank, bool out);
 /* Bytes of all buffers on this host, for tti_copy_expect. */
 size_t tti_fused_touches(const struct tti_fused_run *f);
-/* After all offers (f->mine, f->theirs): map, do the share, and tell each other; or, if not all were
- * `mappable`, nothing. */
+/* After all offers (f->mine, f->theirs): map, do the share, and tell each other; or, if not all
+ * were `mappable`, nothing. */
 enum tutti_result tti_fused_rest(struct tti_fused_run *f, bool mappable);
 /* The end of it: nothing of the peers' is touched any more; tell them, and hear it of all. */
 enum tutti_result tti_fused_through(struct tti_fused_run *f);

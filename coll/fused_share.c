@@ -88,8 +88,8 @@ static char *share_at(const struct share *s, const struct tti_fused_view *view, 
     return address;
 }
 
-static void share_fuse(const struct share *s, const struct tti_fused_part *part,
-                       void *const *dsts, const void *const *srcs, size_t count)
+static void share_fuse(const struct share *s, const struct tti_fused_part *part, void *const *dsts,
+                       const void *const *srcs, size_t count)
 {
     const struct tti_operation *o = s->o;
     const bool sums = o->op == TUTTI_AVG || (unsigned)o->op >= TUTTI_OP_USER;
@@ -182,7 +182,7 @@ void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
     for (int k = 0; k < s.n; k++) { /* not all to the same rank at once */
         int to = (s.rank + k) % s.n;
         const struct tti_fused_part block = {(size_t)to * all, own,  all,  s.rank, s.rank + 1, to,
-                                   to + 1,           true, false};
+                                             to + 1,           true, false};
         share_move(&s, &block);
     }
 }

@@ -171,9 +171,8 @@ struct tti_record_known {
     int32_t root;
 };
 
-static inline struct tti_record_known tti_record_of(const struct tti_operation *o,
-                                                    enum tti_record_path path, int algorithm,
-                                                    int lanes)
+static inline struct tti_record_known
+tti_record_of(const struct tti_operation *o, enum tti_record_path path, int algorithm, int lanes)
 {
     const uint32_t how = (uint32_t)path << TTI_RECORD_PATH |
                          ((uint32_t)algorithm & 31) << TTI_RECORD_ALGORITHM |

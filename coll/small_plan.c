@@ -117,7 +117,8 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     const struct tti_lane *lane = &entry->plan->lanes[0];
     uint64_t key = 0;
     *program = NULL;
-    if (!tti_small_key(o, selection->refused, &key) || !small_serves(comm, o, selection, entry->plan))
+    if (!tti_small_key(o, selection->refused, &key) ||
+        !small_serves(comm, o, selection, entry->plan))
         return TUTTI_OK;
     TTI_TRY(tti_exec_bind(x, o, entry->plan));
     struct tti_small_program *made =

@@ -15,13 +15,13 @@ struct small_place {
 };
 
 struct small_step {
-    uint8_t kind;      /* enum tti_step_kind */
-    bool straight;     /* RECV into place, nothing to convert */
-    bool left;         /* RECV_REDUCE: the message is the left operand */
-    bool finish;       /* averages */
-    uint8_t message;   /* type of what is received */
-    uint16_t sends;    /* sends of earlier steps that must be consumed before this one writes */
-    int from, to;      /* peers, or -1 */
+    uint8_t kind;    /* enum tti_step_kind */
+    bool straight;   /* RECV into place, nothing to convert */
+    bool left;       /* RECV_REDUCE: the message is the left operand */
+    bool finish;     /* averages */
+    uint8_t message; /* type of what is received */
+    uint16_t sends;  /* sends of earlier steps that must be consumed before this one writes */
+    int from, to;    /* peers, or -1 */
     struct tti_link *link_from, *link_to;
     size_t n;          /* elements */
     size_t unit;       /* bytes of an element of what is received */

@@ -41,7 +41,8 @@ static void turn_want(struct tti_work_queue *queue)
 static bool turn_take(struct tti_work_queue *queue)
 {
     turn_want(queue);
-    return !(atomic_fetch_or_explicit(&queue->turn, TTI_TURN_TAKEN, memory_order_acquire) & TTI_TURN_TAKEN);
+    return !(atomic_fetch_or_explicit(&queue->turn, TTI_TURN_TAKEN, memory_order_acquire) &
+             TTI_TURN_TAKEN);
 }
 
 /* Under the lock. */

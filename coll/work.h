@@ -27,19 +27,19 @@ struct tti_work {
 };
 
 /* TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its turn;
- * changes under the lock. Only with neither can a turn be taken without the lock, and with WANTED it
- * cannot be ended without. */
+ * changes under the lock. Only with neither can a turn be taken without the lock, and with WANTED
+ * it cannot be ended without. */
 enum tti_turn { TTI_TURN_TAKEN = 1, TTI_TURN_WANTED = 2 };
 
 struct tti_work_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something queued, something done, or stopping */
     struct tti_work *head, *tail;
-    uint32_t length; /* entries from head to tail */
-    int waiters;     /* threads in a wait on `changed` ... */
-    int wanting;     /* ... and of these, for their turn with nothing queued */
+    uint32_t length;       /* entries from head to tail */
+    int waiters;           /* threads in a wait on `changed` ... */
+    int wanting;           /* ... and of these, for their turn with nothing queued */
     _Atomic unsigned turn; /* bits of enum tti_turn */
-    bool started; /* the progress thread exists */
+    bool started;          /* the progress thread exists */
     bool stop;
     bool usable; /* created and not destroyed */
     pthread_t thread;

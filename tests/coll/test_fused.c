@@ -34,7 +34,8 @@ static void allow(tutti_comm *comm, bool fused)
     tti_select_try(comm, NULL); /* forgets what was selected with the old settings */
 }
 
-/* One operation by the plan (fused == false) or by hand; its output is at *out, *bytes long. */
+/* One operation by the plan (fused == false) or by hand, as is allowed; its output is at *out,
+ * *bytes long. */
 static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b, bool in_place,
                bool fused, const char **out, size_t *bytes)
 {
@@ -49,7 +50,6 @@ static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b
     test_fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
     o.in = in;
     o.out = to;
-    allow(comm, fused);
     uint64_t served = comm->fused[o.collective].served;
     if (test_call(&o, comm) != TUTTI_OK)
         return fprintf(stderr, "%s\n", tutti_last_error()), 1;
@@ -63,21 +63,39 @@ static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b
     return 0;
 }
 
+/* What the plan makes of it, in b->plain. */
+static int by_plan(tutti_comm *comm, const struct tti_operation *o, const struct buffers *b,
+                   bool in_place)
+{
+    const char *out = NULL;
+    size_t bytes = 0;
+    allow(comm, false);
+    if (run(comm, *o, b, in_place, false, &out, &bytes))
+        return 1;
+    memcpy(b->plain, out, bytes);
+    return 0;
+}
+
+static int differs(const struct tti_operation *o, const struct buffers *b, bool in_place,
+                   const char *out, size_t bytes)
+{
+    if (memcmp(b->plain, out, bytes) == 0)
+        return 0;
+    return fprintf(stderr, "%s %s %s count %zu root %d%s: other bits than the plan\n",
+                   tutti_collective_name(o->collective), tutti_type_name(o->type),
+                   tutti_op_name(o->op), o->count, o->root, in_place ? " in place" : "");
+}
+
 static int compare(tutti_comm *comm, const struct tti_operation *o, const struct buffers *b)
 {
     for (int in_place = 0; in_place < 2; in_place++) {
         const char *out = NULL;
         size_t bytes = 0;
-        if (run(comm, *o, b, in_place, false, &out, &bytes))
+        if (by_plan(comm, o, b, in_place))
             return 1;
-        memcpy(b->plain, out, bytes);
-        if (run(comm, *o, b, in_place, true, &out, &bytes))
+        allow(comm, true);
+        if (run(comm, *o, b, in_place, true, &out, &bytes) || differs(o, b, in_place, out, bytes))
             return 1;
-        if (memcmp(b->plain, out, bytes) != 0)
-            return fprintf(stderr, "%s %s %s count %zu root %d%s: other bits than the plan\n",
-                           tutti_collective_name(o->collective), tutti_type_name(o->type),
-                           tutti_op_name(o->op), o->count, o->root, in_place ? " in place" : ""),
-                   1;
     }
     return 0;
 }
@@ -223,6 +241,62 @@ static int not_mapped(tutti_comm *comm, void *argument)
            1   : 0;
 }
 
+/* The same call over and over takes a shorter way; a call in between with other buffers of one
+ * rank, or with memory that cannot be mapped, does not, and all ranks know. */
+static int over_and_over(tutti_comm *comm, const struct buffers *b, char *unmappable)
+{
+    enum { MOVED = 3, LAST = 6 }; /* calls that are not like the one before */
+    for (int c = 0; c < TUTTI_BARRIER; c++) {
+        const struct tti_operation o = {.collective = (enum tutti_collective)c,
+                                        .count = MOST_COUNT,
+                                        .type = TUTTI_FLOAT32,
+                                        .root = comm->size - 1};
+        const struct buffers moved = {b->in + 192, b->out, b->plain, false};
+        const struct buffers odd = {unmappable, b->out, b->plain, true};
+        const struct buffers others = {b->in, b->out, b->plain, true}; /* not served either */
+        const bool process = strcmp(comm->settings.transports, "shm") == 0;
+        const bool alters = process && c != TUTTI_ALL_GATHER && c != TUTTI_GATHER &&
+                            c != TUTTI_ALL_TO_ALL; /* in these nobody reads another's input */
+        const char *out = NULL;
+        size_t bytes = 0;
+        uint64_t before = 0;
+        if (by_plan(comm, &o, b, false))
+            return 1;
+        allow(comm, true);
+        for (int k = 0; k <= LAST; k++) {
+            if (k == 1 || k == MOVED + 1)
+                before = comm->repeats;
+            const struct buffers *now = b;
+            if (k == MOVED && comm->rank == 1)
+                now = &moved;
+            if (k == LAST && alters)
+                now = comm->rank == 1 ? &odd : &others;
+            if (run(comm, o, now, false, true, &out, &bytes) || differs(&o, b, false, out, bytes))
+                return 1;
+            const bool again = k == MOVED - 1 || k == LAST - 1;
+            if (again && c != TUTTI_ALL_TO_ALL && comm->repeats == before)
+                return fprintf(stderr, "%s: call %d did not take the short way\n",
+                               tutti_collective_name(o.collective), k);
+        }
+    }
+    return 0;
+}
+
+static int repeated(tutti_comm *comm, void *argument)
+{
+    struct buffers b = {0};
+    char *unmappable = malloc(MOST_BYTES);
+    (void)argument;
+    if (!unmappable || buffers_make(&b))
+        return 1;
+    int bad = over_and_over(comm, &b, unmappable);
+    free(unmappable);
+    tutti_free(b.in);
+    tutti_free(b.out);
+    tutti_free(b.plain);
+    return bad;
+}
+
 /* A rank that makes another call is named. */
 static int mismatch(tutti_comm *comm, void *argument)
 {
@@ -249,7 +323,8 @@ static int mixed(void)
     how.options.transports = "inproc,shm";
     how.options.algorithms = equals;
     int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL) +
-              tti_ranks_run(&how, not_mapped, NULL) + tti_ranks_run(&how, registered, NULL);
+              tti_ranks_run(&how, repeated, NULL) + tti_ranks_run(&how, not_mapped, NULL) +
+              tti_ranks_run(&how, registered, NULL);
     printf("4 ranks, 2 in a process: %s\n", bad ? "FAILED" : "ok");
     return bad;
 }
@@ -264,7 +339,8 @@ static int alone(const char *transport)
         how.options.transports = transport;
         how.options.algorithms = equals;
         how.processes = shm && ranks == 4;
-        int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL);
+        int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL) +
+                  tti_ranks_run(&how, repeated, NULL);
         if (shm)
             bad += tti_ranks_run(&how, not_mapped, NULL) + tti_ranks_run(&how, registered, NULL);
         printf("%d ranks over %s: %s\n", ranks, transport, bad ? "FAILED" : "ok");

@@ -49,7 +49,7 @@ static bool send_full(const struct shm_out *out)
 }
 
 static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
-                         enum shm_kind kind, size_t bytes, bool copied)
+                                enum shm_kind kind, size_t bytes, bool copied)
 {
     struct shm_line *line = &out->lines[shm_line_at(out->sent)];
     out->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
