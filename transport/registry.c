@@ -87,8 +87,8 @@ static const size_t TABLE_AWAIT =
     offsetof(struct tutti_transport_ops, await) + sizeof(((struct tutti_transport_ops *)0)->await);
 static const size_t TABLE_LINE =
     offsetof(struct tutti_transport_ops, line) + sizeof(((struct tutti_transport_ops *)0)->line);
-static const size_t TABLE_COPIES =
-    offsetof(struct tutti_transport_ops, copies) + sizeof(((struct tutti_transport_ops *)0)->copies);
+static const size_t TABLE_COPIES = offsetof(struct tutti_transport_ops, copies) +
+                                   sizeof(((struct tutti_transport_ops *)0)->copies);
 
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
