@@ -1,0 +1,469 @@
+/* The transformer's kernels for GPUs (gpt_gpu.h says what each computes). CUDA C++ for nvcc; a test
+ * defines GPT_DEVICE and GPT_KERNEL for the simulated GPU instead and includes this file. One
+ * source for both types: values are widened when they are loaded, rounded when they are stored. */
+#include "examples/transformer/gpt_gpu.h"
+
+#include <math.h>
+
+#ifdef __CUDACC__
+#define GPT_DEVICE static __device__ __forceinline__
+#define GPT_KERNEL(name, arguments, a) \
+    extern "C" __global__ void name(const __grid_constant__ arguments a)
+#endif
+
+struct gpt_bfloat16 {
+    uint16_t bits;
+};
+
+GPT_DEVICE float gpt_load(const float *at)
+{
+    return *at;
+}
+GPT_DEVICE float gpt_load(const gpt_bfloat16 *at)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } word;
+    word.bits = (uint32_t)at->bits << 16;
+    return word.value;
+}
+GPT_DEVICE void gpt_store(float *at, float value)
+{
+    *at = value;
+}
+/* To the nearest, ties to even; a NaN stays one. */
+GPT_DEVICE void gpt_store(gpt_bfloat16 *at, float value)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } word;
+    word.value = value;
+    const uint32_t rounded = (word.bits + 0x7fffu + (word.bits >> 16 & 1)) >> 16;
+    const bool nan = (word.bits & 0x7fffffffu) > 0x7f800000u;
+    at->bits = (uint16_t)(nan ? word.bits >> 16 | 0x40 : rounded);
+}
+
+/* ---- Sums over a block ------------------------------------------------------------------------
+ */
+
+/* The sum, or the largest, of all threads' values, for all of them; in an order that depends on the
+ * number of threads only, a multiple of 32. */
+template <bool LARGEST> GPT_DEVICE float gpt_fold(float one, float other)
+{
+    return LARGEST ? (one > other ? one : other) : one + other;
+}
+template <bool LARGEST> GPT_DEVICE float gpt_block(float value)
+{
+    __shared__ float warps[32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, count = blockDim.x / 32;
+    for (int step = 16; step > 0; step /= 2)
+        value = gpt_fold<LARGEST>(value, __shfl_xor_sync(0xffffffffu, value, step));
+    __syncthreads(); /* the words may still be read from before */
+    if (lane == 0)
+        warps[warp] = value;
+    __syncthreads();
+    float all = warps[0];
+    for (unsigned w = 1; w < count; w++)
+        all = gpt_fold<LARGEST>(all, warps[w]);
+    return all;
+}
+
+/* ---- Layer norm -------------------------------------------------------------------------------
+ */
+
+template <class T> GPT_DEVICE void gpt_norm(const gpt_gpu_norm_args &a)
+{
+    const int c = a.channels;
+    const uint64_t row = (uint64_t)blockIdx.x * (uint64_t)c;
+    const T *x = (const T *)a.x + row, *y = a.y ? (const T *)a.y + row : nullptr;
+    const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
+    T *sum = a.sum ? (T *)a.sum + row : nullptr, *out = (T *)a.out + row;
+    float total = 0, square = 0;
+    for (int i = (int)threadIdx.x; i < c; i += (int)blockDim.x) {
+        float v = gpt_load(&x[i]) + (y ? gpt_load(&y[i]) : 0.0f);
+        if (sum) {
+            gpt_store(&sum[i], v);
+            v = gpt_load(&sum[i]); /* what the backward pass will see */
+        }
+        total += v;
+    }
+    const T *values = sum ? sum : x; /* each thread reads again what it wrote itself */
+    const float mean = gpt_block<false>(total) / (float)c;
+    for (int i = (int)threadIdx.x; i < c; i += (int)blockDim.x) {
+        const float d = gpt_load(&values[i]) - mean;
+        square += d * d;
+    }
+    const float scale = 1.0f / sqrtf(gpt_block<false>(square) / (float)c + 1e-5f);
+    for (int i = (int)threadIdx.x; i < c; i += (int)blockDim.x)
+        gpt_store(&out[i], (gpt_load(&values[i]) - mean) * scale * gpt_load(&weight[i]) +
+                               gpt_load(&bias[i]));
+    if (threadIdx.x == 0) {
+        a.mean[blockIdx.x] = mean;
+        a.scale[blockIdx.x] = scale;
+    }
+}
+
+template <class T> GPT_DEVICE void gpt_norm_back(const gpt_gpu_norm_back_args &a)
+{
+    const int c = a.channels;
+    const uint64_t row = (uint64_t)blockIdx.x * (uint64_t)c;
+    const T *dout = (const T *)a.dout + row, *x = (const T *)a.x + row;
+    const T *weight = (const T *)a.weight;
+    T *dx = (T *)a.dx + row;
+    const float mean = a.mean[blockIdx.x], scale = a.scale[blockIdx.x];
+    float sum = 0, product = 0;
+    for (int i = (int)threadIdx.x; i < c; i += (int)blockDim.x) {
+        const float g = gpt_load(&dout[i]) * gpt_load(&weight[i]);
+        sum += g;
+        product += g * (gpt_load(&x[i]) - mean) * scale;
+    }
+    sum = gpt_block<false>(sum) / (float)c;
+    product = gpt_block<false>(product) / (float)c;
+    for (int i = (int)threadIdx.x; i < c; i += (int)blockDim.x) {
+        const float g = gpt_load(&dout[i]) * gpt_load(&weight[i]);
+        const float n = (gpt_load(&x[i]) - mean) * scale;
+        gpt_store(&dx[i], gpt_load(&dx[i]) + scale * (g - sum - n * product));
+    }
+}
+
+template <class T> GPT_DEVICE void gpt_columns(const gpt_gpu_columns_args &a)
+{
+    const int groups = (a.channels + (int)blockDim.x - 1) / (int)blockDim.x;
+    const int column = (int)blockIdx.x % groups * (int)blockDim.x + (int)threadIdx.x;
+    const int slice = (int)blockIdx.x / groups;
+    const int first = (int)((int64_t)a.rows * slice / GPT_GPU_SLICES);
+    const int end = (int)((int64_t)a.rows * (slice + 1) / GPT_GPU_SLICES);
+    if (column >= a.channels)
+        return;
+    float bias = 0, weight = 0;
+    for (int r = first; r < end; r++) {
+        const uint64_t at = (uint64_t)r * (uint64_t)a.channels + (uint64_t)column;
+        const float d = gpt_load((const T *)a.dout + at);
+        bias += d;
+        if (a.weights)
+            weight += d * (gpt_load((const T *)a.x + at) - a.mean[r]) * a.scale[r];
+    }
+    a.biases[slice * a.channels + column] = bias;
+    if (a.weights)
+        a.weights[slice * a.channels + column] = weight;
+}
+
+GPT_KERNEL(gpt_gpu_columns_end, gpt_gpu_columns_end_args, a)
+{
+    const int column = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (column >= a.channels)
+        return;
+    float bias = 0, weight = 0;
+    for (int s = 0; s < GPT_GPU_SLICES; s++) {
+        bias += a.biases[s * a.channels + column];
+        if (a.dweight)
+            weight += a.weights[s * a.channels + column];
+    }
+    a.dbias[column] += bias;
+    if (a.dweight)
+        a.dweight[column] += weight;
+}
+
+/* ---- GELU -------------------------------------------------------------------------------------
+ */
+
+GPT_DEVICE float gpt_inner(float v)
+{
+    return 0.7978845608f * (v + 0.044715f * v * v * v); /* sqrt(2 / pi) */
+}
+
+template <class T> GPT_DEVICE void gpt_gelu(const gpt_gpu_gelu_args &a, bool back)
+{
+    const uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
+    T *out = (T *)a.out;
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+        const float v = gpt_load((const T *)a.x + i), t = tanhf(gpt_inner(v));
+        if (!back) {
+            gpt_store(&out[i], 0.5f * v * (1.0f + t));
+            continue;
+        }
+        const float slope = 0.7978845608f * (1.0f + 3.0f * 0.044715f * v * v);
+        gpt_store(&out[i],
+                  gpt_load(&out[i]) * (0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * slope));
+    }
+}
+
+/* ---- Classifier -------------------------------------------------------------------------------
+ */
+
+/* One pass finds the largest, one the sum of exponentials, one writes: softmax, loss and slopes
+ * without a row of probabilities in between. */
+template <class T> GPT_DEVICE void gpt_classify(const gpt_gpu_classify_args &a)
+{
+    T *row = (T *)a.logits + (uint64_t)blockIdx.x * (uint64_t)a.width;
+    const int target = a.targets[blockIdx.x];
+    float most = -INFINITY, sum = 0;
+    for (int v = (int)threadIdx.x; v < a.width; v += (int)blockDim.x)
+        most = fmaxf(most, gpt_load(&row[v]));
+    most = gpt_block<true>(most);
+    for (int v = (int)threadIdx.x; v < a.width; v += (int)blockDim.x)
+        sum += expf(gpt_load(&row[v]) - most);
+    sum = gpt_block<false>(sum);
+    if (threadIdx.x == 0)
+        a.losses[blockIdx.x] = most - gpt_load(&row[target]) + logf(sum);
+    __syncthreads(); /* the target's logit is read above, and written below */
+    for (int v = (int)threadIdx.x; v < a.width; v += (int)blockDim.x)
+        gpt_store(&row[v],
+                  a.slope * (expf(gpt_load(&row[v]) - most) / sum - (v == target ? 1.0f : 0.0f)));
+}
+
+/* ---- Attention --------------------------------------------------------------------------------
+ */
+
+/* Where a block's tile is: a thread has query, or key, number `place` of it. */
+struct gpt_place {
+    int place;       /* in the sequence; may be past its end */
+    uint64_t narrow; /* of the sequence's first row and this head in [batch, length, heads, size] */
+    uint64_t wide;   /* the same in [batch, length, 3, heads, size] */
+    uint64_t logs;   /* in [batch, heads, length] */
+    int first;       /* of the tile */
+    int stride;      /* elements between rows of the narrow one */
+    float scale;
+};
+
+template <int D> GPT_DEVICE gpt_place gpt_where(const gpt_gpu_attend_args &a)
+{
+    const int tiles = (a.length + GPT_GPU_TILE - 1) / GPT_GPU_TILE;
+    const int tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles % a.heads;
+    const int sequence = (int)blockIdx.x / tiles / a.heads;
+    gpt_place p;
+    p.first = tile * GPT_GPU_TILE;
+    p.place = p.first + (int)threadIdx.x;
+    p.stride = a.heads * D;
+    const uint64_t row = (uint64_t)sequence * (uint64_t)a.length;
+    p.narrow = row * (uint64_t)p.stride + (uint64_t)(head * D);
+    p.wide = row * 3 * (uint64_t)p.stride + (uint64_t)(head * D);
+    p.logs = ((uint64_t)sequence * (uint64_t)a.heads + (uint64_t)head) * (uint64_t)a.length;
+    p.scale = 1.0f / sqrtf((float)D);
+    return p;
+}
+
+/* Rows first .. first+TILE-1 of a head into shared memory, by all threads; past the end: zeros. */
+template <class T, int D>
+GPT_DEVICE void gpt_tile(float (*tile)[D], const T *from, int stride, int first, int length)
+{
+    for (int i = (int)threadIdx.x; i < GPT_GPU_TILE * D; i += (int)blockDim.x) {
+        const int r = i / D, d = i % D;
+        tile[r][d] = first + r < length
+                         ? gpt_load(from + (uint64_t)(first + r) * (uint64_t)stride + (uint64_t)d)
+                         : 0.0f;
+    }
+}
+
+template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &a)
+{
+    __shared__ float keys[GPT_GPU_TILE][D], values[GPT_GPU_TILE][D];
+    const gpt_place p = gpt_where<D>(a);
+    const T *q = (const T *)a.qkv + p.wide;
+    const bool mine = p.place < a.length;
+    float query[D], sum[D], most = -INFINITY, total = 0;
+    for (int d = 0; d < D; d++) {
+        sum[d] = 0;
+        query[d] =
+            mine ? gpt_load(q + (uint64_t)p.place * 3 * (uint64_t)p.stride + (uint64_t)d) * p.scale
+                 : 0.0f;
+    }
+    for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
+        __syncthreads();
+        gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, a.length);
+        gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, a.length);
+        __syncthreads();
+        const int end = p.place - first + 1 < GPT_GPU_TILE ? p.place - first + 1 : GPT_GPU_TILE;
+        for (int k = 0; mine && k < end; k++) {
+            float score = 0;
+            for (int d = 0; d < D; d++)
+                score += query[d] * keys[k][d];
+            const float larger = score > most ? score : most;
+            const float before = expf(most - larger), now = expf(score - larger);
+            most = larger;
+            total = total * before + now;
+            for (int d = 0; d < D; d++)
+                sum[d] = sum[d] * before + now * values[k][d];
+        }
+    }
+    if (!mine)
+        return;
+    T *out = (T *)a.out + p.narrow + (uint64_t)p.place * (uint64_t)p.stride;
+    for (int d = 0; d < D; d++)
+        gpt_store(&out[d], sum[d] / total);
+    a.logs[p.logs + (uint64_t)p.place] = most + logf(total);
+}
+
+template <class T, int D> GPT_DEVICE void gpt_attend_delta(const gpt_gpu_attend_args &a)
+{
+    const gpt_place p = gpt_where<D>(a);
+    if (p.place >= a.length)
+        return;
+    const uint64_t at = p.narrow + (uint64_t)p.place * (uint64_t)p.stride;
+    float delta = 0;
+    for (int d = 0; d < D; d++)
+        delta += gpt_load((const T *)a.dout + at + (uint64_t)d) *
+                 gpt_load((const T *)a.out + at + (uint64_t)d);
+    a.deltas[p.logs + (uint64_t)p.place] = delta;
+}
+
+template <class T, int D> GPT_DEVICE void gpt_attend_queries(const gpt_gpu_attend_args &a)
+{
+    __shared__ float keys[GPT_GPU_TILE][D], values[GPT_GPU_TILE][D];
+    const gpt_place p = gpt_where<D>(a);
+    const T *q = (const T *)a.qkv + p.wide;
+    const bool mine = p.place < a.length;
+    const uint64_t row = (uint64_t)(mine ? p.place : 0);
+    const float log = a.logs[p.logs + row], delta = a.deltas[p.logs + row];
+    float query[D], slope[D], sum[D];
+    for (int d = 0; d < D; d++) {
+        query[d] = gpt_load(q + row * 3 * (uint64_t)p.stride + (uint64_t)d) * p.scale;
+        slope[d] = gpt_load((const T *)a.dout + p.narrow + row * (uint64_t)p.stride + (uint64_t)d);
+        sum[d] = 0;
+    }
+    for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
+        __syncthreads();
+        gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, a.length);
+        gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, a.length);
+        __syncthreads();
+        const int end = p.place - first + 1 < GPT_GPU_TILE ? p.place - first + 1 : GPT_GPU_TILE;
+        for (int k = 0; mine && k < end; k++) {
+            float score = 0, along = 0;
+            for (int d = 0; d < D; d++) {
+                score += query[d] * keys[k][d];
+                along += slope[d] * values[k][d];
+            }
+            const float ds = expf(score - log) * (along - delta) * p.scale;
+            for (int d = 0; d < D; d++)
+                sum[d] += ds * keys[k][d];
+        }
+    }
+    T *out = (T *)a.dqkv + p.wide + row * 3 * (uint64_t)p.stride;
+    for (int d = 0; mine && d < D; d++)
+        gpt_store(&out[d], sum[d]);
+}
+
+/* Queries from the tile of the keys on: earlier ones do not see them. */
+template <class T, int D> GPT_DEVICE void gpt_attend_keys(const gpt_gpu_attend_args &a)
+{
+    __shared__ float queries[GPT_GPU_TILE][D], slopes[GPT_GPU_TILE][D];
+    __shared__ float logs[GPT_GPU_TILE], deltas[GPT_GPU_TILE];
+    const gpt_place p = gpt_where<D>(a);
+    const T *q = (const T *)a.qkv + p.wide;
+    const bool mine = p.place < a.length;
+    const uint64_t row = (uint64_t)(mine ? p.place : 0);
+    const T *own = q + row * 3 * (uint64_t)p.stride;
+    float key[D], value[D], dkey[D], dvalue[D];
+    for (int d = 0; d < D; d++) {
+        key[d] = gpt_load(own + p.stride + d);
+        value[d] = gpt_load(own + 2 * p.stride + d);
+        dkey[d] = dvalue[d] = 0;
+    }
+    for (int first = p.first; first < a.length; first += GPT_GPU_TILE) {
+        const int end = a.length - first < GPT_GPU_TILE ? a.length - first : GPT_GPU_TILE;
+        __syncthreads();
+        gpt_tile<T, D>(queries, q, 3 * p.stride, first, a.length);
+        gpt_tile<T, D>(slopes, (const T *)a.dout + p.narrow, p.stride, first, a.length);
+        if ((int)threadIdx.x < end) {
+            logs[threadIdx.x] = a.logs[p.logs + (uint64_t)first + threadIdx.x];
+            deltas[threadIdx.x] = a.deltas[p.logs + (uint64_t)first + threadIdx.x];
+        }
+        __syncthreads();
+        for (int r = p.place > first ? p.place - first : 0; mine && r < end; r++) {
+            float score = 0, along = 0;
+            for (int d = 0; d < D; d++) {
+                score += queries[r][d] * key[d];
+                along += slopes[r][d] * value[d];
+            }
+            const float share = expf(score * p.scale - logs[r]);
+            const float ds = share * (along - deltas[r]) * p.scale;
+            for (int d = 0; d < D; d++) {
+                dvalue[d] += share * slopes[r][d];
+                dkey[d] += ds * queries[r][d];
+            }
+        }
+    }
+    T *out = (T *)a.dqkv + p.wide + row * 3 * (uint64_t)p.stride;
+    for (int d = 0; mine && d < D; d++) {
+        gpt_store(&out[p.stride + d], dkey[d]);
+        gpt_store(&out[2 * p.stride + d], dvalue[d]);
+    }
+}
+
+/* ---- Optimizer --------------------------------------------------------------------------------
+ */
+
+template <class T> GPT_DEVICE void gpt_adamw(const gpt_gpu_adamw_args &a)
+{
+    const uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
+    const float factor = a.factor ? *a.factor : 1.0f;
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
+        const float g = a.grad[i] * factor;
+        const float m = a.beta1 * a.first[i] + a.new1 * g;
+        const float v = a.beta2 * a.second[i] + a.new2 * (g * g);
+        const float p = a.master[i] * a.decay - a.rate * (m / (sqrtf(v) * a.root + a.epsilon));
+        a.first[i] = m;
+        a.second[i] = v;
+        a.master[i] = p;
+        gpt_store((T *)a.param + i, p);
+    }
+}
+
+GPT_KERNEL(gpt_gpu_squares, gpt_gpu_squares_args, a)
+{
+    const uint64_t first = (uint64_t)blockIdx.x * GPT_GPU_SQUARES;
+    const uint64_t end = a.count - first < GPT_GPU_SQUARES ? a.count : first + GPT_GPU_SQUARES;
+    float sum = 0;
+    for (uint64_t i = first + threadIdx.x; i < end; i += blockDim.x)
+        sum += a.values[i] * a.values[i];
+    sum = gpt_block<false>(sum);
+    if (threadIdx.x == 0)
+        a.partial[blockIdx.x] = sum;
+}
+
+GPT_KERNEL(gpt_gpu_clip, gpt_gpu_clip_args, a)
+{
+    float sum = 0;
+    for (int b = (int)threadIdx.x; b < a.blocks; b += (int)blockDim.x)
+        sum += a.partial[b];
+    sum = gpt_block<false>(sum);
+    if (threadIdx.x != 0)
+        return;
+    const float norm = sqrtf(sum);
+    *a.norm = norm;
+    *a.factor = a.most > 0 && norm < INFINITY && norm > a.most ? a.most / (norm + 1e-6f) : 1.0f;
+}
+
+/* ---- Each for its types ------------------------------------------------------------------------
+ */
+
+#define GPT_TYPES(name, arguments, ...)       \
+    GPT_KERNEL(name##_float32, arguments, a)  \
+    {                                         \
+        using element = float;                \
+        __VA_ARGS__;                          \
+    }                                         \
+    GPT_KERNEL(name##_bfloat16, arguments, a) \
+    {                                         \
+        using element = gpt_bfloat16;         \
+        __VA_ARGS__;                          \
+    }
+GPT_TYPES(gpt_gpu_norm, gpt_gpu_norm_args, gpt_norm<element>(a))
+GPT_TYPES(gpt_gpu_norm_back, gpt_gpu_norm_back_args, gpt_norm_back<element>(a))
+GPT_TYPES(gpt_gpu_columns, gpt_gpu_columns_args, gpt_columns<element>(a))
+GPT_TYPES(gpt_gpu_gelu, gpt_gpu_gelu_args, gpt_gelu<element>(a, false))
+GPT_TYPES(gpt_gpu_gelu_back, gpt_gpu_gelu_args, gpt_gelu<element>(a, true))
+GPT_TYPES(gpt_gpu_classify, gpt_gpu_classify_args, gpt_classify<element>(a))
+GPT_TYPES(gpt_gpu_adamw, gpt_gpu_adamw_args, gpt_adamw<element>(a))
+#define GPT_SIZE(name, function, size) \
+    GPT_TYPES(name##_##size, gpt_gpu_attend_args, function<element, size>(a))
+#define GPT_SIZES(name, function) \
+    GPT_SIZE(name, function, 16)  \
+    GPT_SIZE(name, function, 32)  \
+    GPT_SIZE(name, function, 64)
+GPT_SIZES(gpt_gpu_attend, gpt_attend)
+GPT_SIZES(gpt_gpu_attend_delta, gpt_attend_delta)
+GPT_SIZES(gpt_gpu_attend_queries, gpt_attend_queries)
+GPT_SIZES(gpt_gpu_attend_keys, gpt_attend_keys)

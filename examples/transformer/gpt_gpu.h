@@ -1,0 +1,106 @@
+/* The transformer's kernels for GPUs (gpt_gpu.cu): what each computes, and is given. All tensors
+ * are row-major, in device memory. Kernels exist for float32 and for bfloat16 (suffixes _float32
+ * and _bfloat16, `void *` below is of that type); statistics, sums, masters and optimizer states
+ * are float32, and so is all arithmetic. Nothing is summed by atomics: the same input gives the
+ * same bits, run after run.
+ *
+ * State: they run on the simulated GPU, held to the CPU's kernels by tests/examples/test_gpt_gpu.c,
+ * and nvcc compiles them; no GPU has run them, and the transformer does not use them yet. */
+#ifndef EXAMPLES_TRANSFORMER_GPT_GPU_H
+#define EXAMPLES_TRANSFORMER_GPT_GPU_H
+
+#include <stdint.h>
+
+enum {
+    GPT_GPU_THREADS = 128,  /* of a block, but for attention */
+    GPT_GPU_TILE = 64,      /* queries, or keys, that an attention block has; its threads */
+    GPT_GPU_SLICES = 32,    /* into which rows are cut where columns are summed */
+    GPT_GPU_SQUARES = 4096, /* elements whose squares one block sums */
+};
+
+/* gpt_gpu_norm, a block a row: sum = x + y (y may be NULL; sum, then, too: x is normalised), out =
+ * (sum - mean) scale weight + bias. */
+struct gpt_gpu_norm_args {
+    void *sum, *out;
+    float *mean, *scale; /* [rows] */
+    const void *x, *y, *weight, *bias;
+    int channels;
+};
+/* gpt_gpu_norm_back, a block a row: dx += what dout makes of x, which was normalised. */
+struct gpt_gpu_norm_back_args {
+    void *dx;
+    const void *dout, *x, *weight;
+    const float *mean, *scale;
+    int channels;
+};
+/* gpt_gpu_columns, GPT_GPU_THREADS columns by slice: partial sums over the slice's rows of dout,
+ * and, with x, of dout (x - mean) scale. Then gpt_gpu_columns_end, a thread a column: dbias += the
+ * sum of the first over slices, in their order; dweight += that of the second. Both hold float32.
+ */
+struct gpt_gpu_columns_args {
+    float *biases, *weights; /* [GPT_GPU_SLICES, channels]; weights NULL: a plain bias */
+    const void *dout, *x;
+    const float *mean, *scale;
+    int rows, channels;
+};
+struct gpt_gpu_columns_end_args {
+    float *dbias, *dweight;
+    const float *biases, *weights;
+    int channels;
+};
+/* gpt_gpu_gelu: out = gelu(x). gpt_gpu_gelu_back: out *= gelu's slope at x. Any grid. */
+struct gpt_gpu_gelu_args {
+    void *out;
+    const void *x;
+    uint64_t count;
+};
+/* gpt_gpu_classify, a block a row: losses[row] = the cross-entropy of its logits with the target;
+ * logits become slope (softmax - one at the target). */
+struct gpt_gpu_classify_args {
+    void *logits;
+    const uint16_t *targets;
+    float *losses;
+    int width;
+    float slope;
+};
+/* gpt_gpu_attend: causal attention, heads of 16, 32 or 64 channels (gpt_gpu_attend_64_float32,
+ * ...). A block has GPT_GPU_TILE queries of one head of one sequence: blocks = batch heads tiles,
+ * the tiles of a head side by side. Keys and values come by tiles through shared memory, and
+ * softmax is made as they come (Dao et al. 2022): no scores are stored. logs[batch, heads, length]:
+ * of the sums. gpt_gpu_attend_delta, a thread a query and head: deltas = sum of dout out over the
+ * head's channels. gpt_gpu_attend_queries, as gpt_gpu_attend: the queries' part of dqkv.
+ * gpt_gpu_attend_keys, the same grid over keys: the keys' and values' parts. */
+struct gpt_gpu_attend_args {
+    void *out;        /* [batch, length, heads, size] */
+    void *dqkv;       /* [batch, length, 3, heads, size] */
+    const void *qkv;  /* the same */
+    const void *dout; /* as out */
+    float *logs, *deltas;
+    int batch, length, heads;
+};
+/* gpt_gpu_adamw: tutti_optimizer_step over `count` elements, to the bit. Any grid. `factor` (NULL:
+ * 1) is a number in device memory that the gradient is multiplied by: see gpt_gpu_clip. */
+struct gpt_gpu_adamw_args {
+    void *param; /* rounded from master */
+    const float *grad;
+    float *master, *first, *second;
+    const float *factor;
+    float decay, beta1, new1, beta2, new2, rate, root, epsilon;
+    uint64_t count;
+};
+/* gpt_gpu_squares, a block for each GPT_GPU_SQUARES elements: partial[block] = the sum of their
+ * squares. gpt_gpu_clip, one block: *norm = the root of the sum of all partials, in an order that
+ * is always the same; *factor = what clips it to `most` (<= 0: 1). */
+struct gpt_gpu_squares_args {
+    float *partial;
+    const float *values;
+    uint64_t count;
+};
+struct gpt_gpu_clip_args {
+    float *norm, *factor;
+    const float *partial;
+    int blocks;
+    float most;
+};
+
+#endif
