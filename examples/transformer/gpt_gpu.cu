@@ -257,6 +257,20 @@ GPT_DEVICE void gpt_tile(float (*tile)[D], const T *from, int stride, int first,
     }
 }
 
+/* Keys and values of the tile that begins at `first`; returns how many of them the thread's query
+ * sees. `q`: of the head's first row. */
+template <class T, int D>
+GPT_DEVICE int gpt_keys(float (*keys)[D], float (*values)[D], const T *q, const gpt_place &p,
+                        int first, int length)
+{
+    const int seen = p.place - first + 1;
+    __syncthreads();
+    gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, length);
+    gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, length);
+    __syncthreads();
+    return seen < GPT_GPU_TILE ? seen : GPT_GPU_TILE;
+}
+
 template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &a)
 {
     __shared__ float keys[GPT_GPU_TILE][D], values[GPT_GPU_TILE][D];
@@ -271,11 +285,7 @@ template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &
                  : 0.0f;
     }
     for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
-        __syncthreads();
-        gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, a.length);
-        gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, a.length);
-        __syncthreads();
-        const int end = p.place - first + 1 < GPT_GPU_TILE ? p.place - first + 1 : GPT_GPU_TILE;
+        const int end = gpt_keys<T, D>(keys, values, q, p, first, a.length);
         for (int k = 0; mine && k < end; k++) {
             float score = 0;
             for (int d = 0; d < D; d++)
@@ -324,11 +334,7 @@ template <class T, int D> GPT_DEVICE void gpt_attend_queries(const gpt_gpu_atten
         sum[d] = 0;
     }
     for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
-        __syncthreads();
-        gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, a.length);
-        gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, a.length);
-        __syncthreads();
-        const int end = p.place - first + 1 < GPT_GPU_TILE ? p.place - first + 1 : GPT_GPU_TILE;
+        const int end = gpt_keys<T, D>(keys, values, q, p, first, a.length);
         for (int k = 0; mine && k < end; k++) {
             float score = 0, along = 0;
             for (int d = 0; d < D; d++) {

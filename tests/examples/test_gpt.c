@@ -7,6 +7,7 @@
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
 #include "examples/transformer/gpt.h"
+#include "tests/examples/check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,14 +16,6 @@
 
 enum { LAYERS = 2, HEADS = 2, CHANNELS = 8, CONTEXT = 70, VOCABULARY = 40, BATCH = 4, ROWS = 20 };
 enum { TOKENS = BATCH * CONTEXT };
-
-#define CHECK(condition)                                                             \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
 
 struct reference {
     const char *path;

@@ -7,6 +7,7 @@
 #include "examples/transformer/gpt.h"
 #include "examples/transformer/gpt_gpu.h"
 #include "examples/transformer/gpt_kernels.h"
+#include "tests/examples/check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,14 +15,6 @@
 #include <string.h>
 
 enum { ROWS = 70, CHANNELS = 96, WIDTH = 200, BATCH = 2, LENGTH = 70, HEADS = 2, MOST = 1 << 16 };
-
-#define CHECK(condition)                                                             \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
 
 #define TYPED(name) tti_sim_kernel name##_float32, name##_bfloat16
 TYPED(gpt_gpu_norm);
