@@ -216,14 +216,20 @@ enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const 
 }
 
 /* Fetch what the next message will be written to, which the peer has read last: its line, and its
- * tail if it may lie in one. After a receipt, because most who receive answer, and because then the
- * peer is done with both. */
-static void receive_own_next(const struct shm_out *out)
+ * tail or the room of its piece, if it is like the last one. After a receipt, because most who
+ * receive answer, and because then the peer is done with both. */
+static void receive_own_next(const struct shm_endpoint *self, const struct shm_out *out)
 {
     const unsigned char *tail = out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
     tti_prefetch_write(&out->lines[shm_line_at(out->sent)]);
     for (size_t at = 0; at < out->tail_bytes; at += TTI_CACHE_LINE)
         tti_prefetch_write(tail + at);
+    if (out->piece_bytes == 0)
+        return;
+    const size_t room = out->piece_head % self->piece_ring;
+    for (size_t at = room; at < room + out->piece_bytes && at < self->piece_ring;
+         at += TTI_CACHE_LINE)
+        tti_prefetch_write(out->pieces + at);
 }
 
 void tti_shm_consume(void *endpoint, int number, size_t bytes)
@@ -239,7 +245,7 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
     in->open = false;
     in->consumed++;
     tti_store_release(in->ack, in->consumed);
-    receive_own_next(&self->lane[number].out);
+    receive_own_next(self, &self->lane[number].out);
     /* The sender of a small fragment can only wait for a free line: wake it now and then. */
     bool small = in->kind == SHM_KIND_INLINE || in->kind == SHM_KIND_TAIL;
     if (!small || in->consumed % SHM_ACK_EVERY == 0)

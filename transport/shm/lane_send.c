@@ -53,6 +53,7 @@ static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, 
 {
     struct shm_line *line = &out->lines[shm_line_at(out->sent)];
     out->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
+    out->piece_bytes = kind == SHM_KIND_PIECE && bytes <= SHM_FETCH_MOST ? bytes : 0;
     out->log[out->sent % SHM_LINES] =
         (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
     line->tag = tag;

@@ -35,6 +35,7 @@ enum {
     SHM_TAILS = 32,     /* per lane and direction, a power of two */
     SHM_TAIL_BYTES = 512,
     SHM_PAGE = 4096,
+    SHM_FETCH_MOST = 2048, /* bytes of pieces that are fetched ahead of time */
     SHM_PIECE_ALIGN = 64,
     SHM_NEAR_PIECE = 8192,     /* pieces up to this size ... */
     SHM_NEAR_RING = 64 * 1024, /* ... keep to so many bytes of their ring */

@@ -98,6 +98,7 @@ struct shm_out {
     uint64_t released;
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
     size_t tail_bytes;               /* of the last message, if it went through a tail */
+    size_t piece_bytes;              /* ... if it went as a short piece */
     struct shm_sent log[SHM_LINES];
 };
 
