@@ -1,5 +1,6 @@
 /* The names and sizes of the public enumerations: results, types, operators, collectives. */
 #include "base/error.h"
+#include "base/types.h"
 
 const char *tutti_result_text(enum tutti_result result)
 {
@@ -46,22 +47,19 @@ int tutti_version(void)
     return TUTTI_VERSION_MAJOR * 10000 + TUTTI_VERSION_MINOR * 100 + TUTTI_VERSION_PATCH;
 }
 
-static const struct {
-    const char *name;
-    size_t size;
-} type_info[TUTTI_TYPE_COUNT] = {
-    [TUTTI_INT8] = {"int8", 1},
-    [TUTTI_UINT8] = {"uint8", 1},
-    [TUTTI_INT32] = {"int32", 4},
-    [TUTTI_UINT32] = {"uint32", 4},
-    [TUTTI_INT64] = {"int64", 8},
-    [TUTTI_UINT64] = {"uint64", 8},
-    [TUTTI_FLOAT16] = {"float16", 2},
-    [TUTTI_FLOAT32] = {"float32", 4},
-    [TUTTI_FLOAT64] = {"float64", 8},
-    [TUTTI_BFLOAT16] = {"bfloat16", 2},
-    [TUTTI_FLOAT8_E4M3] = {"float8_e4m3", 1},
-    [TUTTI_FLOAT8_E5M2] = {"float8_e5m2", 1},
+static const char *const type_name[TUTTI_TYPE_COUNT] = {
+    [TUTTI_INT8] = "int8",
+    [TUTTI_UINT8] = "uint8",
+    [TUTTI_INT32] = "int32",
+    [TUTTI_UINT32] = "uint32",
+    [TUTTI_INT64] = "int64",
+    [TUTTI_UINT64] = "uint64",
+    [TUTTI_FLOAT16] = "float16",
+    [TUTTI_FLOAT32] = "float32",
+    [TUTTI_FLOAT64] = "float64",
+    [TUTTI_BFLOAT16] = "bfloat16",
+    [TUTTI_FLOAT8_E4M3] = "float8_e4m3",
+    [TUTTI_FLOAT8_E5M2] = "float8_e5m2",
 };
 
 static const char *const op_name[TUTTI_OP_COUNT] = {
@@ -79,12 +77,12 @@ static const char *const collective_name[TUTTI_COLLECTIVE_COUNT] = {
 
 size_t tutti_type_size(enum tutti_type type)
 {
-    return (unsigned)type < TUTTI_TYPE_COUNT ? type_info[type].size : 0;
+    return (unsigned)type < TUTTI_TYPE_COUNT ? tti_type_bytes(type) : 0;
 }
 
 const char *tutti_type_name(enum tutti_type type)
 {
-    return (unsigned)type < TUTTI_TYPE_COUNT ? type_info[type].name : "unknown type";
+    return (unsigned)type < TUTTI_TYPE_COUNT ? type_name[type] : "unknown type";
 }
 
 const char *tutti_op_name(enum tutti_op op)

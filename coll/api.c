@@ -72,11 +72,12 @@ static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operat
     return TUTTI_OK;
 }
 
-/* A blocking call: at once if it is like one before (small_plan.h). */
+/* A blocking call: at once if it is like one before (small_plan.h, fused.h). */
 static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operation *operation)
 {
     enum tutti_result known;
-    if (comm && !comm->gpu && !tti_group_open() && tti_small_call(comm, operation, &known))
+    if (comm && !comm->gpu && !tti_group_open() &&
+        (tti_small_call(comm, operation, &known) || tti_run_again(comm, operation, &known)))
         return known;
     return api_call(comm, operation, false, NULL, NULL);
 }

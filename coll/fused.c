@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/types.h"
 #include "coll/exec_internal.h"
 #include "device/memory.h"
 #include "transport/registry.h"
@@ -362,7 +363,7 @@ static enum tutti_result fused_links(struct tutti_comm *comm, const struct tti_l
 
 struct tti_fused_class *tti_fused_class(struct tutti_comm *comm, const struct tti_operation *o)
 {
-    uint64_t bytes = (uint64_t)o->count * tutti_type_size(o->type);
+    uint64_t bytes = (uint64_t)o->count * tti_type_bytes(o->type);
     return &comm->fused[o->collective].by_size[(64 - __builtin_clzll(bytes)) / 2];
 }
 
@@ -383,7 +384,7 @@ void tti_fused_begin(struct tti_fused_run *f, struct tutti_comm *comm,
     f->offered = false;
     f->in_apart = f->out_apart = false;
     f->renewals = tti_region_renewals();
-    f->size = tutti_type_size(o->type);
+    f->size = tti_type_bytes(o->type);
     comm->executor->label = label;
     comm->executor->lane_count = 0;
     tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, algorithm, 1);

@@ -5,6 +5,7 @@
  * that part, except block for block before it is overwritten (device/fuse.c). */
 #include "coll/fused.h"
 
+#include "base/types.h"
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
 #include "device/reduce.h"
@@ -122,7 +123,7 @@ static void share_move(const struct share *s, const struct tti_fused_part *part)
 void tti_fused_move(const struct tti_operation *o, int ranks, const struct tti_fused_part *part,
                     char *const *in, char *const *out)
 {
-    const struct share s = {o, NULL, -1, ranks, tutti_type_size(o->type)};
+    const struct share s = {o, NULL, -1, ranks, tti_type_bytes(o->type)};
     const void *srcs[TTI_FUSED_RANKS];
     void *dsts[TTI_FUSED_RANKS];
     for (int r = part->in_first; r < part->in_last; r++)
@@ -162,7 +163,7 @@ static struct tti_fused_part share_part(const struct share *s, enum tutti_collec
 bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
                     struct tti_fused_part *part)
 {
-    const struct share s = {o, NULL, comm->rank, comm->size, tutti_type_size(o->type)};
+    const struct share s = {o, NULL, comm->rank, comm->size, tti_type_bytes(o->type)};
     if (o->collective == TUTTI_ALL_TO_ALL)
         return false;
     *part = share_part(&s, o->collective);
@@ -172,7 +173,7 @@ bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
                      const struct tti_fused_views *views)
 {
-    const struct share s = {o, views, comm->rank, comm->size, tutti_type_size(o->type)};
+    const struct share s = {o, views, comm->rank, comm->size, tti_type_bytes(o->type)};
     if (o->collective != TUTTI_ALL_TO_ALL) {
         const struct tti_fused_part part = share_part(&s, o->collective);
         share_move(&s, &part);

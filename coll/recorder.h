@@ -17,6 +17,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/types.h"
 #include "coll/operation.h"
 
 #include <string.h>
@@ -136,12 +137,11 @@ static inline uint32_t tti_record_kind(const struct tti_operation *o)
 static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
                                     uint64_t sequence)
 {
-    static const uint8_t sizes[16] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
     if (!ring->records)
         return;
     const uint64_t index = ring->next++;
     struct tti_record *r = &ring->records[index & ring->mask];
-    const uint64_t bytes = o->count * sizes[o->type & 15];
+    const uint64_t bytes = o->count * tti_type_bytes(o->type);
     uint64_t start = 0, queued = 0;
     ring->bytes += bytes;
     if (__builtin_expect(bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
@@ -178,7 +178,7 @@ tti_record_of(const struct tti_operation *o, enum tti_record_path path, int algo
                          ((uint32_t)algorithm & 31) << TTI_RECORD_ALGORITHM |
                          ((uint32_t)lanes & 31) << TTI_RECORD_LANES;
     const uint32_t kind = tti_record_kind(o) & ~((uint32_t)31 << TTI_RECORD_ALGORITHM);
-    return (struct tti_record_known){o->count, o->count * tutti_type_size(o->type), kind | how,
+    return (struct tti_record_known){o->count, o->count * tti_type_bytes(o->type), kind | how,
                                      o->root};
 }
 

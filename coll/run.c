@@ -64,46 +64,69 @@ static enum tutti_result run_explain(enum tutti_result result, const struct tti_
     return TTI_CONTEXT(result, "%s", tti_label_text(label, what, sizeof what));
 }
 
+/* By a plan, or staged, as was selected. */
+static enum tutti_result run_selected(struct tutti_comm *comm, const struct tti_operation *o,
+                                      const struct tti_selection *selection,
+                                      const struct tti_label *label)
+{
+    const struct tti_plan_entry *entry = NULL;
+    const struct tti_small_program *program = NULL;
+    struct tti_record_ring *ring = &comm->recorder.ring[0];
+    if (selection->path == TTI_PATH_STAGED) {
+        tti_record_by(ring, TTI_RECORD_STAGED, TTI_RECORD_NO_ALGORITHM, 1);
+        return tti_staged(comm, o, label);
+    }
+    tti_record_by(ring, TTI_RECORD_PLAN, selection->index, selection->spec.lanes);
+    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    TTI_TRY(tti_plan_cache_get(&comm->plans, selection->algorithm, &selection->spec, &entry));
+    TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
+            tutti_collective_name(o->collective), (unsigned long long)label->sequence,
+            selection->algorithm->name, selection->spec.lanes, selection->spec.slices);
+    TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
+    TTI_TRY(tti_small_make(comm, o, selection, entry, &program));
+    if (program)
+        return tti_small_run(comm, program, o, label);
+    return tti_executor_run(comm->executor, o, entry,
+                            tti_tag_numbered(tti_tag(o, selection->index), label->sequence),
+                            deadline, label);
+}
+
+/* The fused path turned out not to serve. */
+static enum tutti_result run_refused(struct tutti_comm *comm, const struct tti_operation *o,
+                                     const struct tti_label *label)
+{
+    struct tti_selection selection;
+    TTI_TRY(tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection));
+    const struct tti_small_program *program = tti_small_find(comm, o, true);
+    return program ? tti_small_run(comm, program, o, label)
+                   : run_selected(comm, o, &selection, label);
+}
+
+static enum tutti_result run_again(struct tutti_comm *comm, const struct tti_fused_again *again,
+                                   const struct tti_operation *o, const struct tti_label *label)
+{
+    bool served = false;
+    TTI_TRY(tti_fused_repeat(comm, again, o, label, &served));
+    return served ? TUTTI_OK : run_refused(comm, o, label);
+}
+
 static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
                                   const struct tti_label *label)
 {
     struct tti_selection selection;
-    const struct tti_plan_entry *entry = NULL;
-    struct tti_record_ring *ring = &comm->recorder.ring[0];
     const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);
     const struct tti_fused_again *again = tti_fused_find(comm, o);
-    if (!again)
-        TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
-    if (again || selection.path == TTI_PATH_FUSED) {
+    if (again)
+        return run_again(comm, again, o, label);
+    TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    if (selection.path == TTI_PATH_FUSED) {
         bool served = false;
-        TTI_TRY(again ? tti_fused_repeat(comm, again, o, label, &served)
-                      : tti_fused(comm, o, &selection, label, &served));
-        if (served)
-            return TUTTI_OK;
-        TTI_TRY(tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection));
-        program = tti_small_find(comm, o, true);
-        if (program)
-            return tti_small_run(comm, program, o, label);
+        TTI_TRY(tti_fused(comm, o, &selection, label, &served));
+        return served ? TUTTI_OK : run_refused(comm, o, label);
     }
-    if (selection.path == TTI_PATH_STAGED) {
-        tti_record_by(ring, TTI_RECORD_STAGED, TTI_RECORD_NO_ALGORITHM, 1);
-        return tti_staged(comm, o, label);
-    }
-    tti_record_by(ring, TTI_RECORD_PLAN, selection.index, selection.spec.lanes);
-    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
-    TTI_TRY(tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry));
-    TTI_LOG(TTI_LOG_TRACE, "%s #%llu: %s, %d lanes, %d slices",
-            tutti_collective_name(o->collective), (unsigned long long)label->sequence,
-            selection.algorithm->name, selection.spec.lanes, selection.spec.slices);
-    TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
-    TTI_TRY(tti_small_make(comm, o, &selection, entry, &program));
-    if (program)
-        return tti_small_run(comm, program, o, label);
-    return tti_executor_run(comm->executor, o, entry,
-                            tti_tag_numbered(tti_tag(o, selection.index), label->sequence),
-                            deadline, label);
+    return run_selected(comm, o, &selection, label);
 }
 
 static enum tutti_result run_collective(struct tutti_comm *comm, const struct tti_operation *o)
@@ -181,4 +204,26 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
                                                                     : run_collective(comm, ops);
     tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);
+}
+
+bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
+                   enum tutti_result *result)
+{
+    if (o->count == 0 || !tti_turn_take_alone(&comm->queue))
+        return false;
+    const struct tti_fused_again *again = tti_fused_find(comm, o);
+    if (!again || atomic_load_explicit(&comm->failed, memory_order_acquire) != TUTTI_OK) {
+        tti_turn_end_alone(&comm->queue);
+        return false;
+    }
+    const struct tti_label label = {o, ++comm->sequence, 1};
+    tti_log_rank(comm->rank);
+    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
+    enum tutti_result ran = run_again(comm, again, o, &label);
+    tti_record_end(&comm->recorder.ring[0], ran);
+    if (ran != TUTTI_OK)
+        ran = tti_run_failed(comm, ran, &label);
+    tti_turn_end_alone(&comm->queue);
+    *result = ran;
+    return true;
 }

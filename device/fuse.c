@@ -6,6 +6,7 @@
  * block of all sources is read before any of it is written, so a destination may be a source. */
 #include "device/reduce.h"
 
+#include "base/types.h"
 #include "device/cpu/kernels.h"
 
 #include <string.h>
@@ -26,12 +27,12 @@ struct fuse {
 
 static char *fuse_dst(const struct fuse *f, int d, size_t at)
 {
-    return (char *)f->dsts[d] + at * tutti_type_size(f->type);
+    return (char *)f->dsts[d] + at * tti_type_bytes(f->type);
 }
 
 static const char *fuse_src(const struct fuse *f, int s, size_t at)
 {
-    return (const char *)f->srcs[s] + at * tutti_type_size(f->type);
+    return (const char *)f->srcs[s] + at * tti_type_bytes(f->type);
 }
 
 static void fuse_store(const struct fuse *f, int d, size_t at, const void *block, size_t bytes)
@@ -68,7 +69,7 @@ static void fuse_plain(const struct fuse *f, size_t at, size_t n)
     if (f->finish)
         f->kernels->divide[f->type](last, last, n, f->finish->ranks);
     for (int d = stored; d < f->dst_count; d++)
-        fuse_store(f, d, at, last, n * tutti_type_size(f->type));
+        fuse_store(f, d, at, last, n * tti_type_bytes(f->type));
 }
 
 /* Through float32: widen, combine, narrow once. */
@@ -85,13 +86,13 @@ static void fuse_widened(const struct fuse *f, size_t at, size_t n)
         f->kernels->divide[f->acc](sum, sum, n, f->finish->ranks);
     f->kernels->narrow[f->type](narrow, sum, n);
     for (int d = 0; d < f->dst_count; d++)
-        fuse_store(f, d, at, narrow, n * tutti_type_size(f->type));
+        fuse_store(f, d, at, narrow, n * tti_type_bytes(f->type));
 }
 
 static void fuse_copy(const struct fuse *f, size_t at, size_t n)
 {
     for (int d = 0; d < f->dst_count; d++)
-        fuse_store(f, d, at, fuse_src(f, 0, at), n * tutti_type_size(f->type));
+        fuse_store(f, d, at, fuse_src(f, 0, at), n * tti_type_bytes(f->type));
 }
 
 void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
@@ -111,7 +112,7 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
     };
     if (op == TUTTI_SUM && dst_count > 1 && !f.finish && !f.stream)
         f.spread = f.kernels->spread_sum[type];
-    size_t block = BLOCK_BYTES / tutti_type_size(f.acc);
+    size_t block = BLOCK_BYTES / tti_type_bytes(f.acc);
     for (size_t at = 0; at < count; at += block) {
         size_t n = count - at < block ? count - at : block;
         if (src_count == 1)

@@ -6,6 +6,7 @@
  * read completely before it is written, so dst may be a source. */
 #include "device/reduce.h"
 
+#include "base/types.h"
 #include "device/cpu/kernels.h"
 
 #include <stdatomic.h>
@@ -44,7 +45,7 @@ static bool reduce_averages(const struct tti_finish *finish)
 static const void *reduce_load(const struct tti_kernels *kernels, const void *src,
                                enum tutti_type type, size_t at, size_t count, void *buffer)
 {
-    const char *block = (const char *)src + at * tutti_type_size(type);
+    const char *block = (const char *)src + at * tti_type_bytes(type);
     if (tti_acc_type(type) == type)
         return block;
     kernels->widen[type](buffer, block, count);
@@ -61,7 +62,7 @@ static void reduce_plain(const struct tti_kernels *kernels, enum tutti_op op, en
         combine(dst, a, b, count);
         return;
     }
-    const size_t size = tutti_type_size(type), block = FINISH_BLOCK_BYTES / size;
+    const size_t size = tti_type_bytes(type), block = FINISH_BLOCK_BYTES / size;
     for (size_t at = 0; at < count; at += block) {
         size_t n = count - at < block ? count - at : block;
         combine(dst + at * size, a + at * size, b + at * size, n);
@@ -81,7 +82,7 @@ reduce_mixed(const struct tti_kernels *kernels, enum tutti_op op, void *dst,
         size_t n = count - at < BLOCK ? count - at : BLOCK;
         const void *x = reduce_load(kernels, a, a_type, at, n, left);
         const void *y = reduce_load(kernels, b, b_type, at, n, right);
-        char *target = (char *)dst + at * tutti_type_size(dst_type);
+        char *target = (char *)dst + at * tti_type_bytes(dst_type);
         void *result = dst_type == acc ? (void *)target : left;
         kernels->combine[op][acc](result, x, y, n);
         if (reduce_averages(finish))
@@ -111,13 +112,13 @@ void tti_convert(void *dst, enum tutti_type dst_type, const void *src, enum tutt
     const bool average = reduce_averages(finish);
     if (dst_type == src_type && !average) {
         if (dst != src)
-            tti_copy_bytes(dst, src, count * tutti_type_size(dst_type));
+            tti_copy_bytes(dst, src, count * tti_type_bytes(dst_type));
         return;
     }
     float buffer[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
-        char *target = (char *)dst + at * tutti_type_size(dst_type);
+        char *target = (char *)dst + at * tti_type_bytes(dst_type);
         if (dst_type == acc && src_type != acc) { /* widen without a detour */
             (void)reduce_load(kernels, src, src_type, at, n, target);
             if (average)
@@ -145,7 +146,7 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
     }
     float factor, buffer[BLOCK];
     kernels->widen[type](&factor, scalar, 1);
-    const size_t size = tutti_type_size(type);
+    const size_t size = tti_type_bytes(type);
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
         kernels->widen[type](buffer, (const char *)src + at * size, n);
