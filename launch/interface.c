@@ -107,6 +107,21 @@ static int interface_score(const struct ifaddrs *at, const struct sockaddr_stora
     return score;
 }
 
+/* "lo 127.0.0.1, eth0 10.0.0.1", for error texts. */
+static void interface_names(const struct ifaddrs *all, char *text, size_t room)
+{
+    size_t used = 0;
+    snprintf(text, room, "none");
+    for (const struct ifaddrs *at = all; at && used < room; at = at->ifa_next) {
+        char number[64] = "";
+        if (interface_usable(at, NULL) &&
+            getnameinfo(at->ifa_addr, interface_bytes(at->ifa_addr), number, sizeof number, NULL, 0,
+                        NI_NUMERICHOST) == 0)
+            used += (size_t)snprintf(text + used, room - used, "%s%s %s", used ? ", " : "",
+                                     at->ifa_name, number);
+    }
+}
+
 enum tutti_result tti_interface_best(char *text, size_t room)
 {
     const char *list = tti_config_text("TUTTI_IFNAME");
@@ -126,15 +141,18 @@ enum tutti_result tti_interface_best(char *text, size_t room)
             best = at;
         }
     }
-    char found[64] = "";
+    char found[64] = "", there[400];
     bool ok = best && getnameinfo(best->ifa_addr, interface_bytes(best->ifa_addr), found,
                                   sizeof found, NULL, 0, NI_NUMERICHOST) == 0;
     if (ok)
         TTI_LOG(TTI_LOG_INFO, "this host's address is %s (%s)", found, best->ifa_name);
+    interface_names(all, there, sizeof there);
     freeifaddrs(all);
     if (!ok && list)
         return TTI_FAIL(TUTTI_ERR_SYSTEM,
-                        "TUTTI_IFNAME is \"%s\"; no interface that is up matches it", list);
+                        "TUTTI_IFNAME is \"%s\", which no network interface that is up matches; "
+                        "there are: %s",
+                        list, there);
     snprintf(text, room, "%s", ok ? found : "127.0.0.1");
     return TUTTI_OK;
 }

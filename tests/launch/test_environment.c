@@ -326,6 +326,8 @@ static void interfaces(void **state)
     assert_string_equal(address, "127.0.0.1");
     setenv("TUTTI_IFNAME", "nosuchname", 1);
     assert_int_equal(tti_interface_best(address, sizeof address), TUTTI_ERR_SYSTEM);
+    assert_non_null(strstr(tutti_last_error(), "there are: "));
+    assert_non_null(strstr(tutti_last_error(), "lo 127.0.0.1"));
     unsetenv("TUTTI_IFNAME");
     assert_int_equal(tti_interface_best(address, sizeof address), TUTTI_OK);
 }
