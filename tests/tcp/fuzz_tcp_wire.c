@@ -1,5 +1,6 @@
 /* Everything that the TCP transport reads from the wire or from a peer's address. What is accepted
  * must say the same when it is written and read again. */
+#include "base/crc32c.h"
 #include "transport/tcp/tcp_wire.h"
 
 #include <stdlib.h>
@@ -61,6 +62,24 @@ static void fuzz_header(const uint8_t *data)
     require(memcmp(data, again, sizeof again) == 0);
 }
 
+/* Once as it is, and once with the checksum that it should have. */
+static void fuzz_record(const uint8_t *data)
+{
+    uint8_t head[TTI_TCP_RECORD_BYTES], again[TTI_TCP_RECORD_BYTES];
+    memcpy(head, data, sizeof head);
+    for (int turn = 0; turn < 2; turn++) {
+        struct tti_tcp_record record;
+        if (!tti_tcp_get_record(head, &record)) {
+            require(record.bytes <= TTI_TCP_RECORD_BODY);
+            tti_tcp_put_record(&record, again);
+            require(memcmp(head, again, sizeof again) == 0);
+        }
+        uint32_t sum = tti_crc32c(0, head, sizeof head - 4);
+        for (int i = 0; i < 4; i++)
+            head[sizeof head - 4 + (size_t)i] = (uint8_t)(sum >> (8 * i));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_advert(data, size);
@@ -72,6 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_answer(data);
     if (size >= TTI_TCP_HEADER_BYTES)
         fuzz_header(data);
+    if (size >= TTI_TCP_RECORD_BYTES)
+        fuzz_record(data);
     if (size >= TTI_TCP_GO_BYTES)
         require(tti_tcp_get_go(data) || tti_tcp_get_ready(data));
     return 0;

@@ -159,17 +159,34 @@ static void resume_both(struct tcp_pair *pair, uint64_t seed, unsigned cuts, siz
     assert_true(rank[0].cuts + rank[1].cuts > cuts / 4);
 }
 
-static void streams_survive_cuts(void **state)
+static void resume_streams(unsigned usual)
 {
-    (void)state;
     struct tcp_pair pair;
     const char *seed = getenv("TUTTI_TEST_SEED"), *cuts = getenv("TUTTI_TEST_CUTS");
-    unsigned wanted = cuts ? (unsigned)strtoul(cuts, NULL, 10) : 200;
+    unsigned wanted = cuts ? (unsigned)strtoul(cuts, NULL, 10) : usual;
     tcp_pair_open(&pair, 1, 1, 7, 7);
     assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
     resume_both(&pair, seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL), wanted,
                 (size_t)wanted * 50000);
     tcp_pair_close(&pair);
+}
+
+static void streams_survive_cuts(void **state)
+{
+    (void)state;
+    resume_streams(160);
+}
+
+static void sealed_streams_survive_cuts(void **state)
+{
+    (void)state;
+    for (int encrypts = 0; encrypts < 2; encrypts++) {
+        setenv("TUTTI_TCP_CHECKSUM", encrypts ? "0" : "1", 1);
+        setenv("TUTTI_TCP_ENCRYPT", encrypts ? "1" : "0", 1);
+        resume_streams(60);
+    }
+    unsetenv("TUTTI_TCP_CHECKSUM");
+    unsetenv("TUTTI_TCP_ENCRYPT");
 }
 
 /* The last word of an ordered end is a bye: nobody tries to go on. */
@@ -223,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_survive_cuts),
+        cmocka_unit_test(sealed_streams_survive_cuts),
         cmocka_unit_test(an_ordered_end_is_no_cut),
         cmocka_unit_test(the_end_of_a_peer_is_no_cut),
     };

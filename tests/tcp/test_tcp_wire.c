@@ -78,6 +78,7 @@ static void handshake_messages_come_back(void **state)
                                  .id = 8,
                                  .resumes = 1,
                                  .purpose = TTI_TCP_RESUME,
+                                 .seals = TTI_TCP_CHECKSUMS | TTI_TCP_ENCRYPTS,
                                  .received = UINT64_MAX - 9};
     struct tti_tcp_hello got;
     memcpy(sent.nonce, nonce, sizeof nonce);
@@ -85,7 +86,7 @@ static void handshake_messages_come_back(void **state)
     assert_null(tti_tcp_get_hello(bytes, &got));
     assert_true(got.lane == 3 && got.lanes == 4 && got.job == 5 && got.from == 6 && got.to == 7 &&
                 got.id == 8 && got.resumes == 1 && got.purpose == TTI_TCP_RESUME &&
-                got.received == UINT64_MAX - 9);
+                got.seals == sent.seals && got.received == UINT64_MAX - 9);
     assert_memory_equal(got.nonce, nonce, sizeof nonce);
     assert_non_null(tti_tcp_get_challenge(bytes)); /* one message is not another */
     sent.lane = 4;
@@ -93,6 +94,10 @@ static void handshake_messages_come_back(void **state)
     assert_non_null(tti_tcp_get_hello(bytes, &got));
     sent.lane = 3;
     sent.purpose = TTI_TCP_PURPOSES;
+    tti_tcp_put_hello(&sent, bytes);
+    assert_non_null(tti_tcp_get_hello(bytes, &got));
+    sent.purpose = TTI_TCP_NEW;
+    sent.seals = TTI_TCP_AES; /* of what is not encrypted */
     tti_tcp_put_hello(&sent, bytes);
     assert_non_null(tti_tcp_get_hello(bytes, &got));
     struct tti_tcp_answer said = {.status = TTI_TCP_GONE, .received = 1u << 31}, heard;
@@ -131,6 +136,44 @@ static void fragment_headers(void **state)
     assert_true(tag == 0 && length == 0);
 }
 
+static void record_heads(void **state)
+{
+    (void)state;
+    uint8_t bytes[TTI_TCP_RECORD_BYTES];
+    struct tti_tcp_record sent = {.bytes = TTI_TCP_RECORD_BODY,
+                                  .asks = true,
+                                  .from = UINT64_MAX - 1,
+                                  .received = 1,
+                                  .checksum = 0xdeadbeef};
+    struct tti_tcp_record got = {.bytes = 7};
+    tti_tcp_put_record(&sent, bytes);
+    for (int bit = 0; bit < 8 * TTI_TCP_RECORD_BYTES; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_non_null(tti_tcp_get_record(bytes, &got));
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    assert_int_equal(got.bytes, 7);
+    assert_null(tti_tcp_get_record(bytes, &got));
+    assert_true(got.bytes == sent.bytes && got.asks && got.from == sent.from && got.received == 1 &&
+                got.checksum == sent.checksum);
+    sent.bytes = TTI_TCP_RECORD_BODY + 1;
+    tti_tcp_put_record(&sent, bytes);
+    assert_non_null(tti_tcp_get_record(bytes, &got));
+}
+
+static void seals_agree(void **state)
+{
+    (void)state;
+    const uint8_t both = TTI_TCP_CHECKSUMS | TTI_TCP_ENCRYPTS;
+    assert_true(tti_tcp_seals_agree(0, 0));
+    assert_true(tti_tcp_seals_agree(both, both));
+    assert_true(tti_tcp_seals_agree(both, both | TTI_TCP_AES));
+    assert_false(tti_tcp_seals_agree(both | TTI_TCP_AES, both)); /* it cannot */
+    assert_false(tti_tcp_seals_agree(0, TTI_TCP_CHECKSUMS));
+    assert_false(tti_tcp_seals_agree(both, TTI_TCP_CHECKSUMS));
+    assert_false(tti_tcp_seals_agree(8, 8));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +181,8 @@ int main(void)
         cmocka_unit_test(a_malformed_advert_is_refused),
         cmocka_unit_test(handshake_messages_come_back),
         cmocka_unit_test(fragment_headers),
+        cmocka_unit_test(record_heads),
+        cmocka_unit_test(seals_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -279,6 +280,12 @@ static enum tutti_result tcp_open_settings(struct tti_tcp_transport *transport)
     long resume = -1;
     TTI_TRY(tti_config_int("TUTTI_TCP_RESUME", 0, 1, -1, &resume));
     transport->resume = (int)resume;
+    long checksum = 0, encrypt = 0;
+    TTI_TRY(tti_config_int("TUTTI_TCP_CHECKSUM", 0, 1, 0, &checksum));
+    TTI_TRY(tti_config_int("TUTTI_TCP_ENCRYPT", 0, 1, 0, &encrypt));
+    unsigned aes = encrypt && tti_tcp_seal_has_aes() ? TTI_TCP_AES : 0;
+    transport->advert.seals = (uint8_t)((checksum ? (unsigned)TTI_TCP_CHECKSUMS : 0) |
+                                        (encrypt ? (unsigned)TTI_TCP_ENCRYPTS : 0) | aes);
     return TUTTI_OK;
 }
 
@@ -331,6 +338,7 @@ static enum tutti_result tcp_open(const struct tutti_transport_env *env, void **
     transport->job = env->job;
     memcpy(transport->secret, env->secret, sizeof transport->secret);
     transport->rank = env->rank;
+    snprintf(transport->name, sizeof transport->name, "%s", env->name);
     transport->nranks = env->nranks;
     transport->max_lanes = env->lanes;
     transport->epoll = transport->timer = transport->listener = -1;
@@ -399,6 +407,10 @@ static void tcp_memory(void *object, struct tutti_memory *memory)
         for (int i = 0; i < e->lanes; i++) {
             memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
             memory->host += tti_heap_bytes(e->lane[i].saved) + tti_heap_bytes(e->lane[i].mend);
+            if (e->lane[i].seal)
+                memory->host += tti_heap_bytes(e->lane[i].seal) +
+                                tti_heap_bytes(e->lane[i].seal->in) +
+                                tti_heap_bytes(e->lane[i].seal->out);
             memory->descriptors += e->lane[i].socket >= 0;
         }
     }

@@ -42,6 +42,7 @@ struct tti_tcp_endpoint {
     uint8_t ready[TTI_TCP_READY_BYTES];
     bool connects;     /* this side connects: it has the lower rank */
     bool resumes;      /* lanes outlive their connections: tcp_resume.c */
+    uint8_t seals;     /* how their streams are sealed: enum tti_tcp_seals */
     uint64_t id;       /* of the sockets that belong together; acceptor: 0 until the first came */
     uint64_t wake_ns;  /* the control plane has something to do at this time */
     uint64_t start_ns; /* when the next address may be tried */
@@ -67,6 +68,7 @@ struct tti_tcp_parked {
     struct tti_tcp_parked *next;
     int socket;
     struct tti_tcp_hello hello;
+    struct tti_tcp_keys keys;
     char remote[TTI_TCP_TEXT_BYTES];
 };
 
@@ -74,6 +76,7 @@ struct tti_tcp_transport {
     uint64_t job;
     uint8_t secret[TUTTI_SECRET_BYTES];
     int rank;
+    char name[96]; /* "host:pid" */
     int nranks;
     int max_lanes;
     uint64_t host;
@@ -139,7 +142,7 @@ void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint);
 /* Both sides: one more lane has its socket. The last one makes the acceptor's endpoint CONNECTED
  * and tells the connector so. On failure the endpoint is FAILED and the socket closed. */
 void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int socket,
-                              const char *remote);
+                              const char *remote, const struct tti_tcp_keys *keys);
 /* Connector, with all lanes up: CONNECTED once the acceptor has said that it is ready. */
 void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint);
 /* Make FAILED of an endpoint, with the calling thread's last error. */
@@ -156,7 +159,7 @@ struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
                                           const struct tti_tcp_hello *hello);
 /* Go on over a socket (which it takes), from what the peer has `received`. */
 void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remote,
-                         uint64_t received);
+                         const struct tti_tcp_keys *keys, uint64_t received);
 /* Stop trying; any state. */
 void tti_tcp_resume_end(struct tti_tcp_lane *lane);
 

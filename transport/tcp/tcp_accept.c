@@ -10,6 +10,7 @@
 #include "transport/tcp/tcp_socket.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,11 @@ static bool accept_hello(struct tti_tcp_transport *transport, struct tti_tcp_gue
              guest->hello.from >= (uint32_t)transport->nranks ||
              guest->hello.lanes > TUTTI_MAX_LANES)
         answer.status = TTI_TCP_OTHER_RANK;
-    if (answer.status != TTI_TCP_WELCOME) {
+    else if (!tti_tcp_seals_agree(guest->hello.seals, transport->advert.seals))
+        answer.status = TTI_TCP_OTHER_SEALS;
+    if (answer.status == TTI_TCP_OTHER_SEALS) {
+        accept_reject(guest, "it has another TUTTI_TCP_CHECKSUM or TUTTI_TCP_ENCRYPT");
+    } else if (answer.status != TTI_TCP_WELCOME) {
         accept_reject(guest, "it looked for another communicator or rank");
     } else if (guest->hello.purpose != TTI_TCP_NEW) {
         const struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
@@ -120,6 +125,7 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
             continue;
         close((*at)->socket);
         (*at)->socket = guest->talk.socket;
+        tti_tcp_talk_keys(&guest->talk, transport->secret, &(*at)->keys);
         guest->talk.socket = -1;
         return true;
     }
@@ -128,6 +134,7 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
         return false;
     parked->socket = guest->talk.socket;
     parked->hello = guest->hello;
+    tti_tcp_talk_keys(&guest->talk, transport->secret, &parked->keys);
     memcpy(parked->remote, guest->talk.remote, sizeof parked->remote);
     guest->talk.socket = -1;
     *at = parked;
@@ -142,7 +149,10 @@ static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_gu
         return;
     if (lane->endpoint->advert.host == transport->host)
         tti_tcp_socket_tune_local(guest->talk.socket);
-    tti_tcp_resume_lane(lane, guest->talk.socket, guest->talk.remote, guest->hello.received);
+    struct tti_tcp_keys keys;
+    tti_tcp_talk_keys(&guest->talk, transport->secret, &keys);
+    tti_tcp_resume_lane(lane, guest->talk.socket, guest->talk.remote, &keys, guest->hello.received);
+    sodium_memzero(&keys, sizeof keys);
     guest->talk.socket = -1;
 }
 
@@ -236,6 +246,7 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
     const struct tti_tcp_hello *hello = &parked->hello;
     endpoint->id = hello->id;
     endpoint->resumes = hello->resumes;
+    endpoint->seals = hello->seals; /* which agrees with ours */
     if (hello->lanes != endpoint->lanes) {
         close(parked->socket);
         tti_tcp_endpoint_fail(endpoint,
@@ -252,7 +263,8 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
     }
     if (endpoint->advert.host == endpoint->transport->host)
         tti_tcp_socket_tune_local(parked->socket);
-    tti_tcp_endpoint_lane_up(endpoint, hello->lane, parked->socket, parked->remote);
+    tti_tcp_endpoint_lane_up(endpoint, hello->lane, parked->socket, parked->remote, &parked->keys);
+    sodium_memzero(&parked->keys, sizeof parked->keys);
 }
 
 void tti_tcp_accept_match(struct tti_tcp_transport *transport)

@@ -107,6 +107,7 @@ static void attempt_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp
                                   .to = (uint32_t)endpoint->peer->rank,
                                   .id = endpoint->id,
                                   .resumes = endpoint->resumes,
+                                  .seals = endpoint->seals,
                                   .purpose = (uint8_t)attempt->purpose};
     if (attempt->purpose == TTI_TCP_RESUME)
         hello.received = endpoint->lane[attempt->lane].received;
@@ -123,6 +124,7 @@ static void attempt_answered(struct tti_tcp_endpoint *endpoint, struct tti_tcp_a
         [TTI_TCP_OTHER_JOB] = "it belongs to another communicator",
         [TTI_TCP_OTHER_RANK] = "it is another rank",
         [TTI_TCP_GONE] = "it has ended this connection",
+        [TTI_TCP_OTHER_SEALS] = "it has another TUTTI_TCP_CHECKSUM or TUTTI_TCP_ENCRYPT",
     };
     const char *wrong = tti_tcp_get_answer(attempt->talk.in, &attempt->answer);
     if (!wrong && !tti_tcp_talk_answer_proved(&attempt->talk, endpoint->transport->secret))

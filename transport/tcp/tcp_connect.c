@@ -80,10 +80,13 @@ void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint)
 static void connect_won(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
 {
     int socket = attempt->talk.socket;
+    struct tti_tcp_keys keys;
+    tti_tcp_talk_keys(&attempt->talk, endpoint->transport->secret, &keys);
     attempt->talk.socket = -1;
     attempt->state = TTI_TCP_ATTEMPT_IDLE;
     tti_tcp_unwatch_socket(endpoint->transport, socket);
-    tti_tcp_endpoint_lane_up(endpoint, attempt->lane, socket, attempt->talk.remote);
+    tti_tcp_endpoint_lane_up(endpoint, attempt->lane, socket, attempt->talk.remote, &keys);
+    sodium_memzero(&keys, sizeof keys);
 }
 
 /* Lane 0 has found an address: drop the other attempts, and call with the other lanes. */

@@ -89,9 +89,9 @@ static void endpoint_say_ready(struct tti_tcp_endpoint *endpoint)
 }
 
 void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int socket,
-                              const char *remote)
+                              const char *remote, const struct tti_tcp_keys *keys)
 {
-    enum tutti_result result = tti_tcp_lane_start(&endpoint->lane[lane], socket, remote);
+    enum tutti_result result = tti_tcp_lane_start(&endpoint->lane[lane], socket, remote, keys);
     if (result != TUTTI_OK) {
         close(socket);
         tti_tcp_endpoint_fail(endpoint, TTI_CONTEXT(result, "connecting to rank %d (%s)",
@@ -130,6 +130,23 @@ void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint)
 
 /* ---- the operations -------------------------------------------------------------------------- */
 
+/* Ranks that do not want the same are told so on both sides, before they talk. */
+static enum tutti_result endpoint_agree(const struct tti_tcp_transport *transport,
+                                        const struct tutti_peer *peer,
+                                        const struct tti_tcp_advert *advert)
+{
+    uint8_t ours = transport->advert.seals, theirs = advert->seals;
+    if (tti_tcp_seals_agree(ours & theirs, ours) && tti_tcp_seals_agree(ours & theirs, theirs))
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_USAGE,
+                    "rank %d (%s) has TUTTI_TCP_CHECKSUM=%d and TUTTI_TCP_ENCRYPT=%d, rank %d (%s) "
+                    "has TUTTI_TCP_CHECKSUM=%d and TUTTI_TCP_ENCRYPT=%d; set them alike on all "
+                    "ranks",
+                    transport->rank, transport->name, (ours & TTI_TCP_CHECKSUMS) != 0,
+                    (ours & TTI_TCP_ENCRYPTS) != 0, peer->rank, peer->name,
+                    (theirs & TTI_TCP_CHECKSUMS) != 0, (theirs & TTI_TCP_ENCRYPTS) != 0);
+}
+
 static struct tti_tcp_endpoint *endpoint_create(struct tti_tcp_transport *transport,
                                                 const struct tutti_peer *peer,
                                                 const struct tti_tcp_advert *advert, int lanes)
@@ -147,6 +164,7 @@ static struct tti_tcp_endpoint *endpoint_create(struct tti_tcp_transport *transp
     /* What stays within a host is not lost on the way; the acceptor does as the connector says. */
     endpoint->resumes =
         transport->resume >= 0 ? transport->resume > 0 : advert->host != transport->host;
+    endpoint->seals = transport->advert.seals & advert->seals;
     endpoint->wake_ns = UINT64_MAX;
     for (int i = 0; i < lanes; i++) {
         endpoint->lane[i].watch.kind = TTI_TCP_WATCH_LANE;
@@ -174,6 +192,7 @@ enum tutti_result tti_tcp_connect(void *object, const struct tutti_peer *peer, i
     if (wrong)
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "rank %d (%s) gave %s for its TCP address", peer->rank,
                         peer->name, wrong);
+    TTI_TRY(endpoint_agree(transport, peer, &advert));
     struct tti_tcp_endpoint *endpoint = endpoint_create(transport, peer, &advert, lanes);
     if (!endpoint)
         return TUTTI_ERR_MEMORY;

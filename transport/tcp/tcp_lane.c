@@ -10,8 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote)
+enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote,
+                                     const struct tti_tcp_keys *keys)
 {
+    if (lane->endpoint->seals)
+        TTI_TRY(tti_tcp_seal_begin(lane, keys));
     TTI_TRY(tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch));
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;
@@ -30,8 +33,10 @@ void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
     free(lane->stage);
     free(lane->ring);
     free(lane->saved);
+    tti_tcp_seal_free(lane->seal);
+    lane->seal = NULL;
     lane->socket = -1;
-    lane->blocked = false;
+    lane->blocked = lane->owes = false;
     lane->stage = lane->ring = lane->saved = NULL;
     lane->stage_bytes = 0;
 }
@@ -50,6 +55,18 @@ static enum tutti_result lane_fail(const struct tti_tcp_lane *lane, int error)
                         "is down",
                         peer->rank, peer->name, lane->number, lane->remote,
                         TTI_TCP_SILENCE_SECONDS);
+    if (error == EBADMSG)
+        return TTI_FAIL(TUTTI_ERR_LINK,
+                        "the connection to rank %d (%s) broke (lane %d, %s): bytes of that rank "
+                        "were changed on the way and do not fit their checksum (%u times in a "
+                        "row); look for a faulty network card, switch or memory",
+                        peer->rank, peer->name, lane->number, lane->remote, lane->seal->spoiled);
+    if (error == EKEYREJECTED)
+        return TTI_FAIL(TUTTI_ERR_LINK,
+                        "the connection to rank %d (%s) broke (lane %d, %s): encrypted bytes of "
+                        "that rank were changed, left out or repeated on the way, by an accident "
+                        "or by somebody between the hosts",
+                        peer->rank, peer->name, lane->number, lane->remote);
     char reason[128];
     const char *text = strerror_r(error, reason, sizeof reason);
     if (tti_tcp_errno_is_peer(error))

@@ -15,6 +15,7 @@
 #ifndef TTI_TRANSPORT_TCP_LANE_H
 #define TTI_TRANSPORT_TCP_LANE_H
 
+#include "transport/tcp/tcp_seal.h"
 #include "transport/tcp/tcp_talk.h"
 
 #include <sys/uio.h>
@@ -49,6 +50,7 @@ struct tti_tcp_lane {
     int number;
     struct tti_tcp_endpoint *endpoint;
     char remote[TTI_TCP_TEXT_BYTES];
+    struct tti_tcp_seal *seal; /* NULL: the stream crosses the wire as it is */
 
     /* ---- sending ---- */
     uint64_t accepted;
@@ -56,6 +58,7 @@ struct tti_tcp_lane {
     bool blocked;   /* something is queued: the socket did not take it */
     bool silent;    /* ended because the peer is cut off: tcp_silence.c */
     bool said_bye;
+    bool owes;                     /* a record has begun that the socket has not taken whole */
     uint8_t *ring;                 /* NULL until something is queued */
     uint64_t ring_head, ring_tail; /* bytes taken out and put in, ever */
     /* Positions in the stream: what is before `kept` is forgotten, the queue's pieces hold kept to
@@ -94,7 +97,8 @@ struct tti_tcp_lane {
 };
 
 /* Take over a connected socket. On failure the socket is still the caller's. */
-enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote);
+enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, const char *remote,
+                                     const struct tti_tcp_keys *keys);
 /* Close what is open and free; any state. */
 void tti_tcp_lane_stop(struct tti_tcp_lane *lane);
 /* The error that ended this lane, as a text that names the peer. */
@@ -119,7 +123,10 @@ void tti_tcp_lane_consume(struct tti_tcp_lane *lane, size_t bytes);
 enum tutti_result tti_tcp_lane_receive(struct tti_tcp_lane *lane, bool may_read, uint64_t *tag,
                                        uint8_t *into, size_t bytes, size_t *taken);
 
-/* Offer what is queued to the socket once more; true when it took anything or failed. */
+/* One read of the stream that never blocks, as recvmsg(2). */
+ssize_t tti_tcp_lane_read(struct tti_tcp_lane *lane, struct iovec *vector, size_t count);
+/* Offer what is queued, and what the peer has asked, to the socket once more; true when it took
+ * anything or failed. */
 bool tti_tcp_lane_flush(struct tti_tcp_lane *lane);
 /* Read into the stage if `readable`; true when there is more to peek, or an end, than before. */
 bool tti_tcp_lane_refill(struct tti_tcp_lane *lane);
@@ -128,7 +135,7 @@ void tti_tcp_lane_bye(struct tti_tcp_lane *lane);
 /* Is something queued that the socket has not taken? */
 static inline bool tti_tcp_lane_waits(const struct tti_tcp_lane *lane)
 {
-    return lane->gone < lane->put;
+    return lane->gone < lane->put || lane->owes;
 }
 
 /* ---- tcp_queue.c: the stream's bytes, from `send` until nobody needs them ----------------------

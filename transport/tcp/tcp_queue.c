@@ -3,8 +3,8 @@
  * Where nothing resumes, that is until the socket has taken them. Where lanes resume, it is until
  * the peer's kernel has acknowledged them: what it has, its process gets, even when the connection
  * is lost (tcp_resume.c). Acknowledgements are TCP's own (SIOCOUTQ), so none are sent; they are
- * looked at when room or memory is wanted. Memory is the caller's again when it is acknowledged, or
- * copied. */
+ * looked at when room or memory is wanted. What is sealed is kept until the peer has checked it,
+ * and says so (tcp_seal.h). Memory is the caller's again when it is acknowledged, or copied. */
 #include "base/memory.h"
 #include "transport/tcp/tcp.h"
 
@@ -148,6 +148,11 @@ void tti_tcp_queue_trim(struct tti_tcp_lane *lane, uint64_t position)
 void tti_tcp_queue_look(struct tti_tcp_lane *lane)
 {
     int under_way = 0;
+    if (lane->seal && lane->endpoint->resumes && lane->kept < lane->gone) {
+        lane->readable = true; /* the peer's word comes in the stream */
+        (void)tti_tcp_lane_refill(lane);
+        return;
+    }
     if (!lane->endpoint->resumes || lane->socket < 0 || lane->kept == lane->gone ||
         ioctl(lane->socket, SIOCOUTQ, &under_way) != 0 || under_way < 0)
         return;

@@ -42,31 +42,45 @@ static size_t receive_saved(struct tti_tcp_lane *lane, const struct iovec *vecto
     return got;
 }
 
+ssize_t tti_tcp_lane_read(struct tti_tcp_lane *lane, struct iovec *vector, size_t count)
+{
+    struct msghdr message = {.msg_iov = vector, .msg_iovlen = count};
+    if (lane->seal)
+        return tti_tcp_seal_receive(lane, vector, count);
+    return count == 1 ? recv(lane->socket, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                      : recvmsg(lane->socket, &message, MSG_DONTWAIT);
+}
+
+/* Say what came, where the peer has asked. */
+static void receive_acknowledge(struct tti_tcp_lane *lane)
+{
+    if (lane->seal && lane->seal->owes)
+        (void)tti_tcp_lane_flush(lane);
+}
+
 /* One read that never blocks; 0 when there is nothing now, or when the stream ended (which is
  * recorded in the lane). */
 static size_t receive_vector(struct tti_tcp_lane *lane, struct iovec *vector, int count)
 {
     size_t asked = 0;
-    struct msghdr message = {.msg_iov = vector, .msg_iovlen = (size_t)count};
     if (lane->saved)
         return receive_saved(lane, vector, count);
     for (int i = 0; i < count; i++)
         asked += vector[i].iov_len;
     while (lane->socket >= 0) {
-        ssize_t got = count == 1
-                          ? recv(lane->socket, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
-                          : recvmsg(lane->socket, &message, MSG_DONTWAIT);
+        ssize_t got = tti_tcp_lane_read(lane, vector, (size_t)count);
         if (got > 0) {
             lane->received += (size_t)got;
             /* A short read emptied the socket; an end that was announced is still to be read. */
-            lane->readable = (size_t)got == asked || lane->hung_up;
+            lane->readable = (size_t)got == asked || lane->hung_up || lane->seal;
             return (size_t)got;
         }
         if (got < 0 && errno == EINTR)
             continue;
-        lane->readable = false;
+        lane->readable = lane->seal && lane->seal->waits;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
+        lane->readable = false;
         if (tti_tcp_lane_cut(lane, got == 0 ? 0 : errno)) {
             lane->readable = lane->saved != NULL;
             return 0;
@@ -124,7 +138,7 @@ static void receive_compact(struct tti_tcp_lane *lane)
 /* Append to the stage what the socket has; true when it had something. */
 static bool receive_fill(struct tti_tcp_lane *lane)
 {
-    if (!receive_stage(lane, lane->cramped ? TTI_TCP_STAGE_BYTES : 1))
+    if (!receive_stage(lane, lane->cramped || lane->seal ? TTI_TCP_STAGE_BYTES : 1))
         return false;
     receive_compact(lane);
     if (lane->tail == lane->stage_bytes || receive_ended(lane))
@@ -138,9 +152,16 @@ static bool receive_fill(struct tti_tcp_lane *lane)
 
 bool tti_tcp_lane_refill(struct tti_tcp_lane *lane)
 {
+    receive_acknowledge(lane);
     if (!lane->readable || receive_ended(lane))
         return false;
-    return receive_fill(lane) || receive_ended(lane);
+    if (lane->seal)
+        lane->seal->drains = true;
+    bool more = receive_fill(lane) || receive_ended(lane);
+    if (lane->seal)
+        lane->seal->drains = false;
+    receive_acknowledge(lane);
+    return more;
 }
 
 /* ---- fragments ------------------------------------------------------------------------------ */
@@ -182,6 +203,7 @@ enum tutti_result tti_tcp_lane_peek(struct tti_tcp_lane *lane, bool may_read, ui
     bool wants_more = ready == 0 || (ready == lane->shown && ready < lane->left);
     if (wants_more && (may_read || lane->readable) && receive_fill(lane))
         ready = receive_staged(lane);
+    receive_acknowledge(lane);
     if (ready == 0) {
         if (receive_ended(lane))
             return tti_tcp_lane_fail_receiving(lane);
@@ -307,6 +329,7 @@ enum tutti_result tti_tcp_lane_receive(struct tti_tcp_lane *lane, bool may_read,
             got = receive_hoped(lane, into, bytes);
         }
     }
+    receive_acknowledge(lane);
     if (got == 0 && receive_ended(lane))
         return tti_tcp_lane_fail_receiving(lane);
     if (got > 0)

@@ -29,6 +29,8 @@
                                         */
 #define RESUME_ASK_NS RESUME_SECOND_NS /* ... of which the last was answered */
 
+enum { RESUME_SPOILED = 8 }; /* records in a row that do not fit their checksums, until it fails */
+
 /* ---- losing --------------------------------------------------------------------------------- */
 
 /* The socket may be in order, and the loss our own opinion: from here on nothing that comes is
@@ -53,8 +55,8 @@ static bool resume_save(struct tti_tcp_lane *lane)
                 return false;
             lane->saved = more;
         }
-        ssize_t got = recv(lane->socket, lane->saved + lane->saved_tail, room - lane->saved_tail,
-                           MSG_DONTWAIT);
+        struct iovec rest = {lane->saved + lane->saved_tail, room - lane->saved_tail};
+        ssize_t got = tti_tcp_lane_read(lane, &rest, 1);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -96,20 +98,31 @@ static bool resume_said_bye(const struct tti_tcp_lane *lane)
     return false;
 }
 
+/* Over another connection it would be the same. */
+static bool resume_is_hopeless(const struct tti_tcp_lane *lane, int error)
+{
+    return error == EKEYREJECTED || error == EPROTO ||
+           (error == EBADMSG && lane->seal->spoiled >= RESUME_SPOILED);
+}
+
 bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
 {
     struct tti_tcp_endpoint *endpoint = lane->endpoint;
     struct tti_tcp_transport *transport = endpoint->transport;
     if (!endpoint->resumes || endpoint->state != TTI_TCP_CONNECTED || lane->closed ||
-        lane->said_bye || lane->garbled || lane->socket < 0)
+        lane->said_bye || lane->garbled || lane->socket < 0 || resume_is_hopeless(lane, error))
         return false;
     if (!lane->mend)
         lane->mend = tti_calloc(1, sizeof *lane->mend);
     if (!lane->mend)
         return false;
+    lane->mend->talk.socket = -1;
     resume_shut(lane->socket);
+    if (lane->seal)
+        lane->seal->drains = true;
     if (!resume_save(lane))
         return false;
+    lane->owes = false;
     tti_tcp_unwatch_socket(transport, lane->socket);
     close(lane->socket);
     lane->socket = -1;
@@ -123,7 +136,9 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
     TTI_LOG(TTI_LOG_INFO,
             "tcp: lost the connection to rank %d (%s) (lane %d, %s: %s); making another",
             endpoint->peer->rank, endpoint->peer->name, lane->number, lane->remote,
-            error ? strerror(error) : "it was closed");
+            error == EBADMSG ? "bytes that do not fit their checksum"
+            : error          ? strerror(error)
+                             : "it was closed");
     *lane->mend = (struct tti_tcp_attempt){
         .talk = {.socket = -1},
         .purpose = endpoint->connects ? TTI_TCP_RESUME : TTI_TCP_ASK,
@@ -171,7 +186,7 @@ static void resume_fail(struct tti_tcp_lane *lane, int error)
 /* ---- going on ------------------------------------------------------------------------------- */
 
 void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remote,
-                         uint64_t received)
+                         const struct tti_tcp_keys *keys, uint64_t received)
 {
     if (!tti_tcp_queue_rewind(lane, received)) {
         close(socket);
@@ -180,7 +195,7 @@ void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remo
         tti_tcp_lane_end_sending(lane, EPROTO);
         return;
     }
-    if (tti_tcp_lane_start(lane, socket, remote) != TUTTI_OK) {
+    if (tti_tcp_lane_start(lane, socket, remote, keys) != TUTTI_OK) {
         close(socket);
         resume_fail(lane, ENOMEM);
         return;
@@ -204,12 +219,15 @@ static void resume_won(struct tti_tcp_lane *lane, uint64_t now)
         return;
     }
     int socket = mend->talk.socket;
+    struct tti_tcp_keys keys;
     char remote[TTI_TCP_TEXT_BYTES];
+    tti_tcp_talk_keys(&mend->talk, lane->endpoint->transport->secret, &keys);
     memcpy(remote, mend->talk.remote, sizeof remote);
     mend->talk.socket = -1;
     lane->endpoint->chosen = mend->candidate;
     tti_tcp_unwatch_socket(lane->endpoint->transport, socket);
-    tti_tcp_resume_lane(lane, socket, remote, mend->answer.received);
+    tti_tcp_resume_lane(lane, socket, remote, &keys, mend->answer.received);
+    sodium_memzero(&keys, sizeof keys);
 }
 
 /* Is there another process, and does its kernel have us wait? Then it is busy: that may take long.
@@ -237,7 +255,7 @@ static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
         return UINT64_MAX;
     }
     if (mend->state == TTI_TCP_ATTEMPT_FAILED && mend->refused) {
-        resume_fail(lane, 0);
+        resume_fail(lane, lane->cut_error == EBADMSG ? EBADMSG : 0);
         return UINT64_MAX;
     }
     if (now >= lane->give_up_ns) {

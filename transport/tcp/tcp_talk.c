@@ -10,6 +10,7 @@
 
 _Static_assert(crypto_auth_KEYBYTES == TUTTI_SECRET_BYTES, "the secret is the key");
 _Static_assert(crypto_auth_BYTES == TTI_TCP_MAC_BYTES, "a MAC has this many bytes on the wire");
+_Static_assert(crypto_auth_BYTES == TTI_TCP_KEY_BYTES, "a MAC is as good as a key");
 
 enum tti_tcp_talk_state tti_tcp_talk_read(struct tti_tcp_talk *talk, size_t bytes)
 {
@@ -151,4 +152,19 @@ void tti_tcp_talk_say_go(struct tti_tcp_talk *talk)
 {
     tti_tcp_put_go(talk->out);
     talk_queue(talk, TTI_TCP_GO_BYTES);
+}
+
+static void talk_key(const char *label, const struct tti_tcp_talk *talk, const uint8_t *secret,
+                     uint8_t *key)
+{
+    uint8_t cover[TALK_COVER_BYTES];
+    size_t covered = talk_cover(label, talk, TTI_TCP_HELLO_BYTES, NULL, cover);
+    crypto_auth(key, cover, covered, secret);
+}
+
+void tti_tcp_talk_keys(const struct tti_tcp_talk *talk, const uint8_t *secret,
+                       struct tti_tcp_keys *keys)
+{
+    talk_key("tutti tcp connector key", talk, secret, keys->connector);
+    talk_key("tutti tcp acceptor key", talk, secret, keys->acceptor);
 }

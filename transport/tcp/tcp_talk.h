@@ -69,4 +69,14 @@ void tti_tcp_talk_say_answer(struct tti_tcp_talk *talk, const struct tti_tcp_ans
 bool tti_tcp_talk_answer_proved(const struct tti_tcp_talk *talk, const uint8_t *secret);
 void tti_tcp_talk_say_go(struct tti_tcp_talk *talk);
 
+/* What encrypts the two directions of one connection. No two connections share keys: both nonces
+ * of their handshakes, which are drawn at random, go into them. */
+enum { TTI_TCP_KEY_BYTES = 32 };
+struct tti_tcp_keys {
+    uint8_t connector[TTI_TCP_KEY_BYTES], acceptor[TTI_TCP_KEY_BYTES]; /* of what it sends */
+};
+/* After the hello. */
+void tti_tcp_talk_keys(const struct tti_tcp_talk *talk, const uint8_t *secret,
+                       struct tti_tcp_keys *keys);
+
 #endif

@@ -2,6 +2,8 @@
  * strays into another's place is noticed. */
 #include "transport/tcp/tcp_wire.h"
 
+#include "base/crc32c.h"
+
 #include <string.h>
 
 enum {
@@ -45,6 +47,16 @@ static const char *wire_check_opening(const uint8_t *bytes, uint32_t magic)
     return NULL;
 }
 
+static bool wire_are_seals(unsigned seals)
+{
+    return seals <= TTI_TCP_SEALS && (!(seals & TTI_TCP_AES) || (seals & TTI_TCP_ENCRYPTS));
+}
+
+bool tti_tcp_seals_agree(uint8_t seals, uint8_t ours)
+{
+    return wire_are_seals(seals) && ((seals ^ ours) & ~TTI_TCP_AES) == 0 && !(seals & ~ours);
+}
+
 /* ---- the address ---------------------------------------------------------------------------- */
 
 size_t tti_tcp_put_advert(const struct tti_tcp_advert *advert, uint8_t *bytes)
@@ -53,7 +65,8 @@ size_t tti_tcp_put_advert(const struct tti_tcp_advert *advert, uint8_t *bytes)
     wire_put_opening(bytes, WIRE_ADVERT);
     wire_put(bytes + 6, 2, advert->port);
     wire_put(bytes + 8, 8, advert->host);
-    wire_put(bytes + 16, 1, (uint64_t)advert->count);
+    bytes[16] = (uint8_t)advert->count;
+    bytes[17] = advert->seals;
     uint8_t *entry = bytes + TTI_TCP_ADVERT_HEAD_BYTES;
     for (int i = 0; i < advert->count; i++, entry += TTI_TCP_ADVERT_ENTRY_BYTES) {
         const struct tti_tcp_address *address = &advert->address[i];
@@ -90,10 +103,13 @@ const char *tti_tcp_get_advert(const uint8_t *bytes, size_t size, struct tti_tcp
         return wrong;
     struct tti_tcp_advert read = {.host = wire_get(bytes + 8, 8),
                                   .port = (uint16_t)wire_get(bytes + 6, 2),
+                                  .seals = bytes[17],
                                   .count = bytes[16]};
     if (read.count > TTI_TCP_MAX_ADDRESSES || read.port == 0 ||
         size != TTI_TCP_ADVERT_HEAD_BYTES + (size_t)read.count * TTI_TCP_ADVERT_ENTRY_BYTES)
         return "an address whose size does not fit its contents";
+    if (!wire_are_seals(read.seals))
+        return "an address with unknown settings";
     for (int i = 0; i < read.count && !wrong; i++)
         wrong = wire_get_address(bytes + TTI_TCP_ADVERT_HEAD_BYTES +
                                      (size_t)i * TTI_TCP_ADVERT_ENTRY_BYTES,
@@ -129,6 +145,7 @@ void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes)
     wire_put(bytes + 32, 8, 0);
     bytes[32] = hello->resumes;
     bytes[33] = hello->purpose;
+    bytes[34] = hello->seals;
     wire_put(bytes + 40, 8, hello->received);
     memcpy(bytes + 48, hello->nonce, TTI_TCP_NONCE_BYTES);
 }
@@ -146,11 +163,13 @@ const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello)
                                  .id = wire_get(bytes + 24, 8),
                                  .resumes = bytes[32],
                                  .purpose = bytes[33],
+                                 .seals = bytes[34],
                                  .received = wire_get(bytes + 40, 8)};
     memcpy(read.nonce, bytes + 48, TTI_TCP_NONCE_BYTES);
     if (read.lanes < 1 || read.lane >= read.lanes || read.id == 0)
         return "a hello with an impossible lane";
-    if (read.resumes > 1 || read.purpose >= TTI_TCP_PURPOSES || wire_get(bytes + 34, 6) != 0)
+    if (read.resumes > 1 || read.purpose >= TTI_TCP_PURPOSES || !wire_are_seals(read.seals) ||
+        wire_get(bytes + 35, 5) != 0)
         return "a hello with an unknown purpose";
     *hello = read;
     return NULL;
@@ -243,5 +262,35 @@ const char *tti_tcp_get_header(const uint8_t *bytes, uint64_t *tag, uint32_t *le
         return "a fragment of an impossible length";
     *tag = wire_get(bytes + 8, 8);
     *length = (uint32_t)read;
+    return NULL;
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+enum { WIRE_ASKS = 1, WIRE_HEAD_CHECKED = 28 };
+
+void tti_tcp_put_record(const struct tti_tcp_record *record, uint8_t *bytes)
+{
+    wire_put(bytes, 4, record->bytes);
+    wire_put(bytes + 4, 4, record->asks ? WIRE_ASKS : 0);
+    wire_put(bytes + 8, 8, record->from);
+    wire_put(bytes + 16, 8, record->received);
+    wire_put(bytes + 24, 4, record->checksum);
+    wire_put(bytes + 28, 4, tti_crc32c(0, bytes, WIRE_HEAD_CHECKED));
+}
+
+const char *tti_tcp_get_record(const uint8_t *bytes, struct tti_tcp_record *record)
+{
+    if (wire_get(bytes + 28, 4) != tti_crc32c(0, bytes, WIRE_HEAD_CHECKED))
+        return "a record whose head does not fit its checksum";
+    uint64_t flags = wire_get(bytes + 4, 4);
+    struct tti_tcp_record read = {.bytes = (uint32_t)wire_get(bytes, 4),
+                                  .asks = flags & WIRE_ASKS,
+                                  .from = wire_get(bytes + 8, 8),
+                                  .received = wire_get(bytes + 16, 8),
+                                  .checksum = (uint32_t)wire_get(bytes + 24, 4)};
+    if (read.bytes > TTI_TCP_RECORD_BODY || flags > WIRE_ASKS)
+        return "a record of an impossible kind";
+    *record = read;
     return NULL;
 }

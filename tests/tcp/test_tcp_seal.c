@@ -1,0 +1,218 @@
+/* Sealed streams, with somebody on the wire who reads, alters and repeats. Each thing that must be
+ * noticed is also done to a stream that is not sealed, where it must have its effect. */
+#include "tests/tcp/tcp_between.h"
+
+#include "base/clock.h"
+#include "transport/tcp/tcp.h"
+
+#include "tests/tutti_cmocka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEAL_BYTES = 1 << 20, SEAL_MESSAGE = 1000 };
+
+static const char seal_marker[] = "forty-two gradients, in the clear";
+
+enum seal_end { SEAL_RIGHT, SEAL_WRONG, SEAL_FAILED };
+
+static void seal_set(const char *checksum, const char *encrypt, const char *resume)
+{
+    setenv("TUTTI_TCP_CHECKSUM", checksum, 1);
+    setenv("TUTTI_TCP_ENCRYPT", encrypt, 1);
+    setenv("TUTTI_TCP_RESUME", resume, 1);
+}
+
+/* Rank 0 sends `bytes` of a text on lane 0 in messages of SEAL_MESSAGE and larger ones, rank 1
+ * compares. SEAL_FAILED: rank 1's error is the last one. */
+static enum seal_end seal_stream(struct tcp_pair *pair, size_t bytes)
+{
+    size_t sent = 0, taken = 0, offer = SEAL_MESSAGE;
+    unsigned char *all = test_malloc(bytes);
+    enum seal_end end = SEAL_RIGHT;
+    uint64_t deadline = tti_deadline_in(20);
+    for (size_t i = 0; i < bytes; i++)
+        all[i] = (unsigned char)seal_marker[i % (sizeof seal_marker - 1)];
+    while (taken < bytes && end == SEAL_RIGHT) {
+        size_t accepted = 0, got = 0, part = bytes - sent < offer ? bytes - sent : offer;
+        const void *data = NULL;
+        uint64_t tag = 0;
+        for (int rank = 0; rank < 2; rank++)
+            (void)tti_tcp_ops.progress(pair->transport[rank]);
+        if (part > 0 &&
+            tti_tcp_ops.send(pair->endpoint[0], 0, 42, all + sent, part, &accepted) != TUTTI_OK)
+            part = 0; /* rank 1 is told, too */
+        sent += accepted;
+        offer = accepted == part ? 300000 : offer;
+        if (tti_tcp_ops.peek(pair->endpoint[1], 0, &tag, &data, &got) != TUTTI_OK)
+            end = SEAL_FAILED;
+        else if (got > 0 && (taken + got > bytes || memcmp(data, all + taken, got) != 0))
+            end = SEAL_WRONG;
+        if (end == SEAL_RIGHT && got > 0)
+            tti_tcp_ops.consume(pair->endpoint[1], 0, got);
+        taken += got;
+        assert_false(tti_deadline_passed(deadline));
+    }
+    if (end != SEAL_RIGHT) /* the memory may still be under way */
+        tti_tcp_ops.disconnect(pair->endpoint[0]);
+    while (end == SEAL_RIGHT && tti_tcp_ops.released(pair->endpoint[0], 0) < bytes) {
+        for (int rank = 0; rank < 2; rank++) /* what is asked of a rank it says when it looks */
+            (void)tti_tcp_ops.arm(pair->transport[rank]);
+        assert_false(tti_deadline_passed(deadline));
+    }
+    test_free(all);
+    return end;
+}
+
+static enum seal_end seal_run(struct tcp_between *between, bool without_aes)
+{
+    struct tcp_pair pair;
+    enum seal_end end;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    if (without_aes)
+        pair.address[1][17] &= (uint8_t)~TTI_TCP_AES;
+    tcp_between_begin(between, &pair);
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    end = seal_stream(&pair, SEAL_BYTES);
+    print_message("%u flipped, %u repeated: %s\n", between->flipped, between->repeated,
+                  end == SEAL_RIGHT   ? "all right"
+                  : end == SEAL_WRONG ? "wrong bytes"
+                                      : tutti_last_error());
+    tcp_pair_close(&pair);
+    return end;
+}
+
+static void flipped_bits_arrive_in_the_open(void **state)
+{
+    (void)state;
+    struct tcp_between between = {.flip_every = 70001, .flips = 1};
+    seal_set("0", "0", "0");
+    assert_int_equal(seal_run(&between, false), SEAL_WRONG);
+    assert_true(tcp_between_saw(&between, seal_marker, sizeof seal_marker - 1));
+    tcp_between_end(&between);
+}
+
+static void flipped_bits_are_reported(void **state)
+{
+    (void)state;
+    /* In the first head, in a small body, in a large one. */
+    static const uint64_t where[] = {5, 300, 70001};
+    seal_set("1", "0", "0");
+    for (size_t i = 0; i < sizeof where / sizeof where[0]; i++) {
+        struct tcp_between between = {.flip_every = where[i], .flips = 1};
+        assert_int_equal(seal_run(&between, false), SEAL_FAILED);
+        assert_non_null(strstr(tutti_last_error(), "rank 0 (here:0)"));
+        assert_non_null(strstr(tutti_last_error(), "do not fit their checksum"));
+        tcp_between_end(&between);
+    }
+}
+
+static void flipped_bits_are_sent_again(void **state)
+{
+    (void)state;
+    for (int encrypts = 0; encrypts < 2; encrypts++) {
+        struct tcp_between between = {.flip_every = 100003, .flips = 9};
+        seal_set("1", encrypts ? "1" : "0", "1");
+        assert_int_equal(seal_run(&between, false), SEAL_RIGHT);
+        assert_int_equal(between.flipped, 9);
+        tcp_between_end(&between);
+    }
+}
+
+/* A line on which nothing gets through whole. */
+static void what_never_fits_ends(void **state)
+{
+    (void)state;
+    struct tcp_between between = {.flip_every = 2000, .flips = UINT32_MAX};
+    seal_set("1", "0", "1");
+    assert_int_equal(seal_run(&between, false), SEAL_FAILED);
+    assert_non_null(strstr(tutti_last_error(), "do not fit their checksum (8 times in a row)"));
+    tcp_between_end(&between);
+}
+
+static void a_capture_shows_nothing(void **state)
+{
+    (void)state;
+    for (int without_aes = 0; without_aes < 2; without_aes++) {
+        struct tcp_between between = {.flips = 0};
+        seal_set("0", "1", "0");
+        assert_int_equal(seal_run(&between, without_aes), SEAL_RIGHT);
+        assert_true(between.captured > SEAL_BYTES);
+        assert_false(tcp_between_saw(&between, seal_marker, 6));
+        tcp_between_end(&between);
+    }
+}
+
+static void tampering_is_reported(void **state)
+{
+    (void)state;
+    static const uint64_t where[] = {5, 20, 300, 1050, 70001};
+    for (size_t i = 0; i < 2 * sizeof where / sizeof where[0]; i++) {
+        struct tcp_between between = {.flip_every = where[i / 2], .flips = 1};
+        seal_set("0", "1", i % 2 ? "1" : "0");
+        assert_int_equal(seal_run(&between, i % 4 < 2), SEAL_FAILED);
+        assert_non_null(strstr(tutti_last_error(), "encrypted bytes of that rank were changed"));
+        tcp_between_end(&between);
+    }
+}
+
+/* The first record: a head, a fragment's header and its bytes, and a tag. */
+static void a_repeated_record_is_refused(void **state)
+{
+    (void)state;
+    struct tcp_between between = {.repeat_to =
+                                      TTI_TCP_RECORD_BYTES + TTI_TCP_HEADER_BYTES + SEAL_MESSAGE};
+    seal_set("1", "0", "0");
+    assert_int_equal(seal_run(&between, false), SEAL_FAILED);
+    assert_int_equal(between.repeated, 1);
+    tcp_between_end(&between);
+    seal_set("1", "0", "1");
+    assert_int_equal(seal_run(&between, false), SEAL_RIGHT);
+    assert_int_equal(between.repeated, 1);
+    tcp_between_end(&between);
+    between.repeat_to += TTI_TCP_TAG_BYTES;
+    seal_set("0", "1", "1");
+    assert_int_equal(seal_run(&between, false), SEAL_FAILED);
+    assert_non_null(strstr(tutti_last_error(), "repeated on the way"));
+    assert_int_equal(between.repeated, 1);
+    tcp_between_end(&between);
+}
+
+static void ranks_must_agree(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    void *endpoint = NULL;
+    seal_set("1", "0", "0");
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    pair.address[1][17] = 0;
+    assert_int_equal(tti_tcp_ops.connect(pair.transport[0], &pair.peer[1], PAIR_LANES, &endpoint),
+                     TUTTI_ERR_USAGE);
+    print_message("%s\n", tutti_last_error());
+    assert_non_null(strstr(tutti_last_error(), "rank 0 (here:0) has TUTTI_TCP_CHECKSUM=1"));
+    assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1) has TUTTI_TCP_CHECKSUM=0"));
+    tcp_pair_close(&pair);
+    /* One who does not tell, or changes its mind, is refused in the handshake. */
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    ((struct tti_tcp_transport *)pair.transport[0])->advert.seals = 0;
+    pair.address[1][17] = 0;
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_ERR_LINK);
+    assert_non_null(strstr(tutti_last_error(), "it has another TUTTI_TCP_CHECKSUM"));
+    tcp_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flipped_bits_arrive_in_the_open),
+        cmocka_unit_test(flipped_bits_are_reported),
+        cmocka_unit_test(flipped_bits_are_sent_again),
+        cmocka_unit_test(what_never_fits_ends),
+        cmocka_unit_test(a_capture_shows_nothing),
+        cmocka_unit_test(tampering_is_reported),
+        cmocka_unit_test(a_repeated_record_is_refused),
+        cmocka_unit_test(ranks_must_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
