@@ -183,6 +183,7 @@ __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_64(uint32_t state, 
     for (; bytes >= 64; data += 64, bytes -= 64)
         all = crc_fold_wide(all, _mm512_loadu_si512(data), factors);
     _mm512_storeu_si512(last, all);
+    _mm256_zeroupper(); /* else whoever uses SSE after us pays for it: encryption lost a third */
     return crc_finish(last, data, bytes);
 }
 
