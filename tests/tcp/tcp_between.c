@@ -84,9 +84,10 @@ static bool between_relay(struct tcp_between *b, int pair, int side, uint64_t *s
     ssize_t got = recv(from, data, sizeof data, MSG_DONTWAIT);
     if (got <= 0)
         return false;
-    if (b->captured + (size_t)got <= BETWEEN_CAPTURE) {
-        memcpy(b->capture + b->captured, data, (size_t)got);
-        b->captured += (size_t)got;
+    size_t captured = atomic_load(&b->captured);
+    if (captured + (size_t)got <= BETWEEN_CAPTURE) {
+        memcpy(b->capture + captured, data, (size_t)got);
+        atomic_store(&b->captured, captured + (size_t)got);
     }
     if (side == 1)
         return between_say(to, data, (size_t)got);
@@ -129,8 +130,9 @@ void tcp_between_begin(struct tcp_between *b, struct tcp_pair *pair)
     socklen_t bytes = sizeof address;
     b->sockets = 0;
     b->passed = 0;
-    b->captured = 0;
-    b->flipped = b->repeated = 0;
+    atomic_store(&b->captured, 0);
+    atomic_store(&b->flipped, 0);
+    atomic_store(&b->repeated, 0);
     b->to = pair->port[1];
     b->capture = test_malloc(BETWEEN_CAPTURE);
     b->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -160,5 +162,5 @@ void tcp_between_end(struct tcp_between *b)
 
 bool tcp_between_saw(const struct tcp_between *b, const void *bytes, size_t count)
 {
-    return memmem(b->capture, b->captured, bytes, count) != NULL;
+    return memmem(b->capture, atomic_load(&b->captured), bytes, count) != NULL;
 }

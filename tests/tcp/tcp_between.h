@@ -29,14 +29,14 @@ struct tcp_between {
     uint64_t repeat_from, repeat_to; /* these are said twice */
 
     uint8_t *capture; /* the first BETWEEN_CAPTURE bytes in both directions */
-    size_t captured;
-    unsigned flipped, repeated;
+    atomic_size_t captured;
+    atomic_uint flipped, repeated;
 };
 
 /* Between the ranks of an opened pair that has not connected yet. Asserts. */
 void tcp_between_begin(struct tcp_between *between, struct tcp_pair *pair);
 void tcp_between_end(struct tcp_between *between);
-/* After the end: do these bytes occur in what was captured? */
+/* Do these bytes occur in what was captured? */
 bool tcp_between_saw(const struct tcp_between *between, const void *bytes, size_t count);
 
 #endif

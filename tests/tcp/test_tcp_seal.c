@@ -7,9 +7,14 @@
 
 #include "tests/tutti_cmocka.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { SEAL_BYTES = 1 << 20, SEAL_MESSAGE = 1000 };
 
@@ -75,7 +80,8 @@ static enum seal_end seal_run(struct tcp_between *between, bool without_aes)
     tcp_between_begin(between, &pair);
     assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
     end = seal_stream(&pair, SEAL_BYTES);
-    print_message("%u flipped, %u repeated: %s\n", between->flipped, between->repeated,
+    print_message("%u flipped, %u repeated: %s\n", atomic_load(&between->flipped),
+                  atomic_load(&between->repeated),
                   end == SEAL_RIGHT   ? "all right"
                   : end == SEAL_WRONG ? "wrong bytes"
                                       : tutti_last_error());
@@ -179,6 +185,67 @@ static void a_repeated_record_is_refused(void **state)
     tcp_between_end(&between);
 }
 
+/* The hello of a lane that went on, as it was on the wire. */
+static const uint8_t *resume_hello(const struct tcp_between *between)
+{
+    const uint8_t *at = between->capture, *end = at + atomic_load(&between->captured);
+    while ((at = memmem(at, (size_t)(end - at), "TTCH", 4)) && end - at >= TTI_TCP_HELLO_BYTES) {
+        struct tti_tcp_hello hello;
+        if (!tti_tcp_get_hello(at, &hello) && hello.purpose == TTI_TCP_RESUME)
+            return at;
+        at++;
+    }
+    return NULL;
+}
+
+/* What the other end says next, until it has said `bytes` or closed; returns how much it was. */
+static size_t stranger_hears(struct tcp_pair *pair, int socket, size_t bytes)
+{
+    uint8_t heard[TTI_TCP_HELLO_BYTES];
+    uint64_t deadline = tti_deadline_in(10);
+    for (size_t have = 0;;) {
+        (void)tti_tcp_ops.arm(pair->transport[1]);
+        ssize_t got = recv(socket, heard, bytes - have, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN))
+            return have;
+        have += got > 0 ? (size_t)got : 0;
+        if (have == bytes)
+            return have;
+        assert_false(tti_deadline_passed(deadline));
+    }
+}
+
+/* It would take over the lane; but it answers another challenge. */
+static void a_replayed_hello_is_refused(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    struct tcp_between between = {.flip_every = 100003, .flips = 2};
+    seal_set("1", "0", "1");
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    tcp_between_begin(&between, &pair);
+    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    assert_int_equal(seal_stream(&pair, SEAL_BYTES), SEAL_RIGHT);
+    const struct tti_tcp_lane *lane = &((struct tti_tcp_endpoint *)pair.endpoint[1])->lane[0];
+    const uint8_t *hello = resume_hello(&between);
+    unsigned cuts = lane->cuts;
+    assert_non_null(hello);
+    assert_true(cuts > 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(pair.port[1])};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(stranger, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(stranger_hears(&pair, stranger, TTI_TCP_CHALLENGE_BYTES),
+                     TTI_TCP_CHALLENGE_BYTES);
+    assert_int_equal(send(stranger, hello, TTI_TCP_HELLO_BYTES, MSG_NOSIGNAL), TTI_TCP_HELLO_BYTES);
+    assert_int_equal(stranger_hears(&pair, stranger, TTI_TCP_ANSWER_BYTES), 0); /* closed */
+    close(stranger);
+    assert_int_equal(lane->cuts, cuts);
+    assert_int_equal(seal_stream(&pair, SEAL_BYTES), SEAL_RIGHT);
+    tcp_pair_close(&pair);
+    tcp_between_end(&between);
+}
+
 static void ranks_must_agree(void **state)
 {
     (void)state;
@@ -212,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_capture_shows_nothing),
         cmocka_unit_test(tampering_is_reported),
         cmocka_unit_test(a_repeated_record_is_refused),
+        cmocka_unit_test(a_replayed_hello_is_refused),
         cmocka_unit_test(ranks_must_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
