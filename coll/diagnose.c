@@ -77,12 +77,15 @@ static enum tutti_result diagnose_merge(void *context, const struct tti_boot_rep
     for (int r = 0; books && r < size; r++)
         merge_read(comm, &reports[r], r, &books[r]);
     if (books)
-        finding = tti_verdict(books, size, verdict, room);
+        finding = code == TUTTI_OK ? tti_verdict_device(books, size, verdict, room)
+                                   : tti_verdict(books, size, verdict, room);
     for (int r = 0; books && r < size; r++)
         free(books[r].ops);
     free(books);
     if (finding == TTI_FINDING_MISMATCH)
         return TUTTI_ERR_MISMATCH;
+    if (code == TUTTI_OK)
+        return TUTTI_OK;
     /* A mismatch that was seen on the wire says more than who waits for whom. */
     if (finding == TTI_FINDING_NONE || code == TUTTI_ERR_MISMATCH)
         snprintf(verdict, room, "%s", text);
@@ -98,6 +101,12 @@ enum tutti_result tti_diagnose_start(struct tutti_comm *comm)
 }
 
 /* ---- asking ---- */
+
+void tti_diagnose_look(struct tutti_comm *comm)
+{
+    if (comm->boot && tti_boot_fd(comm->boot) >= 0 && tti_comm_check(comm) == TUTTI_OK)
+        tti_boot_ask(comm->boot, TUTTI_OK, "");
+}
 
 /* The verdict, another failure that comes meanwhile, or OK: nobody answered. */
 static enum tutti_result diagnose_await(struct tutti_comm *comm, int *rank)

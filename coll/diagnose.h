@@ -12,6 +12,10 @@ struct tutti_comm;
 /* The communicator answers from here on. */
 enum tutti_result tti_diagnose_start(struct tutti_comm *comm);
 
+/* Have all ranks' calls on device memory laid side by side, without waiting for it: calls that
+ * differ fail the communicator on all ranks. */
+void tti_diagnose_look(struct tutti_comm *comm);
+
 /* Fail the communicator with what all ranks' reports say; the calling thread's error text, of code
  * `code`, is what is known here. Returns the verdict's code. */
 enum tutti_result tti_diagnose(struct tutti_comm *comm, enum tutti_result code);

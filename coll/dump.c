@@ -45,8 +45,8 @@ static void dump_operation(const struct tti_logged *op, bool device, FILE *out)
             tti_record_path_name(op->path), dump_algorithm(op), op->lanes,
             (unsigned long long)op->start_ns,
             (unsigned long long)(op->end_ns == TTI_RECORD_UNTIMED ? 0 : op->end_ns),
-            (unsigned long)op->queued_us, op->waits_for, op->sends ? "send" : "receive",
-            (unsigned long long)op->bytes);
+            device ? 0ul : (unsigned long)op->queued_us, op->waits_for,
+            op->sends ? "send" : "receive", (unsigned long long)op->bytes);
 }
 
 enum tutti_result tti_dump_write(const struct tti_record_page *page, size_t most, FILE *out)

@@ -60,7 +60,8 @@ struct tti_record {
     _Atomic uint32_t kind;
     _Atomic int32_t root;       /* or peer */
     _Atomic int32_t waits_for;  /* the last peer that was waited for long; -1 */
-    _Atomic uint32_t queued_us; /* between the call and the start, where that is long */
+    _Atomic uint32_t queued_us; /* between the call and the start, where that is long; on device
+                                 * memory a hash of all calls so far, 0: not written yet */
 };
 _Static_assert(sizeof(struct tti_record) == 64, "a record is a cache line");
 

@@ -202,7 +202,29 @@ static bool calls_say(struct verdict *v, const struct call *calls, size_t count)
     return true;
 }
 
-static bool find_calls(struct verdict *v)
+/* These ranks' calls with one number are the same: were all before it? */
+static bool calls_history(struct verdict *v, const struct call *calls, size_t count)
+{
+    char what[CALL_BYTES];
+    const uint32_t usual = calls[0].op->queued_us;
+    bool *set = tti_calloc((size_t)v->size, sizeof *set), differ = false;
+    for (size_t i = 0; set && i < count; i++) {
+        const uint32_t other = calls[i].op->queued_us;
+        set[calls[i].rank] = other && usual && other != usual;
+        differ = differ || set[calls[i].rank];
+    }
+    if (differ) {
+        say_ranks(v, set);
+        say(v, " made other calls on device memory than ");
+        say_rank(v, calls[0].rank);
+        say(v, ", somewhere before %s; all ranks must make the same calls in the same order",
+            tti_logged_text(calls[0].op, what, sizeof what));
+    }
+    free(set);
+    return differ;
+}
+
+static bool find_calls(struct verdict *v, bool on_host)
 {
     size_t total = 0;
     for (int r = 0; r < v->size; r++)
@@ -218,8 +240,12 @@ static bool find_calls(struct verdict *v)
                           calls[end].device == calls[begin].device;
              end++)
             same = same && tti_logged_same(calls[begin].op, calls[end].op);
+        if (!on_host && !calls[begin].device)
+            continue;
         if (!same)
             found = calls_say(v, calls + begin, end - begin);
+        else if (calls[begin].device)
+            found = calls_history(v, calls + begin, end - begin);
     }
     free(calls);
     return found;
@@ -484,5 +510,14 @@ enum tti_finding tti_verdict(const struct tti_logbook *books, int size, char *te
     struct verdict v = {books, size, text, room, 0};
     if (room > 0)
         text[0] = '\0';
-    return find_calls(&v) || find_pairs(&v) ? TTI_FINDING_MISMATCH : find_waits(&v);
+    return find_calls(&v, true) || find_pairs(&v) ? TTI_FINDING_MISMATCH : find_waits(&v);
+}
+
+enum tti_finding tti_verdict_device(const struct tti_logbook *books, int size, char *text,
+                                    size_t room)
+{
+    struct verdict v = {books, size, text, room, 0};
+    if (room > 0)
+        text[0] = '\0';
+    return find_calls(&v, false) ? TTI_FINDING_MISMATCH : TTI_FINDING_NONE;
 }

@@ -17,6 +17,10 @@ enum tti_finding {
  * that of rank r; operations lie in them in the order of their index. */
 enum tti_finding tti_verdict(const struct tti_logbook *books, int size, char *text, size_t room);
 
+/* The same of calls on device memory that differ, and of nothing else: MISMATCH or NONE. */
+enum tti_finding tti_verdict_device(const struct tti_logbook *books, int size, char *text,
+                                    size_t room);
+
 /* The operation that a rank is in, or NULL; and whom it waits for there, -1 if that is not known.
  */
 const struct tti_logged *tti_logbook_current(const struct tti_logbook *book);

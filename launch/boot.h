@@ -91,7 +91,8 @@ struct tti_boot_watch {
     /* Write what this rank is doing: at most `room` bytes; returns how many. */
     size_t (*report)(void *context, void *message, size_t room);
     /* Rank 0's: the verdict of the reports, by rank. `code` and `text` are those of the rank that
-     * asked. The code for all; `verdict` is what they are told. */
+     * asked. The code for all; `verdict` is what they are told. OK, which only a question with that
+     * code may be answered with: all is well, and nobody is told anything. */
     enum tutti_result (*merge)(void *context, const struct tti_boot_report *reports, int size,
                                int asker, enum tutti_result code, const char *text, char *verdict,
                                size_t room);
@@ -103,9 +104,11 @@ struct tti_boot_watch {
  * else. Nothing for one rank. */
 enum tutti_result tti_boot_watch_start(struct tti_boot *boot, const struct tti_boot_watch *watch);
 
-/* Something is wrong here: have all ranks asked what they are doing. The verdict comes to all as a
- * failure (tti_boot_poll, rank -1), or never if rank 0 is what is wrong; TTI_BOOT_VERDICT_S is long
- * enough for it. Bounded. Only the first of all ranks' questions counts. */
+/* Something is wrong here, or (`code` OK) may be: have all ranks asked what they are doing. The
+ * verdict comes to all as a failure (tti_boot_poll, rank -1), or never if rank 0 is what is wrong;
+ * TTI_BOOT_VERDICT_S is long enough for it. Bounded. Only the first of all ranks' questions counts,
+ * an OK one until another comes.
+ */
 void tti_boot_ask(struct tti_boot *boot, enum tutti_result code, const char *text);
 #define TTI_BOOT_ANSWER_S 1.0
 #define TTI_BOOT_VERDICT_S 2.0

@@ -18,19 +18,30 @@ void tti_boot_hall_forget(struct tti_boot_server *s)
     s->reports = NULL;
 }
 
+/* Who asks, and why. */
+static void ask_note(struct tti_boot_server *s, const struct tti_boot_conn *conn)
+{
+    s->asker = conn->rank;
+    s->ask_code = (enum tutti_result)conn->frame.code;
+    tti_boot_text_copy(s->ask_text, sizeof s->ask_text, conn->small, (size_t)conn->frame.bytes);
+}
+
 void tti_boot_hall_ask(struct tti_boot_server *s, const struct tti_boot_conn *conn)
 {
     const struct tti_boot_frame ask = {.type = TTI_BOOT_ASK, .rank = conn->rank};
-    if (s->failed || s->reports || !atomic_load(&s->watch))
+    const bool looks = s->reports && s->ask_code == TUTTI_OK; /* that is no failure yet */
+    if (s->failed || (s->reports && !looks) || !atomic_load(&s->watch))
         return;
+    if (looks) { /* the same reports will do */
+        ask_note(s, conn);
+        return;
+    }
     s->reports = tti_calloc((size_t)s->size, sizeof *s->reports);
     if (!s->reports) {
         TTI_LOG(TTI_LOG_WARN, "bootstrap: %s", tti_error_text());
         return;
     }
-    s->asker = conn->rank;
-    s->ask_code = (enum tutti_result)conn->frame.code;
-    tti_boot_text_copy(s->ask_text, sizeof s->ask_text, conn->small, (size_t)conn->frame.bytes);
+    ask_note(s, conn);
     s->answer_by = tti_deadline_in(TTI_BOOT_ANSWER_S);
     tti_boot_hall_tell(s, &ask, NULL, -1);
 }
@@ -83,6 +94,10 @@ void tti_boot_hall_verdict(struct tti_boot_server *s)
             s->reports[r].presence = TTI_BOOT_LEFT;
     const enum tutti_result code = watch->merge(watch->context, s->reports, s->size, s->asker,
                                                 s->ask_code, s->ask_text, text, sizeof text);
+    if (code == TUTTI_OK) { /* somebody looked, and all is well */
+        tti_boot_hall_forget(s);
+        return;
+    }
     struct tti_boot_frame verdict = {.type = TTI_BOOT_NOTICE,
                                      .rank = s->asker,
                                      .code = code,

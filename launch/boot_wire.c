@@ -78,7 +78,8 @@ enum tutti_result tti_boot_frame_parse(const uint8_t header[static 32],
                         (unsigned)type, (unsigned long long)bytes);
     if (rank >= TTI_BOOT_RANKS)
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "frame names rank %llu", (unsigned long long)rank);
-    if ((type == TTI_BOOT_NOTICE || (type == TTI_BOOT_ASK && direction == TTI_BOOT_TO_SERVER)) &&
+    const bool asks = type == TTI_BOOT_ASK && direction == TTI_BOOT_TO_SERVER;
+    if ((type == TTI_BOOT_NOTICE || (asks && code != TUTTI_OK)) &&
         (code < TUTTI_ERR_ARGUMENT || code > TUTTI_ERR_INTERNAL))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "notice with code %llu", (unsigned long long)code);
     *frame = (struct tti_boot_frame){

@@ -138,6 +138,13 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
                                uint32_t divisor, bool scale, tutti_stream stream);
 bool tti_gpu_premultiplied(const struct tti_operation *o);
 
+/* ---- gpu_record.c ---- */
+/* A collective of mapped ranks begins, outside of captures. Under the side's lock. */
+void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o);
+/* The watching thread's: note what has ended; at rank 0, have the ranks' calls compared. */
+void tti_gpu_record_settle(struct tutti_comm *comm);
+void tti_gpu_record_look(struct tutti_comm *comm);
+
 /* ---- gpu_watch.c ---- */
 enum tutti_result tti_gpu_watch_start(struct tutti_comm *comm);
 void tti_gpu_watch_stop(struct tutti_comm *comm);

@@ -264,6 +264,8 @@ static enum tutti_result side_collective(struct tutti_comm *comm, const struct t
         return tti_gpu_alone(comm, o, stream);
     if (comm->gpu->map->way == TTI_GPU_STAGED)
         return tti_gpu_staged(comm, o, 1, stream, capturing);
+    if (!capturing && (o->count > 0 || o->collective == TUTTI_BARRIER))
+        tti_gpu_record_begin(comm, o);
     enum tutti_result result = side_mapped(comm, o, stream);
     /* What of it is queued cannot be taken back, and the others count on the rest. */
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);

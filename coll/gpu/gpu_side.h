@@ -33,6 +33,13 @@ struct tti_gpu_side {
     struct tti_gpu_map *map;    /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk; /* of staging, bytes */
+
+    /* ---- gpu_record.c ---- */
+    uint64_t sequence;        /* collectives recorded */
+    uint32_t history;         /* hash of them */
+    _Atomic uint64_t calls;   /* the same number, for the watching thread ... */
+    uint64_t looked, look_ns; /* ... which had them compared at that one, and may from then on, */
+    int looks;                /* so often still: others may have been later */
 };
 
 /* ---- gpu_stage.c: through pinned memory and the host's collectives ---- */

@@ -5,6 +5,7 @@
  * Results are worthless from then on, here and wherever this rank's flags are seen. So before it
  * lets its own stream go on, a rank poisons its peers: every operation ends by copying the word of
  * poison to where the host sees it, and a rank that was let through by mistake finds it there. */
+#include "coll/diagnose.h"
 #include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
@@ -13,7 +14,7 @@
 #include <stdio.h>
 
 enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1, LET_THROUGH_A_TURN = 50 };
-static const double GRACE_SECONDS = 1; /* the host's own deadlines come first */
+static const double GRACE_SECONDS = 0.5; /* the host's own deadlines come first */
 
 /* ---- what the device says ---- */
 
@@ -55,7 +56,7 @@ void tti_gpu_look(struct tutti_comm *comm)
     if (failed == TUTTI_ERR_PEER)
         look_gave_up(comm, rank);
     else
-        (void)tti_comm_fail(
+        (void)tti_diagnose(
             comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
                            "operation %llu on device memory: rank %d (%s) did not come within %g "
                            "s; it has not called it, or its device is busy or stuck%s",
@@ -133,7 +134,7 @@ static void watch_deadline(struct tutti_comm *comm)
     if ((double)(tti_now_ns() - map->progress_ns) / 1e9 < patience)
         return;
     watch_missing(comm, list, sizeof list);
-    (void)tti_comm_fail(
+    (void)tti_diagnose(
         comm,
         TTI_FAIL(TUTTI_ERR_TIMEOUT,
                  "an operation on device memory made no progress for %g s: %s%s; a rank has "
@@ -170,6 +171,8 @@ static void watch_turn(struct tutti_comm *comm)
         tti_work_resume(comm);
     }
     tti_gpu_look(comm);
+    tti_gpu_record_settle(comm);
+    tti_gpu_record_look(comm);
     if (tti_comm_check(comm) == TUTTI_OK)
         watch_deadline(comm);
     if (tti_comm_check(comm) == TUTTI_OK)

@@ -33,12 +33,12 @@ def rank_named(rank):
 
 # ---- signals ------------------------------------------------------------------------------------
 
-def signalled(transport, number, where, victim=1, shrinks=False):
+def signalled(transport, number, where, victim=1, shrinks=False, environment=None):
     """A signal to a rank: while it works, idles between calls, or is about to destroy."""
     flags = [] if where == "working" else ["--pause", where]
     if shrinks:
         flags += ["--excluded", victim]
-    ranks = Ranks(transport, flags=flags)
+    ranks = Ranks(transport, flags=flags, environment=environment)
     try:
         for rank in ranks.jobs:
             ranks.until(rank, "working" if where == "working" else "pause")
@@ -52,6 +52,8 @@ def signalled(transport, number, where, victim=1, shrinks=False):
         ranks.end()
         raise
     limit = GRACE if number == signal.SIGKILL else TIMEOUT + GRACE
+    if victim == 0 and number == signal.SIGSTOP:
+        limit += 1  # the others hear of each other through it, and wait for its answer first
     if where == "destroy":  # bounded, and nobody is owed an error
         row = finish(ranks, victim, at, 5 + GRACE, error=False)
         row["wrong"] += [f"rank {r['rank']} took {r['over']} s to destroy"
@@ -131,9 +133,10 @@ def misdeed(transport, what, names, limit=TIMEOUT + GRACE):
 
 # ---- scarcity -----------------------------------------------------------------------------------
 
-def scarce(transport, flags, names, error=True, limit=TIMEOUT + GRACE, late=False, size=3):
+def scarce(transport, flags, names, error=True, limit=TIMEOUT + GRACE, late=False, size=3,
+           environment=None):
     """Rank 1 lacks something; the others must hear why."""
-    ranks = Ranks(transport, size=size, of_rank={1: (flags, {})})
+    ranks = Ranks(transport, size=size, of_rank={1: (flags, environment or {})})
     try:
         at = ranks.until(1, "working") if late else ranks.until(1, "begins")
         if error is not True:
@@ -237,8 +240,9 @@ def signal_cases():
         for victim in (0, 1):
             yield (f"rank {victim} killed in mid-operation", transport,
                    lambda t=transport, v=victim: signalled(t, kill, "working", v))
-        yield ("rank 1 stopped in mid-operation", transport,
-               lambda t=transport: signalled(t, stop, "working"))
+        for victim in (1, 0):
+            yield (f"rank {victim} stopped in mid-operation", transport,
+                   lambda t=transport, v=victim: signalled(t, stop, "working", v))
         yield "rank 1 killed while idle", transport, lambda t=transport: signalled(t, kill, "idle")
         yield "rank 1 stopped while idle", transport, lambda t=transport: signalled(t, stop, "idle")
         yield ("rank 1 killed before its destroy", transport,
@@ -251,6 +255,10 @@ def signal_cases():
                lambda t=transport: signalled(t, kill, "working", 0, True))
         yield ("rank 1 stopped, the others shrink and go on", transport,
                lambda t=transport: signalled(t, stop, "working", 1, True))
+    sealed = {"TUTTI_TCP_CHECKSUM": "1", "TUTTI_TCP_ENCRYPT": "1", "TUTTI_TCP_RESUME": "1"}
+    for number, what in ((kill, "killed"), (stop, "stopped")):
+        yield (f"rank 1 {what} in mid-operation, with sealed streams that resume", "tcp",
+               lambda n=number: signalled("tcp", n, "working", environment=sealed))
     for transport in HOST:
         yield "another rank killed in shrink", transport, lambda t=transport: in_shrink(t, kill)
         yield "another rank stopped in shrink", transport, lambda t=transport: in_shrink(t, stop)
@@ -270,6 +278,14 @@ def call_cases():
                 continue
             yield (f"rank 1 calls with another {what}", transport,
                    lambda t=transport, w=what: misdeed(t, w, both))
+
+
+def settings_cases():
+    """What all ranks must have alike."""
+    for name in ("TUTTI_TCP_CHECKSUM", "TUTTI_TCP_ENCRYPT"):
+        yield (f"rank 1 alone has {name}=1", "tcp",
+               lambda n=name: scarce("tcp", [], "set them alike on all ranks|" + rank_named(1),
+                                     environment={n: "1"}))
 
 
 def scarcity_cases():
@@ -311,4 +327,4 @@ def clock_cases():
 
 def cases():
     """All of them."""
-    return [*signal_cases(), *call_cases(), *scarcity_cases(), *clock_cases()]
+    return [*signal_cases(), *call_cases(), *settings_cases(), *scarcity_cases(), *clock_cases()]
