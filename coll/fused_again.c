@@ -131,6 +131,8 @@ static enum tutti_result again_hear(struct tti_fused_run *f, const struct tti_fu
                 again_is(&theirs->out, &known->out);
     }
     for (int p = 0; p < n && !*same; p++) { /* as the general way has them */
+        if (p == rank)
+            continue;
         f->mine[p] = again->peer[p].mine;
         if (!f->theirs[p].edged)
             memset((char *)&f->theirs[p] + TTI_FUSED_OFFER_SHORT, 0,
@@ -180,14 +182,13 @@ static void again_fetch(const struct tti_fused_run *f, const struct tti_fused_pa
     enum { MOST = 8192 };
     const int rank = f->comm->rank;
     const size_t all = part->count * f->size, bytes = all < MOST ? all : MOST;
-    const char *in = (const char *)f->o->in + part->from * f->size;
-    char *out = (char *)f->o->out + part->to * f->size;
+    const size_t from = part->from * f->size, to = part->to * f->size;
     if (part->own_in || (rank >= part->in_first && rank < part->in_last))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
-            __builtin_prefetch(in + at);
+            __builtin_prefetch((const char *)f->o->in + from + at);
     if (part->own_out || (rank >= part->first && rank < part->last))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
-            tti_prefetch_write(out + at);
+            tti_prefetch_write((char *)f->o->out + to + at);
 }
 
 static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fused_again *again,
@@ -205,7 +206,10 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
     if (same)
         return again_share(f, again);
     memset(&f->edges, 0, sizeof f->edges);
-    return tti_fused_rest(f, *served);
+    TTI_TRY(tti_fused_rest(f, *served));
+    if (*served) /* they may stay with it */
+        tti_fused_keep(f, &again->selection, again->regions);
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fused_again *again,

@@ -35,9 +35,26 @@ struct small {
     size_t sends, done; /* begun; known to be consumed, without a gap */
     size_t stuck;       /* sends that the transport did not take whole */
     unsigned idle;
+    bool recorded;
     uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
     struct small_send sent[TTI_SMALL_STEPS];
 };
+
+/* The operation has its record from here on, if it had none. */
+static void small_record(struct small *s)
+{
+    if (s->recorded)
+        return;
+    s->recorded = true;
+    tti_record_again(&s->comm->recorder.ring[0], &s->program->record, s->label->sequence);
+}
+
+static enum tutti_result small_lost(struct small *s, enum tutti_result result)
+{
+    small_record(s); /* others are told of it at once */
+    tti_log_rank(s->comm->rank);
+    return tti_comm_link_failed(s->comm, result);
+}
 
 /* Offer what is left of a send. */
 static enum tutti_result small_offer(struct small *s, struct small_send *send)
@@ -48,7 +65,7 @@ static enum tutti_result small_offer(struct small *s, struct small_send *send)
         enum tutti_result result =
             link->ops->send(link->endpoint, 0, s->tag, send->data, send->left, &accepted);
         if (result != TUTTI_OK)
-            return tti_comm_link_failed(s->comm, result);
+            return small_lost(s, result);
         link->queues[0].accepted += accepted;
         send->data += accepted;
         send->left -= accepted;
@@ -213,7 +230,7 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
                                                       small_at(s, &step->dst, taken), left, &bytes)
                                        : ops->peek(link->endpoint, 0, &tag, &message, &bytes);
         if (result != TUTTI_OK)
-            return tti_comm_link_failed(s->comm, result);
+            return small_lost(s, result);
         if (bytes == 0) {
             if (!small_expect(s, link))
                 TTI_TRY(small_wait(s, step->from, false));
@@ -257,12 +274,12 @@ static enum tutti_result small_step(struct small *s, const struct small_step *st
     return step->to >= 0 ? small_send(s, step) : TUTTI_OK;
 }
 
-/* `again`: the operation has no record yet. It gets it when its first message is on its way. */
-static enum tutti_result small_run(struct small *s, const struct tti_operation *o, bool again)
+/* `recorded`: the operation has its record; otherwise it gets it when its first message is on its
+ * way. */
+static enum tutti_result small_run(struct small *s, const struct tti_operation *o, bool recorded)
 {
     const struct tti_small_program *program = s->program;
     struct tti_executor *x = s->comm->executor;
-    struct tti_record_ring *ring = &s->comm->recorder.ring[0];
     const struct small_step *step = program->steps, *end = step + program->count;
     s->tag = tti_tag_numbered(program->tag, s->label->sequence);
     s->base[TTI_IN] = (char *)(uintptr_t)o->in; /* only read; the cast is for the table's sake */
@@ -271,12 +288,12 @@ static enum tutti_result small_run(struct small *s, const struct tti_operation *
     s->base[TTI_SLOT] = x->scratch ? x->scratch + program->slots : NULL;
     s->sends = s->done = s->stuck = 0;
     s->idle = 0;
+    s->recorded = recorded;
     s->deadline = 0;
     enum tutti_result result = TUTTI_OK;
     if (step < end && step->kind == TTI_SEND)
         result = small_send(s, step++);
-    if (again)
-        tti_record_again(ring, &program->record, s->label->sequence);
+    small_record(s);
     while (result == TUTTI_OK && step < end)
         result = small_step(s, step++);
     if (result == TUTTI_OK && s->done < s->sends)
@@ -293,7 +310,7 @@ enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_
     s.program = program;
     s.label = label;
     tti_record_by(&comm->recorder.ring[0], TTI_RECORD_SMALL, program->algorithm, 1);
-    return small_run(&s, o, false);
+    return small_run(&s, o, true);
 }
 
 /* May this call run the program as it is? `o` agrees with it in all that makes the key. */
@@ -334,7 +351,7 @@ bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
     }
     const struct tti_label label = {o, ++comm->sequence, 1};
     s.label = &label;
-    enum tutti_result ran = small_run(&s, o, true);
+    enum tutti_result ran = small_run(&s, o, false);
     tti_record_end(&comm->recorder.ring[0], ran);
     if (__builtin_expect(ran != TUTTI_OK, 0))
         ran = tti_run_failed(comm, ran, &label);

@@ -211,7 +211,7 @@ size_t tti_shm_copies(void *endpoint)
     size_t from = settings->region_from;
     if (settings->memory && settings->memory_from < from)
         from = settings->memory_from;
-    return from > SHM_TAIL_BYTES ? from - 1 : SHM_TAIL_BYTES;
+    return from > SHM_INLINE ? from - 1 : SHM_INLINE;
 }
 
 uint64_t tti_shm_released(void *endpoint, int number)
