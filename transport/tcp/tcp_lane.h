@@ -54,6 +54,7 @@ struct tti_tcp_lane {
 
     /* ---- sending ---- */
     uint64_t accepted;
+    size_t last;    /* of them: the last fragment */
     int send_error; /* errno that ended sending; 0: none */
     bool blocked;   /* something is queued: the socket did not take it */
     bool silent;    /* ended because the peer is cut off: tcp_silence.c */

@@ -86,6 +86,7 @@ bool tti_tcp_queue_put(struct tti_tcp_lane *lane, const uint8_t *header, const u
                                                   .kind = TTI_TCP_BORROWED,
                                                   .released = lane->accepted});
     lane->accepted += bytes;
+    lane->last = bytes;
     return true;
 }
 

@@ -107,6 +107,7 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     }
     if (sent == sizeof header + bytes && !lane->endpoint->resumes) {
         lane->accepted += bytes;
+        lane->last = bytes;
         lane->kept = lane->gone = lane->put += sent;
     } else if (!tti_tcp_queue_put(lane, header, data, bytes)) {
         lane->send_error = ENOMEM; /* the fragment cannot be finished */
@@ -131,7 +132,9 @@ void tti_tcp_lane_bye(struct tti_tcp_lane *lane)
 }
 
 /* What is the caller's again is everything before the first borrowed piece: counts are in the order
- * of the lane, so a copied fragment behind a borrowed one waits for it. Who asks again and again
+ * of the lane, so a copied fragment behind a borrowed one waits for it. The last copied one counts
+ * when the socket has it: who has its memory back may go where nobody looks after this lane (to
+ * another communicator, say), and the peer would wait for ever. Who asks again and again
  * for what is only to be acknowledged gets it by a copy. */
 uint64_t tti_tcp_lane_released(struct tti_tcp_lane *lane)
 {
@@ -147,5 +150,5 @@ uint64_t tti_tcp_lane_released(struct tti_tcp_lane *lane)
         if (piece->kind == TTI_TCP_BORROWED)
             return piece->released;
     }
-    return lane->accepted;
+    return tti_tcp_lane_waits(lane) ? lane->accepted - lane->last : lane->accepted;
 }
