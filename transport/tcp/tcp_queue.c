@@ -150,8 +150,8 @@ void tti_tcp_queue_look(struct tti_tcp_lane *lane)
 {
     int under_way = 0;
     if (lane->seal && lane->endpoint->resumes && lane->kept < lane->gone) {
-        lane->readable = true; /* the peer's word comes in the stream */
-        (void)tti_tcp_lane_refill(lane);
+        lane->readable = true; /* the peer's word comes in the stream, with what else has come */
+        lane->endpoint->transport->news |= tti_tcp_lane_refill(lane);
         return;
     }
     if (!lane->endpoint->resumes || lane->socket < 0 || lane->kept == lane->gone ||

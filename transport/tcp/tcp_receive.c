@@ -55,7 +55,7 @@ ssize_t tti_tcp_lane_read(struct tti_tcp_lane *lane, struct iovec *vector, size_
 static void receive_acknowledge(struct tti_tcp_lane *lane)
 {
     if (lane->seal && lane->seal->owes)
-        (void)tti_tcp_lane_flush(lane);
+        lane->endpoint->transport->news |= tti_tcp_lane_flush(lane);
 }
 
 /* One read that never blocks; 0 when there is nothing now, or when the stream ended (which is

@@ -45,33 +45,32 @@ struct tti_tcp_cipher {
 };
 
 struct tti_tcp_seal {
+    struct tti_tcp_cipher seals_with, opens_with;
     unsigned seals; /* enum tti_tcp_seals */
     bool resumes;   /* the receiver acknowledges, and the sender keeps */
 
     /* ---- sending ---- */
-    struct tti_tcp_cipher seals_with;
+    bool owes; /* the peer has asked what we have */
+    uint8_t *out;
     size_t out_bytes, out_sent; /* of `out`: a head, or all of an encrypted record */
     size_t body;     /* bytes of the open record that are still to be sent from the stream */
     uint64_t opened; /* position in the stream behind the last record */
     size_t unasked;  /* bytes of the stream since the last record that asked */
-    bool owes;       /* the peer has asked what we have */
-    uint8_t *out;
 
     /* ---- receiving ---- */
-    struct tti_tcp_cipher opens_with;
+    uint8_t *in;
     size_t in_head, in_tail; /* what is read and not opened, of `in` */
     const uint8_t *plain; /* of the record that was opened last, what is not handed out; in `in` */
     size_t plain_bytes;
-    bool headed; /* `record` is the head of the bytes at in_head */
-    struct tti_tcp_record record;
     uint64_t checked; /* position in the stream behind the last record that was right */
+    struct tti_tcp_record record;
     unsigned waited;  /* looks in vain for the rest of a record */
     int seen;         /* bytes that the last of them found */
-    bool waits;       /* the socket has bytes that are left there until the rest has come */
-    bool drains;      /* it is to be read empty nevertheless */
     int error;        /* why nothing is opened any more: EBADMSG, EKEYREJECTED, EPROTO */
     unsigned spoiled; /* records that were not right, since the last that was */
-    uint8_t *in;
+    bool headed;      /* `record` is the head of the bytes at in_head */
+    bool waits;       /* the socket has bytes that are left there until the rest has come */
+    bool drains;      /* it is to be read empty nevertheless */
 };
 
 /* What a socket's keys and the stream's positions begin with; makes *seal when it is NULL. */

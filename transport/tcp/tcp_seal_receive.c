@@ -47,8 +47,10 @@ static bool seal_note(struct tti_tcp_lane *lane)
     seal->spoiled = record->bytes > 0 ? 0 : seal->spoiled;
     seal->checked += record->bytes;
     seal->owes |= record->asks;
-    if (seal->resumes)
+    if (seal->resumes && record->received > lane->kept) {
         tti_tcp_queue_trim(lane, record->received);
+        lane->endpoint->transport->news = true; /* memory may be free again: nobody may sleep */
+    }
     return true;
 }
 

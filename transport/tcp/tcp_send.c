@@ -55,8 +55,8 @@ bool tti_tcp_lane_flush(struct tti_tcp_lane *lane)
 {
     struct iovec vector[TTI_TCP_MAX_PIECES];
     size_t offered = 0;
-    bool asked = lane->seal && lane->seal->owes;
-    if (!(tti_tcp_lane_waits(lane) || asked) || lane->send_error || lane->socket < 0)
+    const bool asked = lane->seal && lane->seal->owes, waited = tti_tcp_lane_waits(lane);
+    if (!(waited || asked) || lane->send_error || lane->socket < 0)
         return false;
     size_t count = tti_tcp_queue_unsent(lane, vector, &offered);
     ssize_t sent = send_vector(lane, vector, count);
@@ -66,7 +66,7 @@ bool tti_tcp_lane_flush(struct tti_tcp_lane *lane)
     }
     tti_tcp_queue_sent(lane, (size_t)sent);
     send_set_blocked(lane, tti_tcp_lane_waits(lane));
-    return sent > 0;
+    return sent > 0 || (waited && !tti_tcp_lane_waits(lane)); /* either may release memory */
 }
 
 /* A fragment that nothing is queued before: as send_vector. */
