@@ -85,7 +85,7 @@ static bool resume_cut_one(struct resume_rank *me)
 {
     static const int ways[] = {SHUT_RDWR, SHUT_WR, SHUT_RD};
     struct tti_tcp_endpoint *endpoint = me->pair->endpoint[me->rank];
-    struct tti_tcp_lane *lane = &endpoint->lane[resume_random(me) % PAIR_LANES];
+    struct tti_tcp_lane *lane = &endpoint->lane[resume_random(me) % (uint64_t)endpoint->lanes];
     if (lane->socket < 0 || shutdown(lane->socket, ways[resume_random(me) % 3]) != 0)
         return false;
     me->cuts++;
@@ -189,6 +189,19 @@ static void sealed_streams_survive_cuts(void **state)
     unsetenv("TUTTI_TCP_ENCRYPT");
 }
 
+/* Lanes over several sockets, of which now and then one is lost. */
+static void stripes_survive_cuts(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TCP_SOCKETS", "3", 1);
+    for (int sealed = 0; sealed < 2; sealed++) {
+        setenv("TUTTI_TCP_CHECKSUM", sealed ? "1" : "0", 1);
+        resume_streams(sealed ? 40 : 80);
+    }
+    unsetenv("TUTTI_TCP_CHECKSUM");
+    unsetenv("TUTTI_TCP_SOCKETS");
+}
+
 /* The last word of an ordered end is a bye: nobody tries to go on. */
 static void an_ordered_end_is_no_cut(void **state)
 {
@@ -241,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_survive_cuts),
         cmocka_unit_test(sealed_streams_survive_cuts),
+        cmocka_unit_test(stripes_survive_cuts),
         cmocka_unit_test(an_ordered_end_is_no_cut),
         cmocka_unit_test(the_end_of_a_peer_is_no_cut),
     };

@@ -10,8 +10,10 @@
 
 static struct tti_tcp_advert full_advert(void)
 {
-    struct tti_tcp_advert advert = {
-        .host = UINT64_C(0x0123456789abcdef), .port = 4444, .count = TTI_TCP_MAX_ADDRESSES};
+    struct tti_tcp_advert advert = {.host = UINT64_C(0x0123456789abcdef),
+                                    .port = 4444,
+                                    .sockets = 3,
+                                    .count = TTI_TCP_MAX_ADDRESSES};
     for (int i = 0; i < advert.count; i++) {
         advert.address[i] = (struct tti_tcp_address){.family = i % 2 ? 6 : 4,
                                                      .prefix = (uint8_t)(i + 1),
@@ -31,7 +33,8 @@ static void an_advert_comes_back(void **state)
     size_t size = tti_tcp_put_advert(&sent, bytes);
     assert_true(size <= sizeof bytes);
     assert_null(tti_tcp_get_advert(bytes, size, &got));
-    assert_true(got.host == sent.host && got.port == sent.port && got.count == sent.count);
+    assert_true(got.host == sent.host && got.port == sent.port && got.count == sent.count &&
+                got.sockets == sent.sockets);
     for (int i = 0; i < got.count; i++) {
         const struct tti_tcp_address *a = &got.address[i], *b = &sent.address[i];
         assert_true(a->family == b->family && a->prefix == b->prefix &&
@@ -51,7 +54,8 @@ static void a_malformed_advert_is_refused(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } spoil[] = {{0, 'X'}, {4, 99}, {16, 21}, {16, 255}, {24, 5}, {25, 200}, {26, 2}};
+    } spoil[] = {{0, 'X'}, {4, 99},   {16, 21}, {16, 255}, {18, TTI_TCP_MAX_SOCKETS},
+                 {24, 5},  {25, 200}, {26, 2}};
     for (size_t i = 0; i < sizeof spoil / sizeof spoil[0]; i++) {
         uint8_t was = bytes[spoil[i].at];
         bytes[spoil[i].at] = spoil[i].value;

@@ -201,12 +201,16 @@ static enum tutti_result tcp_send(void *object, int lane, uint64_t tag, const vo
                                   size_t bytes, size_t *accepted)
 {
     struct tti_tcp_endpoint *endpoint = object;
+    if (endpoint->stripe)
+        return tti_tcp_stripe_send(&endpoint->stripe[lane], tag, data, bytes, accepted);
     return tti_tcp_lane_send(&endpoint->lane[lane], tag, data, bytes, accepted);
 }
 
 static uint64_t tcp_released(void *object, int lane)
 {
     struct tti_tcp_endpoint *endpoint = object;
+    if (endpoint->stripe)
+        return tti_tcp_stripe_released(&endpoint->stripe[lane]);
     return tti_tcp_lane_released(&endpoint->lane[lane]);
 }
 
@@ -215,7 +219,10 @@ static enum tutti_result tcp_peek(void *object, int lane, uint64_t *tag, const v
 {
     struct tti_tcp_endpoint *endpoint = object;
     struct tti_tcp_transport *transport = endpoint->transport;
-    TTI_TRY(tti_tcp_lane_peek(&endpoint->lane[lane], transport->direct, tag, data, bytes));
+    if (endpoint->stripe)
+        TTI_TRY(tti_tcp_stripe_peek(&endpoint->stripe[lane], transport->direct, tag, data, bytes));
+    else
+        TTI_TRY(tti_tcp_lane_peek(&endpoint->lane[lane], transport->direct, tag, data, bytes));
     transport->empty_peeks += *bytes == 0;
     return TUTTI_OK;
 }
@@ -223,7 +230,10 @@ static enum tutti_result tcp_peek(void *object, int lane, uint64_t *tag, const v
 static void tcp_consume(void *object, int lane, size_t bytes)
 {
     struct tti_tcp_endpoint *endpoint = object;
-    tti_tcp_lane_consume(&endpoint->lane[lane], bytes);
+    if (endpoint->stripe)
+        tti_tcp_stripe_consume(&endpoint->stripe[lane], bytes);
+    else
+        tti_tcp_lane_consume(&endpoint->lane[lane], bytes);
 }
 
 static enum tutti_result tcp_receive(void *object, int lane, uint64_t *tag, void *into,
@@ -231,8 +241,12 @@ static enum tutti_result tcp_receive(void *object, int lane, uint64_t *tag, void
 {
     struct tti_tcp_endpoint *endpoint = object;
     struct tti_tcp_transport *transport = endpoint->transport;
-    TTI_TRY(
-        tti_tcp_lane_receive(&endpoint->lane[lane], transport->direct, tag, into, bytes, taken));
+    if (endpoint->stripe)
+        TTI_TRY(tti_tcp_stripe_receive(&endpoint->stripe[lane], transport->direct, tag, into, bytes,
+                                       taken));
+    else
+        TTI_TRY(tti_tcp_lane_receive(&endpoint->lane[lane], transport->direct, tag, into, bytes,
+                                     taken));
     transport->empty_peeks += *taken == 0;
     return TUTTI_OK;
 }
@@ -280,7 +294,9 @@ static enum tutti_result tcp_open_settings(struct tti_tcp_transport *transport)
     long resume = -1;
     TTI_TRY(tti_config_int("TUTTI_TCP_RESUME", 0, 1, -1, &resume));
     transport->resume = (int)resume;
-    long checksum = 0, encrypt = 0;
+    long checksum = 0, encrypt = 0, sockets = 1;
+    TTI_TRY(tti_config_int("TUTTI_TCP_SOCKETS", 1, TTI_TCP_MAX_SOCKETS, 1, &sockets));
+    transport->advert.sockets = (uint8_t)sockets;
     TTI_TRY(tti_config_int("TUTTI_TCP_CHECKSUM", 0, 1, 0, &checksum));
     TTI_TRY(tti_config_int("TUTTI_TCP_ENCRYPT", 0, 1, 0, &encrypt));
     unsigned aes = encrypt && tti_tcp_seal_has_aes() ? TTI_TCP_AES : 0;
@@ -403,7 +419,7 @@ static void tcp_memory(void *object, struct tutti_memory *memory)
         memory->descriptors++;
     }
     for (const struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
-        memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt);
+        memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt) + tti_heap_bytes(e->stripe);
         for (int i = 0; i < e->lanes; i++) {
             memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
             memory->host += tti_heap_bytes(e->lane[i].saved) + tti_heap_bytes(e->lane[i].mend);

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "transport/tcp/tcp_address.h"
-#include "transport/tcp/tcp_lane.h"
+#include "transport/tcp/tcp_stripe.h"
 #include "transport/tcp/tcp_talk.h"
 #include "tutti/plugin.h"
 
@@ -35,9 +35,10 @@ struct tti_tcp_endpoint {
     const struct tutti_peer *peer;
     struct tti_tcp_advert advert; /* the peer's */
     enum tti_tcp_endpoint_state state;
-    struct tti_error error; /* FAILED */
-    int lanes;
-    int up;            /* lanes that have their socket */
+    struct tti_error error;        /* FAILED */
+    int lanes;                     /* sockets: the caller's lanes times as many as each has */
+    struct tti_tcp_stripe *stripe; /* the caller's lanes; NULL where each has one socket */
+    int up;                        /* lanes that have their socket */
     size_t ready_have; /* connector: bytes of the acceptor's ready that came on lane 0 */
     uint8_t ready[TTI_TCP_READY_BYTES];
     bool connects;     /* this side connects: it has the lower rank */

@@ -96,7 +96,7 @@ static bool accept_hello(struct tti_tcp_transport *transport, struct tti_tcp_gue
         answer.status = TTI_TCP_OTHER_JOB;
     else if (guest->hello.to != (uint32_t)transport->rank ||
              guest->hello.from >= (uint32_t)transport->nranks ||
-             guest->hello.lanes > TUTTI_MAX_LANES)
+             guest->hello.lanes > TUTTI_MAX_LANES * TTI_TCP_MAX_SOCKETS)
         answer.status = TTI_TCP_OTHER_RANK;
     else if (!tti_tcp_seals_agree(guest->hello.seals, transport->advert.seals))
         answer.status = TTI_TCP_OTHER_SEALS;

@@ -147,14 +147,31 @@ static enum tutti_result endpoint_agree(const struct tti_tcp_transport *transpor
                     (theirs & TTI_TCP_CHECKSUMS) != 0, (theirs & TTI_TCP_ENCRYPTS) != 0);
 }
 
+static void endpoint_free(struct tti_tcp_endpoint *endpoint)
+{
+    free(endpoint->stripe);
+    free(endpoint);
+}
+
 static struct tti_tcp_endpoint *endpoint_create(struct tti_tcp_transport *transport,
                                                 const struct tutti_peer *peer,
                                                 const struct tti_tcp_advert *advert, int lanes)
 {
+    const int sockets =
+        transport->advert.sockets < advert->sockets ? transport->advert.sockets : advert->sockets;
     struct tti_tcp_endpoint *endpoint =
-        tti_calloc(1, sizeof *endpoint + (size_t)lanes * sizeof endpoint->lane[0]);
-    if (!endpoint)
+        tti_calloc(1, sizeof *endpoint + (size_t)(lanes * sockets) * sizeof endpoint->lane[0]);
+    if (endpoint && sockets > 1)
+        endpoint->stripe = tti_calloc((size_t)lanes, sizeof *endpoint->stripe);
+    if (!endpoint || (sockets > 1 && !endpoint->stripe)) {
+        free(endpoint);
         return NULL;
+    }
+    for (int i = 0; endpoint->stripe && i < lanes; i++) {
+        endpoint->stripe[i].lane = &endpoint->lane[i * sockets];
+        endpoint->stripe[i].sockets = (unsigned)sockets;
+    }
+    lanes *= sockets;
     endpoint->transport = transport;
     endpoint->peer = peer;
     endpoint->advert = *advert;
@@ -199,7 +216,7 @@ enum tutti_result tti_tcp_connect(void *object, const struct tutti_peer *peer, i
     if (endpoint->connects) {
         enum tutti_result result = tti_tcp_connect_begin(endpoint);
         if (result != TUTTI_OK) {
-            free(endpoint);
+            endpoint_free(endpoint);
             return result;
         }
     }
@@ -234,5 +251,5 @@ void tti_tcp_disconnect(void *object)
     tti_tcp_connect_end(endpoint);
     for (int i = 0; i < endpoint->lanes; i++)
         tti_tcp_let_go(&endpoint->lane[i]);
-    free(endpoint);
+    endpoint_free(endpoint);
 }

@@ -67,6 +67,7 @@ size_t tti_tcp_put_advert(const struct tti_tcp_advert *advert, uint8_t *bytes)
     wire_put(bytes + 8, 8, advert->host);
     bytes[16] = (uint8_t)advert->count;
     bytes[17] = advert->seals;
+    bytes[18] = (uint8_t)(advert->sockets - 1);
     uint8_t *entry = bytes + TTI_TCP_ADVERT_HEAD_BYTES;
     for (int i = 0; i < advert->count; i++, entry += TTI_TCP_ADVERT_ENTRY_BYTES) {
         const struct tti_tcp_address *address = &advert->address[i];
@@ -104,11 +105,12 @@ const char *tti_tcp_get_advert(const uint8_t *bytes, size_t size, struct tti_tcp
     struct tti_tcp_advert read = {.host = wire_get(bytes + 8, 8),
                                   .port = (uint16_t)wire_get(bytes + 6, 2),
                                   .seals = bytes[17],
+                                  .sockets = (uint8_t)(bytes[18] + 1),
                                   .count = bytes[16]};
     if (read.count > TTI_TCP_MAX_ADDRESSES || read.port == 0 ||
         size != TTI_TCP_ADVERT_HEAD_BYTES + (size_t)read.count * TTI_TCP_ADVERT_ENTRY_BYTES)
         return "an address whose size does not fit its contents";
-    if (!wire_are_seals(read.seals))
+    if (!wire_are_seals(read.seals) || bytes[18] >= TTI_TCP_MAX_SOCKETS)
         return "an address with unknown settings";
     for (int i = 0; i < read.count && !wrong; i++)
         wrong = wire_get_address(bytes + TTI_TCP_ADVERT_HEAD_BYTES +

@@ -13,6 +13,7 @@
 
 enum {
     TTI_TCP_VERSION = 3,
+    TTI_TCP_MAX_SOCKETS = 8,    /* of a lane */
     TTI_TCP_MAX_ADDRESSES = 20, /* what fits in TUTTI_ADDRESS_BYTES */
     TTI_TCP_ADVERT_HEAD_BYTES = 24,
     TTI_TCP_ADVERT_ENTRY_BYTES = 24,
@@ -55,7 +56,8 @@ struct tti_tcp_address {
 struct tti_tcp_advert {
     uint64_t host; /* equal on ranks that share a kernel and a network namespace */
     uint16_t port;
-    uint8_t seals; /* what this rank wants, and AES if it could */
+    uint8_t seals;   /* what this rank wants, and AES if it could */
+    uint8_t sockets; /* of a lane, 1 to TTI_TCP_MAX_SOCKETS; of two ranks the fewer count */
     int count;
     struct tti_tcp_address address[TTI_TCP_MAX_ADDRESSES]; /* best first */
 };
@@ -70,8 +72,8 @@ enum tti_tcp_purpose {
 
 /* Connector to acceptor, second message of the handshake. */
 struct tti_tcp_hello {
-    uint8_t lane;
-    uint8_t lanes;
+    uint8_t lane;  /* the socket's number, */
+    uint8_t lanes; /* and how many there are */
     uint64_t job;
     uint32_t from;
     uint32_t to;
