@@ -16,6 +16,19 @@ static bool create_trainable(enum tutti_type type)
            type == TUTTI_BFLOAT16;
 }
 
+/* The caller's memory, which must be the GPU's. */
+static enum tutti_result create_placed(const struct tutti_ddp *ddp, const void *value, size_t bytes,
+                                       const char *name)
+{
+    int device = 0;
+    TTI_TRY(tti_ddp_look(ddp->gpu->ops, value, bytes, "tutti_ddp_create", name, &device));
+    return device == ddp->gpu->device
+               ? TUTTI_OK
+               : TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                          "tutti_ddp_create: %s is on GPU %d, the model on GPU %d", name, device,
+                          ddp->gpu->device);
+}
+
 static enum tutti_result create_tensor(struct tutti_ddp *ddp, const struct tutti_ddp_tensor *given,
                                        size_t index, struct tti_ddp_tensor *tensor)
 {
@@ -47,7 +60,10 @@ static enum tutti_result create_tensor(struct tutti_ddp *ddp, const struct tutti
         elements *= given->shape[d];
         tensor->shape[d] = given->shape[d];
     }
-    TTI_TRY(tti_host_memory(given->value, "tutti_ddp_create", name));
+    if (!ddp->options.on_device)
+        TTI_TRY(tti_host_memory(given->value, "tutti_ddp_create", name));
+    else if (given->value)
+        TTI_TRY(create_placed(ddp, given->value, elements * tutti_type_size(given->type), name));
     tensor->ddp = ddp;
     tensor->type = given->type;
     tensor->kind = given->kind;
@@ -183,6 +199,7 @@ static enum tutti_result create_check(struct tutti_ddp *ddp, const struct tutti_
     if (!ddp->tensors)
         return TUTTI_ERR_MEMORY;
     TTI_TRY(create_options(ddp, options));
+    TTI_TRY(tti_ddp_device_open(ddp));
     for (size_t i = 0; i < count; i++) {
         TTI_TRY(create_tensor(ddp, &tensors[i], i, &ddp->tensors[i]));
         ddp->tensor_count = i + 1;
@@ -205,7 +222,7 @@ static enum tutti_result create_values(struct tutti_ddp *ddp)
         if (pass == 1) {
             if (bytes == 0)
                 return TUTTI_OK;
-            TTI_TRY(tutti_alloc(bytes, &ddp->values));
+            TTI_TRY(tti_ddp_alloc(ddp, bytes, &ddp->values));
             ddp->value_bytes = ddp->value_bytes_most = bytes;
             bytes = 0;
         }
@@ -234,15 +251,6 @@ static enum tutti_result create_buckets(struct tutti_ddp *ddp)
     enum tutti_result result = tti_ddp_layout(ddp, order);
     free(order);
     return result;
-}
-
-enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor)
-{
-    enum tutti_result result = tutti_broadcast(tensor->value, tensor->value, tensor->elements,
-                                               tensor->type, 0, ddp->control);
-    return result == TUTTI_OK
-               ? result
-               : TTI_CONTEXT(result, "while giving rank 0's %s to all", tensor->name);
 }
 
 static enum tutti_result create_broadcast(struct tutti_ddp *ddp, bool callers, bool owned)
@@ -321,6 +329,7 @@ enum tutti_result tutti_ddp_create(tutti_comm *comm, const struct tutti_ddp_tens
     pthread_cond_init(&made->changed, NULL);
     made->rank = tutti_comm_rank(comm);
     made->size = tutti_comm_size(comm);
+    made->gradient_pool.ddp = made->value_pool.ddp = made;
     enum tutti_result result = tutti_comm_split(comm, 0, made->rank, &made->control);
     if (result == TUTTI_OK) {
         struct tti_error own;
@@ -345,10 +354,10 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
         return;
     (void)tti_ddp_offload_wait(ddp); /* a pass that was given up */
     tti_ddp_lanes_stop(ddp);
+    if (tti_ddp_device_done(ddp) != TUTTI_OK)
+        ddp->lost = true;
     if (ddp->lost) /* the GPU is stuck, and may call us yet: rather leave the memory to it */
         return;
-    if (ddp->gpu)
-        ddp->gpu->ops->close(ddp->gpu);
     tutti_comm_destroy(ddp->group);
     tutti_comm_destroy(ddp->control);
     tti_ddp_layout_free(ddp);
@@ -361,8 +370,11 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     free(ddp->calls);
     tti_ddp_pool_free(&ddp->gradient_pool);
     tti_ddp_pool_free(&ddp->value_pool);
-    tutti_free(ddp->sharded_values);
-    tutti_free(ddp->values);
+    tti_ddp_free(ddp, ddp->sharded_values);
+    tti_ddp_free(ddp, ddp->values);
+    tti_ddp_device_free(ddp);
+    if (ddp->gpu)
+        ddp->gpu->ops->close(ddp->gpu);
     pthread_cond_destroy(&ddp->changed);
     pthread_mutex_destroy(&ddp->lock);
     free(ddp);

@@ -41,9 +41,12 @@ static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp
     struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
     lane->sent = 0;
     if (task->action != TTI_DDP_VALUES && !b->gradient) /* nobody here added anything */
-        TTI_TRY(tti_ddp_gradient_take(ddp, b, true));
+        TTI_TRY(tti_ddp_gradient_take(ddp, b, true, lane->stream));
     pthread_mutex_unlock(&ddp->lock);
-    enum tutti_result result = tti_ddp_reduce(lane, task);
+    enum tutti_result result =
+        tti_ddp_device_hold(lane, task->action == TTI_DDP_VALUES ? b->given : b->full);
+    if (result == TUTTI_OK)
+        result = tti_ddp_reduce(lane, task);
     if (result != TUTTI_OK) {
         char text[256];
         tti_ddp_bucket_text(ddp, task->bucket, text, sizeof text);
@@ -68,9 +71,8 @@ static void lane_done(struct tutti_ddp *ddp, const struct tti_ddp_task *task)
         tti_ddp_gradient_give(ddp, b);
 }
 
-/* Under the lock: keep the first failure. Others would wait for this rank's part of what it does
- * not do any more, so they are told. */
-static void lane_failed(struct tutti_ddp *ddp, enum tutti_result result)
+/* Others would wait for this rank's part of what it does not do any more, so they are told. */
+void tti_ddp_lane_failed(struct tutti_ddp *ddp, enum tutti_result result)
 {
     char reason[600];
     if (ddp->error.code != TUTTI_OK)
@@ -85,7 +87,7 @@ void tti_ddp_lanes_fail(struct tutti_ddp *ddp, enum tutti_result result)
     struct tti_error error;
     tti_error_save(&error, result);
     pthread_mutex_lock(&ddp->lock);
-    lane_failed(ddp, result);
+    tti_ddp_lane_failed(ddp, result);
     pthread_cond_broadcast(&ddp->changed);
     pthread_mutex_unlock(&ddp->lock);
     (void)tti_error_restore(&error); /* aborting may have changed the thread's */
@@ -108,7 +110,7 @@ static void lane_run(struct tti_ddp_lane *lane)
     }
     tti_ddp_record(ddp, lane, &task, start, tti_now_ns());
     if (result != TUTTI_OK)
-        lane_failed(ddp, result);
+        tti_ddp_lane_failed(ddp, result);
     lane_done(ddp, &task);
     lane->next++;
     pthread_cond_broadcast(&ddp->changed);
@@ -180,6 +182,8 @@ enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm)
         else
             ddp->lane_count = i + 1;
         TTI_TRY(lane_split(ddp, comm, group, &lane->comm));
+        if (ddp->options.on_device)
+            TTI_TRY(ddp->gpu->ops->stream_create(ddp->gpu, &lane->stream));
         if (lane != ddp->value_lane && ddp->group_size < ddp->size)
             TTI_TRY(lane_split(ddp, comm, ddp->group_rank, &lane->across));
         if (pthread_create(&lane->thread, NULL, lane_main, lane) != 0)
@@ -221,7 +225,9 @@ void tti_ddp_lanes_stop(struct tutti_ddp *ddp)
             pthread_join(lane->thread, NULL);
         tutti_comm_destroy(lane->comm);
         tutti_comm_destroy(lane->across);
-        tutti_free(lane->scratch);
+        tti_ddp_free(ddp, lane->scratch);
+        if (lane->stream)
+            ddp->gpu->ops->stream_destroy(ddp->gpu, lane->stream);
         free(lane->tasks);
     }
 }
@@ -275,7 +281,8 @@ enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp)
 
 enum tutti_result tti_ddp_lanes_gather(struct tutti_ddp *ddp, int bucket)
 {
-    const struct tti_ddp_bucket *b = &ddp->buckets[bucket];
+    struct tti_ddp_bucket *b = &ddp->buckets[bucket];
+    TTI_TRY(tti_ddp_device_given(ddp, b));
     for (size_t c = 0; c < b->chunk_count; c++)
         TTI_TRY(lane_add(ddp->value_lane, TTI_DDP_VALUES, (struct tti_ddp_range){bucket, c}));
     pthread_cond_broadcast(&ddp->changed);

@@ -36,18 +36,22 @@ static size_t layout_align(size_t element)
     return element < TTI_DDP_ALIGN / TTI_DDP_GROUP ? TTI_DDP_ALIGN / element : TTI_DDP_GROUP;
 }
 
-static void layout_release(struct layout *l)
+static void layout_release(struct tutti_ddp *ddp, struct layout *l)
 {
     for (size_t b = 0; b < l->count; b++) {
         free(l->buckets[b].members);
         free(l->buckets[b].offsets);
         free(l->buckets[b].chunks);
+        if (l->buckets[b].full)
+            ddp->gpu->ops->event_destroy(l->buckets[b].full);
+        if (l->buckets[b].given)
+            ddp->gpu->ops->event_destroy(l->buckets[b].given);
     }
     free(l->buckets);
     free(l->schedule);
     free(l->bucket_of);
     free(l->offset_of);
-    tutti_free(l->gradients);
+    tti_ddp_free(ddp, l->gradients);
 }
 
 static enum tutti_result layout_open(struct layout *l, enum tutti_type type, int unit,
@@ -184,16 +188,17 @@ static size_t layout_bytes(const struct tutti_ddp *ddp, const struct tti_ddp_buc
     return b->elements / shards * tutti_type_size(b->type);
 }
 
-static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layout *l)
+static enum tutti_result layout_memory(struct tutti_ddp *ddp, struct layout *l)
 {
     size_t bytes = 0;
     for (size_t b = 0; b < l->count; b++) {
         TTI_TRY(layout_chunks(ddp, &l->buckets[b]));
+        TTI_TRY(tti_ddp_device_events(ddp, &l->buckets[b]));
         bytes += layout_bytes(ddp, &l->buckets[b]);
         l->schedule_count += l->buckets[b].chunk_count;
     }
     l->bytes = bytes;
-    TTI_TRY(tutti_alloc(bytes, &l->gradients));
+    TTI_TRY(tti_ddp_alloc(ddp, bytes, &l->gradients));
     l->schedule = tti_calloc(l->schedule_count, sizeof *l->schedule);
     if (!l->schedule)
         return TUTTI_ERR_MEMORY;
@@ -210,8 +215,7 @@ static enum tutti_result layout_memory(const struct tutti_ddp *ddp, struct layou
     return TUTTI_OK;
 }
 
-static enum tutti_result layout_make(const struct tutti_ddp *ddp, const size_t *order,
-                                     struct layout *l)
+static enum tutti_result layout_make(struct tutti_ddp *ddp, const size_t *order, struct layout *l)
 {
     l->bucket_of = tti_calloc(ddp->tensor_count, sizeof *l->bucket_of);
     l->offset_of = tti_calloc(ddp->tensor_count, sizeof *l->offset_of);
@@ -252,7 +256,7 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
         !(ddp->pieces = tti_calloc(ddp->trained_count + l.schedule_count, sizeof *ddp->pieces)))
         result = TUTTI_ERR_MEMORY;
     if (result != TUTTI_OK) {
-        layout_release(&l);
+        layout_release(ddp, &l);
         return result;
     }
     struct layout old = {.buckets = ddp->buckets,
@@ -273,7 +277,11 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     }
     free(l.bucket_of);
     free(l.offset_of);
-    layout_release(&old);
+    if (ddp->options.on_device && old.gradients) { /* not freed now: see ddp_device.c */
+        ddp->retired = old.gradients;
+        old.gradients = NULL;
+    }
+    layout_release(ddp, &old);
     if (ddp->options.zero > 0)
         return tti_ddp_shard_values(ddp);
     layout_pieces(ddp);
@@ -286,7 +294,7 @@ void tti_ddp_layout_free(struct tutti_ddp *ddp)
                          .count = ddp->bucket_count,
                          .gradients = ddp->gradients,
                          .schedule = ddp->schedule};
-    layout_release(&old);
+    layout_release(ddp, &old);
     free(ddp->pieces);
 }
 
@@ -299,7 +307,8 @@ void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, si
 
 /* ---- scaling ---- */
 
-void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor, double divisor)
+static void layout_scale(void *data, enum tutti_type type, size_t count, double factor,
+                         double divisor)
 {
     if (type == TUTTI_FLOAT64) {
         double *d = data;
@@ -320,4 +329,17 @@ void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor
         if (type != TUTTI_FLOAT32)
             tti_convert(part, type, d, TUTTI_FLOAT32, n, NULL);
     }
+}
+
+enum tutti_result tti_ddp_scale(struct tutti_ddp *ddp, double factor, double divisor)
+{
+    for (size_t i = 0; i < ddp->piece_count; i++) {
+        const struct tutti_ddp_piece *p = &ddp->pieces[i];
+        const enum tutti_type type = ddp->tensors[p->index].type;
+        if (ddp->options.on_device)
+            TTI_TRY(tti_ddp_device_scale(ddp, p->gradient, type, p->count, factor, divisor));
+        else
+            layout_scale(p->gradient, type, p->count, factor, divisor);
+    }
+    return TUTTI_OK;
 }

@@ -89,11 +89,25 @@ static void norm_piece(const void *data, enum tutti_type type, size_t count, boo
     }
 }
 
-static void norm_pieces(const struct tutti_ddp *ddp, bool squares, struct norm_sum *sum)
+/* The same, found by the GPU. */
+static enum tutti_result norm_device(struct tutti_ddp *ddp, bool squares, struct norm_sum *sum)
 {
+    struct tti_train_norm_part found;
+    TTI_TRY(tti_ddp_device_norm(ddp, squares, sum->scale, &found));
+    sum->largest = fmax(sum->largest, found.largest);
+    sum->odd += found.odd;
+    sum->squares += (unsigned __int128)found.high << 64 | found.low;
+    return TUTTI_OK;
+}
+
+static enum tutti_result norm_pieces(struct tutti_ddp *ddp, bool squares, struct norm_sum *sum)
+{
+    if (ddp->options.on_device)
+        return norm_device(ddp, squares, sum);
     for (size_t i = 0; i < ddp->piece_count; i++)
         norm_piece(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
                    ddp->pieces[i].count, squares, sum);
+    return TUTTI_OK;
 }
 
 static double norm_of(const struct norm_sum *sum, int exponent)
@@ -134,7 +148,7 @@ static enum tutti_result norm_global(struct tutti_ddp *ddp, double *norm)
 {
     struct norm_sum sum = {.scale = 0};
     int exponent = 0;
-    norm_pieces(ddp, false, &sum);
+    TTI_TRY(norm_pieces(ddp, false, &sum));
     TTI_TRY(norm_gather_largest(ddp, &sum));
     if (sum.odd != 0) { /* NaN is not 0 either */
         *norm = NAN;
@@ -143,7 +157,7 @@ static enum tutti_result norm_global(struct tutti_ddp *ddp, double *norm)
     (void)frexp(sum.largest, &exponent);
     exponent = exponent < -1000 ? -1000 : exponent;
     sum.scale = ldexp(1, -exponent);
-    norm_pieces(ddp, true, &sum);
+    TTI_TRY(norm_pieces(ddp, true, &sum));
     TTI_TRY(norm_gather_squares(ddp, &sum));
     *norm = norm_of(&sum, exponent);
     return TUTTI_OK;
@@ -160,9 +174,8 @@ enum tutti_result tutti_ddp_clip(tutti_ddp *ddp, double most, double *norm)
                         "tutti_ddp_wait of a synchronised pass");
     TTI_TRY(norm_global(ddp, &found));
     double factor = most > 0 && isfinite(found) ? most / (found + 1e-6) : 1;
-    for (size_t i = 0; i < ddp->piece_count && factor < 1; i++)
-        tti_ddp_scale(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
-                      ddp->pieces[i].count, factor, 1);
+    if (factor < 1)
+        TTI_TRY(tti_ddp_scale(ddp, factor, 1));
     if (norm)
         *norm = found;
     return TUTTI_OK;

@@ -8,9 +8,8 @@
 #include "coll/door.h"
 #include "ddp/ddp_state.h"
 
-/* Is [memory, memory + bytes) in one allocation that the GPU holds? *device: which one. */
-static enum tutti_result offload_look(const struct tti_gpu_ops *ops, const void *memory,
-                                      size_t bytes, const char *call, const char *name, int *device)
+enum tutti_result tti_ddp_look(const struct tti_gpu_ops *ops, const void *memory, size_t bytes,
+                               const char *call, const char *name, int *device)
 {
     struct tti_gpu_pointer info;
     TTI_TRY(ops->pointer(memory, &info));
@@ -38,12 +37,17 @@ enum tutti_result tti_ddp_offload_add(struct tutti_ddp *ddp, struct tti_ddp_tens
     int number = 0;
     if (!device)
         return TUTTI_OK;
+    if (ddp->options.on_device)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_ddp_create: %s has a copy on a device, but with options.on_device "
+                        "its value is there anyway; leave `device` NULL",
+                        tensor->name);
     TTI_TRY(tti_gpu_in_use(&ops));
     if (!ops)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_ddp_create: %s has memory on a device, but there is no GPU",
                         tensor->name);
-    TTI_TRY(offload_look(ops, device, offload_bytes(tensor), "tutti_ddp_create", tensor->name,
+    TTI_TRY(tti_ddp_look(ops, device, offload_bytes(tensor), "tutti_ddp_create", tensor->name,
                          &number));
     if (ddp->gpu && ddp->gpu->device != number)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -73,7 +77,7 @@ static enum tutti_result offload_may(const struct tutti_ddp *ddp, size_t index,
     static const char call[] = "tutti_ddp_ready_from";
     const char *name = ddp->tensors[index].name;
     int number = 0;
-    if (!ddp->gpu)
+    if (!ddp->gpu || ddp->options.on_device)
         return TTI_FAIL(TUTTI_ERR_USAGE, "%s: %s: no tensor was registered with memory on a device",
                         call, name);
     if (!ddp->open || !ddp->synchronise)
@@ -85,7 +89,7 @@ static enum tutti_result offload_may(const struct tutti_ddp *ddp, size_t index,
                         "%s: %s: another stream than that of gradients before it in this pass; let "
                         "one wait for the other",
                         call, name);
-    TTI_TRY(offload_look(ddp->gpu->ops, gradient, offload_bytes(&ddp->tensors[index]), call, name,
+    TTI_TRY(tti_ddp_look(ddp->gpu->ops, gradient, offload_bytes(&ddp->tensors[index]), call, name,
                          &number));
     return number == ddp->gpu->device
                ? TUTTI_OK

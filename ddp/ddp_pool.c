@@ -13,7 +13,7 @@ enum tutti_result tti_ddp_pool_take(struct tti_ddp_pool *pool, void **buffer)
     }
     TTI_TRY(tti_grow((void **)&pool->all, &pool->all_capacity, pool->count + 1, sizeof(void *)));
     TTI_TRY(tti_grow((void **)&pool->idle, &pool->idle_capacity, pool->count + 1, sizeof(void *)));
-    TTI_TRY(tutti_alloc(pool->bytes, &pool->all[pool->count]));
+    TTI_TRY(tti_ddp_alloc(pool->ddp, pool->bytes, &pool->all[pool->count]));
     *buffer = pool->all[pool->count++];
     return TUTTI_OK;
 }
@@ -26,7 +26,7 @@ void tti_ddp_pool_give(struct tti_ddp_pool *pool, void *buffer)
 void tti_ddp_pool_free(struct tti_ddp_pool *pool)
 {
     for (size_t i = 0; i < pool->count; i++)
-        tutti_free(pool->all[i]);
+        tti_ddp_free(pool->ddp, pool->all[i]);
     free(pool->all);
     free(pool->idle);
 }

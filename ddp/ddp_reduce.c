@@ -3,16 +3,17 @@
  * With a hook of 16 bits, gradients are rounded to it on their way into a collective and widened on
  * their way out; the collective itself sums in float32 and rounds once. Read next: ddp_power.c. */
 #include "ddp/ddp_state.h"
-#include "device/reduce.h"
 
 #include <string.h>
 
 enum tutti_result tti_ddp_scratch(struct tti_ddp_lane *lane, size_t bytes, void **scratch)
 {
+    if (lane->ddp->options.on_device && bytes < lane->ddp->options.chunk_bytes)
+        bytes = lane->ddp->options.chunk_bytes; /* none is freed while ranks wait for each other */
     if (bytes > lane->scratch_bytes) {
         void *more = NULL;
-        TTI_TRY(tutti_alloc(bytes, &more));
-        tutti_free(lane->scratch);
+        TTI_TRY(tti_ddp_alloc(lane->ddp, bytes, &more));
+        tti_ddp_free(lane->ddp, lane->scratch);
         lane->scratch = more;
         lane->scratch_bytes = bytes;
     }
@@ -45,13 +46,13 @@ static enum tutti_result reduce_data(struct tti_ddp_lane *lane, enum tti_ddp_act
     enum tutti_op op = reduce_op(lane->ddp);
     lane->sent += c->count * tutti_type_size(type);
     if (action == TTI_DDP_REDUCE_SCATTER) {
-        TTI_TRY(tutti_reduce_scatter(data, own, c->block, type, op, lane->comm));
-        return lane->across ? tutti_all_reduce(own, own, c->block, type, op, lane->across)
+        TTI_TRY(tti_ddp_reduce_scatter(lane, data, own, c->block, type, op));
+        return lane->across ? tti_ddp_all_reduce(lane, own, c->block, type, op, lane->across)
                             : TUTTI_OK;
     }
     if (action == TTI_DDP_ALL_GATHER)
-        return tutti_all_gather(own, data, c->block, type, lane->comm);
-    return tutti_all_reduce(data, data, c->count, type, op, lane->comm);
+        return tti_ddp_all_gather(lane, own, data, c->block, type);
+    return tti_ddp_all_reduce(lane, data, c->count, type, op, lane->comm);
 }
 
 static enum tutti_result reduce_chunk(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
@@ -71,15 +72,15 @@ static enum tutti_result reduce_chunk(struct tti_ddp_lane *lane, const struct tt
     TTI_TRY(tti_ddp_scratch(lane, c->count * narrow, &scratch));
     char *thin = scratch, *thin_own = thin + before * narrow;
     if (task->action == TTI_DDP_ALL_GATHER)
-        tti_convert(thin_own, wire, own, b->type, c->block, NULL);
+        TTI_TRY(tti_ddp_convert(lane, thin_own, wire, own, b->type, c->block));
     else
-        tti_convert(thin, wire, data, b->type, c->count, NULL);
+        TTI_TRY(tti_ddp_convert(lane, thin, wire, data, b->type, c->count));
     TTI_TRY(reduce_data(lane, task->action, thin, thin_own, c, wire));
     if (task->action == TTI_DDP_REDUCE_SCATTER)
-        tti_convert(own, b->type, thin_own, wire, c->block, NULL);
+        TTI_TRY(tti_ddp_convert(lane, own, b->type, thin_own, wire, c->block));
     else
-        tti_convert(data, b->type, thin, wire, c->count, NULL);
-    return TUTTI_OK;
+        TTI_TRY(tti_ddp_convert(lane, data, b->type, thin, wire, c->count));
+    return tti_ddp_lane_done(lane);
 }
 
 static enum tutti_result reduce_values(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
@@ -93,7 +94,7 @@ static enum tutti_result reduce_values(struct tti_ddp_lane *lane, const struct t
     if (b->value_shard)
         own = b->value_shard + c->first / ranks * element;
     lane->sent += c->count * element;
-    return tutti_all_gather(own, data, c->block, b->type, lane->comm);
+    return tti_ddp_all_gather(lane, own, data, c->block, b->type);
 }
 
 static enum tutti_result reduce_by_user(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)

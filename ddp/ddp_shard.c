@@ -30,7 +30,7 @@ enum tutti_result tti_ddp_shard_values(struct tutti_ddp *ddp)
     size_t bytes = 0, parts = whole ? 1 : (size_t)ddp->group_size;
     for (size_t b = 0; b < ddp->bucket_count; b++)
         bytes += shard_bytes(&ddp->buckets[b]) / parts;
-    TTI_TRY(tutti_alloc(bytes, &ddp->sharded_values));
+    TTI_TRY(tti_ddp_alloc(ddp, bytes, &ddp->sharded_values));
     char *at = ddp->sharded_values;
     for (size_t i = 0; i < ddp->bucket_count; i++) {
         struct tti_ddp_bucket *b = &ddp->buckets[i];
@@ -113,14 +113,14 @@ void tti_ddp_gradient_room(struct tutti_ddp *ddp)
 }
 
 enum tutti_result tti_ddp_gradient_take(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
-                                        bool zero)
+                                        bool zero, tutti_stream stream)
 {
     void *buffer = NULL;
     size_t before = ddp->gradient_pool.count;
     TTI_TRY(tti_ddp_pool_take(&ddp->gradient_pool, &buffer));
     bucket->gradient = buffer;
     if (zero)
-        memset(buffer, 0, shard_bytes(bucket));
+        TTI_TRY(tti_ddp_zero(ddp, buffer, shard_bytes(bucket), stream));
     if (ddp->gradient_pool.count > before)
         ddp->gradient_bytes += ddp->gradient_pool.bytes;
     if (ddp->gradient_bytes > ddp->gradient_bytes_most)

@@ -76,6 +76,9 @@ struct tti_ddp_bucket {
     char *value_shard; /* zero 3 */
     int holders;       /* zero 3: acquires without release; the caller's thread only */
     size_t gathering;  /* values: tasks not done yet; under the lock */
+    /* On a GPU: points in the caller's stream. */
+    struct tti_gpu_event *full;  /* all members were ready */
+    struct tti_gpu_event *given; /* its values were to be gathered */
     /* This step; under the lock. */
     size_t pending;    /* members not ready yet */
     size_t unfinished; /* tasks not done yet */
@@ -105,7 +108,8 @@ struct tti_ddp_lane {
     bool started;
     void *scratch; /* tutti_alloc: gradients in the type in which they travel, and the like */
     size_t scratch_bytes;
-    size_t sent; /* bytes that the task under way handed to collectives */
+    size_t sent;         /* bytes that the task under way handed to collectives */
+    tutti_stream stream; /* its own, on a GPU */
     /* Under the lock: a queue that is emptied whenever it has been worked off. */
     struct tti_ddp_task *tasks;
     size_t capacity, count, next;
@@ -123,6 +127,7 @@ struct tti_ddp_call { /* tutti_ddp_acquire or tutti_ddp_release */
 
 /* Buffers of one size that are given and taken back; under the lock. */
 struct tti_ddp_pool {
+    struct tutti_ddp *ddp;
     void **all; /* for freeing */
     size_t count, all_capacity;
     void **idle;
@@ -192,10 +197,12 @@ struct tutti_ddp {
     uint64_t reduced_steps; /* passes in `total` */
     struct tti_ddp_recording *recording;
 
-    struct tti_gpu *gpu; /* that tensors have copies on; NULL: none */
-    tutti_stream stream; /* by which this pass's gradients come ... */
-    bool arriving;       /* ... if some do */
-    bool lost;           /* it did not do its work in time, and may yet */
+    struct tti_gpu *gpu;      /* options.on_device, or that tensors have copies on; NULL: none */
+    void *parts, *parts_here; /* on_device: of the norm, there and page-locked here */
+    void *retired;            /* on_device: buckets of the first step, kept until the end */
+    tutti_stream stream;      /* by which this pass's gradients come ... */
+    bool arriving;            /* ... if some do */
+    bool lost;                /* it did not do its work in time, and may yet */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -204,9 +211,45 @@ struct tutti_ddp {
     struct tti_ddp_clock clock;
 };
 
-/* ---- ddp_create.c ---- */
+/* ---- ddp_device.c: host memory, or with options.on_device that of a GPU ---- */
+/* If on_device: open the GPU, or say why not. */
+enum tutti_result tti_ddp_device_open(struct tutti_ddp *ddp);
+void tti_ddp_device_free(struct tutti_ddp *ddp);
+/* All that the caller's stream was given is done. */
+enum tutti_result tti_ddp_device_done(struct tutti_ddp *ddp);
+/* Memory of zeros. */
+enum tutti_result tti_ddp_alloc(struct tutti_ddp *ddp, size_t bytes, void **memory);
+void tti_ddp_free(struct tutti_ddp *ddp, void *memory);
+/* At once, or queued: on `stream`, on the caller's. */
+enum tutti_result tti_ddp_zero(const struct tutti_ddp *ddp, void *memory, size_t bytes,
+                               tutti_stream stream);
+enum tutti_result tti_ddp_copy(const struct tutti_ddp *ddp, void *out, const void *in,
+                               size_t bytes);
+/* On a GPU only: scaling as tti_ddp_scale; what pieces hold, for the norm. */
+enum tutti_result tti_ddp_device_scale(const struct tutti_ddp *ddp, void *data,
+                                       enum tutti_type type, size_t count, double factor,
+                                       double divisor);
+enum tutti_result tti_ddp_device_norm(struct tutti_ddp *ddp, bool squares, double scale,
+                                      struct tti_train_norm_part *sum);
+/* Events of a bucket; note in the caller's stream that it is full (under the lock), or that its
+ * values are to be gathered; hold a lane's stream until then. Nothing without a GPU. */
+enum tutti_result tti_ddp_device_events(const struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
+void tti_ddp_device_full(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
+enum tutti_result tti_ddp_device_given(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
+enum tutti_result tti_ddp_device_hold(struct tti_ddp_lane *lane, struct tti_gpu_event *event);
 /* Collective: rank 0's value of a tensor for all. */
 enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor);
+/* All that the lane's stream was given is done. */
+enum tutti_result tti_ddp_lane_done(struct tti_ddp_lane *lane);
+/* A lane's collectives, over when they return; and between float32 and a type of 16 bits. */
+enum tutti_result tti_ddp_all_reduce(struct tti_ddp_lane *lane, void *data, size_t count,
+                                     enum tutti_type type, enum tutti_op op, tutti_comm *comm);
+enum tutti_result tti_ddp_reduce_scatter(struct tti_ddp_lane *lane, const void *in, void *out,
+                                         size_t block, enum tutti_type type, enum tutti_op op);
+enum tutti_result tti_ddp_all_gather(struct tti_ddp_lane *lane, const void *in, void *out,
+                                     size_t block, enum tutti_type type);
+enum tutti_result tti_ddp_convert(struct tti_ddp_lane *lane, void *out, enum tutti_type out_type,
+                                  void *in, enum tutti_type in_type, size_t count);
 
 /* ---- ddp_verify.c: collective; all ranks registered the same? ----
  * `own`: what this rank found wrong by itself, which becomes the result on all ranks. */
@@ -224,13 +267,15 @@ void tti_ddp_layout_free(struct tutti_ddp *ddp);
 /* "bucket 2 (b.weight .. a.bias)" into `text`. */
 void tti_ddp_bucket_text(const struct tutti_ddp *ddp, int bucket, char *text, size_t bytes);
 
-/* Multiply all elements, then divide: exact where one of them is 1. */
-void tti_ddp_scale(void *data, enum tutti_type type, size_t count, double factor, double divisor);
+/* Multiply all elements of this rank's gradients, then divide: exact where one of them is 1. */
+enum tutti_result tti_ddp_scale(struct tutti_ddp *ddp, double factor, double divisor);
 
 /* ---- ddp_lane.c: threads that reduce ---- */
 enum tutti_result tti_ddp_lanes_start(struct tutti_ddp *ddp, tutti_comm *comm);
 /* Ends the threads and their communicators. */
 void tti_ddp_lanes_stop(struct tutti_ddp *ddp);
+/* Under the lock: keep the first failure, and tell the others. */
+void tti_ddp_lane_failed(struct tutti_ddp *ddp, enum tutti_result result);
 /* This rank cannot go on: the calling thread's error becomes the step's, and others are told. */
 void tti_ddp_lanes_fail(struct tutti_ddp *ddp, enum tutti_result result);
 /* Hand out the schedule of a synchronised pass. */
@@ -249,9 +294,9 @@ enum tutti_result tti_ddp_shard_values(struct tutti_ddp *ddp);
 void tti_ddp_shard_pieces(struct tutti_ddp *ddp);
 /* Under the lock, not on a lane: wait if too much is waiting to be reduced. */
 void tti_ddp_gradient_room(struct tutti_ddp *ddp);
-/* Under the lock: whole gradients of a bucket, zeroed if `zero`; and back. */
+/* Under the lock: whole gradients of a bucket, zeroed if `zero` (on `stream`); and back. */
 enum tutti_result tti_ddp_gradient_take(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
-                                        bool zero);
+                                        bool zero, tutti_stream stream);
 void tti_ddp_gradient_give(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
 
 /* ---- ddp_pool.c: under the lock ---- */
@@ -293,6 +338,9 @@ enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active);
 enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, int unit, bool release);
 
 /* ---- ddp_offload.c ---- */
+/* Is [memory, memory + bytes) in one allocation that the GPU holds? *device: which one. */
+enum tutti_result tti_ddp_look(const struct tti_gpu_ops *ops, const void *memory, size_t bytes,
+                               const char *call, const char *name, int *device);
 /* The tensor's copy is there; NULL: it has none. */
 enum tutti_result tti_ddp_offload_add(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor,
                                       void *device);

@@ -64,7 +64,9 @@ enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradie
         if (!b->gradient)
             tti_ddp_gradient_room(ddp);
         enum tutti_result result =
-            b->gradient ? TUTTI_OK : tti_ddp_gradient_take(ddp, b, !ddp->options.overwrite);
+            b->gradient
+                ? TUTTI_OK
+                : tti_ddp_gradient_take(ddp, b, !ddp->options.overwrite, ddp->options.stream);
         pthread_mutex_unlock(&ddp->lock);
         TTI_TRY(result);
     }
@@ -97,21 +99,29 @@ static enum tutti_result begin_buffers(struct tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
-static void begin_zero(struct tutti_ddp *ddp)
+static enum tutti_result begin_zero(struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
         const struct tti_ddp_bucket *bucket = &ddp->buckets[b];
         if (bucket->gradient)
-            memset(bucket->gradient, 0, bucket->elements * tutti_type_size(bucket->type));
+            TTI_TRY(tti_ddp_zero(ddp, bucket->gradient,
+                                 bucket->elements * tutti_type_size(bucket->type),
+                                 ddp->options.stream));
     }
+    return TUTTI_OK;
 }
 
-static void step_zero_tensor(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
+/* Under the lock. */
+static void step_zero_tensor(struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
 {
     size_t element = tutti_type_size(t->type);
     char *gradient = ddp->buckets[t->bucket].gradient;
-    if (gradient)
-        memset(gradient + t->offset * element, 0, t->elements * element);
+    if (!gradient)
+        return;
+    enum tutti_result result = tti_ddp_zero(ddp, gradient + t->offset * element,
+                                            t->elements * element, ddp->options.stream);
+    if (result != TUTTI_OK)
+        tti_ddp_lane_failed(ddp, result);
 }
 
 /* What will not be marked (static_graph) counts as ready from the start. */
@@ -130,6 +140,9 @@ static void begin_marks(struct tutti_ddp *ddp)
         if (ddp->options.overwrite && !t->touched)
             step_zero_tensor(ddp, t);
     }
+    for (size_t b = 0; b < ddp->bucket_count; b++)
+        if (ddp->buckets[b].pending == 0)
+            tti_ddp_device_full(ddp, &ddp->buckets[b]);
     pthread_mutex_unlock(&ddp->lock);
 }
 
@@ -141,7 +154,7 @@ enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bo
     if (ddp->stale) {
         TTI_TRY(tti_ddp_settle(ddp));
         if (!ddp->options.overwrite || !active)
-            begin_zero(ddp);
+            TTI_TRY(begin_zero(ddp));
         ddp->stale = false;
         ddp->tokens = 0;
         ddp->call_count = active ? 0 : ddp->call_count;
@@ -177,8 +190,10 @@ void tti_ddp_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
     if (!ddp->synchronise)
         return;
     tti_ddp_record_ready(ddp, (size_t)(t - ddp->tensors));
-    if (--ddp->buckets[t->bucket].pending == 0)
-        pthread_cond_broadcast(&ddp->changed);
+    if (--ddp->buckets[t->bucket].pending > 0)
+        return;
+    tti_ddp_device_full(ddp, &ddp->buckets[t->bucket]);
+    pthread_cond_broadcast(&ddp->changed);
 }
 
 enum tutti_result tti_ddp_mark(struct tutti_ddp *ddp, struct tti_ddp_tensor *t, const char *call,
@@ -337,16 +352,14 @@ static enum tutti_result wait_used(struct tutti_ddp *ddp)
 }
 
 /* What was summed is divided: by ranks that had data, or by tokens. */
-static void wait_divide(struct tutti_ddp *ddp, double tokens)
+static enum tutti_result wait_divide(struct tutti_ddp *ddp, double tokens)
 {
     double divisor = 1;
     if (ddp->options.divisor == TUTTI_DDP_TOKENS)
         divisor = tokens > 0 ? tokens : 1;
     else if (ddp->options.divisor == TUTTI_DDP_MEAN && ddp->options.uneven)
         divisor = ddp->active;
-    for (size_t i = 0; i < ddp->piece_count && divisor != 1; i++)
-        tti_ddp_scale(ddp->pieces[i].gradient, ddp->tensors[ddp->pieces[i].index].type,
-                      ddp->pieces[i].count, 1, divisor);
+    return divisor == 1 ? TUTTI_OK : tti_ddp_scale(ddp, 1, divisor);
 }
 
 static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
@@ -368,7 +381,7 @@ static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
     TTI_TRY(used);
     if (sums[0] > 0)
         return wait_explain(ddp, missing, &told);
-    wait_divide(ddp, sums[1]);
+    TTI_TRY(wait_divide(ddp, sums[1]));
     pthread_mutex_lock(&ddp->lock);
     tti_ddp_clock_end(ddp);
     tti_ddp_record_pass(ddp);

@@ -174,15 +174,16 @@ static enum tutti_result units_spread(struct tutti_ddp *ddp, int unit)
 }
 
 /* Out of whole values, what this rank keeps. */
-static void units_keep(const struct tutti_ddp *ddp, const struct tti_ddp_bucket *b)
+static enum tutti_result units_keep(const struct tutti_ddp *ddp, const struct tti_ddp_bucket *b)
 {
     size_t element = tutti_type_size(b->type), ranks = (size_t)ddp->group_size;
     for (size_t i = 0; i < b->chunk_count; i++) {
         const struct tti_ddp_chunk *c = &b->chunks[i];
         size_t own = c->first + (size_t)ddp->group_rank * c->block;
-        memcpy(b->value_shard + c->first / ranks * element, b->value + own * element,
-               c->block * element);
+        TTI_TRY(tti_ddp_copy(ddp, b->value_shard + c->first / ranks * element,
+                             b->value + own * element, c->block * element));
     }
+    return TUTTI_OK;
 }
 
 static enum tutti_result units_release(struct tutti_ddp *ddp, int unit, bool changed)
@@ -192,7 +193,7 @@ static enum tutti_result units_release(struct tutti_ddp *ddp, int unit, bool cha
         if (b->unit != unit)
             continue;
         if (changed)
-            units_keep(ddp, b);
+            TTI_TRY(units_keep(ddp, b));
         b->holders--;
         if (b->holders == 0)
             TTI_TRY(units_drop(ddp, i));

@@ -40,8 +40,8 @@ static void verify_options(FILE *out, const struct tutti_ddp_options *o)
             (int)o->divisor, o->find_unused, o->static_graph, o->uneven);
     fprintf(out, "hook %d, power_rank %d, power_start %llu, ", (int)o->hook, o->power_rank,
             (unsigned long long)o->power_start);
-    fprintf(out, "zero %d, shard_ranks %d, by_unit %d, prefetch %d\n", o->zero, o->shard_ranks,
-            o->by_unit, o->prefetch);
+    fprintf(out, "zero %d, shard_ranks %d, by_unit %d, prefetch %d, on_device %d\n", o->zero,
+            o->shard_ranks, o->by_unit, o->prefetch, o->on_device);
 }
 
 /* The whole description; *bytes is without the NUL. */

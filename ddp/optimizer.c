@@ -4,22 +4,13 @@
  * round them into the parameters. The loops are plain, for the compiler to vectorise; the build
  * forbids contraction (-ffp-contract=off), so that vector bodies and scalar tails give the same
  * bits. Read next: sampler.c, schedule.c. */
-#include "base/error.h"
+#include "ddp/optimizer_terms.h"
+
 #include "device/reduce.h"
-#include "tutti/ddp.h"
 
 #include <math.h>
 
 enum { BLOCK = 2048 };
-
-/* The numbers of one step, worked out once in double. */
-struct optimizer_terms {
-    float scale, decay, momentum, keep; /* keep: share of the gradient in the momentum buffer */
-    float beta1, new1, beta2, new2;     /* new = 1 - beta */
-    float rate;                         /* AdamW: lr / (1 - beta1^step) */
-    float root;                         /* AdamW: 1 / sqrt(1 - beta2^step) */
-    float epsilon;
-};
 
 int tutti_optimizer_states(const struct tutti_optimizer *o)
 {
@@ -33,8 +24,8 @@ static bool optimizer_share(float value)
     return value >= 0 && value < 1;
 }
 
-static enum tutti_result optimizer_check(const struct tutti_optimizer *o, uint64_t step,
-                                         const struct tutti_optimizer_slice *s)
+enum tutti_result tti_optimizer_check(const struct tutti_optimizer *o, uint64_t step,
+                                      const struct tutti_optimizer_slice *s)
 {
     if (o->size != sizeof *o)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
@@ -76,16 +67,17 @@ static enum tutti_result optimizer_check(const struct tutti_optimizer *o, uint64
     return TUTTI_OK;
 }
 
-static struct optimizer_terms optimizer_terms_of(const struct tutti_optimizer *o, uint64_t step,
-                                                 const struct tutti_optimizer_slice *s)
+struct tti_train_terms tti_optimizer_terms(const struct tutti_optimizer *o, uint64_t step,
+                                           const struct tutti_optimizer_slice *s)
 {
-    struct optimizer_terms t = {.scale = s->grad_scale};
+    struct tti_train_terms t = {.scale = s->grad_scale};
     double decay = s->no_decay ? 0 : o->weight_decay;
     if (o->kind == TUTTI_SGD) {
         t.decay = (float)decay;
         t.momentum = step == 1 ? 0 : o->momentum;
         t.keep = step == 1 ? 1 : (float)(1.0 - o->dampening);
         t.rate = o->lr;
+        t.nesterov = o->nesterov ? o->momentum : 0;
         return t;
     }
     t.decay = (float)(1.0 - (double)o->lr * decay);
@@ -99,7 +91,7 @@ static struct optimizer_terms optimizer_terms_of(const struct tutti_optimizer *o
     return t;
 }
 
-static void optimizer_plain_sgd(const struct optimizer_terms *t, float *restrict p,
+static void optimizer_plain_sgd(const struct tti_train_terms *t, float *restrict p,
                                 const float *restrict grad, size_t count)
 {
     const float scale = t->scale, decay = t->decay, rate = t->rate;
@@ -107,11 +99,11 @@ static void optimizer_plain_sgd(const struct optimizer_terms *t, float *restrict
         p[i] -= rate * (grad[i] * scale + decay * p[i]);
 }
 
-static void optimizer_momentum(const struct optimizer_terms *t, float nesterov, float *restrict p,
+static void optimizer_momentum(const struct tti_train_terms *t, float *restrict p,
                                const float *restrict grad, float *restrict buffer, size_t count)
 {
     const float scale = t->scale, decay = t->decay, rate = t->rate;
-    const float momentum = t->momentum, keep = t->keep;
+    const float momentum = t->momentum, keep = t->keep, nesterov = t->nesterov;
     if (nesterov != 0)
         for (size_t i = 0; i < count; i++) {
             const float g = grad[i] * scale + decay * p[i];
@@ -126,11 +118,11 @@ static void optimizer_momentum(const struct optimizer_terms *t, float nesterov, 
         }
 }
 
-static void optimizer_adamw(const struct optimizer_terms *terms, float *restrict p,
+static void optimizer_adamw(const struct tti_train_terms *terms, float *restrict p,
                             const float *restrict grad, float *restrict m, float *restrict v,
                             size_t count)
 {
-    const struct optimizer_terms t = *terms;
+    const struct tti_train_terms t = *terms;
     for (size_t i = 0; i < count; i++) {
         const float g = grad[i] * t.scale;
         m[i] = t.beta1 * m[i] + t.new1 * g;
@@ -143,8 +135,8 @@ enum tutti_result tutti_optimizer_step(const struct tutti_optimizer *o, uint64_t
                                        const struct tutti_optimizer_slice *s)
 {
     float widened[BLOCK];
-    TTI_TRY(optimizer_check(o, step, s));
-    const struct optimizer_terms t = optimizer_terms_of(o, step, s);
+    TTI_TRY(tti_optimizer_check(o, step, s));
+    const struct tti_train_terms t = tti_optimizer_terms(o, step, s);
     const size_t bytes = tutti_type_size(s->type);
     for (size_t at = 0; at < s->count; at += BLOCK) {
         const size_t count = s->count - at < BLOCK ? s->count - at : BLOCK;
@@ -158,8 +150,7 @@ enum tutti_result tutti_optimizer_step(const struct tutti_optimizer *o, uint64_t
         if (o->kind == TUTTI_ADAMW)
             optimizer_adamw(&t, p, grad, s->states[0] + at, s->states[1] + at, count);
         else if (o->momentum != 0)
-            optimizer_momentum(&t, o->nesterov ? o->momentum : 0, p, grad, s->states[0] + at,
-                               count);
+            optimizer_momentum(&t, p, grad, s->states[0] + at, count);
         else
             optimizer_plain_sgd(&t, p, grad, count);
         if (s->master)

@@ -23,6 +23,9 @@ static const struct {
     [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
     [TTI_KERNEL_TELL] = {"tell", false},
     [TTI_KERNEL_PLAN_RUN] = {"plan_run", false},
+    [TTI_KERNEL_TRAIN_SCALE] = {"train_scale", false},
+    [TTI_KERNEL_TRAIN_NORM] = {"train_norm", false},
+    [TTI_KERNEL_TRAIN_STEP] = {"train_step", false},
 };
 
 /* As TTI_FOR_TYPES of cuda/element.cuh names them. */

@@ -26,6 +26,9 @@ enum tti_gpu_kernel {
     TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
     TTI_KERNEL_TELL,           /* tti_tell_args */
     TTI_KERNEL_PLAN_RUN,       /* tti_plan_args */
+    TTI_KERNEL_TRAIN_SCALE,    /* tti_train_scale_args */
+    TTI_KERNEL_TRAIN_NORM,     /* tti_train_norm_args */
+    TTI_KERNEL_TRAIN_STEP,     /* tti_train_step_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -229,6 +232,54 @@ struct tti_tell_args {
     const uint32_t *poison;
     uint32_t *count;                                     /* device memory: how often so far */
     uint32_t *told_poison, *told_progress, *told_inside; /* PINNED */
+};
+
+/* ---- Training (ddp/ddp_device.c): each gives the bits of its twin for the host. `type` is
+ * enum tutti_type: float32, float64 (not TRAIN_STEP), float16 or bfloat16. Any grid. ------------
+ */
+
+/* data[i] = data[i] factor / divisor, as tti_ddp_scale. */
+struct tti_train_scale_args {
+    void *data;
+    uint64_t count;
+    double factor, divisor;
+    uint32_t type;
+};
+
+/* Of the global norm (ddp/ddp_norm.c), what a block finds over its groups of 16 elements. */
+struct tti_train_norm_part {
+    double largest;     /* magnitude */
+    double odd;         /* not 0 if something is infinite or no number */
+    uint64_t low, high; /* squares in fixed point */
+};
+struct tti_train_norm_args {
+    struct tti_train_norm_part *parts; /* one a block */
+    const void *data;
+    uint64_t count;
+    double scale;     /* squares: of elements times this */
+    uint32_t squares; /* or the largest */
+    uint32_t type;
+};
+enum { TTI_TRAIN_GROUP = 16 };
+
+/* One step of an optimizer over a slice (ddp/optimizer.c), with what it worked out. */
+struct tti_train_terms {
+    float scale, decay, momentum, keep; /* keep: share of the gradient in the momentum buffer */
+    float beta1, new1, beta2, new2;     /* new = 1 - beta */
+    float rate;                         /* AdamW: lr / (1 - beta1^step) */
+    float root;                         /* AdamW: 1 / sqrt(1 - beta2^step) */
+    float epsilon;
+    float nesterov; /* the momentum, or 0 */
+};
+enum tti_train_kind { TTI_TRAIN_SGD, TTI_TRAIN_MOMENTUM, TTI_TRAIN_ADAMW };
+struct tti_train_step_args {
+    void *param;
+    const void *grad;
+    float *master, *first, *second; /* NULL where there is none */
+    uint64_t count;
+    struct tti_train_terms terms;
+    uint32_t kind; /* enum tti_train_kind */
+    uint32_t type; /* of param and grad */
 };
 
 /* What warps and blocks do, for tests: results[k][thread], see cuda/warp_probe.cu. */

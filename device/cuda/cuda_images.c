@@ -21,6 +21,7 @@ IMAGE(two_shot)
 IMAGE(direct)
 IMAGE(plan_run)
 IMAGE(probe)
+IMAGE(train)
 
 #define FROM(file)                                       \
     {                                                    \
@@ -39,6 +40,9 @@ static const struct {
     [TTI_KERNEL_PEER_PROBE] = FROM(probe),
     [TTI_KERNEL_WARP_PROBE] = FROM(probe),
     [TTI_KERNEL_TELL] = FROM(probe),
+    [TTI_KERNEL_TRAIN_SCALE] = FROM(train),
+    [TTI_KERNEL_TRAIN_NORM] = FROM(train),
+    [TTI_KERNEL_TRAIN_STEP] = FROM(train),
 };
 
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)

@@ -46,6 +46,9 @@ DECLARE(peer_probe)
 DECLARE(warp_probe)
 DECLARE(tell)
 DECLARE(plan_run)
+DECLARE(train_scale)
+DECLARE(train_norm)
+DECLARE(train_step)
 DECLARE_TYPED(reduce_copy)
 DECLARE_TYPED(one_shot_ll)
 DECLARE_TYPED(one_shot_ll128)
@@ -63,6 +66,9 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
     [TTI_KERNEL_TELL] = {tti_kernel_tell},
     [TTI_KERNEL_PLAN_RUN] = {tti_kernel_plan_run},
+    [TTI_KERNEL_TRAIN_SCALE] = {tti_kernel_train_scale},
+    [TTI_KERNEL_TRAIN_NORM] = {tti_kernel_train_norm},
+    [TTI_KERNEL_TRAIN_STEP] = {tti_kernel_train_step},
 };
 #else
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];

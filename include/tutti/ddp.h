@@ -7,8 +7,8 @@
  * Rules as in tutti.h: what can fail returns `enum tutti_result`, outputs come last and are written
  * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
  * called by all ranks, in the same order. Unless told otherwise a tutti_ddp is used by one thread.
- * Values and gradients are host memory: memory of a GPU that is given for a tensor or a piece is
- * TUTTI_ERR_UNSUPPORTED, by name. For models that compute on a GPU see "Offload". */
+ * Values and gradients are host memory, unless options.on_device is set ("On a GPU"): memory of a
+ * GPU that is given for a tensor or a piece is TUTTI_ERR_UNSUPPORTED otherwise, by name. */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
@@ -127,11 +127,15 @@ struct tutti_ddp_options {
     bool by_unit;    /* values are used between tutti_ddp_acquire and tutti_ddp_release; zero 3
                         wants it */
     int prefetch;    /* zero 3: units gathered ahead (0) */
+    bool on_device;  /* values and gradients lie in memory of a GPU: see "On a GPU" ... */
+    int device;      /* ... of this one ... */
+    tutti_stream stream; /* ... and the model is computed on this stream of it */
 };
-#define TUTTI_DDP_OPTIONS_INIT                                                                \
-    {                                                                                         \
-        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN, \
-            false, false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0, 0, 0, false, 0 \
+#define TUTTI_DDP_OPTIONS_INIT                                                                 \
+    {                                                                                          \
+        sizeof(struct tutti_ddp_options), 0, 0, 0, 0, 0, TUTTI_DDP_PATH_AUTO, TUTTI_DDP_MEAN,  \
+            false, false, false, false, TUTTI_DDP_HOOK_NONE, NULL, NULL, 0, 0, 0, 0, false, 0, \
+            false, 0, NULL                                                                     \
     }
 
 /* Register a model; collective. Names, types and shapes are compared: a difference is
@@ -251,6 +255,28 @@ TUTTI_API enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit);
 /* Give them up. changed: the caller wrote to them, outside a pass (a first filling, a checkpoint):
  * collective; rank 0's become those of all. */
 TUTTI_API enum tutti_result tutti_ddp_release(tutti_ddp *ddp, int unit, bool changed);
+
+struct tutti_optimizer;
+struct tutti_optimizer_slice;
+
+/* ---- On a GPU ------------------------------------------------------------------------------- *
+ * With options.on_device values, gradients and shards lie in memory of GPU `device`, and so must
+ * the caller's values and what tutti_ddp_optimizer_step is given. The loop is the same. What the
+ * caller computes is queued on options.stream, and so is what the layer does between: zeroing,
+ * clipping, the optimizer. tutti_ddp_ready(i) then means: complete when the stream has done what is
+ * queued on it; a full bucket is reduced on another stream, in the order of an event of this one,
+ * beside the rest of the backward pass. tutti_ddp_wait and tutti_ddp_acquire return when what they
+ * wait for is there; tutti_ddp_clip reads a few words back. One thread calls tutti_ddp_ready.
+ * Without: PowerSGD, hooks of the user (TUTTI_ERR_UNSUPPORTED). The stream outlives the tutti_ddp.
+ * Results have the bits of host memory where collectives add in the same order. So far this has run
+ * on the simulated GPU only (TUTTI_DEVICE=sim). */
+
+/* tutti_optimizer_step over a slice, in host memory; with options.on_device in that GPU's, queued
+ * on options.stream. Errors: as there, and those of the driver. */
+TUTTI_API enum tutti_result tutti_ddp_optimizer_step(tutti_ddp *ddp,
+                                                     const struct tutti_optimizer *optimizer,
+                                                     uint64_t step,
+                                                     const struct tutti_optimizer_slice *slice);
 
 /* ---- Offload -------------------------------------------------------------------------------- *
  * A model that computes on a GPU, while values, buckets of gradients and the optimizer with its
