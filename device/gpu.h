@@ -9,7 +9,8 @@
  * TUTTI_ERR_UNSUPPORTED for what this device cannot do, TUTTI_ERR_ARGUMENT for a handle or pointer
  * of the wrong kind. Work on a stream runs in the order of the calls, after they returned. Stream
  * NULL is the device's default stream. A stream under capture records instead of running; what may
- * be captured says so ("captured"). */
+ * be captured says so ("captured"). All else may be called while streams are under capture, as long
+ * as it does not wait for them. */
 #ifndef TTI_DEVICE_GPU_H
 #define TTI_DEVICE_GPU_H
 
@@ -173,7 +174,8 @@ struct tti_gpu_ops {
     enum tutti_result (*capture_begin)(struct tti_gpu *gpu, tutti_stream stream);
     enum tutti_result (*capture_end)(struct tti_gpu *gpu, tutti_stream stream,
                                      struct tti_gpu_graph **graph);
-    enum tutti_result (*capturing)(struct tti_gpu *gpu, tutti_stream stream, bool *yes);
+    /* *id: of the capture that the stream is part of, never used again; 0: of none. */
+    enum tutti_result (*capture_id)(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id);
     enum tutti_result (*graph_launch)(struct tti_gpu_graph *graph, tutti_stream stream);
     void (*graph_destroy)(struct tti_gpu_graph *graph); /* NULL is fine */
 };

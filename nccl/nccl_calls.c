@@ -95,7 +95,7 @@ static enum tutti_result call_read_factor(const struct call *c, const void *fact
     struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
     struct tti_gpu *gpu = NULL;
     const size_t bytes = tutti_type_size((enum tutti_type)c->type);
-    bool capturing = false;
+    uint64_t capture = 0;
     if (ops)
         TTI_TRY(ops->pointer(factor, &info));
     *value = 0;
@@ -104,8 +104,8 @@ static enum tutti_result call_read_factor(const struct call *c, const void *fact
         return TUTTI_OK;
     }
     TTI_TRY(ops->open(c->comm->device, &gpu));
-    enum tutti_result result = c->stream ? ops->capturing(gpu, c->stream, &capturing) : TUTTI_OK;
-    if (result == TUTTI_OK && capturing)
+    enum tutti_result result = c->stream ? ops->capture_id(gpu, c->stream, &capture) : TUTTI_OK;
+    if (result == TUTTI_OK && capture)
         result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                           "a pre-multiplied sum whose factor lies in device memory cannot be "
                           "captured; give the factor with ncclScalarHostImmediate");

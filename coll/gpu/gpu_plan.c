@@ -53,7 +53,8 @@ static enum tutti_result plans_build(const struct tti_algorithm *algorithm,
     return TUTTI_OK;
 }
 
-/* To the arena, by way of page-locked memory; no stream of the caller's is touched. */
+/* To the arena, by way of page-locked memory; no stream of the caller's is touched, which may be
+ * under capture. */
 static enum tutti_result program_upload(struct tutti_comm *comm, size_t at, size_t bytes)
 {
     struct tti_gpu_map *map = comm->gpu->map;
@@ -90,12 +91,11 @@ static bool spec_same(const struct tti_plan_spec *a, const struct tti_plan_spec 
 /* *found is NULL where this plan does not go on the device, alike on all ranks. */
 static enum tutti_result program_find(struct tutti_comm *comm,
                                       const struct tti_algorithm *algorithm,
-                                      const struct tti_plan_spec *spec, tutti_stream stream,
+                                      const struct tti_plan_spec *spec,
                                       const struct tti_gpu_program **found)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     struct tti_plan *plans[TTI_GPU_RANKS] = {NULL};
-    bool capturing = false;
     *found = NULL;
     for (int k = 0; k < map->program_count; k++) {
         struct tti_gpu_program *known = &map->programs[k];
@@ -106,12 +106,6 @@ static enum tutti_result program_find(struct tutti_comm *comm,
     }
     if (map->program_count == TTI_PROGRAMS)
         return TUTTI_OK;
-    if (stream)
-        TTI_TRY(comm->gpu->ops->capturing(comm->gpu->gpu, stream, &capturing));
-    if (capturing)
-        return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "the plan of this operation must be copied to the device, which cannot be "
-                        "done under capture; run the same operation once before capturing it");
     struct tti_gpu_program *made = &map->programs[map->program_count];
     *made = (struct tti_gpu_program){
         .algorithm = algorithm,
@@ -378,7 +372,7 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
     TTI_TRY(plan_select(comm, o, forced, &algorithm, &spec));
     if (!algorithm)
         return TUTTI_OK;
-    TTI_TRY(program_find(comm, algorithm, &spec, stream, &g.program));
+    TTI_TRY(program_find(comm, algorithm, &spec, &g.program));
     if (!g.program || g.program->lanes > comm->gpu->map->blocks)
         return TUTTI_OK;
     const enum tutti_type acc = g.program->reduces ? tti_acc_type(o->type) : o->type;

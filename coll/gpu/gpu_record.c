@@ -44,8 +44,8 @@ void tti_gpu_record_settle(struct tutti_comm *comm)
     struct tti_record_ring *ring = &comm->recorder.ring[1];
     if (!ring->records || pthread_mutex_trylock(&side->lock) != 0)
         return;
-    if (ring->first < ring->next && side->any && !side->last_captured &&
-        side->ops->event_query(side->last) == TUTTI_OK)
+    if (ring->first < ring->next && side->last.any &&
+        side->ops->event_query(side->last.event) == TUTTI_OK)
         tti_record_end(ring, TUTTI_OK);
     pthread_mutex_unlock(&side->lock);
 }

@@ -72,9 +72,9 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
     if (!side)
         return;
     bool idle = true;
-    if (side->gpu && side->any && !side->last_captured) {
-        (void)tti_gpu_settle(comm, side->last, "ending the communicator");
-        idle = side->ops->event_query(side->last) != TUTTI_IN_PROGRESS;
+    if (side->gpu && side->last.any) {
+        (void)tti_gpu_settle(comm, side->last.event, "ending the communicator");
+        idle = side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS;
     }
     if (!idle)
         TTI_LOG(TTI_LOG_WARN,
@@ -90,8 +90,8 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
         side->ops->event_destroy(mark->event);
         free(mark);
     }
-    if (side->last)
-        side->ops->event_destroy(side->last);
+    side->ops->event_destroy(side->last.event);
+    side->ops->event_destroy(side->captured.event);
     if (side->gpu)
         side->ops->close(side->gpu);
     pthread_mutex_destroy(&side->lock);
@@ -197,13 +197,15 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
                           "(cuStreamWaitValue32), which operations on device memory need",
                           index, gpu->properties.name);
     if (result == TUTTI_OK)
-        result = side->ops->event_create(gpu, 0, &side->last);
+        result = side->ops->event_create(gpu, 0, &side->last.event);
+    if (result == TUTTI_OK)
+        result = side->ops->event_create(gpu, 0, &side->captured.event);
     if (result == TUTTI_OK)
         result = tti_work_need_thread(comm);
     if (result != TUTTI_OK) {
-        if (side->last)
-            side->ops->event_destroy(side->last);
-        side->last = NULL;
+        side->ops->event_destroy(side->last.event);
+        side->ops->event_destroy(side->captured.event);
+        side->last.event = side->captured.event = NULL;
         side->ops->close(gpu);
         return result;
     }
@@ -214,12 +216,26 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
 /* ---- calls ---- */
 
 /* Calls on different streams run in the order of the calls, too. Inside a capture there is no
- * waiting for work outside of it: the caller orders launches of the graph. */
-static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stream, bool capturing)
+ * waiting for work outside of it, nor outside for work inside: the caller orders launches of the
+ * graph. */
+static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stream,
+                                    uint64_t capture)
 {
-    if (!side->any || side->last_stream == stream || side->last_captured != capturing)
+    const struct tti_gpu_point *last = capture ? &side->captured : &side->last;
+    if (!last->any || last->stream == stream || (capture && capture != side->capture))
         return TUTTI_OK;
-    return side->ops->event_hold(side->last, stream);
+    return side->ops->event_hold(last->event, stream);
+}
+
+static enum tutti_result side_point(struct tti_gpu_side *side, tutti_stream stream,
+                                    uint64_t capture)
+{
+    struct tti_gpu_point *last = capture ? &side->captured : &side->last;
+    TTI_TRY(side->ops->event_record(last->event, stream));
+    last->any = true;
+    last->stream = stream;
+    side->capture = capture ? capture : side->capture;
+    return TUTTI_OK;
 }
 
 /* By flags in memory. The stream tells the host when it begins to wait and when it is through, in
@@ -275,43 +291,34 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
                                     size_t count, tutti_stream stream)
 {
     struct tti_gpu_side *side = comm->gpu;
-    bool capturing = false;
+    uint64_t capture = 0;
     if (stream)
-        TTI_TRY(side->ops->capturing(side->gpu, stream, &capturing));
-    const bool collective = ops[0].collective != TUTTI_SEND_RECV;
-    if (collective && !side->map) {
-        if (capturing)
-            return TTI_FAIL(TUTTI_ERR_USAGE,
-                            "the first collective on device memory sets things up, which cannot be "
-                            "done under capture; run one before capturing");
+        TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
+    const bool collective = ops[0].collective != TUTTI_SEND_RECV, capturing = capture != 0;
+    if (collective && !side->map)
         TTI_TRY(tti_gpu_map_make(comm));
-    }
     if (!stream && side->shared)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "ranks of this process share device %d; on its default stream they would "
                         "wait for each other for ever: give each rank a stream of its own (the "
                         "_async calls)",
                         side->gpu->device);
-    TTI_TRY(side_order(side, stream, capturing));
+    TTI_TRY(side_order(side, stream, capture));
     if (collective)
         TTI_TRY(side_collective(comm, ops, stream, capturing));
     else
         TTI_TRY(tti_gpu_staged(comm, ops, count, stream, capturing));
-    TTI_TRY(side->ops->event_record(side->last, stream));
-    side->any = true;
-    side->last_stream = stream;
-    side->last_captured = capturing;
-    return TUTTI_OK;
+    return side_point(side, stream, capture);
 }
 
 /* Under the lock. */
 static enum tutti_result side_mark(struct tti_gpu_side *side, tutti_stream stream,
                                    struct tti_gpu_mark **mark)
 {
-    bool capturing = false;
+    uint64_t capture = 0;
     if (stream)
-        TTI_TRY(side->ops->capturing(side->gpu, stream, &capturing));
-    if (capturing)
+        TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
+    if (capture)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "a request was asked for under capture, where nothing runs; pass NULL");
     struct tti_gpu_mark *made = side->marks;
@@ -397,8 +404,8 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     if (!side)
         return TUTTI_OK;
     pthread_mutex_lock(&side->lock);
-    if (side->gpu && side->any && !side->last_captured)
-        result = tti_gpu_settle(comm, side->last, "waiting for operations on device memory");
+    if (side->gpu && side->last.any)
+        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
     pthread_mutex_unlock(&side->lock);
     return result;
 }
@@ -448,8 +455,8 @@ enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
     struct tti_gpu_side *side = comm->gpu;
     enum tutti_result result = TUTTI_OK;
     pthread_mutex_lock(&side->lock);
-    if (side->staged && !side->last_captured)
-        result = tti_gpu_settle(comm, side->last, "waiting for operations on device memory");
+    if (side->staged && side->last.any)
+        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
     side->staged = false;
     pthread_mutex_unlock(&side->lock);
     return result;

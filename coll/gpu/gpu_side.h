@@ -19,14 +19,19 @@ struct tti_gpu_mark {
     struct tti_gpu_event *event;
 };
 
+struct tti_gpu_point {
+    struct tti_gpu_event *event;
+    tutti_stream stream;
+    _Atomic bool any; /* there was such a call */
+};
+
 struct tti_gpu_side {
     const struct tti_gpu_ops *ops;
     pthread_mutex_t lock;
-    struct tti_gpu *gpu;        /* NULL until the first operation */
-    struct tti_gpu_event *last; /* after the work of the last call, which was ... */
-    tutti_stream last_stream;   /* ... on this stream ... */
-    _Atomic bool any;           /* ... if there was one ... */
-    _Atomic bool last_captured; /* ... and under capture ... */
+    struct tti_gpu *gpu;           /* NULL until the first operation */
+    struct tti_gpu_point last;     /* after the work of the last call that was not captured */
+    struct tti_gpu_point captured; /* ... that was, in this capture */
+    uint64_t capture;
     bool staged;                /* the links are, or will be, in use by work on a stream */
     bool shared;                /* ranks of this process share the device: no default stream */
     struct tti_gpu_mark *marks; /* free */

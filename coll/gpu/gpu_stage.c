@@ -82,19 +82,9 @@ static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
     }
 }
 
-static enum tutti_result stage_refuse_capture(bool capturing)
-{
-    if (!capturing)
-        return TUTTI_OK;
-    return TTI_FAIL(TUTTI_ERR_USAGE,
-                    "memory must be allocated, which cannot be done under capture; run the same "
-                    "operation once before capturing it");
-}
-
-static enum tutti_result stage_ensure(struct tti_gpu_side *side, bool capturing)
+static enum tutti_result stage_ensure(struct tti_gpu_side *side)
 {
     if (!side->stage) {
-        TTI_TRY(stage_refuse_capture(capturing));
         side->stage = tti_calloc(1, sizeof *side->stage);
         if (!side->stage)
             return TUTTI_ERR_MEMORY;
@@ -102,7 +92,6 @@ static enum tutti_result stage_ensure(struct tti_gpu_side *side, bool capturing)
     struct tti_gpu_stage *stage = side->stage;
     if (!stage->flags) {
         void *flags = NULL;
-        TTI_TRY(stage_refuse_capture(capturing));
         TTI_TRY(side->ops->alloc(side->gpu, TTI_MEMORY_PINNED, (size_t)FLAGS * ALIGN, &flags));
         memset(flags, 0, (size_t)FLAGS * ALIGN);
         stage->flags = flags;
@@ -303,10 +292,8 @@ static enum tutti_result cut_make(struct tutti_comm *comm, const struct tti_oper
     if (c->length * c->width >= ALIGN)
         c->length = c->length * c->width / ALIGN * ALIGN / c->width;
     tti_shape(o->collective, comm->size, comm->rank, o->root, &c->in_blocks, &c->out_blocks);
-    if (!side->stage->slots.base) {
-        TTI_TRY(stage_refuse_capture(c->capturing));
+    if (!side->stage->slots.base)
         TTI_TRY(memory_make(side, SLOTS * c->slot_bytes, &side->stage->slots));
-    }
     return TUTTI_OK;
 }
 
@@ -318,12 +305,11 @@ static size_t exchange_bytes(const struct tti_operation *o)
 }
 
 /* Twice as much each time, and what there was is kept: replays of captured work use it. */
-static enum tutti_result exchange_room(struct tutti_comm *comm, size_t bytes, bool capturing)
+static enum tutti_result exchange_room(struct tutti_comm *comm, size_t bytes)
 {
     struct tti_gpu_side *side = comm->gpu;
     if (bytes <= side->stage->exchange.bytes)
         return TUTTI_OK;
-    TTI_TRY(stage_refuse_capture(capturing));
     struct stage_memory *smaller = NULL;
     struct stage_memory made = {.base = NULL};
     const size_t twice = 2 * side->stage->exchange.bytes;
@@ -359,7 +345,7 @@ static enum tutti_result exchange_run(struct tutti_comm *comm, const struct tti_
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += exchange_bytes(&ops[i]);
-    TTI_TRY(exchange_room(comm, bytes ? bytes : ALIGN, capturing));
+    TTI_TRY(exchange_room(comm, bytes ? bytes : ALIGN));
     char *at = side->stage->exchange.base;
     for (size_t i = 0; i < count; at += exchange_bytes(&ops[i]), i++) {
         staged[i] = ops[i];
@@ -399,7 +385,7 @@ enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_opera
 {
     if (ops[0].count == 0 && ops[0].collective != TUTTI_SEND_RECV)
         return TUTTI_OK;
-    TTI_TRY(stage_ensure(comm->gpu, capturing));
+    TTI_TRY(stage_ensure(comm->gpu));
     comm->gpu->staged = true;
     enum tutti_result result = stage_run(comm, ops, count, stream, capturing);
     /* What of it is queued cannot be taken back, and the others may count on the rest. */

@@ -26,6 +26,7 @@ enum {
     TTI_CU_INVALID_VALUE = 1,
     TTI_CU_OUT_OF_MEMORY = 2,
     TTI_CU_NO_DEVICE = 100,
+    TTI_CU_NO_CONTEXT = 201,
     TTI_CU_NO_BINARY = 209,
     TTI_CU_PEER_UNSUPPORTED = 217,
     TTI_CU_INVALID_HANDLE = 400,
@@ -87,6 +88,7 @@ enum {
     X(device_peer, cuDeviceGetP2PAttribute, "", (int *, unsigned, int, int))                      \
     X(primary_retain, cuDevicePrimaryCtxRetain, "", (tti_cu_context *, int))                      \
     X(primary_release, cuDevicePrimaryCtxRelease, "_v2", (int))                                   \
+    X(primary_state, cuDevicePrimaryCtxGetState, "", (int, unsigned *, int *))                    \
     X(context_current, cuCtxGetCurrent, "", (tti_cu_context *))                                   \
     X(context_device, cuCtxGetDevice, "", (int *))                                                \
     X(context_push, cuCtxPushCurrent, "_v2", (tti_cu_context))                                    \
@@ -128,7 +130,6 @@ enum {
     X(event_hold, cuStreamWaitEvent, "", (tti_cu_stream, tti_cu_event, unsigned))                 \
     X(capture_begin, cuStreamBeginCapture, "_v2", (tti_cu_stream, unsigned))                      \
     X(capture_end, cuStreamEndCapture, "", (tti_cu_stream, tti_cu_graph *))                       \
-    X(capturing, cuStreamIsCapturing, "", (tti_cu_stream, unsigned *))                            \
     X(capture_mode, cuThreadExchangeStreamCaptureMode, "", (unsigned *))                          \
     X(graph_make, cuGraphInstantiateWithFlags, "",                                                \
       (tti_cu_exec *, tti_cu_graph, unsigned long long))                                          \
@@ -136,15 +137,17 @@ enum {
     X(graph_launch, cuGraphLaunch, "", (tti_cu_exec, tti_cu_stream))                              \
     X(exec_free, cuGraphExecDestroy, "", (tti_cu_exec))
 
-/* The same, where our parameters differ from cuda.h's in name only (handles, UUIDs); and one whose
- * symbol has a newer version that old drivers lack. */
+/* The same, where our parameters differ from cuda.h's in name only (handles, UUIDs); and those
+ * whose symbols have newer versions that old drivers lack. */
 #define TTI_CU_FUNCTIONS_BY_HAND(X)                                                 \
     X(device_uuid, cuDeviceGetUuid, "_v2", (unsigned char(*)[16], int))             \
     X(ipc_make, cuIpcGetMemHandle, "", (tti_cu_handle *, tti_cu_ptr))               \
     X(ipc_open, cuIpcOpenMemHandle, "_v2", (tti_cu_ptr *, tti_cu_handle, unsigned)) \
     X(ipc_event_make, cuIpcGetEventHandle, "", (tti_cu_handle *, tti_cu_event))     \
     X(ipc_event_open, cuIpcOpenEventHandle, "", (tti_cu_event *, tti_cu_handle))    \
-    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event))
+    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event)) \
+    X(capturing, cuStreamGetCaptureInfo, "_v2",                                     \
+      (tti_cu_stream, unsigned *, unsigned long long *, void *, void *, void *))
 
 #define TTI_CU_FIELD(field, function, suffix, parameters) unsigned(*field) parameters;
 struct tti_cuda_driver {

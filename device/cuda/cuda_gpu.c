@@ -12,22 +12,28 @@
 /* ---- Contexts ---------------------------------------------------------------------------------
  */
 
-enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, bool *pushed)
+enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, struct tti_cuda_visit *visit)
 {
+    const struct tti_cuda_driver *cu = gpu->cu;
     tti_cu_context now = NULL;
-    *pushed = false;
-    TTI_TRY(tti_cuda_check(gpu->cu->context_current(&now), "cuCtxGetCurrent"));
-    if (now == gpu->context)
-        return TUTTI_OK;
-    TTI_TRY(tti_cuda_check(gpu->cu->context_push(gpu->context), "cuCtxPushCurrent"));
-    *pushed = true;
-    return TUTTI_OK;
+    visit->mode = TTI_CU_CAPTURE_RELAXED;
+    TTI_TRY(tti_cuda_check(cu->context_current(&now), "cuCtxGetCurrent"));
+    visit->pushed = now != gpu->context;
+    if (visit->pushed)
+        TTI_TRY(tti_cuda_check(cu->context_push(gpu->context), "cuCtxPushCurrent"));
+    const enum tutti_result result =
+        tti_cuda_check(cu->capture_mode(&visit->mode), "cuThreadExchangeStreamCaptureMode");
+    if (result != TUTTI_OK && visit->pushed)
+        (void)cu->context_pop(&now);
+    return result;
 }
 
-void tti_cuda_leave(struct tti_cuda_gpu *gpu, bool pushed)
+void tti_cuda_leave(struct tti_cuda_gpu *gpu, const struct tti_cuda_visit *visit)
 {
     tti_cu_context popped;
-    if (pushed)
+    unsigned mode = visit->mode;
+    (void)gpu->cu->capture_mode(&mode);
+    if (visit->pushed)
         (void)gpu->cu->context_pop(&popped);
 }
 
@@ -100,10 +106,10 @@ static void cuda_close(struct tti_gpu *base)
     if (!base)
         return;
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    bool pushed;
-    if (gpu->context && tti_cuda_enter(gpu, &pushed) == TUTTI_OK) {
+    struct tti_cuda_visit visit;
+    if (gpu->context && tti_cuda_enter(gpu, &visit) == TUTTI_OK) {
         tti_cuda_unload(gpu);
-        tti_cuda_leave(gpu, pushed);
+        tti_cuda_leave(gpu, &visit);
     }
     if (gpu->retained)
         (void)gpu->cu->primary_release(base->device);
@@ -218,6 +224,33 @@ static enum tutti_result cuda_alloc(struct tti_gpu *base, enum tti_memory_kind k
     return TUTTI_OK;
 }
 
+/* What a pointer is does not depend on a context; a driver that wants one all the same is asked in
+ * that of a device in use, for the thread may have none. Makes no context: where there is none, the
+ * driver knows no pointers. */
+static unsigned cuda_ask(const struct tti_cuda_driver *cu, unsigned count, unsigned *attributes,
+                         void **values, const void *address)
+{
+    const tti_cu_ptr pointer = (tti_cu_ptr)(uintptr_t)address;
+    tti_cu_context context = NULL, popped;
+    int devices = 0, active = 0;
+    unsigned flags, code = cu->pointer(count, attributes, values, pointer);
+    if (code != TTI_CU_NO_CONTEXT || cu->device_count(&devices) != TTI_CU_OK)
+        return code;
+    for (int d = 0; d < devices; d++) {
+        if (cu->primary_state(d, &flags, &active) != TTI_CU_OK || !active ||
+            cu->primary_retain(&context, d) != TTI_CU_OK)
+            continue;
+        if (cu->context_push(context) == TTI_CU_OK) {
+            code = cu->pointer(count, attributes, values, pointer);
+            (void)cu->context_pop(&popped);
+        }
+        (void)cu->primary_release(d);
+        if (code != TTI_CU_NO_CONTEXT)
+            break;
+    }
+    return code;
+}
+
 static enum tutti_result cuda_pointer(const void *address, struct tti_gpu_pointer *info)
 {
     const struct tti_cuda_driver *cu = tti_cuda_driver_now();
@@ -230,7 +263,7 @@ static enum tutti_result cuda_pointer(const void *address, struct tti_gpu_pointe
     unsigned attributes[] = {TTI_CU_POINTER_TYPE,  TTI_CU_POINTER_MANAGED, TTI_CU_POINTER_DEVICE,
                              TTI_CU_POINTER_START, TTI_CU_POINTER_SIZE,    TTI_CU_POINTER_ID};
     void *values[] = {&type, &managed, &device, &start, &bytes, &id};
-    if (cu && cu->pointer(6, attributes, values, (tti_cu_ptr)(uintptr_t)address) == TTI_CU_OK &&
+    if (cu && cuda_ask(cu, 6, attributes, values, address) == TTI_CU_OK &&
         (type == TTI_CU_TYPE_HOST || type == TTI_CU_TYPE_DEVICE)) {
         found.kind = managed                      ? TTI_MEMORY_MANAGED
                      : type == TTI_CU_TYPE_DEVICE ? TTI_MEMORY_DEVICE
@@ -355,7 +388,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .event_elapsed = tti_cuda_event_elapsed,
         .capture_begin = tti_cuda_capture_begin,
         .capture_end = tti_cuda_capture_end,
-        .capturing = tti_cuda_capturing,
+        .capture_id = tti_cuda_capture_id,
         .graph_launch = tti_cuda_graph_launch,
         .graph_destroy = tti_cuda_graph_destroy,
     };

@@ -16,17 +16,12 @@ static tti_cu_module *kernel_module(struct tti_cuda_gpu *gpu, enum tti_gpu_kerne
     return &gpu->modules[first];
 }
 
-/* Under the lock; loading may not disturb a capture of this thread, which the relaxed mode is for.
- */
+/* Under the lock, in the device's context. */
 static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
                                      const char *symbol, tti_cu_function *function)
 {
     const struct tti_cuda_driver *cu = gpu->cu;
-    unsigned mode = TTI_CU_CAPTURE_RELAXED;
-    enum tutti_result result =
-        tti_cuda_check(cu->capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
-    if (result != TUTTI_OK)
-        return result;
+    enum tutti_result result = TUTTI_OK;
     tti_cu_module *module = kernel_module(gpu, kernel);
     if (!*module) {
         size_t bytes;
@@ -40,7 +35,6 @@ static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     int blocks = 0;
     if (result == TUTTI_OK)
         result = tti_cuda_check(cu->function_resident(&blocks, *function, 32, 0), symbol);
-    (void)cu->capture_mode(&mode);
     return result;
 }
 
@@ -62,14 +56,14 @@ static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
                         "the CUDA toolkit (TUTTI_NVCC names nvcc to CMake)");
     char symbol[64];
     tti_gpu_kernel_symbol(kernel, index, symbol);
-    bool pushed;
-    TTI_TRY(tti_cuda_enter(gpu, &pushed));
+    struct tti_cuda_visit visit;
+    TTI_TRY(tti_cuda_enter(gpu, &visit));
     pthread_mutex_lock(&gpu->loading);
     const enum tutti_result result = kernel_load(gpu, kernel, symbol, function);
     if (result == TUTTI_OK)
         atomic_store_explicit(known, *function, memory_order_release);
     pthread_mutex_unlock(&gpu->loading);
-    tti_cuda_leave(gpu, pushed);
+    tti_cuda_leave(gpu, &visit);
     return result;
 }
 

@@ -25,20 +25,27 @@ static inline struct tti_cuda_gpu *tti_cuda_of(struct tti_gpu *gpu)
     return (struct tti_cuda_gpu *)(void *)gpu;
 }
 
-/* Make the device's context current for a call, and the thread's own again. `pushed` says whether
- * there is something to undo. */
-enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, bool *pushed);
-void tti_cuda_leave(struct tti_cuda_gpu *gpu, bool pushed);
+/* What is to be undone after a call. */
+struct tti_cuda_visit {
+    bool pushed;
+    unsigned mode;
+};
+
+/* For a call, make the device's context current and let the thread do anything while streams are
+ * under capture, whoever captures: else an allocation, or asking for an event, would fail and spoil
+ * the capture (cuThreadExchangeStreamCaptureMode). Then the thread's own again. */
+enum tutti_result tti_cuda_enter(struct tti_cuda_gpu *gpu, struct tti_cuda_visit *visit);
+void tti_cuda_leave(struct tti_cuda_gpu *gpu, const struct tti_cuda_visit *visit);
 
 /* result = the driver's `call` (a call through gpu->cu) in the device's context. */
-#define TTI_CUDA_IN(gpu, result, what, call)            \
-    do {                                                \
-        bool tti_pushed_ = false;                       \
-        (result) = tti_cuda_enter((gpu), &tti_pushed_); \
-        if ((result) == TUTTI_OK) {                     \
-            (result) = tti_cuda_check((call), (what));  \
-            tti_cuda_leave((gpu), tti_pushed_);         \
-        }                                               \
+#define TTI_CUDA_IN(gpu, result, what, call)           \
+    do {                                               \
+        struct tti_cuda_visit tti_visit_;              \
+        (result) = tti_cuda_enter((gpu), &tti_visit_); \
+        if ((result) == TUTTI_OK) {                    \
+            (result) = tti_cuda_check((call), (what)); \
+            tti_cuda_leave((gpu), &tti_visit_);        \
+        }                                              \
     } while (0)
 
 /* The same as the last statement of a function. */
@@ -88,7 +95,7 @@ enum tutti_result tti_cuda_event_import(struct tti_gpu *gpu, const struct tti_gp
 enum tutti_result tti_cuda_capture_begin(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_cuda_capture_end(struct tti_gpu *gpu, tutti_stream stream,
                                        struct tti_gpu_graph **graph);
-enum tutti_result tti_cuda_capturing(struct tti_gpu *gpu, tutti_stream stream, bool *yes);
+enum tutti_result tti_cuda_capture_id(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id);
 enum tutti_result tti_cuda_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream);
 void tti_cuda_graph_destroy(struct tti_gpu_graph *graph);
 

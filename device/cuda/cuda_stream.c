@@ -215,14 +215,16 @@ enum tutti_result tti_cuda_capture_end(struct tti_gpu *base, tutti_stream stream
     return result;
 }
 
-enum tutti_result tti_cuda_capturing(struct tti_gpu *base, tutti_stream stream, bool *yes)
+enum tutti_result tti_cuda_capture_id(struct tti_gpu *base, tutti_stream stream, uint64_t *id)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     unsigned status = 0;
+    unsigned long long found = 0;
     enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuStreamIsCapturing", gpu->cu->capturing(stream, &status));
+    TTI_CUDA_IN(gpu, result, "cuStreamGetCaptureInfo",
+                gpu->cu->capturing(stream, &status, &found, NULL, NULL, NULL));
     if (result == TUTTI_OK)
-        *yes = status != 0;
+        *id = status != 0 ? found : 0;
     return result;
 }
 

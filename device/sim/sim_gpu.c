@@ -218,7 +218,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .event_elapsed = tti_sim_event_elapsed,
         .capture_begin = tti_sim_capture_begin,
         .capture_end = tti_sim_capture_end,
-        .capturing = tti_sim_capturing,
+        .capture_id = tti_sim_capture_id,
         .graph_launch = tti_sim_graph_launch,
         .graph_destroy = tti_sim_graph_destroy,
     };

@@ -21,7 +21,10 @@ struct tti_sim_capture {
     struct tti_sim_stream *origin, *joined[MOST_JOINED];
     int joined_count;
     const char *spoilt; /* by what */
+    uint64_t id;
 };
+
+static _Atomic uint64_t capture_ids;
 
 static void graph_free(struct tti_gpu_graph *graph)
 {
@@ -52,6 +55,7 @@ enum tutti_result tti_sim_capture_begin(struct tti_gpu *gpu, tutti_stream handle
     graph->gpu = gpu;
     graph->last = &graph->first;
     capture->graph = graph;
+    capture->id = atomic_fetch_add(&capture_ids, 1) + 1;
     capture->origin = stream;
     tti_sim_stream_set_capture(stream, capture);
     return TUTTI_OK;
@@ -79,10 +83,11 @@ enum tutti_result tti_sim_capture_end(struct tti_gpu *gpu, tutti_stream handle,
     return result;
 }
 
-enum tutti_result tti_sim_capturing(struct tti_gpu *gpu, tutti_stream handle, bool *yes)
+enum tutti_result tti_sim_capture_id(struct tti_gpu *gpu, tutti_stream handle, uint64_t *id)
 {
     (void)gpu;
-    *yes = handle && tti_sim_stream_capture(handle) != NULL;
+    const struct tti_sim_capture *capture = handle ? tti_sim_stream_capture(handle) : NULL;
+    *id = capture ? capture->id : 0;
     return TUTTI_OK;
 }
 

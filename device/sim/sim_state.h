@@ -132,7 +132,7 @@ void tti_sim_event_keep(struct tti_gpu_event *event);
 enum tutti_result tti_sim_capture_begin(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_sim_capture_end(struct tti_gpu *gpu, tutti_stream stream,
                                       struct tti_gpu_graph **graph);
-enum tutti_result tti_sim_capturing(struct tti_gpu *gpu, tutti_stream stream, bool *yes);
+enum tutti_result tti_sim_capture_id(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id);
 enum tutti_result tti_sim_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream);
 void tti_sim_graph_destroy(struct tti_gpu_graph *graph);
 enum tutti_result tti_sim_capture_add(struct tti_sim_capture *capture, const struct tti_sim_op *op);

@@ -224,11 +224,11 @@ TUTTI_API const char *tutti_comm_transport(tutti_comm *comm, int peer);
  * is device or managed memory, or if a stream is given with page-locked memory; it is then the same
  * on all ranks, and all buffers are of these kinds. A barrier is one if it has a stream. Such calls
  * are queued on the stream and return; the first collective also waits for all ranks once. They may
- * be captured into graphs (without request) after that; whoever launches a graph orders it with
- * other calls of the communicator. Each rank uses one device; ranks of one process that share a
- * device need streams of their own. A failure shows in tutti_wait, tutti_comm_error and later
- * calls. Calls on host memory wait for those on device memory before them where both use the host's
- * links.
+ * be captured into graphs (without request), the first ones, too; whoever launches a graph orders
+ * it with other calls of the communicator. Each rank uses one device; ranks of one process that
+ * share a device need streams of their own. A failure shows in tutti_wait, tutti_comm_error and
+ * later calls. Calls on host memory wait for those on device memory before them where both use the
+ * host's links.
  *
  * The plain form blocks until the result is in place (for device memory: queues on the default
  * stream). The _async form returns at once: with a request to test and wait on, and in the order of

@@ -1,6 +1,6 @@
 /* Operations on device memory beyond their results (test_operations --device has those): equality
- * with the plans that they name, capture and replay, groups, refusals, ranks that do not come or
- * die, and what is held. On the simulated device, by each path. */
+ * with the plans that they name, groups, refusals, ranks that do not come or die, and what is held
+ * (capture: test_gpu_capture.c). On the simulated device, by each path. */
 #include "base/clock.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
@@ -21,7 +21,7 @@ enum { SANITIZED_THREADS = 1 };
 enum { SANITIZED_THREADS = 0 };
 #endif
 
-enum { COUNT = 20011, FEW = 100, SETTLE_SECONDS = 60 };
+enum { COUNT = 20011, FEW = 100 };
 
 #define CHECK(condition)                                                                   \
     do {                                                                                   \
@@ -32,31 +32,6 @@ enum { COUNT = 20011, FEW = 100, SETTLE_SECONDS = 60 };
         }                                                                                  \
     } while (0)
 #define OK(call) CHECK((call) == TUTTI_OK)
-
-static int settle(void)
-{
-    OK(tti_gpu_stream_wait(device_gpu(), device_stream(), tti_deadline_in(SETTLE_SECONDS), "test"));
-    return 0;
-}
-
-static void *device_memory(size_t bytes)
-{
-    void *memory = NULL;
-    return device_gpu()->ops->alloc(device_gpu(), TTI_MEMORY_DEVICE, bytes, &memory) == TUTTI_OK
-               ? memory
-               : NULL;
-}
-
-static void device_free(void *memory)
-{
-    device_gpu()->ops->free(device_gpu(), memory);
-}
-
-static int copy(void *to, const void *from, size_t bytes)
-{
-    OK(device_gpu()->ops->copy(device_gpu(), to, from, bytes, device_stream()));
-    return 0;
-}
 
 /* ---- equal to the plan that a path names ---- */
 
@@ -120,60 +95,6 @@ static int premultiplied(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
-/* ---- capture, and replays with other data ---- */
-
-static int capture(tutti_comm *comm, void *argument)
-{
-    (void)argument;
-    enum { TURNS = 3 };
-    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
-    const size_t all = (size_t)n * COUNT;
-    CHECK(device_begin(rank) == 0);
-    struct tti_gpu *gpu = device_gpu();
-    struct tti_gpu_graph *graph = NULL;
-    int32_t *in = device_memory(COUNT * 4), *sum = device_memory(COUNT * 4);
-    int32_t *gathered = device_memory(all * 4), *small = device_memory(FEW * 4);
-    int32_t *host = calloc(all, 4);
-    tutti_request *request = NULL;
-    CHECK(in && sum && gathered && small && host);
-    /* The first collective sets up. */
-    CHECK(gpu->ops->capture_begin(gpu, device_stream()) == TUTTI_OK);
-    CHECK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
-                                 NULL) == TUTTI_ERR_USAGE);
-    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
-    gpu->ops->graph_destroy(graph);
-    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
-    OK(gpu->ops->capture_begin(gpu, device_stream()));
-    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
-    OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
-    OK(tutti_all_gather_async(sum, gathered, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
-    CHECK(tutti_barrier_async(comm, device_stream(), &request) == TUTTI_ERR_USAGE || !request);
-    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
-    for (int turn = 0; turn < TURNS; turn++) {
-        for (size_t i = 0; i < COUNT; i++)
-            host[i] = (int32_t)i + rank * (turn + 1);
-        CHECK(copy(in, host, COUNT * 4) == 0);
-        OK(gpu->ops->graph_launch(graph, device_stream()));
-        if (turn == 1) /* between replays, the same operations as usual */
-            OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
-                                      NULL));
-        CHECK(settle() == 0);
-        CHECK(copy(host, gathered, all * 4) == 0 && settle() == 0);
-        for (size_t i = 0; i < all; i++)
-            CHECK(host[i] == n * (int32_t)(i % COUNT) + (turn + 1) * n * (n - 1) / 2);
-        CHECK(copy(host, small, FEW * 4) == 0 && settle() == 0);
-        for (int i = 0; i < FEW; i++)
-            CHECK(host[i] == n * i + (turn + 1) * n * (n - 1) / 2);
-    }
-    gpu->ops->graph_destroy(graph);
-    device_free(in);
-    device_free(sum);
-    device_free(gathered);
-    device_free(small);
-    free(host);
-    return device_end(comm);
-}
-
 /* ---- groups ---- */
 
 static int ring(tutti_comm *comm, void *argument)
@@ -189,13 +110,13 @@ static int ring(tutti_comm *comm, void *argument)
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < COUNT; i++)
             host[i] = i * 3 + rank + turn;
-        CHECK(copy(out, host, COUNT * 4) == 0);
+        CHECK(device_copy(out, host, COUNT * 4) == 0);
         OK(tutti_group_start());
         OK(tutti_send_async(out, COUNT, TUTTI_INT32, (rank + 1) % n, comm, stream, NULL));
         OK(tutti_recv_async(in, COUNT, TUTTI_INT32, (rank + n - 1) % n, comm, stream, &request));
         OK(tutti_group_end());
         OK(tutti_wait(request));
-        CHECK(copy(host, in, COUNT * 4) == 0 && settle() == 0);
+        CHECK(device_copy(host, in, COUNT * 4) == 0 && device_settle() == 0);
         for (int i = 0; i < COUNT; i++)
             CHECK(host[i] == i * 3 + (rank + n - 1) % n + turn);
         /* Host memory on the same communicator, right after work on the stream. */
@@ -204,7 +125,7 @@ static int ring(tutti_comm *comm, void *argument)
         OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
         CHECK(sum == n);
     }
-    CHECK(settle() == 0);
+    CHECK(device_settle() == 0);
     device_free(out);
     device_free(in);
     free(host);
@@ -232,7 +153,7 @@ static int refusals(tutti_comm *comm, void *argument)
     CHECK(strstr(tutti_last_error(), "default stream"));
     OK(tutti_comm_memory(comm, &after));
     CHECK(after.device > 0 || after.pinned > 0);
-    CHECK(settle() == 0);
+    CHECK(device_settle() == 0);
     device_free(in);
     return device_end(comm);
 }
@@ -253,7 +174,7 @@ static enum tutti_result in_time(enum tutti_result result)
 
 static int leave(void *memory)
 {
-    tti_gpu_stream_wait(device_gpu(), device_stream(), tti_deadline_in(SETTLE_SECONDS), "the end");
+    device_settle();
     device_free(memory);
     device_gpu()->ops->stream_destroy(device_gpu(), device_stream());
     device_gpu()->ops->close(device_gpu());
@@ -350,7 +271,7 @@ static int late(tutti_comm *comm, void *argument)
         CHECK(strstr(tutti_last_error(), "rank 2 ("));
         OK(device_gpu()->ops->fill(device_gpu(), in, 0x5a, sizeof filled, device_stream()));
         OK(device_gpu()->ops->fill(device_gpu(), out, 0x5a, sizeof filled, device_stream()));
-        CHECK(settle() == 0);
+        CHECK(device_settle() == 0);
     }
     late_turn(2 * n);
     atomic_store(&late_gate, 1);
@@ -358,11 +279,11 @@ static int late(tutti_comm *comm, void *argument)
         CHECK(tutti_wait(request) == TUTTI_ERR_TIMEOUT);
     late_turn(3 * n);
     if (rank != n - 1) {
-        CHECK(copy(found, out, sizeof filled) == 0 && settle() == 0);
+        CHECK(device_copy(found, out, sizeof filled) == 0 && device_settle() == 0);
         for (size_t i = 0; i < sizeof filled; i++)
             CHECK(found[i] == 0x5a);
     }
-    CHECK(settle() == 0);
+    CHECK(device_settle() == 0);
     device_free(out);
     free(found);
     return leave(in);
@@ -389,12 +310,12 @@ static int replay(tutti_comm *comm, void *argument)
     }
     OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
     OK(gpu->ops->graph_launch(graph, device_stream()));
-    CHECK(settle() == 0);
+    CHECK(device_settle() == 0);
     OK(tutti_barrier(comm));
     snprintf(name, sizeof name, "rank %d (", gone);
     if (rank != gone) {
         OK(gpu->ops->graph_launch(graph, device_stream()));
-        CHECK(settle() == 0);
+        CHECK(device_settle() == 0);
         CHECK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
                                      NULL) == TUTTI_ERR_TIMEOUT);
         CHECK(strstr(tutti_last_error(), name));
@@ -498,7 +419,6 @@ int main(int argc, char **argv)
         if (p > 0) /* staged is the plan itself, whatever the order of its sums */
             bad |= run("equal", paths[p], direct, equal, NULL, 0);
         bad |= run("premultiplied", paths[p], direct, premultiplied, NULL, 0);
-        bad |= run("capture", paths[p], how, capture, NULL, 0);
         bad |= run("ring", paths[p], how, ring, NULL, 0);
         if (!processes && p > 0)
             bad |= run("refusals", paths[p], how, refusals, NULL, 0);

@@ -66,7 +66,17 @@ static struct tti_gpu *now(void)
 }
 
 /* As the driver: without a context most calls fail. */
-#define IN_CONTEXT(call) (now() ? code(call) : 201u)
+#define IN_CONTEXT(call) (now() ? code(call) : (unsigned)TTI_CU_NO_CONTEXT)
+
+/* Stricter than the driver: while anybody captures, what may be unsafe (allocations, queries and so
+ * on) is refused to every thread that has not said that it knows. */
+static _Atomic int captures;
+static __thread unsigned capture_mode;
+static bool refused(void)
+{
+    return captures > 0 && capture_mode != TTI_CU_CAPTURE_RELAXED;
+}
+#define SAFE_IN_CONTEXT(call) (refused() ? (unsigned)TTI_CU_CAPTURE_FIRST : IN_CONTEXT(call))
 
 DRIVER cuInit(unsigned flags)
 {
@@ -167,6 +177,14 @@ DRIVER cuDevicePrimaryCtxRelease_v2(int device)
     pthread_mutex_unlock(&context_lock);
     return TTI_CU_OK;
 }
+DRIVER cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    pthread_mutex_lock(&context_lock);
+    *flags = 0;
+    *active = contexts[device].holders > 0;
+    pthread_mutex_unlock(&context_lock);
+    return TTI_CU_OK;
+}
 DRIVER cuCtxGetCurrent(tti_cu_context *context)
 {
     *context = context_depth ? context_stack[context_depth - 1] : NULL;
@@ -175,7 +193,7 @@ DRIVER cuCtxGetCurrent(tti_cu_context *context)
 DRIVER cuCtxGetDevice(int *device)
 {
     if (!now())
-        return 201;
+        return TTI_CU_NO_CONTEXT;
     *device = now()->device;
     return TTI_CU_OK;
 }
@@ -209,45 +227,51 @@ static void *at(tti_cu_ptr address)
 DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
 {
     void *made = NULL;
-    const unsigned result = IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_DEVICE, bytes, &made));
+    const unsigned result = SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_DEVICE, bytes, &made));
     *memory = (tti_cu_ptr)(uintptr_t)made;
     return result;
 }
 DRIVER cuMemFree_v2(tti_cu_ptr memory)
 {
+    if (refused())
+        return TTI_CU_CAPTURE_FIRST;
     ops()->free(now(), at(memory));
     return TTI_CU_OK;
 }
 DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
 {
     void *made = NULL;
-    const unsigned result = IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_MANAGED, bytes, &made));
+    const unsigned result = SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_MANAGED, bytes, &made));
     *memory = (tti_cu_ptr)(uintptr_t)made;
     return flags == TTI_CU_ATTACH_GLOBAL ? result : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_PINNED, bytes, memory));
+    return SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_PINNED, bytes, memory));
 }
 DRIVER cuMemFreeHost(void *memory)
 {
+    if (refused())
+        return TTI_CU_CAPTURE_FIRST;
     ops()->free(now(), memory);
     return TTI_CU_OK;
 }
 DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return IN_CONTEXT(ops()->host_register(now(), memory, bytes));
+    return SAFE_IN_CONTEXT(ops()->host_register(now(), memory, bytes));
 }
 DRIVER cuMemHostUnregister(void *memory)
 {
-    return IN_CONTEXT(ops()->host_unregister(now(), memory));
+    return SAFE_IN_CONTEXT(ops()->host_unregister(now(), memory));
 }
 DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values,
                               tti_cu_ptr pointer)
 {
     struct tti_gpu_pointer info;
+    if (!now())
+        return TTI_CU_NO_CONTEXT;
     (void)ops()->pointer(at(pointer), &info);
     const unsigned type = info.kind == TTI_MEMORY_HOST     ? 0
                           : info.kind == TTI_MEMORY_PINNED ? TTI_CU_TYPE_HOST
@@ -299,7 +323,7 @@ DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
 DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned flags)
 {
     void *mapped = NULL;
-    const unsigned result = IN_CONTEXT(ops()->memory_import(now(), &handle, &mapped));
+    const unsigned result = SAFE_IN_CONTEXT(ops()->memory_import(now(), &handle, &mapped));
     *memory = (tti_cu_ptr)(uintptr_t)mapped;
     return flags == TTI_CU_IPC_LAZY_PEER ? result : TTI_CU_INVALID_VALUE;
 }
@@ -332,11 +356,12 @@ DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 }
 DRIVER cuStreamQuery(tti_cu_stream stream)
 {
-    return IN_CONTEXT(ops()->stream_query(now(), stream));
+    return SAFE_IN_CONTEXT(ops()->stream_query(now(), stream));
 }
 DRIVER cuStreamSynchronize(tti_cu_stream stream)
 {
-    return IN_CONTEXT(tti_gpu_stream_wait(now(), stream, tti_deadline_in(60), "the fake driver"));
+    return SAFE_IN_CONTEXT(
+        tti_gpu_stream_wait(now(), stream, tti_deadline_in(60), "the fake driver"));
 }
 DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
                                unsigned flags)
@@ -368,6 +393,8 @@ DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *ar
 DRIVER cuModuleLoadData(tti_cu_module *module, const void *image)
 {
     const uint32_t magic = 0xba55ed50; /* of a fatbin */
+    if (refused())
+        return TTI_CU_CAPTURE_FIRST;
     if (!now() || memcmp(image, &magic, sizeof magic) != 0)
         return BAD_IMAGE;
     *module = calloc(1, sizeof **module);
@@ -414,9 +441,8 @@ DRIVER cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, tti_cu_function 
 }
 DRIVER cuThreadExchangeStreamCaptureMode(unsigned *mode)
 {
-    static __thread unsigned current;
-    const unsigned before = current;
-    current = *mode;
+    const unsigned before = capture_mode;
+    capture_mode = *mode;
     *mode = before;
     return TTI_CU_OK;
 }
@@ -432,6 +458,12 @@ static size_t args_bytes(enum tti_gpu_kernel kernel)
         return sizeof(struct tti_peer_probe_args);
     case TTI_KERNEL_WARP_PROBE:
         return sizeof(struct tti_warp_probe_args);
+    case TTI_KERNEL_TELL:
+        return sizeof(struct tti_tell_args);
+    case TTI_KERNEL_DIRECT:
+        return sizeof(struct tti_direct_args);
+    case TTI_KERNEL_PLAN_RUN:
+        return sizeof(struct tti_plan_args);
     default:
         return sizeof(struct tti_coupled_args);
     }
@@ -472,7 +504,7 @@ DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
 }
 DRIVER cuEventQuery(tti_cu_event event)
 {
-    return IN_CONTEXT(ops()->event_query((struct tti_gpu_event *)(void *)event));
+    return SAFE_IN_CONTEXT(ops()->event_query((struct tti_gpu_event *)(void *)event));
 }
 DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)
 {
@@ -489,18 +521,25 @@ DRIVER cuEventElapsedTime(float *milliseconds, tti_cu_event from, tti_cu_event t
 }
 DRIVER cuStreamBeginCapture_v2(tti_cu_stream stream, unsigned mode)
 {
-    return mode <= 2 ? IN_CONTEXT(ops()->capture_begin(now(), stream)) : TTI_CU_INVALID_VALUE;
+    if (mode > TTI_CU_CAPTURE_RELAXED)
+        return TTI_CU_INVALID_VALUE;
+    const unsigned result = IN_CONTEXT(ops()->capture_begin(now(), stream));
+    captures += result == TTI_CU_OK;
+    return result;
 }
 DRIVER cuStreamEndCapture(tti_cu_stream stream, tti_cu_graph *graph)
 {
+    captures--;
     return IN_CONTEXT(ops()->capture_end(now(), stream, (struct tti_gpu_graph **)(void *)graph));
 }
-DRIVER cuStreamIsCapturing(tti_cu_stream stream, unsigned *status)
+DRIVER cuStreamGetCaptureInfo_v2(tti_cu_stream stream, unsigned *status, unsigned long long *id,
+                                 void *graph, void *nodes, void *count)
 {
-    bool yes = false;
-    const unsigned result = IN_CONTEXT(ops()->capturing(now(), stream, &yes));
-    *status = yes;
-    return result;
+    uint64_t found = 0;
+    const unsigned result = IN_CONTEXT(ops()->capture_id(now(), stream, &found));
+    *status = found != 0;
+    *id = found;
+    return graph || nodes || count ? TTI_CU_INVALID_VALUE : result;
 }
 /* The graph that was captured is the one that runs: it lives as long as the latter. */
 DRIVER cuGraphInstantiateWithFlags(tti_cu_exec *exec, tti_cu_graph graph, unsigned long long flags)

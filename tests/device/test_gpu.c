@@ -213,14 +213,16 @@ static void test_graph(void **state)
                                           .args = &args,
                                           .args_bytes = sizeof args};
     GPU_OK(ops->prepare(gpu, launch.kernel, launch.type));
-    bool capturing = true;
-    GPU_OK(ops->capturing(gpu, a, &capturing));
-    assert_false(capturing);
+    uint64_t capture = 1, other = 0;
+    GPU_OK(ops->capture_id(gpu, a, &capture));
+    assert_int_equal(capture, 0);
     GPU_OK(ops->capture_begin(gpu, a));
-    GPU_OK(ops->capturing(gpu, a, &capturing));
-    assert_true(capturing);
+    GPU_OK(ops->capture_id(gpu, a, &capture));
+    assert_true(capture != 0);
     GPU_OK(ops->event_record(fork, a));
     GPU_OK(ops->event_hold(fork, b));
+    GPU_OK(ops->capture_id(gpu, b, &other));
+    assert_int_equal(other, capture);
     GPU_OK(ops->launch(gpu, &launch, b));
     GPU_OK(ops->event_record(join, b));
     GPU_OK(ops->event_hold(join, a));
@@ -248,6 +250,8 @@ static void test_graph(void **state)
     /* Waiting for what is captured is refused, and spoils the capture. */
     graph = NULL;
     GPU_OK(ops->capture_begin(gpu, a));
+    GPU_OK(ops->capture_id(gpu, a, &other));
+    assert_true(other != 0 && other != capture);
     GPU_OK(ops->fill(gpu, x, 0, 400, a));
     assert_true(ops->stream_query(gpu, a) != TUTTI_OK);
     assert_true(ops->capture_end(gpu, a, &graph) != TUTTI_OK);

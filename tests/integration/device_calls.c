@@ -44,13 +44,32 @@ int device_begin(int rank)
            ops->stream_create(gpu, &stream) != TUTTI_OK;
 }
 
+void *device_memory(size_t bytes)
+{
+    void *memory = NULL;
+    return gpu->ops->alloc(gpu, TTI_MEMORY_DEVICE, bytes, &memory) == TUTTI_OK ? memory : NULL;
+}
+
+void device_free(void *memory)
+{
+    gpu->ops->free(gpu, memory);
+}
+
+enum tutti_result device_copy(void *to, const void *from, size_t bytes)
+{
+    return gpu->ops->copy(gpu, to, from, bytes, stream);
+}
+
+enum tutti_result device_settle(void)
+{
+    return tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "a test");
+}
+
 /* An operation on the stream is not over for the communicator until the stream is. */
 int device_end(tutti_comm *comm)
 {
-    int bad =
-        tutti_barrier_async(comm, stream, NULL) != TUTTI_OK ||
-        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the end") != TUTTI_OK ||
-        tutti_comm_error(comm) != TUTTI_OK;
+    int bad = tutti_barrier_async(comm, stream, NULL) != TUTTI_OK || device_settle() != TUTTI_OK ||
+              tutti_comm_error(comm) != TUTTI_OK;
     gpu->ops->stream_destroy(gpu, stream);
     gpu->ops->close(gpu);
     return bad;

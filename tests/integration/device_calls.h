@@ -31,6 +31,11 @@ int device_begin(int rank);
 int device_end(tutti_comm *comm);
 struct tti_gpu *device_gpu(void);
 tutti_stream device_stream(void);
+/* On it; NULL: there is none. Copies are queued; settle waits for the stream. */
+void *device_memory(size_t bytes);
+void device_free(void *memory);
+enum tutti_result device_copy(void *to, const void *from, size_t bytes);
+enum tutti_result device_settle(void);
 
 /* The operation of the case on the stream, without waiting. */
 enum tutti_result device_start(const struct test_case *c, const void *in, void *out,

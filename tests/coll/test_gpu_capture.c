@@ -1,0 +1,144 @@
+/* Capturing operations on device memory into graphs, and replaying these with other data. By each
+ * path, on the simulated device, and on the fake driver, which refuses what may not be done while
+ * somebody captures. */
+#include "base/clock.h"
+#include "tests/integration/device_calls.h"
+#include "tests/integration/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 9001, FEW = 100 };
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
+                    tutti_last_error());                                                   \
+            return 1;                                                                      \
+        }                                                                                  \
+    } while (0)
+#define OK(call) CHECK((call) == TUTTI_OK)
+
+static int capture(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { TURNS = 2 };
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    const size_t all = (size_t)n * COUNT;
+    CHECK(device_begin(rank) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    struct tti_gpu_graph *graph = NULL;
+    int32_t *in = device_memory(COUNT * 4), *sum = device_memory(COUNT * 4);
+    int32_t *gathered = device_memory(all * 4), *small = device_memory(FEW * 4);
+    int32_t *host = calloc(all, 4);
+    tutti_request *request = NULL;
+    CHECK(in && sum && gathered && small && host);
+    /* What the first operations set up they set up under capture, too. */
+    OK(gpu->ops->capture_begin(gpu, device_stream()));
+    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    OK(tutti_all_gather_async(sum, gathered, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
+    CHECK(tutti_barrier_async(comm, device_stream(), &request) == TUTTI_ERR_USAGE || !request);
+    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (size_t i = 0; i < COUNT; i++)
+            host[i] = (int32_t)i + rank * (turn + 1);
+        CHECK(device_copy(in, host, COUNT * 4) == 0);
+        OK(gpu->ops->graph_launch(graph, device_stream()));
+        if (turn == 1) /* between replays, the same operations as usual */
+            OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                      NULL));
+        CHECK(device_settle() == 0);
+        CHECK(device_copy(host, gathered, all * 4) == 0 && device_settle() == 0);
+        for (size_t i = 0; i < all; i++)
+            CHECK(host[i] == n * (int32_t)(i % COUNT) + (turn + 1) * n * (n - 1) / 2);
+        CHECK(device_copy(host, small, FEW * 4) == 0 && device_settle() == 0);
+        for (int i = 0; i < FEW; i++)
+            CHECK(host[i] == n * i + (turn + 1) * n * (n - 1) / 2);
+    }
+    gpu->ops->graph_destroy(graph);
+    device_free(in);
+    device_free(sum);
+    device_free(gathered);
+    device_free(small);
+    free(host);
+    return device_end(comm);
+}
+
+/* First calls of their kind (a plan that goes on the device, memory to send from), captured on
+ * several streams of one capture, and then in another capture on one of these. */
+static int captures(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm), next = (rank + 1) % n;
+    const size_t all = (size_t)n * FEW;
+    CHECK(device_begin(rank) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    const struct tti_gpu_ops *ops = gpu->ops;
+    struct tti_gpu_graph *first = NULL, *second = NULL;
+    struct tti_gpu_event *fork = NULL, *join = NULL;
+    tutti_stream aside = NULL;
+    int32_t *in = device_memory(all * 4), *turned = device_memory(all * 4);
+    int32_t *got = device_memory(all * 4), *host = calloc(all, 4);
+    CHECK(in && turned && got && host);
+    OK(ops->stream_create(gpu, &aside));
+    OK(ops->event_create(gpu, 0, &fork));
+    OK(ops->event_create(gpu, 0, &join));
+    OK(ops->capture_begin(gpu, device_stream()));
+    OK(tutti_all_to_all_async(in, turned, FEW, TUTTI_INT32, comm, device_stream(), NULL));
+    OK(ops->event_record(fork, device_stream()));
+    OK(ops->event_hold(fork, aside));
+    OK(tutti_group_start());
+    OK(tutti_send_async(turned, all, TUTTI_INT32, next, comm, aside, NULL));
+    OK(tutti_recv_async(got, all, TUTTI_INT32, (rank + n - 1) % n, comm, aside, NULL));
+    OK(tutti_group_end());
+    OK(ops->event_record(join, aside));
+    OK(ops->event_hold(join, device_stream()));
+    OK(ops->capture_end(gpu, device_stream(), &first));
+    OK(ops->capture_begin(gpu, aside));
+    OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
+    OK(ops->capture_end(gpu, aside, &second));
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < all; i++)
+            host[i] = (int32_t)i + 1000 * (rank + turn);
+        CHECK(device_copy(in, host, all * 4) == 0);
+        OK(ops->graph_launch(first, device_stream()));
+        OK(ops->graph_launch(second, device_stream()));
+        CHECK(device_copy(host, in, all * 4) == 0 && device_settle() == 0);
+        /* Element i of block p of rank r was element i of block r of rank p. */
+        for (size_t i = 0; i < all; i++)
+            CHECK(host[i] == n * ((int32_t)(i % FEW) + 1000 * ((int32_t)(i / FEW) + turn)) +
+                                 FEW * n * (n - 1) / 2);
+    }
+    OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
+    OK(tti_gpu_stream_wait(gpu, aside, tti_deadline_in(60), "test"));
+    ops->graph_destroy(first);
+    ops->graph_destroy(second);
+    ops->event_destroy(fork);
+    ops->event_destroy(join);
+    ops->stream_destroy(gpu, aside);
+    device_free(in);
+    device_free(turned);
+    device_free(got);
+    free(host);
+    return device_end(comm);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const paths[] = {"staged", "window", "coupled"};
+    struct tti_ranks how = {.ranks = 3,
+                            .options = TUTTI_OPTIONS_INIT,
+                            .processes = argc > 1 && strcmp(argv[1], "processes") == 0};
+    int bad = 0;
+    how.options.timeout_s = 60;
+    for (int p = 0; p < 3; p++) {
+        setenv("TUTTI_DEVICE_PATH", paths[p], 1);
+        bad |= tti_ranks_run(&how, capture, NULL);
+        bad |= tti_ranks_run(&how, captures, NULL);
+        printf("captured, %s: %s\n", paths[p], bad ? "FAILED" : "replayed right");
+    }
+    return bad;
+}
