@@ -2,13 +2,16 @@
  *
  * Block by block, a block small enough for the first-level cache: combine the sources from the
  * left, finish, and store to every destination. Where the operation is larger than the caches, the
- * block is made in a buffer of its own and streamed out, so that no destination is read first. A
- * block of all sources is read before any of it is written, so a destination may be a source. */
+ * block is made in a buffer of its own and streamed out, so that no destination is read first; the
+ * sum of two goes without that buffer. A block, or line, of all sources is read before any of it is
+ * written, so a destination may be a source. */
 #include "device/reduce.h"
 
+#include "base/atomic.h"
 #include "base/types.h"
 #include "device/cpu/kernels.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum { BLOCK_BYTES = 4096 };
@@ -95,6 +98,19 @@ static void fuse_copy(const struct fuse *f, size_t at, size_t n)
         fuse_store(f, d, at, fuse_src(f, 0, at), n * tti_type_bytes(f->type));
 }
 
+/* Two sources' sum, streamed straight from the registers to its one or two places: what a block set
+ * aside costs is worth a tenth of the time here. */
+static bool fuse_streams_straight(const struct fuse *f)
+{
+    if (!f->stream || f->op != TUTTI_SUM || f->src_count != 2 || f->dst_count > 2 || f->finish ||
+        f->acc != f->type)
+        return false;
+    for (int d = 0; d < f->dst_count; d++)
+        if ((uintptr_t)f->dsts[d] % TTI_CACHE_LINE != 0)
+            return false;
+    return true;
+}
+
 void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
               const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish)
 {
@@ -112,6 +128,12 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
     };
     if (op == TUTTI_SUM && dst_count > 1 && !f.finish && !f.stream)
         f.spread = f.kernels->spread_sum[type];
+    if (fuse_streams_straight(&f)) {
+        f.kernels->stream_sum[type](dsts[0], dst_count > 1 ? dsts[1] : NULL, srcs[0], srcs[1],
+                                    count);
+        f.kernels->fence();
+        return;
+    }
     size_t block = BLOCK_BYTES / tti_type_bytes(f.acc);
     for (size_t at = 0; at < count; at += block) {
         size_t n = count - at < block ? count - at : block;

@@ -4,9 +4,9 @@
  * dispatch.c chooses the table, ../reduce.c calls through it. Kernels compute in one type: the
  * accumulator types themselves, or a low-precision type widened to float32 and narrowed again.
  *
- * Every kernel takes pointers of any alignment and any count. `dst` is exactly a source or disjoint
- * from it. A NaN that arithmetic produces is always the positive quiet NaN without payload, so that
- * no result depends on the order of operands or on the CPU. */
+ * Every kernel takes pointers of any alignment, but where it says otherwise, and any count. `dst`
+ * is exactly a source or disjoint from it. A NaN that arithmetic produces is always the positive
+ * quiet NaN without payload, so that no result depends on the order of operands or on the CPU. */
 #ifndef TTI_DEVICE_CPU_KERNELS_H
 #define TTI_DEVICE_CPU_KERNELS_H
 
@@ -31,11 +31,14 @@ struct tti_kernels {
     tti_divide_kernel *divide[TUTTI_TYPE_COUNT];
     tti_multiply_kernel *multiply[TUTTI_TYPE_COUNT];
     tti_spread_kernel *spread_sum[TUTTI_TYPE_COUNT]; /* a sum into two places */
+    /* The same, bypassing the caches, without a fence; into places that begin with a cache line,
+     * the second of which may be NULL. */
+    tti_spread_kernel *stream_sum[TUTTI_TYPE_COUNT];
     tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
     tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
     tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
     tti_copy_kernel *copy_stream; /* the same without the fence at the end */
-    void (*fence)(void);          /* what copy_stream has stored comes before what follows */
+    void (*fence)(void);          /* what was stored so comes before what follows */
 };
 
 extern const struct tti_kernels tti_kernels_baseline;

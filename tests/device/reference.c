@@ -204,3 +204,38 @@ uint64_t reference_random(uint64_t *state)
     uint64_t mixed = (*state ^ *state >> 29) * UINT64_C(0xd6e8feb86659fd93);
     return mixed ^ mixed >> 32;
 }
+
+void reference_fill(enum tutti_type type, char *at, size_t count, uint64_t *state)
+{
+    static const uint32_t singles[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00001,
+                                       0xffc00000, 0x7f800001, 1,          0x807fffff, 0x3f800000,
+                                       0x7f7fffff, 0x3fc00000, 0xff812345};
+    static const uint64_t doubles[] = {0,
+                                       UINT64_C(1) << 63,
+                                       UINT64_C(0x7ff0000000000000),
+                                       UINT64_C(0xfff0000000000000),
+                                       UINT64_C(0x7ff8000000000001),
+                                       UINT64_C(0xfff4000000000000),
+                                       1,
+                                       UINT64_C(0x3ff0000000000000)};
+    const size_t size = tutti_type_size(type);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word = reference_random(state);
+        const uint64_t dice = reference_random(state);
+        if (dice % 4 == 0) {
+            word = dice >> 32;
+            if (type == TUTTI_FLOAT64)
+                word = doubles[word % 8];
+            else if (type == TUTTI_FLOAT32)
+                word = singles[word % 13];
+            else if (reference_format_of(type))
+                word = singles[word % 13] >> (32 - 8 * size);
+            else
+                word = word % 2 ? UINT64_C(1) << (8 * size - 1) : (word >> 1) % 5 - 2;
+        } else if (dice % 4 == 1 && type == TUTTI_FLOAT32) {
+            const float near = (float)(int)(word % 4001 - 2000) / 16;
+            memcpy(&word, &near, 4);
+        }
+        memcpy(at + i * size, &word, size);
+    }
+}

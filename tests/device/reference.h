@@ -32,5 +32,8 @@ void reference_scale(void *dst, const void *a, const void *scalar, enum tutti_ty
 int reference_variants(const char *names[4]);
 /* A small generator: the same numbers every run. */
 uint64_t reference_random(uint64_t *state);
+/* Random bits, with enough special values among them: zeros of both signs, infinities, NaNs,
+ * subnormals, extremes, and pairs that are equal. */
+void reference_fill(enum tutti_type type, char *at, size_t count, uint64_t *state);
 
 #endif

@@ -19,43 +19,6 @@ enum { COUNT_STEP = 1 };
 static const char *variants[4];
 static int variant_count;
 
-/* Random bits, with enough special values among them: zeros of both signs, infinities, NaNs,
- * subnormals, extremes, and pairs that are equal. */
-static void fill(enum tutti_type type, char *at, size_t count, uint64_t *state)
-{
-    static const uint32_t singles[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00001,
-                                       0xffc00000, 0x7f800001, 1,          0x807fffff, 0x3f800000,
-                                       0x7f7fffff, 0x3fc00000, 0xff812345};
-    static const uint64_t doubles[] = {0,
-                                       UINT64_C(1) << 63,
-                                       UINT64_C(0x7ff0000000000000),
-                                       UINT64_C(0xfff0000000000000),
-                                       UINT64_C(0x7ff8000000000001),
-                                       UINT64_C(0xfff4000000000000),
-                                       1,
-                                       UINT64_C(0x3ff0000000000000)};
-    const size_t size = tutti_type_size(type);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t word = reference_random(state);
-        const uint64_t dice = reference_random(state);
-        if (dice % 4 == 0) {
-            word = dice >> 32;
-            if (type == TUTTI_FLOAT64)
-                word = doubles[word % 8];
-            else if (type == TUTTI_FLOAT32)
-                word = singles[word % 13];
-            else if (reference_format_of(type))
-                word = singles[word % 13] >> (32 - 8 * size);
-            else
-                word = word % 2 ? UINT64_C(1) << (8 * size - 1) : (word >> 1) % 5 - 2;
-        } else if (dice % 4 == 1 && type == TUTTI_FLOAT32) {
-            const float near = (float)(int)(word % 4001 - 2000) / 16;
-            memcpy(&word, &near, 4);
-        }
-        memcpy(at + i * size, &word, size);
-    }
-}
-
 struct operands {
     enum tutti_op op;
     enum tutti_type dst, a, b;
@@ -119,8 +82,8 @@ static void check_count(const struct operands *o, const char *variant, size_t co
 
 static void check_operands(const struct operands *o, uint64_t *state)
 {
-    fill(o->a, left, LARGE, state);
-    fill(o->b, right, LARGE, state);
+    reference_fill(o->a, left, LARGE, state);
+    reference_fill(o->b, right, LARGE, state);
     const size_t d = tutti_type_size(o->dst), a = tutti_type_size(o->a), b = tutti_type_size(o->b);
     if (o->a == o->b) /* some equal pairs */
         memcpy(right + 7 * b, left + 7 * a, 9 * a);
@@ -174,8 +137,8 @@ static void operand_order(void **state)
     uint64_t random = 77;
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         const enum tutti_type t = (enum tutti_type)type;
-        fill(t, left, 1000, &random);
-        fill(t, right, 1000, &random);
+        reference_fill(t, left, 1000, &random);
+        reference_fill(t, right, 1000, &random);
         for (int op = TUTTI_SUM; op <= TUTTI_MIN; op++) {
             tti_reduce((enum tutti_op)op, expected, t, left, t, right, t, 1000, NULL);
             tti_reduce((enum tutti_op)op, got, t, right, t, left, t, 1000, NULL);
@@ -192,10 +155,10 @@ static void scaling(void **state)
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         const enum tutti_type t = (enum tutti_type)type;
         const size_t size = tutti_type_size(t);
-        fill(t, left, LARGE, &random);
+        reference_fill(t, left, LARGE, &random);
         for (int f = 0; f < 5; f++) {
             char scalar[9];
-            fill(t, scalar + 1, 1, &random);
+            reference_fill(t, scalar + 1, 1, &random);
             if (tti_acc_type(t) == TUTTI_FLOAT32)
                 tti_convert(scalar + 1, t, &factors[f], TUTTI_FLOAT32, 1, NULL);
             for (size_t i = 0; i < LARGE; i++)
