@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The runner behind `./dev fuzz` finds a planted overflow, keeps the input, and passes without one.
+# The runners behind `./dev fuzz` find a planted overflow, keep the input, and pass without one; the
+# one that counts minutes goes on where it was.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -26,3 +27,16 @@ if "$run" "$folder/none" 1 "$folder/out"; then
     echo "a folder without fuzzers passed"
     exit 1
 fi
+
+count=("$TUTTI_SOURCE/tools/fuzz_minutes" "$folder/good" "$folder/minutes" --slice 2)
+"${count[@]}" --minutes 0.01
+"${count[@]}" --minutes 0.03 --page "$folder/page.md"
+grep -q '"cpu": [1-9]' "$folder/minutes/minutes.json"
+grep -q '^1 of 1 have had 0.03 CPU minutes or more; 0 have a finding' "$folder/page.md"
+count[1]=$folder/bad
+if output=$("${count[@]}" --minutes 1 --page "$folder/page.md" 2>&1); then
+    echo "the planted overflow was not found by fuzz_minutes: $output"
+    exit 1
+fi
+grep -q heap-buffer-overflow "$folder/page.md"
+compgen -G "$folder/minutes/artifacts/overflow/crash-*" >/dev/null
