@@ -223,6 +223,32 @@ static int aborted(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Two communicators by turns, with more on the way than a socket takes: a rank that is through in
+ * one of them is in the other next, and nobody looks after the first one then. */
+static int by_turns(tutti_comm *comm, void *argument)
+{
+    enum { ROUNDS = 12 };
+    const size_t count = *(size_t *)argument;
+    const int size = tutti_comm_size(comm);
+    tutti_comm *both[2] = {comm, NULL};
+    float *values = malloc(count * sizeof *values);
+    CHECK(values);
+    CHECK_OK(tutti_comm_split(comm, 0, tutti_comm_rank(comm), &both[1]));
+    for (int turn = 0; turn < 2 * ROUNDS; turn++) {
+        tutti_comm *one = both[turn % 2];
+        for (size_t i = 0; i < count; i++)
+            values[i] = (float)(turn + (int)(i % 5));
+        CHECK_OK(tutti_barrier(one));
+        CHECK_OK(tutti_all_reduce(values, values, count, TUTTI_FLOAT32, TUTTI_SUM, one));
+        CHECK_OK(tutti_all_reduce(values, values, count, TUTTI_FLOAT32, TUTTI_MAX, one));
+        for (size_t i = 0; i < count; i++)
+            CHECK(values[i] == (float)(size * (turn + (int)(i % 5))));
+    }
+    tutti_comm_destroy(both[1]);
+    free(values);
+    return 0;
+}
+
 /* A rank that never calls: the others end at their deadline and name it. */
 static int absent(tutti_comm *comm, void *argument)
 {
@@ -255,6 +281,7 @@ static const struct {
     {"pre-multiplied sum", user_operator, 30, 1, 0},
     {"bfloat16 sums round once", rounds_once, 30, 1, 0},
     {"wrong calls", wrong_calls, 30, 1, 0},
+    {"two communicators by turns, 1 MiB", by_turns, 30, 1, 1 << 18},
     {"counts differ", counts_differ, 30, 2, 0},
     {"abort", aborted, 30, 2, 0},
     {"absent rank", absent, 1, 2, 0},
