@@ -20,7 +20,8 @@
 #include <string.h>
 
 enum {
-    WITHDRAW_MS = 3000,     /* how long a peer has to finish the share that it is at */
+    WITHDRAW_MS = 3000,     /* how long a peer has to finish the share that it is at ... */
+    WITHDRAW_LATE_MS = 100, /* ... and if it has had a deadline for it already */
     MOST_REFUSED = 6,       /* a refusal counts for at most 2^6 operations of the size */
     EDGED_LEAST = 32 << 10, /* bytes of a block; below, edges cost more than is saved */
 };
@@ -319,7 +320,8 @@ static enum tutti_result fused_general(struct tti_fused_run *f)
 static enum tutti_result fused_withdraw(struct tti_fused_run *f, enum tutti_result code)
 {
     struct tti_error error;
-    uint64_t deadline = tti_deadline_in(WITHDRAW_MS / 1e3);
+    const int patience = code == TUTTI_ERR_TIMEOUT ? WITHDRAW_LATE_MS : WITHDRAW_MS;
+    uint64_t deadline = tti_deadline_in(patience / 1e3);
     tti_error_save(&error, code);
     (void)tti_comm_fail(f->comm, code); /* whoever waits for us need not wait any longer */
     fused_unmap(f);
@@ -328,7 +330,7 @@ static enum tutti_result fused_withdraw(struct tti_fused_run *f, enum tutti_resu
         if (p == f->comm->rank)
             continue;
         enum tutti_result result =
-            link->ops->withdraw(link->endpoint, tti_deadline_ms(deadline, WITHDRAW_MS));
+            link->ops->withdraw(link->endpoint, tti_deadline_ms(deadline, patience));
         if (result != TUTTI_OK) {
             TTI_LOG(TTI_LOG_ERROR, "after a failure: %s", tti_error_text());
         }
