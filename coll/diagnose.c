@@ -108,11 +108,22 @@ void tti_diagnose_look(struct tutti_comm *comm)
         tti_boot_ask(comm->boot, TUTTI_OK, "");
 }
 
+/* Until when the verdict may come. Who asks is asked too, or somebody else has asked just before: a
+ * server that stays silent is not waited for as long as one that waits for others. */
+static uint64_t diagnose_until(struct tutti_comm *comm, uint64_t begin)
+{
+    const uint64_t answer_ns = (uint64_t)(TTI_BOOT_ANSWER_S * 1e9);
+    const uint64_t verdict_ns = (uint64_t)(TTI_BOOT_VERDICT_S * 1e9);
+    const uint64_t asked = tti_boot_asked(comm->boot);
+    return asked + answer_ns > begin ? asked + verdict_ns : begin + answer_ns;
+}
+
 /* The verdict, another failure that comes meanwhile, or OK: nobody answered. */
 static enum tutti_result diagnose_await(struct tutti_comm *comm, int *rank)
 {
-    const uint64_t deadline = tti_deadline_in(TTI_BOOT_VERDICT_S);
-    while (!tti_deadline_passed(deadline)) {
+    const uint64_t begin = tti_now_ns();
+    uint64_t deadline = diagnose_until(comm, begin);
+    for (; !tti_deadline_passed(deadline); deadline = diagnose_until(comm, begin)) {
         TTI_TRY(tti_boot_poll(comm->boot, rank));
         struct pollfd fd = {.fd = tti_boot_fd(comm->boot), .events = POLLIN};
         poll(&fd, 1, tti_deadline_ms(deadline, TURN_MS));

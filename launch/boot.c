@@ -126,6 +126,7 @@ static void boot_on_frame(struct tti_boot *boot)
         break;
     case TTI_BOOT_ASK:
         boot->asked = true;
+        boot->asked_ns = tti_now_ns();
         break;
     default: /* BYE */
         boot->left[boot->frame.rank] = true;

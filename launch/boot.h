@@ -110,8 +110,11 @@ enum tutti_result tti_boot_watch_start(struct tti_boot *boot, const struct tti_b
  * an OK one until another comes.
  */
 void tti_boot_ask(struct tti_boot *boot, enum tutti_result code, const char *text);
+/* When this rank was last asked, as tti_now_ns; 0: never. Whoever asks is asked too, at once: who
+ * hears nothing for TTI_BOOT_ANSWER_S asks a server that does not run or cannot be reached. */
+uint64_t tti_boot_asked(struct tti_boot *boot);
 #define TTI_BOOT_ANSWER_S 1.0
-#define TTI_BOOT_VERDICT_S 2.0
+#define TTI_BOOT_VERDICT_S 1.5
 
 /* Names for the ranks, used in death notices ("rank 3 (node2:4711)"): `names` has `size` entries
  * and must outlive the object. */

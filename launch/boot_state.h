@@ -33,8 +33,9 @@ struct tti_boot {
     size_t body_have;
     char text[TTI_BOOT_TEXT_BYTES];
     bool started;
-    bool ended; /* nothing comes any more */
-    bool asked; /* a report is owed */
+    bool ended;        /* nothing comes any more */
+    bool asked;        /* a report is owed */
+    uint64_t asked_ns; /* since when; 0: it was never asked */
     uint32_t round;
     char *gather_to; /* where GATHERED of this round goes; NULL when nobody waits for it */
     size_t gather_bytes;

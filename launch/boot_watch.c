@@ -49,6 +49,14 @@ void tti_boot_ask(struct tti_boot *boot, enum tutti_result code, const char *tex
     (void)tti_error_restore(&before);
 }
 
+uint64_t tti_boot_asked(struct tti_boot *boot)
+{
+    pthread_mutex_lock(&boot->lock);
+    const uint64_t asked = boot->asked_ns;
+    pthread_mutex_unlock(&boot->lock);
+    return asked;
+}
+
 static bool watch_over(struct tti_boot *boot)
 {
     pthread_mutex_lock(&boot->lock);
