@@ -169,6 +169,8 @@ void tti_tcp_resume_end(struct tti_tcp_lane *lane);
 /* End lanes on which nothing has been acknowledged for TTI_TCP_SILENCE_SECONDS, though much was
  * sent. Looks once a second, whatever often it is called. */
 void tti_tcp_silence_look(struct tti_tcp_transport *transport);
+/* Has the peer's kernel been asked several times, and said nothing for so long? */
+bool tti_tcp_silence_cut(int socket, uint32_t seconds);
 
 /* ---- tcp_close.c: letting go ------------------------------------------------------------------
  */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_socket.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -15,13 +16,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { CLOSE_POLL_MS = 2 };
+enum {
+    CLOSE_POLL_MS = 2,
+    CLOSE_STILL_MS = 250, /* and four times there and back: nothing more will be acknowledged */
+    CLOSE_SILENT_S = 1,   /* a peer that has said nothing for so long, while asked, is cut off */
+};
 
 /* Bytes that the peer's kernel has not acknowledged; 0 when that cannot be known. */
-static bool close_delivered(int socket)
+static int close_under_way(int socket)
 {
-    int under_way = 0;
-    return ioctl(socket, SIOCOUTQ, &under_way) != 0 || under_way == 0;
+    int bytes = 0;
+    return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 /* Throw away what has come. True when the peer has ended, too. */
@@ -40,7 +45,7 @@ static bool close_discard(int socket)
 /* One look at a socket with nothing left to send. True when it can be closed. */
 static bool close_settled(int socket)
 {
-    return close_discard(socket) || close_delivered(socket);
+    return close_discard(socket) || close_under_way(socket) == 0;
 }
 
 void tti_tcp_let_go(struct tti_tcp_lane *lane)
@@ -72,8 +77,25 @@ void tti_tcp_let_go(struct tti_tcp_lane *lane)
 struct close_item {
     struct tti_tcp_lane *lane; /* NULL: one of the lingering */
     int socket;
-    bool told; /* the peer knows that this is the end */
+    bool told;         /* the peer knows that this is the end */
+    bool vain;         /* given up */
+    int under_way;     /* at the last look */
+    uint64_t still_by; /* the kernel of a living peer would have acknowledged some of them */
 };
+
+/* Told everything, and no byte more is acknowledged: the line is cut, or the peer's kernel has no
+ * room because its process does not read. What the kernel here has it goes on sending. */
+static bool close_in_vain(struct close_item *item)
+{
+    const int under_way = close_under_way(item->socket);
+    if (item->still_by == 0 || under_way != item->under_way) {
+        const double back_and_forth_s = tti_tcp_socket_round_trip(item->socket);
+        item->under_way = under_way;
+        item->still_by = tti_deadline_in(CLOSE_STILL_MS / 1e3 + 4 * back_and_forth_s);
+    }
+    item->vain = tti_deadline_passed(item->still_by);
+    return item->vain;
+}
 
 /* Returns true when nothing is left to wait for. `wait`: what poll should look for. */
 static bool close_step(struct close_item *item, short *wait)
@@ -86,13 +108,14 @@ static bool close_step(struct close_item *item, short *wait)
             return true;
         if (tti_tcp_lane_waits(item->lane)) {
             *wait = POLLIN | POLLOUT;
-            return close_discard(item->socket);
+            item->vain = tti_tcp_silence_cut(item->socket, CLOSE_SILENT_S);
+            return item->vain || close_discard(item->socket);
         }
     }
     if (!item->told)
         shutdown(item->socket, SHUT_WR);
     item->told = true;
-    return close_settled(item->socket);
+    return close_settled(item->socket) || close_in_vain(item);
 }
 
 static size_t close_collect(struct tti_tcp_transport *transport, struct close_item *item)
@@ -116,7 +139,7 @@ void tti_tcp_drain(struct tti_tcp_transport *transport, double seconds)
     struct close_item *item = tti_calloc(most, sizeof *item);
     struct pollfd *wait = tti_calloc(most, sizeof *wait);
     uint64_t deadline = tti_deadline_in(seconds);
-    size_t left = item && wait ? close_collect(transport, item) : 0;
+    size_t left = item && wait ? close_collect(transport, item) : 0, vain = 0;
     while (left > 0) {
         for (size_t i = 0; i < left;) {
             wait[i].fd = item[i].socket;
@@ -124,19 +147,17 @@ void tti_tcp_drain(struct tti_tcp_transport *transport, double seconds)
                 i++;
                 continue;
             }
+            vain += item[i].vain;
             item[i] = item[--left];
         }
-        if (left == 0)
+        if (left == 0 || tti_deadline_passed(deadline))
             break;
-        if (tti_deadline_passed(deadline)) {
-            TTI_LOG(TTI_LOG_WARN,
-                    "tcp: closing %zu connections whose peers did not take all that "
-                    "was sent to them in %g s",
-                    left, seconds);
-            break;
-        }
         poll(wait, left, tti_deadline_ms(deadline, CLOSE_POLL_MS));
     }
+    if (left + vain > 0)
+        TTI_LOG(TTI_LOG_WARN,
+                "tcp: closing %zu connections whose peers did not take all that was sent to them",
+                left + vain);
     free(item);
     free(wait);
     for (size_t i = 0; i < transport->lingerings; i++)

@@ -18,7 +18,7 @@
 enum { SILENCE_TRIES = 3 }; /* one may cross with its answer, two may be lost */
 #define SILENCE_LOOK_NS UINT64_C(1000000000)
 
-static bool silence_is_cut(int socket, uint32_t seconds)
+bool tti_tcp_silence_cut(int socket, uint32_t seconds)
 {
     struct tcp_info info;
     socklen_t bytes = sizeof info;
@@ -40,7 +40,7 @@ void tti_tcp_silence_look(struct tti_tcp_transport *transport)
             struct tti_tcp_lane *lane = &e->lane[i];
             uint32_t patience = e->resumes ? TTI_TCP_QUIET_SECONDS : TTI_TCP_SILENCE_SECONDS;
             if (lane->socket < 0 || lane->send_error || lane->closed ||
-                !silence_is_cut(lane->socket, patience))
+                !tti_tcp_silence_cut(lane->socket, patience))
                 continue;
             lane->silent = true;
             if (tti_tcp_lane_cut(lane, ETIMEDOUT))

@@ -160,6 +160,14 @@ void tti_tcp_socket_tune_local(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, control, sizeof control - 1);
 }
 
+double tti_tcp_socket_round_trip(int socket)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof info;
+    memset(&info, 0, sizeof info);
+    return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_rtt / 1e6 : 0;
+}
+
 int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
                            uint16_t port)
 {

@@ -18,6 +18,9 @@ void tti_tcp_socket_tune(int socket);
 /* ... and of one between ranks of a host: before connect, or when the caller has proved itself. */
 void tti_tcp_socket_tune_local(int socket);
 
+/* Seconds that the kernel measured there and back; 0: not known. */
+double tti_tcp_socket_round_trip(int socket);
+
 /* Begin to connect, from `source` if it is not NULL. Returns a socket, or -1 with errno. */
 int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tti_tcp_address *to,
                            uint16_t port);
