@@ -52,8 +52,6 @@ def signalled(transport, number, where, victim=1, shrinks=False, environment=Non
         ranks.end()
         raise
     limit = GRACE if number == signal.SIGKILL else TIMEOUT + GRACE
-    if victim == 0 and number == signal.SIGSTOP:
-        limit += 1  # the others hear of each other through it, and wait for its answer first
     if where == "destroy":  # bounded, and nobody is owed an error
         row = finish(ranks, victim, at, 5 + GRACE, error=False)
         row["wrong"] += [f"rank {r['rank']} took {r['over']} s to destroy"
