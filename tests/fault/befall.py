@@ -17,6 +17,7 @@ import job
 TESTS = os.path.join(os.path.dirname(os.path.abspath(job.BIN)), "tests")
 RANK = os.path.join(TESTS, "fault_rank")
 CLOCK = os.path.join(TESTS, "fault_clock.so")
+FLIP = os.path.join(TESTS, "fault_flip.so")
 TIMEOUT, INIT_TIMEOUT = 3, 3
 GRACE = 2.0  # seconds over a deadline: hearing the others out, and a busy machine
 EVENT = re.compile(r"^(\d+\.\d+) (\w+) ?(.*)$")

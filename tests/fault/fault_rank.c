@@ -27,6 +27,7 @@ enum { WARM_UP = 3, WRONG_FOR = 40, MOST_MS = 60000 };
 static struct {
     size_t bytes;
     bool device, late;   /* late: waits for `go` before it shrinks */
+    bool whole;          /* looks at every sum, not at one in some thousands */
     const char *pause;   /* "idle" or "destroy": wait there for the file `go` */
     const char *go;      /* also ends the work, where nothing is to fail */
     const char *misdeed; /* abort, leave, operation, count, type, root: at the fifth call */
@@ -148,7 +149,7 @@ static void look(const float *out, size_t count, const tutti_comm *comm)
 {
     int size = tutti_comm_size(comm);
     float sum = (float)(size * (size + 1)) / 2;
-    for (size_t i = 0; i < count; i += count / 64 + 1)
+    for (size_t i = 0; i < count; i += flags.whole ? 1 : count / 64 + 1)
         if (!flags.device && out[i] != sum) {
             say("wrong", "a sum");
             return;
@@ -264,6 +265,24 @@ static void use(tutti_comm *comm)
     }
 }
 
+/* How far the time of day is ahead of the monotonic clock, in seconds. */
+static long clock_offset(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (long)now.tv_sec - (long)(tti_now_ns() / 1000000000);
+}
+
+/* Clocks that did not jump would make a row that shows nothing. */
+static void tell_jump(long before)
+{
+    char text[40];
+    const long jump = clock_offset() - before;
+    snprintf(text, sizeof text, "%ld", jump);
+    if (jump < -1 || jump > 1)
+        say("jumped", text);
+}
+
 /* ---- the program ---------------------------------------------------------------------------- */
 
 static void log_sink(enum tti_log_level level, const char *text)
@@ -291,6 +310,7 @@ static const struct option known[] = {
     {"deny", required_argument, NULL, 'D'},
     {"excluded", required_argument, NULL, 'x'},
     {"late", no_argument, NULL, 'L'},
+    {"whole", no_argument, NULL, 'w'},
     {NULL, 0, NULL, 0},
 };
 
@@ -313,6 +333,9 @@ static void parse(int argc, char **argv)
             break;
         case 'L':
             flags.late = true;
+            break;
+        case 'w':
+            flags.whole = true;
             break;
         case 'd':
             flags.device = true;
@@ -364,6 +387,7 @@ int main(int argc, char **argv)
     if (flags.at_log)
         tti_log_divert(TTI_LOG_DEBUG, log_sink);
     struct process_holdings before = process_holdings(1);
+    const long offset = clock_offset();
     limit_now(flags.files, flags.memory);
     if (flags.denied)
         deny(flags.denied, flags.denied_errno);
@@ -376,6 +400,7 @@ int main(int argc, char **argv)
         say("ready", "");
         use(comm);
     }
+    tell_jump(offset);
     struct process_holdings after = process_holdings(1);
     if (after.files != before.files || after.threads != before.threads ||
         after.segments != before.segments) {

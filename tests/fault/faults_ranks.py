@@ -1,5 +1,6 @@
 """Faults of ranks: deaths, standstills, wrong calls, scarcity, clocks (faults.py)."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -219,11 +220,63 @@ def clock_jumps(transport, seconds, stops):
         row["left"] = befall.left_outside(ranks)
         row["limit_s"] = TIMEOUT + GRACE
         row["wrong"] = befall.verdict(row, TIMEOUT + GRACE, rank_named(1), stops)
+        row["wrong"] += [f"the clock of rank {r['rank']} did not jump" for r in row["survivors"]
+                         if not any(abs(float(text) - seconds) < 5 for _, _, text in
+                                    ranks.events(r["rank"], "jumped"))]
         row["wrong"] += [f"rank {r['rank']} gave up after {r['seconds']} s already"
                          for r in row["survivors"] if r["code"] and r["seconds"] < TIMEOUT - 0.5]
         return row
     finally:
         ranks.end()
+
+
+# ---- bytes --------------------------------------------------------------------------------------
+
+def bits_flipped(settings):
+    """A job of which rank 1 receives some bits wrong, for a second; the jobs and how many bits."""
+    ranks = Ranks("tcp", flags=["--whole"], environment={"TUTTI_TCP_RESUME": "0", **settings},
+                  of_rank={1: ([], {"LD_PRELOAD": befall.FLIP, "FAULT_FLIP": "5000011",
+                                    "FAULT_FLIPS": "20"})})
+    try:
+        at = ranks.until(1, "begins")
+        if settings.get("TUTTI_TCP_RESUME") or not settings:
+            for rank in ranks.jobs:
+                ranks.until(rank, "working")
+            time.sleep(1)
+            ranks.release()
+        row = {"survivors": befall.survivors_of(ranks, None, at, TIMEOUT + GRACE)}
+        row["left"] = befall.left_outside(ranks)
+        row["limit_s"] = GRACE
+        said = re.search(r"fault_flip: (\d+) bits since (.*)", "\n".join(ranks.jobs[1].err))
+        for record in row["survivors"]:
+            if record["code"] and said:
+                record["seconds"] = round(record["seconds"] + at - float(said[2]), 3)
+        return row, int(said[1]) if said else 0
+    finally:
+        ranks.end()
+
+
+def flipped(settings, names):
+    """Bits flipped are noticed; `names`: what all are told, None: it is mended. The same without
+    checksums must do harm, or there was nothing to notice."""
+    control, harm = bits_flipped({})
+    row, bits = bits_flipped(settings)
+    row["wrong"] = befall.verdict(row, GRACE, names, names is not None)
+    wrong = [str(r["rank"]) for r in control["survivors"] if r.get("wrong_sums")]
+    row["note"] = (f"{bits} flipped; without the setting {harm} flipped bits gave ranks "
+                   f"{', '.join(wrong)} wrong sums, and no error")
+    if not wrong or not bits:
+        row["wrong"].append(f"{bits} bits, and {harm} without checksums, which did no harm")
+    return row
+
+
+def byte_cases():
+    """What comes is not what was sent."""
+    report, mend = {"TUTTI_TCP_CHECKSUM": "1"}, {"TUTTI_TCP_CHECKSUM": "1", "TUTTI_TCP_RESUME": "1"}
+    yield ("bits flipped on the way to rank 1, TUTTI_TCP_CHECKSUM=1", "tcp",
+           lambda: flipped(report, r"do not fit their checksum|" + rank_named(1)))
+    yield ("bits flipped on the way to rank 1, TUTTI_TCP_CHECKSUM=1 and RESUME=1", "tcp",
+           lambda: flipped(mend, None))
 
 
 # ---- the list -----------------------------------------------------------------------------------
@@ -325,4 +378,5 @@ def clock_cases():
 
 def cases():
     """All of them."""
-    return [*signal_cases(), *call_cases(), *settings_cases(), *scarcity_cases(), *clock_cases()]
+    return [*signal_cases(), *call_cases(), *settings_cases(), *scarcity_cases(), *clock_cases(),
+            *byte_cases()]
