@@ -91,6 +91,11 @@ static void tcp_lane_event(struct tti_tcp_transport *transport, struct tti_tcp_l
                            uint32_t events)
 {
     const uint32_t end = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+    if ((events & EPOLLERR) && lane->zero) {
+        tti_tcp_queue_look(lane);
+        transport->news = true;
+        events &= ~(uint32_t)EPOLLERR; /* a connection that broke has EPOLLHUP, too */
+    }
     if (events & (EPOLLIN | end))
         lane->readable = true;
     if (events & end)
@@ -294,7 +299,10 @@ static enum tutti_result tcp_open_settings(struct tti_tcp_transport *transport)
     long resume = -1;
     TTI_TRY(tti_config_int("TUTTI_TCP_RESUME", 0, 1, -1, &resume));
     transport->resume = (int)resume;
-    long checksum = 0, encrypt = 0, sockets = 1;
+    long checksum = 0, encrypt = 0, sockets = 1, zero_copy = TTI_TCP_ZERO_NEVER;
+    TTI_TRY(tti_config_int("TUTTI_TCP_ZEROCOPY", TTI_TCP_ZERO_NEVER, TTI_TCP_ZERO_ALWAYS,
+                           TTI_TCP_ZERO_NEVER, &zero_copy));
+    transport->zero_copy = (int)zero_copy;
     TTI_TRY(tti_config_int("TUTTI_TCP_SOCKETS", 1, TTI_TCP_MAX_SOCKETS, 1, &sockets));
     transport->advert.sockets = (uint8_t)sockets;
     TTI_TRY(tti_config_int("TUTTI_TCP_CHECKSUM", 0, 1, 0, &checksum));
@@ -422,6 +430,7 @@ static void tcp_memory(void *object, struct tutti_memory *memory)
         memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt) + tti_heap_bytes(e->stripe);
         for (int i = 0; i < e->lanes; i++) {
             memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
+            memory->host += tti_heap_bytes(e->lane[i].zero);
             memory->host += tti_heap_bytes(e->lane[i].saved) + tti_heap_bytes(e->lane[i].mend);
             if (e->lane[i].seal)
                 memory->host += tti_heap_bytes(e->lane[i].seal) +

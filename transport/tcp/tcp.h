@@ -101,6 +101,7 @@ struct tti_tcp_transport {
     struct tti_tcp_endpoint *endpoint;
     int connecting; /* endpoints in that state */
     int cut;        /* lanes whose connection is made again */
+    int zero_copy;  /* TUTTI_TCP_ZEROCOPY: enum tti_tcp_zero_mode */
     int resume;     /* TUTTI_TCP_RESUME: -1 between hosts, 0 never, 1 always */
     int *lingering; /* sockets of ended endpoints whose data the peer may still have to read */
     size_t lingerings, lingering_room;

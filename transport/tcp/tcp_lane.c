@@ -19,11 +19,13 @@ enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, cons
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;
     lane->readable = true; /* bytes may have come before the watch */
+    tti_tcp_zero_begin(lane);
     return TUTTI_OK;
 }
 
 void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
 {
+    tti_tcp_zero_end(lane, 0);
     if (lane->socket >= 0)
         close(lane->socket);
     if (lane->blocked)
@@ -34,7 +36,9 @@ void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
     free(lane->ring);
     free(lane->saved);
     tti_tcp_seal_free(lane->seal);
+    free(lane->zero);
     lane->seal = NULL;
+    lane->zero = NULL;
     lane->socket = -1;
     lane->blocked = lane->owes = false;
     lane->stage = lane->ring = lane->saved = NULL;

@@ -17,6 +17,7 @@
 
 #include "transport/tcp/tcp_seal.h"
 #include "transport/tcp/tcp_talk.h"
+#include "transport/tcp/tcp_zero.h"
 
 #include <sys/uio.h>
 
@@ -51,6 +52,7 @@ struct tti_tcp_lane {
     struct tti_tcp_endpoint *endpoint;
     char remote[TTI_TCP_TEXT_BYTES];
     struct tti_tcp_seal *seal; /* NULL: the stream crosses the wire as it is */
+    struct tti_tcp_zero *zero; /* NULL: the kernel copies what it is given */
 
     /* ---- sending ---- */
     uint64_t accepted;
@@ -63,8 +65,8 @@ struct tti_tcp_lane {
     uint8_t *ring;                 /* NULL until something is queued */
     uint64_t ring_head, ring_tail; /* bytes taken out and put in, ever */
     /* Positions in the stream: what is before `kept` is forgotten, the queue's pieces hold kept to
-     * put, and what is before `gone` was handed to the socket. kept == gone where nothing resumes.
-     */
+     * put, and what is before `gone` was handed to the socket. kept == gone where nothing resumes,
+     * but for bytes that the kernel has not copied (tcp_zero.h). */
     uint64_t kept, gone, put;
     unsigned piece_head, pieces;
     unsigned unsent;      /* index of the piece that `gone` lies in; pieces: none */

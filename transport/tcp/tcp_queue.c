@@ -124,6 +124,7 @@ void tti_tcp_queue_sent(struct tti_tcp_lane *lane, size_t bytes)
 
 void tti_tcp_queue_trim(struct tti_tcp_lane *lane, uint64_t position)
 {
+    position = tti_tcp_zero_hold(lane, position);
     while (lane->kept < position) {
         struct tti_tcp_piece *piece = queue_piece(lane, 0);
         uint64_t wanted = position - lane->kept;
@@ -149,6 +150,9 @@ void tti_tcp_queue_trim(struct tti_tcp_lane *lane, uint64_t position)
 void tti_tcp_queue_look(struct tti_tcp_lane *lane)
 {
     int under_way = 0;
+    tti_tcp_zero_reap(lane);
+    if (!lane->endpoint->resumes)
+        tti_tcp_queue_trim(lane, lane->gone);
     if (lane->seal && lane->endpoint->resumes && lane->kept < lane->gone) {
         lane->readable = true; /* the peer's word comes in the stream, with what else has come */
         lane->endpoint->transport->news |= tti_tcp_lane_refill(lane);
@@ -164,8 +168,13 @@ void tti_tcp_queue_look(struct tti_tcp_lane *lane)
 
 void tti_tcp_queue_own(struct tti_tcp_lane *lane)
 {
+    const uint64_t held = tti_tcp_zero_hold(lane, UINT64_MAX);
+    uint64_t end = lane->kept;
     for (unsigned i = 0; i < lane->unsent; i++) {
         struct tti_tcp_piece *piece = queue_piece(lane, i);
+        end += piece->bytes;
+        if (end > held) /* the kernel still reads it */
+            return;
         void *copy = piece->kind == TTI_TCP_BORROWED ? malloc(piece->bytes) : NULL;
         if (!copy) /* not the caller's, or there is no memory: released when it is acknowledged */
             continue;

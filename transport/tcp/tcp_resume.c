@@ -124,6 +124,7 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
         return false;
     lane->owes = false;
     tti_tcp_unwatch_socket(transport, lane->socket);
+    tti_tcp_zero_end(lane, 0);
     close(lane->socket);
     lane->socket = -1;
     lane->readable = lane->saved != NULL;

@@ -26,22 +26,31 @@ void tti_tcp_lane_end_sending(struct tti_tcp_lane *lane, int error)
 {
     lane->send_error = error;
     lane->owes = false;
+    tti_tcp_zero_end(lane, 0);
     tti_tcp_queue_drop(lane);
     send_set_blocked(lane, false);
 }
 
 /* One system call that never blocks nor signals: bytes of the stream taken, 0 when the socket is
- * full or was lost, -1 with lane->send_error set. */
-static ssize_t send_vector(struct tti_tcp_lane *lane, struct iovec *vector, size_t count)
+ * full or was lost, -1 with lane->send_error set. `keeps`: what it takes stays queued and in place
+ * until the kernel is through with it. */
+static ssize_t send_vector(struct tti_tcp_lane *lane, struct iovec *vector, size_t count,
+                           bool keeps)
 {
-    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (keeps ? MSG_ZEROCOPY : 0);
     struct msghdr message = {.msg_iov = vector, .msg_iovlen = count};
     for (;;) {
         ssize_t sent = lane->seal   ? tti_tcp_seal_send(lane, vector, count)
                        : count == 1 ? send(lane->socket, vector->iov_base, vector->iov_len, flags)
                                     : sendmsg(lane->socket, &message, flags);
+        if (sent > 0 && (flags & MSG_ZEROCOPY))
+            tti_tcp_zero_note(lane, lane->gone);
         if (sent >= 0)
             return sent;
+        if (errno == ENOBUFS && (flags & MSG_ZEROCOPY)) { /* too much under way for its books */
+            flags &= ~MSG_ZEROCOPY;
+            continue;
+        }
         if (errno == EINTR)
             continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK || tti_tcp_lane_cut(lane, errno))
@@ -59,7 +68,7 @@ bool tti_tcp_lane_flush(struct tti_tcp_lane *lane)
     if (!(waited || asked) || lane->send_error || lane->socket < 0)
         return false;
     size_t count = tti_tcp_queue_unsent(lane, vector, &offered);
-    ssize_t sent = send_vector(lane, vector, count);
+    ssize_t sent = send_vector(lane, vector, count, tti_tcp_zero_wants(lane, offered));
     if (sent < 0) {
         tti_tcp_lane_end_sending(lane, lane->send_error);
         return true;
@@ -77,11 +86,11 @@ static ssize_t send_first(struct tti_tcp_lane *lane, const uint8_t *header, cons
                               {(void *)(uintptr_t)data, bytes}};
     uint8_t together[TTI_TCP_HEADER_BYTES + SEND_TOGETHER_BYTES];
     if (bytes > SEND_TOGETHER_BYTES)
-        return send_vector(lane, vector, 2);
+        return send_vector(lane, vector, 2, false);
     memcpy(together, header, TTI_TCP_HEADER_BYTES);
     memcpy(together + TTI_TCP_HEADER_BYTES, data, bytes);
     vector[0] = (struct iovec){together, TTI_TCP_HEADER_BYTES + bytes};
-    return send_vector(lane, vector, 1);
+    return send_vector(lane, vector, 1, false);
 }
 
 enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, const uint8_t *data,
@@ -99,13 +108,14 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
         return TUTTI_OK;
     }
     tti_tcp_put_header(tag, (uint32_t)bytes, header);
-    if (!tti_tcp_lane_waits(lane) && lane->socket >= 0) {
+    const bool keeps = tti_tcp_zero_wants(lane, bytes) && !tti_tcp_lane_waits(lane);
+    if (!keeps && !tti_tcp_lane_waits(lane) && lane->socket >= 0) {
         ssize_t took = send_first(lane, header, data, bytes);
         if (took < 0)
             return tti_tcp_lane_fail_sending(lane);
         sent = (size_t)took;
     }
-    if (sent == sizeof header + bytes && !lane->endpoint->resumes) {
+    if (sent == sizeof header + bytes && !lane->endpoint->resumes && lane->pieces == 0) {
         lane->accepted += bytes;
         lane->last = bytes;
         lane->kept = lane->gone = lane->put += sent;
@@ -115,6 +125,10 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     } else {
         tti_tcp_queue_sent(lane, sent);
     }
+    if (keeps)
+        (void)tti_tcp_lane_flush(lane);
+    if (lane->send_error)
+        return tti_tcp_lane_fail_sending(lane);
     if (tti_tcp_lane_waits(lane))
         send_set_blocked(lane, true);
     *accepted = bytes;
@@ -139,7 +153,7 @@ void tti_tcp_lane_bye(struct tti_tcp_lane *lane)
 uint64_t tti_tcp_lane_released(struct tti_tcp_lane *lane)
 {
     enum { ASKED_ENOUGH = 64 };
-    if (lane->endpoint->resumes && lane->pieces > 0 && !tti_tcp_lane_waits(lane)) {
+    if (lane->pieces > 0 && !tti_tcp_lane_waits(lane)) { /* sent, and kept nevertheless */
         tti_tcp_queue_look(lane);
         if (++lane->asked >= ASKED_ENOUGH)
             tti_tcp_queue_own(lane);
