@@ -288,13 +288,29 @@ def theirs_latency(size, count):
 
 
 def ours(coll, size, count, environment):
-    """us of an operation between two ranks, the median of single ones."""
+    """us of an operation between two ranks: in a batch of `count`, and the median of single ones."""
     jobs = sweep(2, environment, "--coll", coll, "-b", str(size), "-e", str(size), "-n", str(count),
                  "-w", "2", "-c", "0")
     try:
         for each in jobs:
             each.check(each.wait(LIMIT) == 0, "the benchmark failed")
-        return float(jobs[0].rows()[0].split()[-3])
+        cells = jobs[0].rows()[0].split()
+        return float(cells[5]), float(cells[-3])
+    finally:
+        for each in jobs:
+            each.end()
+
+
+def ping_pong(size, count):
+    """us one way: half of the time that a message takes there and back, the median."""
+    port = job.free_port()
+    jobs = [job.Job([os.path.join(TESTS, "tutti-ping-pong"), str(size), str(count)],
+                    {"TUTTI_TRANSPORT": "rdma", **ONE, **job.by_hand(rank, 2, port)})
+            for rank in range(2)]
+    try:
+        for each in jobs:
+            each.check(each.wait(LIMIT) == 0, "tutti-ping-pong failed")
+        return float(jobs[0].out[0].split()[-2])
     finally:
         for each in jobs:
             each.end()
@@ -324,23 +340,24 @@ def head():
 
 
 def latency():
-    """Ours and perftest's in turn. In sendrecv both ranks send at a time, and it takes what a
-    message takes one way, as ib_write_lat tells it."""
+    """Ours and perftest's in turn, a message there and back."""
     head()
     for size in (8, 1024, 16384):
-        pairs = [(ours("sendrecv", size, 200, ONE), theirs_latency(size, 200))
-                 for _ in range(ROUNDS)]
+        pairs = [(ping_pong(size, 200), theirs_latency(size, 200)) for _ in range(ROUNDS)]
         row("time one way, us", size, [a for a, _ in pairs], [b for _, b in pairs], False)
 
 
 def bandwidth(rails, environment):
-    """A broadcast between two ranks is a stream one way, as ib_write_bw is."""
+    """Broadcasts between two ranks are a stream one way, as ib_write_bw is: as many after one another
+    as that has writes. Then one alone, from its call to its last byte."""
     head()
     for size, count in ((65536, 100), (1 << 20, 20), (4 << 20, 8), (16 << 20, 5)):
-        pairs = [(size / ours("broadcast", size, count, environment),
-                  theirs_bandwidth(size, count, rails)) for _ in range(ROUNDS)]
-        row(f"bandwidth, {rails} rail{'s' * (rails > 1)}, MB/s", size,
-            [a for a, _ in pairs], [b for _, b in pairs], True)
+        rounds = [(*ours("broadcast", size, count, environment),
+                   theirs_bandwidth(size, count, rails)) for _ in range(ROUNDS)]
+        theirs = [each[2] for each in rounds]
+        what = f"{rails} rail{'s' * (rails > 1)}, MB/s"
+        row(f"stream, {what}", size, [size / each[0] for each in rounds], theirs, True)
+        row(f"one operation, {what}", size, [size / each[1] for each in rounds], theirs, True)
 
 
 # ---- the groups --------------------------------------------------------------------------------
