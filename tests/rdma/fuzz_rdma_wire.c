@@ -58,6 +58,7 @@ static void fuzz_hello(const uint8_t *data)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct tti_rdma_goodbye goodbye;
+    int lost = 0;
     fuzz_advert(data, size);
     if (size >= TTI_RDMA_HELLO_BYTES)
         fuzz_hello(data);
@@ -65,5 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)tti_rdma_get_ready(data);
     if (size >= TTI_RDMA_GOODBYE_BYTES)
         (void)tti_rdma_get_goodbye(data, &goodbye);
+    if (size >= TTI_RDMA_LOST_BYTES)
+        require(tti_rdma_get_lost(data, &lost) || lost < TTI_RDMA_MAX_QPS);
     return 0;
 }

@@ -151,17 +151,40 @@ def cut():
 
 
 def rail_cut():
-    """One rail of two is cut: the error names that rail, not the one that goes on."""
-    jobs = endless(2, {**RAILS, "TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "30"})
+    """One rail of two is cut in the midst of a sweep: it goes on over the other, every byte is right,
+    and what is said names the rail that was cut."""
+    jobs = sweep(2, {**RAILS, "TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "50", "TUTTI_LOG": "warn"},
+                 "-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", "4")
     try:
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 8, LIMIT, "rows of the table")
         disturb("loss", "100%", cable=SECOND_CABLE)
-        each_says(jobs, None, 25, r"rank [01] \(")
+        for rank, each in enumerate(jobs):
+            status = each.wait(2 * LIMIT)
+            each.check(status == 0, f"rank {rank} ended with status {status}")
+        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
         said = "\n".join(jobs[0].err + jobs[1].err)
-        jobs[0].check(re.search(r"retry counter exceeded.*device rxe[23] port 1, GID 1 10\.9\.1",
-                                said), "nobody names device rxe2 or rxe3")
+        jobs[0].check(re.search(r"retry counter exceeded.*device rxe[23] port 1, GID 1 10\.9\.1.*"
+                                r"goes on over other rails", said),
+                      "nobody names device rxe2 or rxe3")
         jobs[0].check(not re.search(r"retry counter exceeded.*device rxe[01] ", said),
                       "somebody names a device of the rail that was not cut")
+        for line in jobs[0].err + jobs[1].err:
+            print(f"        {line[:300]}", flush=True)
     finally:
+        disturb(cable=SECOND_CABLE)
+        for each in jobs:
+            each.end()
+
+
+def rails_cut():
+    """Both rails are cut, one after the other: an error that names the last."""
+    jobs = endless(2, {**RAILS, "TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "40"})
+    try:
+        disturb("loss", "100%", cable=SECOND_CABLE)
+        disturb("loss", "100%")
+        each_says(jobs, None, 35, r"rank [01] \(")
+    finally:
+        disturb()
         disturb(cable=SECOND_CABLE)
         for each in jobs:
             each.end()
@@ -388,6 +411,7 @@ GROUPS = {
         ("a rank killed", killed),
         ("the cable cut", cut),
         ("one rail of two cut", rail_cut),
+        ("both rails cut", rails_cut),
         ("1% loss and reordering", lossy),
         ("a stopped rank", slow),
     ],

@@ -99,6 +99,14 @@ static void words_survive(void **state)
     tti_rdma_put_ready(bytes);
     assert_null(tti_rdma_get_ready(bytes));
     assert_non_null(tti_rdma_get_goodbye(bytes, &read));
+    int lost = 0;
+    assert_non_null(tti_rdma_get_lost(bytes, &lost));
+    tti_rdma_put_lost(TTI_RDMA_MAX_QPS - 1, bytes);
+    assert_null(tti_rdma_get_lost(bytes, &lost));
+    assert_int_equal(lost, TTI_RDMA_MAX_QPS - 1);
+    assert_non_null(tti_rdma_get_goodbye(bytes, &read));
+    tti_rdma_put_lost(TTI_RDMA_MAX_QPS, bytes);
+    assert_non_null(tti_rdma_get_lost(bytes, &lost));
 }
 
 static void ports_of_one_network(void **state)

@@ -14,7 +14,8 @@
  * How ranks meet. A connection of the TCP transport (proven by the job's secret) carries queue pair
  * numbers and keys, and stays: its end is how a dead peer is noticed by a rank that only receives.
  *
- * Read next: rdma_wire.h, rdma_endpoint.c (meeting), rdma_lane.c (the hot path), rdma_poll.c. */
+ * Read next: rdma_wire.h, rdma_endpoint.c (meeting), rdma_lane.c (the hot path), rdma_poll.c,
+ * rdma_failover.c. */
 #ifndef TTI_TRANSPORT_RDMA_H
 #define TTI_TRANSPORT_RDMA_H
 
@@ -88,7 +89,11 @@ struct tti_rdma_sent {
     uint32_t bytes;
     bool flying; /* posted and not completed */
     bool lent;   /* from the caller's memory, and flying */
+    uint8_t qp;  /* by which it went */
     struct tti_rdma_buffer *buffer;
+    const void *data; /* lent: where it lies */
+    /* Inline: header and bytes, where another rail may have to take it over. */
+    uint8_t kept[TTI_RDMA_INLINE_BYTES];
 };
 
 /* Counts of fragments run on for ever, and wrap. */
@@ -120,6 +125,8 @@ struct tti_rdma_qp {
     int room;       /* of the send queue */
     int depth;
     int spent; /* receives to be posted anew */
+    /* rdma_failover.c: in the state of error here, and there; and others do its work. */
+    bool lost, peer_lost, moved;
 };
 
 enum tti_rdma_state {
@@ -151,6 +158,8 @@ struct tti_rdma_endpoint {
     int inline_most; /* bytes of a fragment that goes inline */
     int lanes;
     int qps;
+    int lost;                      /* queue pairs that carry nothing any more */
+    bool spare;                    /* not all queue pairs join the same two ports */
     int flying;                    /* sends that have not completed */
     int owing;                     /* lanes that owe a credit message */
     struct tti_rdma_memory memory; /* rings, then headers for fragments sent in place */
@@ -272,6 +281,21 @@ void tti_rdma_endpoint_free(struct tti_rdma_endpoint *endpoint);
 /* Free those of the leaving whose sends have completed. */
 void tti_rdma_leaving_step(struct tti_rdma_transport *self);
 
+/* A message of the control connection. */
+enum tutti_result tti_rdma_endpoint_say(struct tti_rdma_endpoint *endpoint, const uint8_t *bytes,
+                                        size_t size);
+
+/* ---- rdma_failover.c: a rail that is cut ------------------------------------------------------
+ */
+
+/* Nothing goes by this queue pair any more, says the calling thread's last error. True: others of
+ * the endpoint take over; false: there are none. */
+bool tti_rdma_failover(struct tti_rdma_qp *qp);
+/* The peer has said so of queue pair number `qp`. */
+void tti_rdma_failover_heard(struct tti_rdma_endpoint *endpoint, int qp);
+/* Another of its sends has ended. */
+void tti_rdma_failover_step(struct tti_rdma_qp *qp);
+
 /* ---- rdma_lane.c ---------------------------------------------------------------------------- */
 
 enum tutti_result tti_rdma_send(void *endpoint, int lane, uint64_t tag, const void *data,
@@ -286,6 +310,9 @@ void tti_rdma_consume(void *endpoint, int lane, size_t bytes);
 void tti_rdma_pay(struct tti_rdma_endpoint *endpoint);
 /* The send of `fragment` (its low bits) has ended, well or not. */
 void tti_rdma_fragment_landed(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
+/* Send a fragment once more, by a queue pair that is left. */
+enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *endpoint, int lane,
+                                          uint32_t fragment);
 /* A fragment, or credits, came. False: the peer does what no Tutti does. */
 bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
 bool tti_rdma_credit_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t consumed);

@@ -45,8 +45,8 @@ static void endpoint_garbled(struct tti_rdma_endpoint *self, const char *what)
 /* ---- the control connection ----------------------------------------------------------------- */
 
 /* Messages are small, and few: the connection takes each at once, or is broken. */
-static enum tutti_result endpoint_say(struct tti_rdma_endpoint *self, const uint8_t *bytes,
-                                      size_t size)
+enum tutti_result tti_rdma_endpoint_say(struct tti_rdma_endpoint *self, const uint8_t *bytes,
+                                        size_t size)
 {
     size_t accepted = 0;
     TTI_TRY(tti_tcp_ops.send(self->control, 0, ENDPOINT_TAG, bytes, size, &accepted));
@@ -75,7 +75,7 @@ static enum tutti_result endpoint_say_hello(struct tti_rdma_endpoint *self)
         hello.qp[i].key = self->memory.mr[qp->rail - transport->rail]->rkey;
     }
     tti_rdma_put_hello(&hello, bytes);
-    return endpoint_say(self, bytes, sizeof bytes);
+    return tti_rdma_endpoint_say(self, bytes, sizeof bytes);
 }
 
 static enum tutti_result endpoint_hello(struct tti_rdma_endpoint *self)
@@ -96,7 +96,7 @@ static enum tutti_result endpoint_hello(struct tti_rdma_endpoint *self)
         TTI_TRY(tti_rdma_qp_connect(&self->qp[i]));
     }
     tti_rdma_put_ready(ready);
-    TTI_TRY(endpoint_say(self, ready, sizeof ready));
+    TTI_TRY(tti_rdma_endpoint_say(self, ready, sizeof ready));
     self->state = TTI_RDMA_READYING;
     return TUTTI_OK;
 }
@@ -129,6 +129,7 @@ static void endpoint_understand(struct tti_rdma_endpoint *self)
 {
     const char *wrong = NULL;
     enum tutti_result result = TUTTI_OK;
+    int lost = 0;
     self->heard_bytes = 0;
     if (self->state == TTI_RDMA_TELLING) {
         wrong = tti_rdma_get_hello(self->heard, &self->theirs);
@@ -137,6 +138,8 @@ static void endpoint_understand(struct tti_rdma_endpoint *self)
         wrong = tti_rdma_get_ready(self->heard);
         if (!wrong)
             endpoint_up(self);
+    } else if (!tti_rdma_get_lost(self->heard, &lost)) {
+        tti_rdma_failover_heard(self, lost);
     } else {
         wrong = self->goodbye ? "a second goodbye" : tti_rdma_get_goodbye(self->heard, &self->last);
         self->goodbye = true;
@@ -264,6 +267,7 @@ static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
         qp->rail = &transport->rail[lower ? with.lower : with.higher];
         qp->peer_port = lower ? with.higher : with.lower;
         self->qps = i + 1;
+        self->spare |= qp->rail != self->qp[0].rail || qp->peer_port != self->qp[0].peer_port;
         TTI_TRY(tti_rdma_qp_create(qp));
     }
     return TUTTI_OK;
@@ -376,7 +380,7 @@ void tti_rdma_endpoint_free(struct tti_rdma_endpoint *self)
         for (int i = 0; i < self->lanes; i++)
             last.sent[i] = self->lane[i].posted;
         tti_rdma_put_goodbye(&last, bytes);
-        (void)endpoint_say(self, bytes, sizeof bytes); /* its end is seen without it */
+        (void)tti_rdma_endpoint_say(self, bytes, sizeof bytes); /* its end is seen without it */
     }
     endpoint_release(self);
 }

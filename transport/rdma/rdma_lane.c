@@ -37,7 +37,10 @@ static enum tutti_result lane_fail(struct tti_rdma_endpoint *self)
 
 static struct tti_rdma_qp *lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t count)
 {
-    return &self->qp[((uint32_t)lane + count) % (uint32_t)self->qps];
+    uint32_t at = ((uint32_t)lane + count) % (uint32_t)self->qps;
+    while (self->qp[at].lost) /* not all of them are */
+        at = (at + 1) % (uint32_t)self->qps;
+    return &self->qp[at];
 }
 
 static bool lane_may_send(struct tti_rdma_endpoint *self, int number)
@@ -54,16 +57,22 @@ static struct tti_rdma_header lane_header(struct tti_rdma_lane *lane, uint64_t t
     return (struct tti_rdma_header){tag, (uint32_t)bytes, lane->consumed};
 }
 
-/* Post the next fragment of a lane: header and bytes lie in `piece`. */
-static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
-                                   struct ibv_sge *piece, int pieces, bool in_line,
-                                   struct tti_rdma_sent sent)
+/* What becomes of a fragment's memory. */
+struct lane_flight {
+    uint32_t bytes;
+    bool in_line;
+    const void *lent; /* the caller's, which waits */
+    struct tti_rdma_buffer *buffer;
+};
+
+/* Write a fragment of a lane into its slot: header and bytes lie in `piece`. */
+static enum tutti_result lane_write(struct tti_rdma_endpoint *self, int number, uint32_t fragment,
+                                    struct ibv_sge *piece, int pieces, bool in_line)
 {
-    struct tti_rdma_lane *lane = &self->lane[number];
-    struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    struct tti_rdma_qp *qp = lane_qp(self, number, fragment);
     uint32_t slots = self->theirs.slots;
-    size_t slot = (size_t)number * slots + (lane->posted & (slots - 1));
-    uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_FRAGMENT, number, lane->posted);
+    size_t slot = (size_t)number * slots + (fragment & (slots - 1));
+    uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_FRAGMENT, number, fragment);
     struct ibv_send_wr work = {
         .wr_id = tti_rdma_work_id(qp, immediate),
         .sg_list = piece,
@@ -83,10 +92,24 @@ static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
         tti_rdma_endpoint_fail(self, result);
         return result;
     }
-    sent.flying = true;
-    *lane_sent(self, lane, lane->posted) = sent;
-    lane->posted++;
+    lane_sent(self, &self->lane[number], fragment)->qp = (uint8_t)(qp - self->qp);
     qp->room--;
+    return TUTTI_OK;
+}
+
+/* The next fragment of a lane. */
+static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
+                                   struct ibv_sge *piece, int pieces, struct lane_flight flight)
+{
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_sent *sent = lane_sent(self, lane, lane->posted);
+    TTI_TRY(lane_write(self, number, lane->posted, piece, pieces, flight.in_line));
+    sent->bytes = flight.bytes;
+    sent->flying = true;
+    sent->lent = flight.lent != NULL;
+    sent->data = flight.lent;
+    sent->buffer = flight.buffer;
+    lane->posted++;
     self->flying++;
     return TUTTI_OK;
 }
@@ -119,6 +142,14 @@ static struct ibv_sge lane_piece(const void *data, size_t bytes, uint32_t key)
     return (struct ibv_sge){(uintptr_t)data, (uint32_t)bytes, key};
 }
 
+/* Where the header of a fragment lies that is sent in place. */
+static uint8_t *lane_header_place(const struct tti_rdma_endpoint *self, int number,
+                                  uint32_t fragment)
+{
+    return self->headers + ((size_t)number * self->window + (fragment & (self->window - 1))) *
+                               TTI_RDMA_HEADER_BYTES;
+}
+
 /* From registered memory of the caller's, which stays lent until the send completes. */
 static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int number, uint64_t tag,
                                         const void *data, size_t bytes,
@@ -127,17 +158,15 @@ static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int numb
     struct tti_rdma_lane *lane = &self->lane[number];
     const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
     ptrdiff_t rail = qp->rail - self->transport->rail;
-    uint8_t *header =
-        self->headers + ((size_t)number * self->window + (lane->posted & (self->window - 1))) *
-                            TTI_RDMA_HEADER_BYTES;
+    uint8_t *header = lane_header_place(self, number, lane->posted);
     struct tti_rdma_header made = lane_header(lane, tag, bytes);
     memcpy(header, &made, sizeof made);
     struct ibv_sge piece[2] = {
         lane_piece(header, sizeof made, self->memory.mr[rail]->lkey),
         lane_piece(data, bytes, memory->mr[rail]->lkey),
     };
-    return lane_post(self, number, piece, 2, false,
-                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes, .lent = true});
+    return lane_post(self, number, piece, 2,
+                     (struct lane_flight){.bytes = (uint32_t)bytes, .lent = data});
 }
 
 static enum tutti_result lane_send_buffer(struct tti_rdma_endpoint *self, int number, uint64_t tag,
@@ -150,17 +179,58 @@ static enum tutti_result lane_send_buffer(struct tti_rdma_endpoint *self, int nu
     memcpy(header, &made, sizeof made);
     struct ibv_sge piece = lane_piece(header, sizeof made + bytes,
                                       buffer->memory->mr[qp->rail - self->transport->rail]->lkey);
-    return lane_post(self, number, &piece, 1, false,
-                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes, .buffer = buffer});
+    return lane_post(self, number, &piece, 1,
+                     (struct lane_flight){.bytes = (uint32_t)bytes, .buffer = buffer});
 }
 
 static enum tutti_result lane_send_inline(struct tti_rdma_endpoint *self, int number, uint64_t tag,
                                           const void *data, size_t bytes)
 {
-    struct tti_rdma_header made = lane_header(&self->lane[number], tag, bytes);
+    struct tti_rdma_lane *lane = &self->lane[number];
+    struct tti_rdma_header made = lane_header(lane, tag, bytes);
     struct ibv_sge piece[2] = {lane_piece(&made, sizeof made, 0), lane_piece(data, bytes, 0)};
-    return lane_post(self, number, piece, 2, true,
-                     (struct tti_rdma_sent){.bytes = (uint32_t)bytes});
+    if (self->spare) {
+        uint8_t *kept = lane_sent(self, lane, lane->posted)->kept;
+        memcpy(kept, &made, sizeof made);
+        memcpy(kept + sizeof made, data, bytes);
+    }
+    return lane_post(self, number, piece, 2,
+                     (struct lane_flight){.bytes = (uint32_t)bytes, .in_line = true});
+}
+
+/* The same bytes to the same slot: where the first sending has arrived after all, the second
+ * changes nothing. */
+enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *self, int number,
+                                          uint32_t fragment)
+{
+    const struct tti_rdma_sent *sent = lane_sent(self, &self->lane[number], fragment);
+    const struct tti_rdma_qp *qp = lane_qp(self, number, fragment);
+    const ptrdiff_t rail = qp->rail - self->transport->rail;
+    const size_t all = TTI_RDMA_HEADER_BYTES + sent->bytes;
+    if (sent->buffer) {
+        struct ibv_sge piece =
+            lane_piece(sent->buffer->line + TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES, all,
+                       sent->buffer->memory->mr[rail]->lkey);
+        return lane_write(self, number, fragment, &piece, 1, false);
+    }
+    if (!sent->lent) {
+        struct ibv_sge piece = lane_piece(sent->kept, all, 0);
+        return lane_write(self, number, fragment, &piece, 1, true);
+    }
+    const struct tti_rdma_memory *memory =
+        tti_rdma_memory_find(self->transport, sent->data, sent->bytes);
+    if (!memory) {
+        enum tutti_result result = tti_rdma_qp_fail(
+            qp, TUTTI_ERR_LINK, "cannot send again: ", "the buffer was freed while it was in use");
+        tti_rdma_endpoint_fail(self, result);
+        return result;
+    }
+    struct ibv_sge piece[2] = {
+        lane_piece(lane_header_place(self, number, fragment), TTI_RDMA_HEADER_BYTES,
+                   self->memory.mr[rail]->lkey),
+        lane_piece(sent->data, sent->bytes, memory->mr[rail]->lkey),
+    };
+    return lane_write(self, number, fragment, piece, 2, false);
 }
 
 enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const void *data,
@@ -313,10 +383,12 @@ bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *self, int number, uint3
         return false;
     struct tti_rdma_lane *lane = &self->lane[number];
     uint32_t ahead = lane_beyond(fragment, lane->consumed);
-    if (ahead >= (uint32_t)settings->slots)
-        return false;
+    if (ahead >= (uint32_t)settings->slots) /* or sent again, and consumed */
+        return self->lost > 0 && ahead > TTI_RDMA_COUNT_MASK / 2;
     uint32_t slot = (lane->consumed + ahead) & ((uint32_t)settings->slots - 1);
     struct tti_rdma_header header = lane_read_header(lane_slot(self, lane, slot));
+    if (lane->arrived[slot] && self->lost > 0) /* sent again */
+        return true;
     if (lane->arrived[slot] || header.bytes == 0 || header.bytes > settings->slot_bytes)
         return false;
     lane->arrived[slot] = true;

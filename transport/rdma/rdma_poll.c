@@ -44,18 +44,38 @@ static const char *poll_advice(enum ibv_wc_status status)
     }
 }
 
+static void poll_text(const struct tti_rdma_transport *self, const struct ibv_wc *wc, char *what,
+                      size_t room)
+{
+    bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
+    snprintf(what, room,
+             "%s ended with status %d, %s (vendor's code %u): ", receive ? "a receive" : "a send",
+             (int)wc->status, self->verbs->wc_status_str(wc->status), wc->vendor_err);
+}
+
+/* The link is to blame, and there are others. */
+static bool poll_moves(const struct tti_rdma_transport *self, struct tti_rdma_qp *qp,
+                       const struct ibv_wc *wc)
+{
+    char what[160];
+    if (qp->lost)
+        return true;
+    if (wc->status != IBV_WC_RETRY_EXC_ERR || !qp->endpoint->spare)
+        return false;
+    poll_text(self, wc, what, sizeof what);
+    (void)tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status));
+    return tti_rdma_failover(qp);
+}
+
 static void poll_failed(struct tti_rdma_transport *self, const struct tti_rdma_qp *qp,
                         const struct ibv_wc *wc)
 {
     struct tti_rdma_endpoint *endpoint = qp->endpoint;
     char what[160];
-    bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
     if (endpoint->state == TTI_RDMA_FAILED || endpoint->ended || endpoint->goodbye ||
         endpoint->said_goodbye)
         return; /* a consequence of what is known */
-    snprintf(what, sizeof what,
-             "%s ended with status %d, %s (vendor's code %u): ", receive ? "a receive" : "a send",
-             (int)wc->status, self->verbs->wc_status_str(wc->status), wc->vendor_err);
+    poll_text(self, wc, what, sizeof what);
     tti_rdma_endpoint_fail(endpoint,
                            tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status)));
 }
@@ -74,10 +94,12 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     uint32_t said = (uint32_t)wc->wr_id;
     int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
     qp->room++;
-    if (said >> 30 == TTI_RDMA_WORK_FRAGMENT)
-        tti_rdma_fragment_landed(qp->endpoint, lane, said & TTI_RDMA_COUNT_MASK);
-    else
+    if (said >> 30 != TTI_RDMA_WORK_FRAGMENT)
         qp->endpoint->flying--;
+    else if (wc->status == IBV_WC_SUCCESS || !qp->lost || qp->endpoint->state != TTI_RDMA_UP)
+        tti_rdma_fragment_landed(qp->endpoint, lane, said & TTI_RDMA_COUNT_MASK);
+    if (qp->lost) /* a fragment that did not land goes by another, once all have ended here */
+        tti_rdma_failover_step(qp);
 }
 
 static void poll_received(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
@@ -102,7 +124,7 @@ static void poll_one(struct tti_rdma_transport *self, const struct ibv_wc *wc)
         return;
     self->news = true;
     bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
-    if (wc->status != IBV_WC_SUCCESS)
+    if (wc->status != IBV_WC_SUCCESS && !poll_moves(self, qp, wc))
         poll_failed(self, qp, wc);
     if (!receive)
         poll_sent(qp, wc);
@@ -116,7 +138,7 @@ static void poll_replenish(struct tti_rdma_transport *self, const struct ibv_wc 
 {
     for (int i = 0; i < count; i++) {
         struct tti_rdma_qp *qp = poll_qp(self, wc[i].wr_id);
-        if (!qp || qp->spent == 0 || qp->endpoint->state == TTI_RDMA_FAILED)
+        if (!qp || qp->spent == 0 || qp->lost || qp->endpoint->state == TTI_RDMA_FAILED)
             continue;
         enum tutti_result result = tti_rdma_qp_replenish(qp);
         if (result != TUTTI_OK)

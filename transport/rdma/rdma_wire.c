@@ -8,6 +8,7 @@ enum {
     WIRE_HELLO = 0x48527454,
     WIRE_READY = 0x52527454,
     WIRE_GOODBYE = 0x47527454,
+    WIRE_LOST = 0x4c525454, /* "TTRL" */
     WIRE_MOST_SLOTS = 4096,
     WIRE_MOST_SLOT_BYTES = 16 << 20,
 };
@@ -163,6 +164,24 @@ const char *tti_rdma_get_goodbye(const uint8_t *bytes, struct tti_rdma_goodbye *
         return "bytes that are no RDMA message";
     for (int i = 0; i < TUTTI_MAX_LANES; i++)
         goodbye->sent[i] = (uint32_t)wire_get(bytes + 8 + 4 * i, 4);
+    return NULL;
+}
+
+void tti_rdma_put_lost(int qp, uint8_t *bytes)
+{
+    memset(bytes, 0, TTI_RDMA_LOST_BYTES);
+    wire_put(bytes, 4, WIRE_LOST);
+    wire_put(bytes + 4, 4, TTI_RDMA_VERSION);
+    bytes[8] = (uint8_t)qp;
+}
+
+const char *tti_rdma_get_lost(const uint8_t *bytes, int *qp)
+{
+    if (wire_get(bytes, 4) != WIRE_LOST || wire_get(bytes + 4, 4) != TTI_RDMA_VERSION)
+        return "bytes that are no RDMA message";
+    if (bytes[8] >= TTI_RDMA_MAX_QPS)
+        return "a queue pair that there cannot be";
+    *qp = bytes[8];
     return NULL;
 }
 

@@ -20,6 +20,7 @@ enum {
     TTI_RDMA_HELLO_BYTES = 24 + TTI_RDMA_MAX_QPS * 12,
     TTI_RDMA_READY_BYTES = 8,
     TTI_RDMA_GOODBYE_BYTES = 8 + TUTTI_MAX_LANES * 4,
+    TTI_RDMA_LOST_BYTES = TTI_RDMA_GOODBYE_BYTES, /* either may come */
 };
 
 enum tti_rdma_layer { TTI_RDMA_INFINIBAND = 1, TTI_RDMA_ETHERNET = 2 };
@@ -69,6 +70,9 @@ void tti_rdma_put_ready(uint8_t *bytes);
 const char *tti_rdma_get_ready(const uint8_t *bytes);
 void tti_rdma_put_goodbye(const struct tti_rdma_goodbye *goodbye, uint8_t *bytes);
 const char *tti_rdma_get_goodbye(const uint8_t *bytes, struct tti_rdma_goodbye *goodbye);
+/* "I use queue pair number so much of this connection no more, and nothing comes in by it." */
+void tti_rdma_put_lost(int qp, uint8_t *bytes);
+const char *tti_rdma_get_lost(const uint8_t *bytes, int *qp);
 
 /* A port of the lower rank and one of the higher, joined by a queue pair. */
 struct tti_rdma_pair {
