@@ -46,6 +46,11 @@ const char *tti_gpu_kernel_name(enum tti_gpu_kernel kernel)
     return (unsigned)kernel < TTI_KERNEL_COUNT ? gpu_kernels[kernel].name : "unknown kernel";
 }
 
+const char *tti_gpu_launch_name(const struct tti_gpu_launch *launch)
+{
+    return launch->own ? launch->own->symbol : tti_gpu_kernel_name(launch->kernel);
+}
+
 void tti_gpu_kernel_symbol(enum tti_gpu_kernel kernel, enum tutti_type type, char symbol[64])
 {
     const bool typed = tti_gpu_kernel_typed(kernel) && (unsigned)type < TUTTI_TYPE_COUNT;

@@ -72,6 +72,14 @@ enum {
     TTI_EVENT_INTERPROCESS = 2, /* event_export may be called; excludes timing */
 };
 
+/* A kernel that is not the library's: of a program built on it. It outlives the device. */
+struct tti_gpu_own {
+    const char *symbol;
+    const void *image;                   /* nvcc's, as cuModuleLoadData takes it; NULL: not built */
+    void (*simulated)(const void *args); /* compiled for the simulated device
+                                            (sim/cuda_on_host.cuh); NULL: not built */
+};
+
 /* A kernel, and the grid that runs it. `args` is the kernel's struct (kernel_args.h), copied by the
  * call. `type` is ignored by kernels without types. */
 struct tti_gpu_launch {
@@ -81,7 +89,11 @@ struct tti_gpu_launch {
     size_t shared_bytes;
     const void *args;
     size_t args_bytes;
+    const struct tti_gpu_own *own; /* instead of `kernel`; NULL: none */
 };
+
+/* What a launch is of, for messages. */
+const char *tti_gpu_launch_name(const struct tti_gpu_launch *launch);
 
 struct tti_gpu_ops {
     const char *name; /* "cuda", "sim" */

@@ -67,8 +67,69 @@ static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     return result;
 }
 
+/* Under the lock: load it, if it is the first of its image. */
+static enum tutti_result own_load(struct tti_cuda_gpu *gpu, struct tti_cuda_own *place)
+{
+    for (int i = 0; i < gpu->own_count; i++)
+        if (gpu->own[i].own->image == place->own->image)
+            place->module = gpu->own[i].module;
+    if (!place->module)
+        TTI_TRY(tti_cuda_check(gpu->cu->module_load(&place->module, place->own->image),
+                               "cuModuleLoadData of the program's kernels"));
+    return tti_cuda_check(
+        gpu->cu->module_function(&place->function, place->module, place->own->symbol),
+        place->own->symbol);
+}
+
+/* Under the lock. */
+static enum tutti_result own_look(struct tti_cuda_gpu *gpu, const struct tti_gpu_own *own,
+                                  tti_cu_function *function)
+{
+    for (int i = 0; i < gpu->own_count; i++)
+        if (gpu->own[i].own == own) {
+            *function = gpu->own[i].function;
+            return TUTTI_OK;
+        }
+    struct tti_cuda_own *place = &gpu->own[gpu->own_count];
+    if (!own->image || gpu->own_count == TTI_CUDA_OWN)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "kernel %s: %s", own->symbol,
+                        own->image ? "a program has at most 128 of its own"
+                                   : "this build had no nvcc; build it with the CUDA toolkit");
+    *place = (struct tti_cuda_own){.own = own};
+    TTI_TRY(own_load(gpu, place));
+    gpu->own_count++;
+    *function = place->function;
+    return TUTTI_OK;
+}
+
+static enum tutti_result own_find(struct tti_cuda_gpu *gpu, const struct tti_gpu_own *own,
+                                  tti_cu_function *function)
+{
+    struct tti_cuda_visit visit;
+    TTI_TRY(tti_cuda_enter(gpu, &visit));
+    pthread_mutex_lock(&gpu->loading);
+    const enum tutti_result result = own_look(gpu, own, function);
+    pthread_mutex_unlock(&gpu->loading);
+    tti_cuda_leave(gpu, &visit);
+    return result;
+}
+
+static enum tutti_result launch_find(struct tti_cuda_gpu *gpu, const struct tti_gpu_launch *launch,
+                                     tti_cu_function *function)
+{
+    return launch->own ? own_find(gpu, launch->own, function)
+                       : kernel_find(gpu, launch->kernel, launch->type, function);
+}
+
 void tti_cuda_unload(struct tti_cuda_gpu *gpu)
 {
+    for (int i = 0; i < gpu->own_count; i++) {
+        bool first = true;
+        for (int k = 0; k < i; k++)
+            first = first && gpu->own[k].module != gpu->own[i].module;
+        if (first)
+            (void)gpu->cu->module_unload(gpu->own[i].module);
+    }
     for (int i = 0; i < TTI_KERNEL_COUNT; i++)
         if (gpu->modules[i])
             (void)gpu->cu->module_unload(gpu->modules[i]);
@@ -95,14 +156,14 @@ enum tutti_result tti_cuda_launch(struct tti_gpu *base, const struct tti_gpu_lau
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     tti_cu_function function = NULL;
-    TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
+    TTI_TRY(launch_find(gpu, launch, &function));
     if (launch->blocks == 0 || launch->threads == 0 || launch->threads % 32 ||
         launch->threads > 1024)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "kernel %s: cannot launch %u blocks of %u threads",
-                        tti_gpu_kernel_name(launch->kernel), launch->blocks, launch->threads);
+                        tti_gpu_launch_name(launch), launch->blocks, launch->threads);
     TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
     void *parameters[] = {(void *)(uintptr_t)launch->args};
-    TTI_CUDA_RETURN(gpu, tti_gpu_kernel_name(launch->kernel),
+    TTI_CUDA_RETURN(gpu, tti_gpu_launch_name(launch),
                     gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
                                     (unsigned)launch->shared_bytes, (tti_cu_stream)stream,
                                     parameters, NULL));
@@ -113,7 +174,7 @@ enum tutti_result tti_cuda_resident(struct tti_gpu *base, const struct tti_gpu_l
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     tti_cu_function function = NULL;
-    TTI_TRY(kernel_find(gpu, launch->kernel, launch->type, &function));
+    TTI_TRY(launch_find(gpu, launch, &function));
     TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
     int per_sm = 0;
     enum tutti_result result;

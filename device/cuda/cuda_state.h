@@ -8,6 +8,15 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+enum { TTI_CUDA_OWN = 128 };
+
+/* A kernel of the program's that was launched; those of one image share its module. */
+struct tti_cuda_own {
+    const struct tti_gpu_own *own;
+    tti_cu_module module;
+    tti_cu_function function;
+};
+
 /* A device and the context in which we work: the caller's current one if it is of this device, else
  * the primary one, which the CUDA runtime uses as well. */
 struct tti_cuda_gpu {
@@ -18,6 +27,8 @@ struct tti_cuda_gpu {
     pthread_mutex_t loading;
     tti_cu_module modules[TTI_KERNEL_COUNT];
     _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+    struct tti_cuda_own own[TTI_CUDA_OWN]; /* under `loading` */
+    int own_count;
 };
 
 static inline struct tti_cuda_gpu *tti_cuda_of(struct tti_gpu *gpu)

@@ -136,14 +136,19 @@ static enum tutti_result gpu_launch(struct tti_gpu *gpu, const struct tti_gpu_la
                                     tutti_stream stream)
 {
     struct tti_sim_op op = {.kind = TTI_SIM_LAUNCH, .device = gpu->device, .launch = *launch};
-    TTI_TRY(gpu_prepare(gpu, launch->kernel, launch->type));
+    if (!launch->own)
+        TTI_TRY(gpu_prepare(gpu, launch->kernel, launch->type));
+    else if (!launch->own->simulated)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "%s has no kernel %s: this build had no C++ compiler for it",
+                        gpu->properties.name, launch->own->symbol);
     if (launch->blocks == 0 || launch->threads == 0 || launch->threads % 32 ||
         launch->threads > 1024 || launch->args_bytes > sizeof op.args ||
         launch->shared_bytes > gpu->properties.shared_per_block)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "kernel %s: cannot launch %u blocks of %u threads with %zu bytes of shared "
                         "memory and %zu of arguments",
-                        tti_gpu_kernel_name(launch->kernel), launch->blocks, launch->threads,
+                        tti_gpu_launch_name(launch), launch->blocks, launch->threads,
                         launch->shared_bytes, launch->args_bytes);
     memcpy(op.args, launch->args, launch->args_bytes);
     return tti_sim_enqueue(gpu, stream, &op);

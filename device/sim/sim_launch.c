@@ -211,7 +211,8 @@ enum tutti_result tti_sim_run(int index, const struct tti_gpu_launch *launch)
     pthread_once(&run_once, run_init);
     struct run_device *device = &run_devices[index];
     struct grid grid = {.launch = launch,
-                        .kernel = tti_sim_kernel_of(launch->kernel, launch->type)};
+                        .kernel = launch->own ? launch->own->simulated
+                                              : tti_sim_kernel_of(launch->kernel, launch->type)};
     pthread_mutex_lock(&device->lock);
     const enum tutti_result result = workers_ensure(device, launch->blocks);
     if (result != TUTTI_OK) {
@@ -229,8 +230,7 @@ enum tutti_result tti_sim_run(int index, const struct tti_gpu_launch *launch)
         return TTI_FAIL(TUTTI_ERR_INTERNAL,
                         "simulated device: kernel %s: %u threads of a block wait at a barrier that "
                         "others do not reach (TUTTI_SIM_SEED=%llu)",
-                        tti_gpu_kernel_name(launch->kernel), grid.stuck,
-                        (unsigned long long)run_seed);
+                        tti_gpu_launch_name(launch), grid.stuck, (unsigned long long)run_seed);
     if (grid.memory)
         return TTI_FAIL(TUTTI_ERR_MEMORY,
                         "simulated device: no memory for the threads of a block of %u",

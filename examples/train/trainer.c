@@ -39,8 +39,10 @@ size_t trainer_elements(const struct trainer_tensor *tensor)
 /* ---- Making -----------------------------------------------------------------------------------
  */
 
-static float *trainer_array(size_t count)
+static float *trainer_array(const struct trainer *t, size_t count)
 {
+    if (t->options.gpu)
+        return train_gpu_alloc(t->options.gpu, count * sizeof(float));
     float *made = calloc(count ? count : 1, sizeof *made);
     if (!made)
         fprintf(stderr, "no memory for %zu numbers\n", count);
@@ -54,14 +56,14 @@ static int trainer_memory(struct trainer *t)
     if (together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, &t->owned), "pieces"))
         return 1;
     for (int i = 0; i < tutti_optimizer_states(&t->options.optimizer); i++)
-        if (!(t->states[i] = trainer_array(t->owned)))
+        if (!(t->states[i] = trainer_array(t, t->owned)))
             return 1;
     if (!t->options.bf16)
         return 0;
-    t->master = trainer_array(t->owned);
-    t->widened = trainer_array(t->elements);
-    t->gathered = trainer_array(t->elements);
-    return !t->master || !t->widened || !t->gathered;
+    t->master = trainer_array(t, t->owned);
+    t->widened = t->options.gpu ? NULL : trainer_array(t, t->elements);
+    t->gathered = trainer_array(t, t->elements);
+    return !t->master || (!t->widened && !t->options.gpu) || !t->gathered;
 }
 
 int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_tensor *tensors,
@@ -72,6 +74,11 @@ int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_ten
     t->offsets = calloc(count, sizeof *t->offsets);
     t->held = calloc(count, sizeof *t->held);
     struct tutti_ddp_tensor *list = calloc(count, sizeof *list);
+    if (options->gpu) {
+        t->options.ddp.on_device = true;
+        t->options.ddp.device = options->gpu->gpu->device;
+        t->options.ddp.stream = options->gpu->stream;
+    }
     int failed = !t->tensors || !t->offsets || !t->held || !list;
     if (failed)
         fprintf(stderr, "no memory for %zu tensors\n", count);
@@ -86,13 +93,21 @@ int trainer_create(struct trainer *t, tutti_comm *comm, const struct trainer_ten
                                             .unit = tensors[i].unit};
     }
     failed = failed ||
-             together_check(comm, tutti_ddp_create(comm, list, count, &options->ddp, &t->ddp),
+             together_check(comm, tutti_ddp_create(comm, list, count, &t->options.ddp, &t->ddp),
                             "register the model") ||
              trainer_memory(t);
     free(list);
     if (failed)
         trainer_destroy(t);
     return failed;
+}
+
+static void trainer_array_free(struct trainer *t, float *array)
+{
+    if (t->options.gpu)
+        train_gpu_free(t->options.gpu, array);
+    else
+        free(array);
 }
 
 void trainer_destroy(struct trainer *t)
@@ -102,21 +117,42 @@ void trainer_destroy(struct trainer *t)
     free(t->offsets);
     free(t->held);
     free(t->widened);
-    free(t->gathered);
-    free(t->master);
-    free(t->states[0]);
-    free(t->states[1]);
+    trainer_array_free(t, t->gathered);
+    trainer_array_free(t, t->master);
+    trainer_array_free(t, t->states[0]);
+    trainer_array_free(t, t->states[1]);
     *t = (struct trainer){0};
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------
  */
 
-static void *trainer_value(struct trainer *t, size_t index)
+void *trainer_value(struct trainer *t, size_t index)
 {
     void *value = NULL;
     (void)together_check(t->comm, tutti_ddp_value(t->ddp, index, &value), "value");
     return value;
+}
+
+/* To the GPU, and its masters. */
+static int trainer_put(struct trainer *t, void *value, const float *values, size_t elements,
+                       const struct tutti_ddp_piece *pieces, size_t count, size_t index)
+{
+    if (!t->options.bf16)
+        return train_gpu_put(t->options.gpu, value, values, elements * sizeof *values);
+    uint16_t *thin = malloc(elements * sizeof *thin);
+    if (!thin) {
+        fprintf(stderr, "no memory for %zu numbers\n", elements);
+        return 1;
+    }
+    trainer_narrow(thin, values, elements);
+    int failed = train_gpu_put(t->options.gpu, value, thin, elements * sizeof *thin);
+    free(thin);
+    for (size_t p = 0; p < count && !failed; p++)
+        if (pieces[p].index == index)
+            failed = train_gpu_put(t->options.gpu, t->master + pieces[p].state,
+                                   values + pieces[p].first, pieces[p].count * sizeof *values);
+    return failed;
 }
 
 static int trainer_write(struct trainer *t, size_t index, const float *values)
@@ -128,6 +164,8 @@ static int trainer_write(struct trainer *t, size_t index, const float *values)
     if (!value ||
         together_check(t->comm, tutti_ddp_pieces(t->ddp, &pieces, &count, NULL), "pieces"))
         return 1;
+    if (t->options.gpu)
+        return trainer_put(t, value, values, elements, pieces, count, index);
     if (!t->options.bf16) {
         memcpy(value, values, elements * sizeof *values);
         return 0;
@@ -152,7 +190,7 @@ int trainer_acquire(struct trainer *t, int unit)
 {
     if (together_check(t->comm, tutti_ddp_acquire(t->ddp, unit), "acquire"))
         return 1;
-    for (size_t i = 0; i < t->count && t->options.bf16; i++)
+    for (size_t i = 0; i < t->count && t->widened; i++)
         if (t->tensors[i].unit == unit)
             trainer_widen(t->widened + t->offsets[i], trainer_value(t, i),
                           trainer_elements(&t->tensors[i]));
@@ -181,9 +219,12 @@ int trainer_begin(struct trainer *t, bool last)
     t->under_way = true;
     if (together_check(t->comm, tutti_ddp_begin(t->ddp, last), "begin a step"))
         return 1;
-    if (t->options.bf16 && t->first)
-        memset(t->gathered, 0, t->elements * sizeof *t->gathered);
+    const bool clear = t->options.bf16 && t->first;
     t->first = false;
+    if (clear && t->options.gpu)
+        return train_gpu_zero(t->options.gpu, t->gathered, t->elements * sizeof *t->gathered);
+    if (clear)
+        memset(t->gathered, 0, t->elements * sizeof *t->gathered);
     return 0;
 }
 
@@ -202,8 +243,12 @@ int trainer_ready(struct trainer *t, size_t index)
     if (t->options.bf16 && t->last) {
         if (together_check(t->comm, tutti_ddp_gradient(t->ddp, index, &gradient), "gradient"))
             return 1;
-        trainer_narrow(gradient, t->gathered + t->offsets[index],
-                       trainer_elements(&t->tensors[index]));
+        const size_t count = trainer_elements(&t->tensors[index]);
+        float *gathered = t->gathered + t->offsets[index];
+        if (!t->options.gpu)
+            trainer_narrow(gradient, gathered, count);
+        else if (train_gpu_narrow(t->options.gpu, gradient, gathered, count))
+            return 1;
     }
     if (t->options.late && t->last)
         t->held[t->held_count++] = index;
@@ -261,9 +306,10 @@ int trainer_update(struct trainer *t, double rate, double *norm)
             .states = {states[0] ? states[0] + at : NULL, states[1] ? states[1] + at : NULL},
             .grad_scale = 1,
             .no_decay = !t->tensors[pieces[p].index].decays};
-        if (together_check(t->comm,
-                           tutti_optimizer_step(&t->options.optimizer, t->steps + 1, &slice),
-                           "optimizer"))
+        if (together_check(
+                t->comm,
+                tutti_ddp_optimizer_step(t->ddp, &t->options.optimizer, t->steps + 1, &slice),
+                "optimizer"))
             return 1;
     }
     t->steps++;

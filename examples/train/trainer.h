@@ -1,7 +1,8 @@
 /* What every trainer does between the backward pass and the next forward one: the parameters of a
  * model with their gradients, optimizer and checkpoints, over tutti/ddp.h. The model computes in
  * float32; parameters are float32, or bfloat16 with float32 masters: then the model sees widened
- * copies, and gradients are gathered in float32 and rounded once, when they are complete.
+ * copies, and gradients are gathered in float32 and rounded once, when they are complete. With a
+ * GPU all of this lies in its memory, and the model reads bfloat16 as it is.
  *
  *     for each step:  for each small batch:  trainer_begin; forward; backward: trainer_gradient,
  *                                            trainer_ready
@@ -11,6 +12,7 @@
 #ifndef EXAMPLES_TRAIN_TRAINER_H
 #define EXAMPLES_TRAIN_TRAINER_H
 
+#include "examples/train/train_gpu.h"
 #include "tutti/ddp.h"
 
 struct trainer_tensor {
@@ -28,6 +30,7 @@ struct trainer_options {
     bool late; /* nothing is reduced before all ranks have finished the backward pass: to see what
                   overlap saves */
     struct tutti_ddp_options ddp;
+    struct train_gpu *gpu; /* everything lies there; NULL: in host memory */
 };
 
 struct trainer {
@@ -68,6 +71,8 @@ int trainer_acquire(struct trainer *t, int unit);
 int trainer_release(struct trainer *t, int unit);
 /* The parameter, for the model to read. */
 const float *trainer_weight(struct trainer *t, size_t index);
+/* Where it lies, as float32 or bfloat16: what a model on a GPU reads. NULL after a message. */
+void *trainer_value(struct trainer *t, size_t index);
 
 /* Begin a small batch; `last`: of its step. */
 int trainer_begin(struct trainer *t, bool last);

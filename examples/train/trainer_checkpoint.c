@@ -8,10 +8,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* `device`: where a piece lies on a GPU, while its `data` is a copy here. */
 struct pieces {
     struct tutti_piece *list;
     size_t count;
+    void **device;
+    bool short_of_memory;
 };
+
+static size_t piece_bytes(const struct tutti_piece *piece)
+{
+    return piece->count * tutti_type_size(piece->type);
+}
+
+/* Where a piece's elements are: there, or beside it. */
+static void pieces_place(struct pieces *p, const struct trainer *t, void *memory)
+{
+    struct tutti_piece *piece = &p->list[p->count - 1];
+    piece->data = memory;
+    if (!t->options.gpu)
+        return;
+    piece->data = malloc(piece_bytes(piece) + 1);
+    p->device[p->count - 1] = memory;
+    p->short_of_memory |= !piece->data;
+}
+
+static void pieces_free(struct pieces *p, const struct trainer *t)
+{
+    for (size_t i = 0; i < p->count && t->options.gpu; i++)
+        free(p->list[i].data);
+    free(p->list);
+    free(p->device);
+}
+
+/* All pieces from the GPU, or to it. */
+static int pieces_move(const struct pieces *p, const struct trainer *t, bool to_gpu)
+{
+    int failed = 0;
+    for (size_t i = 0; i < p->count && t->options.gpu && !failed; i++)
+        failed = to_gpu ? train_gpu_put(t->options.gpu, p->device[i], p->list[i].data,
+                                        piece_bytes(&p->list[i]))
+                        : train_gpu_get(t->options.gpu, p->list[i].data, p->device[i],
+                                        piece_bytes(&p->list[i]));
+    return failed;
+}
 
 static struct tutti_piece *pieces_add(struct pieces *p, const struct trainer *t, size_t index)
 {
@@ -40,7 +80,7 @@ static void pieces_add_states(struct pieces *p, const struct trainer *t,
             piece->part = parts[a];
             piece->first = own[i].first;
             piece->count = own[i].count;
-            piece->data = arrays[a] + own[i].state;
+            pieces_place(p, t, arrays[a] + own[i].state);
         }
 }
 
@@ -66,22 +106,26 @@ static int pieces_of(struct trainer *t, bool parameters, bool states, struct pie
     size_t count = 0;
     if (together_check(t->comm, tutti_ddp_pieces(t->ddp, &own, &count, NULL), "pieces"))
         return 1;
-    *p = (struct pieces){.list = calloc(t->count + 3 * count, sizeof *p->list)};
-    if (!p->list) {
-        fprintf(stderr, "no memory for %zu pieces\n", count);
-        return 1;
-    }
-    for (size_t i = 0; i < t->count && parameters; i++) {
+    *p = (struct pieces){.list = calloc(t->count + 3 * count, sizeof *p->list),
+                         .device = calloc(t->count + 3 * count, sizeof *p->device)};
+    p->short_of_memory = !p->list || !p->device;
+    for (size_t i = 0; i < t->count && parameters && !p->short_of_memory; i++) {
         struct tutti_piece *piece = pieces_add(p, t, i);
+        void *value = NULL;
         piece->type = t->options.bf16 ? TUTTI_BFLOAT16 : TUTTI_FLOAT32;
-        if (together_check(t->comm, tutti_ddp_value(t->ddp, i, &piece->data), "value")) {
-            free(p->list);
+        if (together_check(t->comm, tutti_ddp_value(t->ddp, i, &value), "value")) {
+            pieces_free(p, t);
             return 1;
         }
+        pieces_place(p, t, value);
     }
-    if (states)
+    if (states && !p->short_of_memory)
         pieces_add_states(p, t, own, count);
-    return 0;
+    if (!p->short_of_memory)
+        return 0;
+    fprintf(stderr, "no memory for %zu pieces\n", t->count + 3 * count);
+    pieces_free(p, t);
+    return 1;
 }
 
 int trainer_save(struct trainer *t, const tutti_sampler *sampler, const char *folder, int keep)
@@ -97,10 +141,12 @@ int trainer_save(struct trainer *t, const tutti_sampler *sampler, const char *fo
     /* Where every rank has all states, rank 0 writes them. */
     if (checkpoint_hold(t, true, false) || pieces_of(t, first, first || t->owned < t->elements, &p))
         return 1;
-    const int failed = together_check(
-        t->comm, tutti_checkpoint_save(t->comm, folder, t->steps, p.list, p.count, values, 2, keep),
-        "checkpoint");
-    free(p.list);
+    const int failed = pieces_move(&p, t, false) ||
+                       together_check(t->comm,
+                                      tutti_checkpoint_save(t->comm, folder, t->steps, p.list,
+                                                            p.count, values, 2, keep),
+                                      "checkpoint");
+    pieces_free(&p, t);
     return failed || checkpoint_hold(t, false, false);
 }
 
@@ -115,8 +161,10 @@ static int checkpoint_load(struct trainer *t, tutti_sampler *sampler, const tutt
     }
     if (checkpoint_hold(t, true, false) || pieces_of(t, true, true, &p))
         return 1;
-    const int failed = together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume");
-    free(p.list);
+    const int failed =
+        together_check(t->comm, tutti_checkpoint_load(c, p.list, p.count), "resume") ||
+        pieces_move(&p, t, true);
+    pieces_free(&p, t);
     return failed || checkpoint_hold(t, false, true) ||
            together_check(
                t->comm,

@@ -56,6 +56,7 @@ struct gpt {
     float *dx, *da, *dwide, *dqkv; /* slopes: [N, C], [N, C], [N, 4C], [N, 3C] */
     float *memory;                 /* all of the above ... */
     size_t memory_bytes;           /* ... and how much that is */
+    struct gpt_device *device; /* the model is on a GPU, and none of the above is used; or NULL */
     bool recompute; /* layers share memory for all but `input`, and the backward pass makes a
                        layer's again: less memory, a third more work, the same bits */
 };
@@ -75,6 +76,9 @@ void gpt_tensors(const struct gpt_config *config, struct trainer_tensor *tensors
 
 /* Memory for `rows` rows. 0, or 1 after a message. */
 int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool recompute);
+/* On a GPU; thin: in bfloat16; plain: without cuBLASLt. What follows works alike. */
+int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows, bool recompute,
+                  bool thin, bool plain, struct train_gpu *side);
 void gpt_destroy(struct gpt *g);
 /* GPT-2's beginning: normal with 0.02, narrower where the residual stream is written. */
 int gpt_initialise(const struct gpt *g, struct trainer *t, uint64_t seed);

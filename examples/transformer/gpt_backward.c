@@ -2,6 +2,7 @@
  * the embeddings. `dx` is the slope of the residual stream, which every half layer adds to. */
 #include "examples/train/blas.h"
 #include "examples/transformer/gpt.h"
+#include "examples/transformer/gpt_device.h"
 #include "examples/transformer/gpt_kernels.h"
 
 #include <string.h>
@@ -77,6 +78,8 @@ static int backward_embed(struct gpt *g, struct trainer *t, const uint16_t *toke
 int gpt_backward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length)
 {
     const int n = batch * length, layers = g->config.layers;
+    if (g->device)
+        return gpt_device_backward(g->device, t, tokens, batch, length);
     memset(g->dx, 0, (size_t)n * (size_t)g->config.channels * sizeof *g->dx);
     if (trainer_acquire(t, layers + 1) ||
         backward_norm(g, t, gpt_last_norm(&g->config), g->da, g->layers[layers].input, g->meanf,

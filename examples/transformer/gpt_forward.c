@@ -1,6 +1,7 @@
 /* The transformer's forward pass, and its losses (gpt.h). */
 #include "examples/train/blas.h"
 #include "examples/transformer/gpt.h"
+#include "examples/transformer/gpt_device.h"
 #include "examples/transformer/gpt_kernels.h"
 
 #include <string.h>
@@ -73,6 +74,8 @@ static void forward_norm(struct gpt *g, struct trainer *t, int rows)
 
 int gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length)
 {
+    if (g->device)
+        return gpt_device_forward(g->device, t, tokens, batch, length);
     for (int unit = 0; unit <= g->config.layers + 1; unit++) {
         if (trainer_acquire(t, unit))
             return 1;
@@ -93,6 +96,8 @@ int gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int 
                  double *loss)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
+    if (g->device)
+        return gpt_device_classify(g->device, t, targets, rows, slope, loss);
     if (trainer_acquire(t, 0))
         return 1;
     const float *wte = trainer_weight(t, GPT_WTE);
@@ -113,6 +118,8 @@ int gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int 
 int gpt_logits(struct gpt *g, struct trainer *t, int row, float *logits)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
+    if (g->device)
+        return gpt_device_logits(g->device, t, row, logits);
     if (trainer_acquire(t, 0))
         return 1;
     blas_matmul(false, true, 1, v, c, 1, g->normf + (size_t)row * (size_t)c, c,

@@ -1,49 +1,6 @@
-/* The transformer's kernels for GPUs (gpt_gpu.h says what each computes). CUDA C++ for nvcc; a test
- * defines GPT_DEVICE and GPT_KERNEL for the simulated GPU instead and includes this file. One
- * source for both types: values are widened when they are loaded, rounded when they are stored. */
-#include "examples/transformer/gpt_gpu.h"
-
-#include <math.h>
-
-#ifdef __CUDACC__
-#define GPT_DEVICE static __device__ __forceinline__
-#define GPT_KERNEL(name, arguments, a) \
-    extern "C" __global__ void name(const __grid_constant__ arguments a)
-#endif
-
-struct gpt_bfloat16 {
-    uint16_t bits;
-};
-
-GPT_DEVICE float gpt_load(const float *at)
-{
-    return *at;
-}
-GPT_DEVICE float gpt_load(const gpt_bfloat16 *at)
-{
-    union {
-        uint32_t bits;
-        float value;
-    } word;
-    word.bits = (uint32_t)at->bits << 16;
-    return word.value;
-}
-GPT_DEVICE void gpt_store(float *at, float value)
-{
-    *at = value;
-}
-/* To the nearest, ties to even; a NaN stays one. */
-GPT_DEVICE void gpt_store(gpt_bfloat16 *at, float value)
-{
-    union {
-        uint32_t bits;
-        float value;
-    } word;
-    word.value = value;
-    const uint32_t rounded = (word.bits + 0x7fffu + (word.bits >> 16 & 1)) >> 16;
-    const bool nan = (word.bits & 0x7fffffffu) > 0x7f800000u;
-    at->bits = (uint16_t)(nan ? word.bits >> 16 | 0x40 : rounded);
-}
+/* The transformer's kernels for GPUs (gpt_gpu.h says what each computes), one source for float32
+ * and bfloat16 (gpt_element.cuh). Read next: gpt_more.cu. Not yet run on a GPU. */
+#include "examples/transformer/gpt_element.cuh"
 
 /* ---- Sums over a block ------------------------------------------------------------------------
  */
@@ -197,7 +154,7 @@ template <class T> GPT_DEVICE void gpt_gelu(const gpt_gpu_gelu_args &a, bool bac
  * without a row of probabilities in between. */
 template <class T> GPT_DEVICE void gpt_classify(const gpt_gpu_classify_args &a)
 {
-    T *row = (T *)a.logits + (uint64_t)blockIdx.x * (uint64_t)a.width;
+    T *row = (T *)a.logits + (uint64_t)blockIdx.x * (uint64_t)a.stride;
     const int target = a.targets[blockIdx.x];
     float most = -INFINITY, sum = 0;
     for (int v = (int)threadIdx.x; v < a.width; v += (int)blockDim.x)
@@ -398,74 +355,19 @@ template <class T, int D> GPT_DEVICE void gpt_attend_keys(const gpt_gpu_attend_a
     }
 }
 
-/* ---- Optimizer --------------------------------------------------------------------------------
- */
-
-template <class T> GPT_DEVICE void gpt_adamw(const gpt_gpu_adamw_args &a)
-{
-    const uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
-    const float factor = a.factor ? *a.factor : 1.0f;
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += threads) {
-        const float g = a.grad[i] * factor;
-        const float m = a.beta1 * a.first[i] + a.new1 * g;
-        const float v = a.beta2 * a.second[i] + a.new2 * (g * g);
-        const float p = a.master[i] * a.decay - a.rate * (m / (sqrtf(v) * a.root + a.epsilon));
-        a.first[i] = m;
-        a.second[i] = v;
-        a.master[i] = p;
-        gpt_store((T *)a.param + i, p);
-    }
-}
-
-GPT_KERNEL(gpt_gpu_squares, gpt_gpu_squares_args, a)
-{
-    const uint64_t first = (uint64_t)blockIdx.x * GPT_GPU_SQUARES;
-    const uint64_t end = a.count - first < GPT_GPU_SQUARES ? a.count : first + GPT_GPU_SQUARES;
-    float sum = 0;
-    for (uint64_t i = first + threadIdx.x; i < end; i += blockDim.x)
-        sum += a.values[i] * a.values[i];
-    sum = gpt_block<false>(sum);
-    if (threadIdx.x == 0)
-        a.partial[blockIdx.x] = sum;
-}
-
-GPT_KERNEL(gpt_gpu_clip, gpt_gpu_clip_args, a)
-{
-    float sum = 0;
-    for (int b = (int)threadIdx.x; b < a.blocks; b += (int)blockDim.x)
-        sum += a.partial[b];
-    sum = gpt_block<false>(sum);
-    if (threadIdx.x != 0)
-        return;
-    const float norm = sqrtf(sum);
-    *a.norm = norm;
-    *a.factor = a.most > 0 && norm < INFINITY && norm > a.most ? a.most / (norm + 1e-6f) : 1.0f;
-}
-
 /* ---- Each for its types ------------------------------------------------------------------------
  */
 
-#define GPT_TYPES(name, arguments, ...)       \
-    GPT_KERNEL(name##_float32, arguments, a)  \
-    {                                         \
-        using element = float;                \
-        __VA_ARGS__;                          \
-    }                                         \
-    GPT_KERNEL(name##_bfloat16, arguments, a) \
-    {                                         \
-        using element = gpt_bfloat16;         \
-        __VA_ARGS__;                          \
-    }
 GPT_TYPES(gpt_gpu_norm, gpt_gpu_norm_args, gpt_norm<element>(a))
 GPT_TYPES(gpt_gpu_norm_back, gpt_gpu_norm_back_args, gpt_norm_back<element>(a))
 GPT_TYPES(gpt_gpu_columns, gpt_gpu_columns_args, gpt_columns<element>(a))
 GPT_TYPES(gpt_gpu_gelu, gpt_gpu_gelu_args, gpt_gelu<element>(a, false))
 GPT_TYPES(gpt_gpu_gelu_back, gpt_gpu_gelu_args, gpt_gelu<element>(a, true))
 GPT_TYPES(gpt_gpu_classify, gpt_gpu_classify_args, gpt_classify<element>(a))
-GPT_TYPES(gpt_gpu_adamw, gpt_gpu_adamw_args, gpt_adamw<element>(a))
 #define GPT_SIZE(name, function, size) \
     GPT_TYPES(name##_##size, gpt_gpu_attend_args, function<element, size>(a))
 #define GPT_SIZES(name, function) \
+    GPT_SIZE(name, function, 4)   \
     GPT_SIZE(name, function, 16)  \
     GPT_SIZE(name, function, 32)  \
     GPT_SIZE(name, function, 64)

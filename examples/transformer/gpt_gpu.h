@@ -1,21 +1,22 @@
 /* The transformer's kernels for GPUs (gpt_gpu.cu): what each computes, and is given. All tensors
  * are row-major, in device memory. Kernels exist for float32 and for bfloat16 (suffixes _float32
- * and _bfloat16, `void *` below is of that type); statistics, sums, masters and optimizer states
- * are float32, and so is all arithmetic. Nothing is summed by atomics: the same input gives the
+ * and _bfloat16, `void *` below is of that type); statistics and sums are
+ * float32, and so is all arithmetic. Nothing is summed by atomics: the same input gives the
  * same bits, run after run.
  *
  * State: they run on the simulated GPU, held to the CPU's kernels by tests/examples/test_gpt_gpu.c,
- * and nvcc compiles them; no GPU has run them, and the transformer does not use them yet. */
+ * and nvcc compiles them; no GPU has run them yet. The optimizer's are the library's
+ * (device/cuda/train.cu). */
 #ifndef EXAMPLES_TRANSFORMER_GPT_GPU_H
 #define EXAMPLES_TRANSFORMER_GPT_GPU_H
 
 #include <stdint.h>
 
 enum {
-    GPT_GPU_THREADS = 128,  /* of a block, but for attention */
-    GPT_GPU_TILE = 64,      /* queries, or keys, that an attention block has; its threads */
-    GPT_GPU_SLICES = 32,    /* into which rows are cut where columns are summed */
-    GPT_GPU_SQUARES = 4096, /* elements whose squares one block sums */
+    GPT_GPU_THREADS = 128, /* of a block, but for attention */
+    GPT_GPU_TILE = 64,     /* queries, or keys, that an attention block has; its threads */
+    GPT_GPU_SLICES = 32,   /* into which rows are cut where columns are summed */
+    GPT_GPU_STRIP = 8,     /* columns of a product that a thread has */
 };
 
 /* gpt_gpu_norm, a block a row: sum = x + y (y may be NULL; sum, then, too: x is normalised), out =
@@ -60,10 +61,10 @@ struct gpt_gpu_classify_args {
     void *logits;
     const uint16_t *targets;
     float *losses;
-    int width;
+    int width, stride; /* stride: elements between rows */
     float slope;
 };
-/* gpt_gpu_attend: causal attention, heads of 16, 32 or 64 channels (gpt_gpu_attend_64_float32,
+/* gpt_gpu_attend: causal attention, heads of 4, 16, 32 or 64 channels (gpt_gpu_attend_64_float32,
  * ...). A block has GPT_GPU_TILE queries of one head of one sequence: blocks = batch heads tiles,
  * the tiles of a head side by side. Keys and values come by tiles through shared memory, and
  * softmax is made as they come (Dao et al. 2022): no scores are stored. logs[batch, heads, length]:
@@ -78,29 +79,25 @@ struct gpt_gpu_attend_args {
     float *logs, *deltas;
     int batch, length, heads;
 };
-/* gpt_gpu_adamw: tutti_optimizer_step over `count` elements, to the bit. Any grid. `factor` (NULL:
- * 1) is a number in device memory that the gradient is multiplied by: see gpt_gpu_clip. */
-struct gpt_gpu_adamw_args {
-    void *param; /* rounded from master */
-    const float *grad;
-    float *master, *first, *second;
-    const float *factor;
-    float decay, beta1, new1, beta2, new2, rate, root, epsilon;
-    uint64_t count;
+/* gpt_gpu_embed, any grid: x[row] = wte[tokens[row]] + wpe[row % length]. gpt_gpu_embed_places, a
+ * thread an element of dwpe: dwpe += x over the sequences. gpt_gpu_embed_tokens, a block for each
+ * token that there is: dwte of it += x over order[starts[block]] .. order[starts[block + 1] - 1],
+ * the rows that have it. All in the order of rows. */
+struct gpt_gpu_embed_args {
+    void *x; /* [rows, channels] */
+    const void *wte, *wpe;
+    float *dwte, *dwpe;
+    const uint16_t *tokens;
+    const uint32_t *order, *starts;
+    int rows, length, channels;
 };
-/* gpt_gpu_squares, a block for each GPT_GPU_SQUARES elements: partial[block] = the sum of their
- * squares. gpt_gpu_clip, one block: *norm = the root of the sum of all partials, in an order that
- * is always the same; *factor = what clips it to `most` (<= 0: 1). */
-struct gpt_gpu_squares_args {
-    float *partial;
-    const float *values;
-    uint64_t count;
-};
-struct gpt_gpu_clip_args {
-    float *norm, *factor;
-    const float *partial;
-    int blocks;
-    float most;
+/* gpt_gpu_product_wide (float32), _thin (bfloat16), _mixed (bfloat16 to float32): struct
+ * gpt_product of gpt_products.h, a thread for GPT_GPU_STRIP columns of a row. */
+struct gpt_gpu_product_args {
+    const void *a, *b, *bias;
+    void *c;
+    int m, n, k, lda, ldb, ldc;
+    int transpose_a, transpose_b, add;
 };
 
 #endif

@@ -2,6 +2,7 @@
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
 #include "examples/transformer/gpt.h"
+#include "examples/transformer/gpt_device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -157,8 +158,19 @@ int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool re
     return 0;
 }
 
+int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows, bool recompute,
+                  bool thin, bool plain, struct train_gpu *side)
+{
+    *g = (struct gpt){.config = *config, .rows = rows, .recompute = recompute};
+    if (gpt_device_create(config, rows, recompute, thin, plain, side, &g->device))
+        return 1;
+    g->memory_bytes = g->device->memory_bytes;
+    return 0;
+}
+
 void gpt_destroy(struct gpt *g)
 {
+    gpt_device_destroy(g->device);
     free(g->layers);
     free(g->memory);
     *g = (struct gpt){0};

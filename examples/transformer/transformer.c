@@ -7,6 +7,7 @@
 #include "examples/train/blas.h"
 #include "examples/train/regroup.h"
 #include "examples/train/together.h"
+#include "examples/transformer/gpt_device.h"
 #include "examples/transformer/gpt_kernels.h"
 #include "examples/transformer/gpt_sample.h"
 
@@ -108,6 +109,29 @@ static void run_print_left(const struct run *r, uint64_t step)
         printf("  %.1f hours to go\n", seconds / 3600);
 }
 
+/* What a token costs, forward and backward (Chowdhery et al. 2022, appendix B), and what the GPUs
+ * of all ranks can do together: products of bfloat16 a second, dense, as NVIDIA states them. */
+static int run_peak(struct run *r)
+{
+    static const struct {
+        const char *name;
+        double peak;
+    } known[] = {
+        {"H200", 989e12}, {"H100", 989e12}, {"GH200", 989e12}, {"A100", 312e12}, {"B200", 2250e12}};
+    const struct gpt_config *m = &r->options->model;
+    const char *name = r->side.gpu->properties.name;
+    int devices = 0;
+    if (together_check(r->comm, r->side.ops->count(&devices), "devices"))
+        return 1;
+    const int sharing = tutti_comm_local_size(r->comm);
+    const int used = tutti_comm_hosts(r->comm) * (sharing < devices ? sharing : devices);
+    r->work = 6 * (double)r->trainer.elements + 12.0 * m->layers * m->channels * m->context;
+    for (size_t i = 0; i < sizeof known / sizeof *known && r->options->bf16; i++)
+        if (strstr(name, known[i].name))
+            r->peak = known[i].peak * used;
+    return 0;
+}
+
 static void run_print(const struct run *r, const struct curve_point *p)
 {
     const struct transformer_options *o = r->options;
@@ -119,6 +143,8 @@ static void run_print(const struct run *r, const struct curve_point *p)
         printf("  validation %.4f", p->check);
     printf("  rate %.2e  norm %.3f  %.0f ms  %.0f tokens/s", p->rate, p->norm, p->ms,
            p->per_second);
+    if (r->peak > 0)
+        printf("  MFU %.1f%%", 100 * p->per_second * r->work / r->peak);
     run_print_left(r, p->step);
 }
 
@@ -249,6 +275,9 @@ int run_memory(struct run *r)
         fprintf(stderr, "no memory for batches of %zu tokens\n", rows);
         return 1;
     }
+    if (r->side.gpu)
+        return gpt_create_on(&r->model, &r->options->model, (int)rows, r->options->recompute,
+                             r->options->bf16, r->options->common.plain, &r->side);
     return gpt_create(&r->model, &r->options->model, (int)rows, r->options->recompute);
 }
 
@@ -262,7 +291,7 @@ void run_memory_free(struct run *r)
     r->indices = NULL;
 }
 
-struct trainer_tensor *run_settings(const struct run *r, struct trainer_options *options)
+struct trainer_tensor *run_settings(struct run *r, struct trainer_options *options)
 {
     const struct transformer_options *o = r->options;
     const size_t count = gpt_tensor_count(&o->model);
@@ -279,6 +308,7 @@ struct trainer_tensor *run_settings(const struct run *r, struct trainer_options 
     gpt_tensors(&o->model, tensors);
     options->optimizer.beta2 = 0.95f;
     options->optimizer.weight_decay = (float)o->weight_decay;
+    options->gpu = r->side.gpu ? &r->side : NULL;
     options->ddp.hook = o->hook;
     options->ddp.zero = o->zero;
     options->ddp.by_unit = o->zero > 0;
@@ -386,6 +416,17 @@ static int run_cores(const struct run *r)
     return r->options->cores > 0 ? r->options->cores : share > 0 ? share : 1;
 }
 
+/* What multiplies. */
+static const char *run_computes(const struct run *r)
+{
+    static __thread char text[160];
+    if (!r->side.gpu)
+        return blas_name();
+    snprintf(text, sizeof text, "%s, %s", r->side.gpu->properties.name,
+             gpt_products_name(r->model.device->products));
+    return text;
+}
+
 static int run_rank(tutti_comm *comm, void *argument)
 {
     struct run r = *(struct run *)argument;
@@ -396,17 +437,20 @@ static int run_rank(tutti_comm *comm, void *argument)
     gpt_threads(cores);
     if (r.options->common.threads == 0)
         blas_threads(cores);
-    int failed = r.options->join ? run_join(&r) : run_start(&r);
+    int failed = (strcmp(r.options->device, "cpu") != 0 && train_gpu_open(&r.side, comm)) ||
+                 (r.options->join ? run_join(&r) : run_start(&r));
+    failed = failed || (r.side.gpu && run_peak(&r));
     if (!failed && r.rank == 0)
         printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "
                "%s\n",
                r.tokens->count, r.tokens->vocabulary, r.trainer.elements, r.options->model.layers,
-               r.ranks, r.ranks == 1 ? "" : "s", cores, cores == 1 ? "" : "s", blas_name());
+               r.ranks, r.ranks == 1 ? "" : "s", cores, cores == 1 ? "" : "s", run_computes(&r));
     failed = failed || run_loop(&r) || run_end(&r);
     curve_close(&r.curve);
     tutti_sampler_destroy(r.sampler);
     trainer_destroy(&r.trainer);
     run_memory_free(&r);
+    train_gpu_close(&r.side);
     if (failed && r.made)
         tutti_comm_abort(r.made, "a rank gave up");
     tutti_comm_destroy(r.made);
@@ -435,6 +479,8 @@ int main(int argc, char **argv)
         return 1;
     options.model.vocabulary = tokens.vocabulary;
     blas_start(!options.common.plain);
+    if (strcmp(options.device, "cpu") != 0 && train_gpu_choose(options.device))
+        return 1;
     int failed = options.join ? run_newcomer(&shared)
                               : together_run(options.common.threads, run_rank, &shared);
     tokens_free(&tokens);

@@ -55,6 +55,16 @@ static int options_check(struct transformer_options *o)
                 o->zero);
         return 2;
     }
+    if (strcmp(o->device, "cpu") != 0 && strcmp(o->device, "cuda") != 0 &&
+        strcmp(o->device, "sim") != 0) {
+        fprintf(stderr, "--device %s: expected cpu, cuda or sim\n", o->device);
+        return 2;
+    }
+    if (o->elastic && strcmp(o->device, "cpu") != 0) {
+        fprintf(stderr, "transformer: --elastic trains on the CPU, not with --device %s\n",
+                o->device);
+        return 2;
+    }
     return flags_common_check(&o->common);
 }
 
@@ -65,6 +75,7 @@ static void options_defaults(struct transformer_options *o)
                                       .warmup = 20,
                                       .rate = 3e-3,
                                       .final = 0.1,
+                                      .device = "cpu",
                                       .clip = 1,
                                       .weight_decay = 0.1,
                                       .bucket_mib = 25,
@@ -76,7 +87,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 12, FLAGS_TRAIN = 21 };
+enum { FLAGS_MODEL = 13, FLAGS_TRAIN = 21 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -98,6 +109,9 @@ static void options_model_flags(struct transformer_options *o, struct flag *f, c
         {.name = "bf16",
          .help = "bfloat16 parameters and gradients, float32 masters",
          .on = &o->bf16},
+        {.name = "device",
+         .help = "what computes: cpu, cuda, or sim, a simulated GPU for tests",
+         .text = &o->device},
         {.name = "recompute",
          .help = "keep only what goes into each layer; make the rest again, going back",
          .on = &o->recompute},

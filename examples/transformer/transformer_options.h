@@ -14,6 +14,7 @@ struct transformer_options {
     enum tutti_schedule_kind schedule;
     enum tutti_ddp_hook hook;
     bool bf16, recompute;
+    const char *device; /* "cpu", "cuda", "sim" */
     double bucket_mib;
     bool late; /* gradients are reduced when the backward pass is over */
     int in_flight, cores, zero;

@@ -19,10 +19,12 @@ struct run {
     uint64_t place[2];      /* of the sampler, after the last step that was finished */
     struct gpt model;
     struct trainer trainer;
+    struct train_gpu side; /* --device; zeros: the CPU */
     tutti_sampler *sampler;
     struct curve curve; /* rank 0 */
     uint16_t *inputs, *targets;
     size_t *indices;
+    double work, peak; /* --device cuda: of a token, of all GPUs a second; 0: not known */
     double forward_s, backward_s; /* of all steps of this process */
     double began;
     uint64_t began_at; /* steps that were finished then */
@@ -33,7 +35,7 @@ int run_share(struct run *r);
 int run_memory(struct run *r);
 void run_memory_free(struct run *r);
 /* The model's tensors (the caller's to free; NULL after a message), and how to train them. */
-struct trainer_tensor *run_settings(const struct run *r, struct trainer_options *options);
+struct trainer_tensor *run_settings(struct run *r, struct trainer_options *options);
 int run_sampler(struct run *r);
 /* Tell the trainer if it is to die in a step (--die-in). */
 void run_doom(struct run *r);

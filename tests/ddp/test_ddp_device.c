@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSORS = 6, STEPS = 3 };
+/* ThreadSanitizer is slow in simulated threads: it gets sharding with prefetch, and two lanes. */
+#if defined(__SANITIZE_THREAD__)
+enum { FIRST_CASE = 3, CASES = 5, STEPS = 2 };
+#else
+enum { FIRST_CASE = 0, CASES = 6, STEPS = 3 };
+#endif
+enum { TENSORS = 6 };
 
 static const struct tutti_ddp_tensor tensors[TENSORS] = {
     {.name = "embed", .type = TUTTI_FLOAT32, .dims = 2, .shape = {37, 19}, .unit = 0},
@@ -271,7 +277,7 @@ static int beside_host(tutti_comm *comm, void *argument)
     for (size_t i = 0; i < TENSORS; i++)
         for (int pass = 0; pass < 2; pass++)
             CHECK(d->staged[pass][i] = malloc(bytes_of(i)));
-    for (int number = 0; number < 6 && !failed; number++)
+    for (int number = FIRST_CASE; number < CASES && !failed; number++)
         failed = pair_case(comm, &p, number);
     failed = failed || refusals(comm, d->stream);
     for (size_t i = 0; i < TENSORS; i++)

@@ -206,6 +206,34 @@ def token_shards(folder):
     assert "or a torn one" in said, said
 
 
+def on_a_simulated_gpu(folder):
+    """With everything in the memory of a GPU: as on the CPU, for any number of ranks and any sharding;
+    what one of them saves the other takes up."""
+    small = (*MODEL, "--layers", 1, "--heads", 1, "--channels", 16, "--context", 16, "--steps", 4,
+             "--batch", 4, "--warmup", 1, "--check-every", 2)
+    logs = {}
+    for name, flags, ranks in (
+            ("cpu", (), 0), ("gpu", ("--device", "sim", "--sample", 3), 0),
+            ("sharded", ("--device", "sim", "--zero", 3, "--micro", 1, "--recompute"), 2),
+            ("cpu bf16", ("--bf16", "--hook", "bf16"), 0),
+            ("gpu bf16", ("--bf16", "--hook", "bf16", "--device", "sim", "--zero", 1), 2)):
+        said = runs.run("transformer", *small, *flags, "--log", folder + "/log", ranks=ranks)
+        assert ("simulated device, plain products" in said) == ("--device" in flags), said
+        logs[name] = runs.log(folder + "/log")
+    for name, like, most in (("gpu", "cpu", 1e-5), ("sharded", "cpu", 1e-5), ("gpu bf16", "cpu bf16", 0.01),
+                             ("gpu bf16", "cpu", 0.02)):
+        away = runs.furthest(logs[like], logs[name])
+        assert away < most, f"{name}: {away}"
+    for first, then in (((), ("--device", "sim")), (("--device", "sim"), ())):
+        saved = folder + "/saved" + "".join(first)
+        keep = ("--checkpoints", saved, "--resume", "--save-every", 2, "--log", folder + "/log")
+        runs.run("transformer", *small, "--bf16", *first, *keep, "--die-at", 2, status=None)
+        said = runs.run("transformer", *small, "--bf16", *then, *keep)
+        assert "resumed after step 2" in said, said
+        away = runs.furthest(logs["cpu bf16"][2:], runs.log(folder + "/log")[-2:])
+        assert away < 0.01, f"{first} then {then}: {away}"
+
+
 def wrong_input(folder):
     with open(folder + "/bad.safetensors", "wb") as out:
         out.write(b"no tensors")
@@ -216,6 +244,9 @@ def wrong_input(folder):
                         (("--batch", 100000), "--batch \"100000\": expected a whole number"),
                         (("--context", 60000), "are too few"),
                         (("--join",), "needs --elastic FOLDER"),
+                        (("--device", "tpu"), "expected cpu, cuda or sim"),
+                        (("--device", "sim", "--heads", 4), "they have 4, 16, 32 or 64"),
+                        (("--device", "sim", "--hook", "powersgd"), "works on host memory only"),
                         (("--elastic", folder, "--zero", 1), "give --checkpoints FOLDER"),
                         (("--heads", 5), "cannot be shared among 5 heads"),
                         (("--init", folder + "/bad.safetensors"), "no safetensors file")):
@@ -225,5 +256,5 @@ def wrong_input(folder):
 
 runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
            resumed_with_other_sharding, killed_and_resumed, elastic, elastic_without_rank_0, over_hosts,
-           a_trace_is_drawn, token_shards, wrong_input],
+           a_trace_is_drawn, token_shards, on_a_simulated_gpu, wrong_input],
           few=[resumed_with_other_sharding, elastic, token_shards])

@@ -1,0 +1,37 @@
+/* A GPU that a trainer computes on, or the simulated one: memory, copies, kernels, on one stream.
+ * Built on device/gpu.h, which both are behind; a program outside of this repository would call the
+ * CUDA runtime here. Functions return 0, or 1 after a message on stderr. */
+#ifndef EXAMPLES_TRAIN_TRAIN_GPU_H
+#define EXAMPLES_TRAIN_TRAIN_GPU_H
+
+#include "device/gpu.h"
+
+struct train_gpu {
+    const struct tti_gpu_ops *ops;
+    struct tti_gpu *gpu; /* NULL: the CPU computes */
+    tutti_stream stream; /* by which the model computes */
+};
+
+/* --device cuda, sim: what the library shall use, for this process; before the first communicator.
+ */
+int train_gpu_choose(const char *device);
+/* The device of this rank: its number on the host, modulo the devices. */
+int train_gpu_open(struct train_gpu *side, tutti_comm *comm);
+void train_gpu_close(struct train_gpu *side);
+
+/* Memory of zeros on the device; NULL after a message. */
+void *train_gpu_alloc(struct train_gpu *side, size_t bytes);
+void train_gpu_free(struct train_gpu *side, void *memory);
+/* From the host to the device, and back: done when they return. */
+int train_gpu_put(struct train_gpu *side, void *device, const void *host, size_t bytes);
+int train_gpu_get(struct train_gpu *side, void *host, const void *device, size_t bytes);
+int train_gpu_zero(struct train_gpu *side, void *device, size_t bytes); /* queued */
+/* All that is queued is done. */
+int train_gpu_wait(struct train_gpu *side);
+/* float32 to bfloat16; queued. */
+int train_gpu_narrow(struct train_gpu *side, void *out, void *in, size_t count);
+/* One of the trainer's own kernels; queued. */
+int train_gpu_launch(struct train_gpu *side, const struct tti_gpu_own *kernel, unsigned blocks,
+                     unsigned threads, const void *args, size_t bytes);
+
+#endif

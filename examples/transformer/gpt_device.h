@@ -1,0 +1,61 @@
+/* The transformer on a GPU: what gpt.h's functions do where a model was given one. Everything is
+ * queued on the trainer's stream; parameters are read, and gradients written, where the trainer has
+ * them, in the GPU's memory. Inside examples/transformer. Read next: gpt_device.c (forward),
+ * gpt_device_back.c, gpt_gpu.h (the kernels), gpt_products.h. Not yet run on a GPU. */
+#ifndef EXAMPLES_TRANSFORMER_GPT_DEVICE_H
+#define EXAMPLES_TRANSFORMER_GPT_DEVICE_H
+
+#include "examples/transformer/gpt.h"
+#include "examples/transformer/gpt_own.h"
+#include "examples/transformer/gpt_products.h"
+
+/* What the forward pass of a layer leaves; shapes as in struct gpt_layer, elements of the model's
+ * type. */
+struct gpt_device_layer {
+    void *input, *middle, *norm1, *norm2, *attention, *qkv, *fc, *gelu;
+    float *mean1, *scale1, *mean2, *scale2;
+    float *logs; /* [batch, heads, length] */
+};
+
+struct gpt_device {
+    struct gpt_config config;
+    struct train_gpu *side;
+    struct gpt_products *products;
+    bool thin, recompute;            /* thin: bfloat16 */
+    int rows;                        /* the most that fit */
+    int chunk, stride;               /* rows of logits at once; elements between them */
+    int head;                        /* gpt_own_head */
+    struct gpt_device_layer *layers; /* one more than there are: the last one has only `input` */
+    void *normf, *logits, *branch;   /* branch: [N, C], what a half layer adds */
+    float *meanf, *scalef, *losses;
+    void *dx, *da, *dwide, *dqkv;
+    float *deltas, *partial[2];         /* partial: [GPT_GPU_SLICES, 4C] */
+    uint16_t *tokens, *targets;         /* [N] */
+    uint32_t *order, *starts;           /* rows by token: see gpt_gpu_embed_tokens */
+    uint32_t *host_order, *host_starts; /* the same here */
+    float *host_losses;
+    void *memory;
+    size_t memory_bytes;
+};
+
+/* All: 0, or 1 after a message. plain: no cuBLASLt. */
+int gpt_device_create(const struct gpt_config *config, int rows, bool recompute, bool thin,
+                      bool plain, struct train_gpu *side, struct gpt_device **device);
+void gpt_device_destroy(struct gpt_device *device);
+int gpt_device_forward(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int batch,
+                       int length);
+int gpt_device_classify(struct gpt_device *g, struct trainer *t, const uint16_t *targets, int rows,
+                        float slope, double *loss);
+int gpt_device_logits(struct gpt_device *g, struct trainer *t, int row, float *logits);
+int gpt_device_backward(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int batch,
+                        int length);
+
+/* For gpt_device_back.c: a kernel of the model's type; a product; a layer's forward pass but for
+ * what it adds in the end, from its input. */
+int gpt_device_run(struct gpt_device *g, enum gpt_own kernel, unsigned blocks, unsigned threads,
+                   const void *args, size_t bytes);
+int gpt_device_again(struct gpt_device *g, struct trainer *t, int l, int batch, int length);
+int gpt_device_gelu(struct gpt_device *g, enum gpt_own kernel, void *out, const void *x, int rows);
+unsigned gpt_device_tiles(const struct gpt_device *g, int batch, int length);
+
+#endif

@@ -1,0 +1,67 @@
+/* Which matrix products a GPU uses (gpt_products.h). */
+#include "examples/transformer/gpt_products.h"
+
+#include "examples/transformer/gpt_gpu.h"
+#include "examples/transformer/gpt_own.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct gpt_products {
+    struct train_gpu *side;
+    struct gpt_cublas *cublas; /* NULL: the own kernel */
+};
+
+int gpt_products_create(struct train_gpu *side, bool plain, struct gpt_products **products)
+{
+    struct gpt_products *made = calloc(1, sizeof *made);
+    if (!made) {
+        fprintf(stderr, "no memory for products\n");
+        return 1;
+    }
+    made->side = side;
+    if (!plain && strcmp(side->ops->name, "cuda") == 0)
+        made->cublas = gpt_cublas_open(side);
+    *products = made;
+    return 0;
+}
+
+void gpt_products_destroy(struct gpt_products *products)
+{
+    if (!products)
+        return;
+    gpt_cublas_close(products->cublas);
+    free(products);
+}
+
+const char *gpt_products_name(const struct gpt_products *products)
+{
+    return products->cublas ? "cuBLASLt" : "plain products";
+}
+
+int gpt_product(struct gpt_products *products, const struct gpt_product *p)
+{
+    if (products->cublas)
+        return gpt_cublas_product(products->cublas, p);
+    const struct gpt_gpu_product_args args = {.a = p->a,
+                                              .b = p->b,
+                                              .c = p->c,
+                                              .bias = p->bias,
+                                              .m = p->m,
+                                              .n = p->n,
+                                              .k = p->k,
+                                              .lda = p->lda,
+                                              .ldb = p->ldb,
+                                              .ldc = p->ldc,
+                                              .transpose_a = p->transpose_a,
+                                              .transpose_b = p->transpose_b,
+                                              .add = p->add};
+    const uint64_t strips = (uint64_t)p->m * (uint64_t)((p->n + GPT_GPU_STRIP - 1) / GPT_GPU_STRIP);
+    const uint64_t blocks = (strips + GPT_GPU_THREADS - 1) / GPT_GPU_THREADS;
+    const enum gpt_own kernel = !p->thin_in   ? GPT_OWN_PRODUCT_WIDE
+                                : p->thin_out ? GPT_OWN_PRODUCT_THIN
+                                              : GPT_OWN_PRODUCT_MIXED;
+    return train_gpu_launch(products->side, gpt_own_kernel(kernel, false), (unsigned)blocks,
+                            GPT_GPU_THREADS, &args, sizeof args);
+}
