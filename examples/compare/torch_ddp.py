@@ -7,7 +7,9 @@ side by side: equal losses show equal work.
     torch_ddp.py --write-init FILE --size tiny --data TEXT     the weights that both begin from
     torch_ddp.py --init FILE --size tiny --data TEXT --log LOG ...
 
-compare_torch.py and overlap.py in this folder start it."""
+With --device cuda all ranks compute on GPUs, which they may share: DDP then goes over Gloo too, as NCCL
+takes one rank a GPU. --bf16 is autocast. compare_torch.py, compare_gpu.py and overlap.py in this folder
+start it."""
 
 import argparse
 import contextlib
@@ -50,9 +52,10 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, heads, channels, context, vocabulary):
+    def __init__(self, layers, heads, channels, context, vocabulary, pad=1):
         super().__init__()
-        self.wte = nn.Embedding(vocabulary, channels)
+        self.vocabulary = vocabulary
+        self.wte = nn.Embedding(-(-vocabulary // pad) * pad, channels)
         self.wpe = nn.Embedding(context, channels)
         self.h = nn.ModuleList(Block(channels, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(channels)
@@ -67,8 +70,8 @@ class Gpt(nn.Module):
         x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
         for block in self.h:
             x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+        logits = F.linear(self.ln_f(x), self.wte.weight)[..., :self.vocabulary]
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 # ---- Weights in files: safetensors with GPT-2's names, where matrices are [in, out] ---------------
@@ -102,7 +105,8 @@ def read_weights(model, path):
         begin, end = head[name]["data_offsets"]
         tensor = torch.frombuffer(data[begin:end], dtype=torch.float32)
         with torch.no_grad():
-            p.copy_(turned(name, tensor.view(head[name]["shape"])))
+            tensor = turned(name, tensor.view(head[name]["shape"]))
+            p[:len(tensor)].copy_(tensor)  # all of it, but for a vocabulary that is filled up
 
 
 # ---- Training -------------------------------------------------------------------------------------
@@ -133,11 +137,12 @@ class Order:
         return self.list[(self.at - 1) * self.share:self.at * self.share]
 
 
-def make_model(o, vocabulary, rank, ranks):
+def make_model(o, vocabulary, ranks):
     torch.manual_seed(1)
-    model = Gpt(o.layers, o.heads, o.channels, o.context, vocabulary)
+    model = Gpt(o.layers, o.heads, o.channels, o.context, vocabulary, o.pad)
     if o.init:
         read_weights(model, o.init)
+    model.to(o.device)
     decays = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": 0.1},
@@ -153,22 +158,30 @@ def make_model(o, vocabulary, rank, ranks):
 
 def train(o, rank, ranks):
     tokens, vocabulary = read_tokens(o.data)
-    model, optimizer = make_model(o, vocabulary, rank, ranks)
+    tokens = tokens.to(o.device)
+    model, optimizer = make_model(o, vocabulary, ranks)
     whole = (len(tokens) - 1) // o.context
     share = o.batch // ranks
     order = Order(whole - max(whole // CHECK_SHARE, 1), rank, ranks, share)
-    places = torch.arange(o.context + 1)
+    places = torch.arange(o.context + 1, device=o.device)
+    micro = o.micro or share
     log = open(o.log, "w", encoding="ascii") if rank == 0 and o.log else contextlib.nullcontext()
     with log as out:
         for step in range(1, o.steps + 1):
             start = time.monotonic()
-            taken = tokens[torch.tensor(order.next())[:, None] * o.context + places]
-            loss = model(taken[:, :-1], taken[:, 1:])
-            loss.backward()
+            windows = torch.tensor(order.next(), device=o.device)
+            mean = torch.zeros((), dtype=torch.float64, device=o.device)
+            for first in range(0, share, micro):
+                taken = tokens[windows[first:first + micro, None] * o.context + places]
+                last = first + micro >= share
+                with contextlib.nullcontext() if last or ranks == 1 else model.no_sync():
+                    with torch.autocast(o.kind, torch.bfloat16, enabled=o.bf16):
+                        loss = model(taken[:, :-1], taken[:, 1:]) * (micro / share)
+                    loss.backward()
+                mean += loss.detach()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            mean = loss.detach().double()
             if ranks > 1:
                 dist.all_reduce(mean, dist.ReduceOp.SUM)
             mean = mean.item() / ranks
@@ -184,10 +197,12 @@ def options():
     p.add_argument("--size", choices=SIZES, default="tiny")
     for name, kind, value in (("layers", int, 0), ("heads", int, 0), ("channels", int, 0),
                               ("context", int, 0), ("batch", int, 16), ("steps", int, 30),
-                              ("cores", int, 1), ("bucket", float, 25), ("rate", float, 1e-3)):
+                              ("cores", int, 1), ("micro", int, 0), ("pad", int, 1), ("bucket", float, 25), ("rate", float, 1e-3)):
         p.add_argument("--" + name, type=kind, default=value)
     for name in ("init", "write-init", "log"):
         p.add_argument("--" + name)
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    p.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
     p.add_argument("--compile", action="store_true", help="through torch.compile")
     p.add_argument("--no-overlap", action="store_true", help="reduce after the backward pass")
     o = p.parse_args()
@@ -199,6 +214,10 @@ def options():
 def main():
     o = options()
     torch.set_num_threads(o.cores)
+    o.kind = o.device
+    if o.device == "cuda":
+        o.device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+        torch.cuda.set_device(o.device)
     if o.write_init:
         torch.manual_seed(1)
         write_weights(Gpt(o.layers, o.heads, o.channels, o.context, read_tokens(o.data)[1]),
