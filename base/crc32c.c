@@ -131,16 +131,19 @@ __attribute__((target(CRC_FOLD_ISA))) static uint32_t crc_finish(const __m128i b
 __attribute__((target(CRC_FOLD_ISA))) static uint32_t crc_by_16(uint32_t state, const uint8_t *data,
                                                                 size_t bytes)
 {
-    __m128i block[4];
     if (bytes < 128)
         return crc_short(state, data, bytes);
-    for (int i = 0; i < 4; i++)
-        block[i] = crc_load(data + 16 * i);
-    block[0] = _mm_xor_si128(block[0], _mm_cvtsi32_si128((int)state));
-    for (data += 64, bytes -= 64; bytes >= 64; data += 64, bytes -= 64)
-        for (int i = 0; i < 4; i++)
-            block[i] = crc_fold(block[i], crc_load(data + 16 * i), &crc_by_512);
-    return crc_finish(block, data, bytes);
+    /* Four variables, not an array: that would lie in memory, and each turn wait for its stores. */
+    __m128i a = _mm_xor_si128(crc_load(data), _mm_cvtsi32_si128((int)state));
+    __m128i b = crc_load(data + 16), c = crc_load(data + 32), d = crc_load(data + 48);
+    const struct crc_factors by = crc_by_512;
+    for (data += 64, bytes -= 64; bytes >= 64; data += 64, bytes -= 64) {
+        a = crc_fold(a, crc_load(data), &by);
+        b = crc_fold(b, crc_load(data + 16), &by);
+        c = crc_fold(c, crc_load(data + 32), &by);
+        d = crc_fold(d, crc_load(data + 48), &by);
+    }
+    return crc_finish((const __m128i[]){a, b, c, d}, data, bytes);
 }
 
 static bool crc_has_fold(void)
@@ -165,21 +168,23 @@ __attribute__((target(CRC_WIDE_ISA))) static __m512i crc_factors_wide(const stru
 __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_64(uint32_t state, const uint8_t *data,
                                                                 size_t bytes)
 {
-    __m512i block[4];
     __m128i last[4];
     if (bytes < 512)
         return crc_by_16(state, data, bytes);
-    for (int i = 0; i < 4; i++)
-        block[i] = _mm512_loadu_si512(data + 64 * i);
-    block[0] = _mm512_xor_si512(block[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
+    __m512i a = _mm512_xor_si512(_mm512_loadu_si512(data),
+                                 _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
+    __m512i b = _mm512_loadu_si512(data + 64), c = _mm512_loadu_si512(data + 128);
+    __m512i d = _mm512_loadu_si512(data + 192);
     __m512i factors = crc_factors_wide(&crc_by_2048);
-    for (data += 256, bytes -= 256; bytes >= 256; data += 256, bytes -= 256)
-        for (int i = 0; i < 4; i++)
-            block[i] = crc_fold_wide(block[i], _mm512_loadu_si512(data + 64 * i), factors);
+    for (data += 256, bytes -= 256; bytes >= 256; data += 256, bytes -= 256) {
+        a = crc_fold_wide(a, _mm512_loadu_si512(data), factors);
+        b = crc_fold_wide(b, _mm512_loadu_si512(data + 64), factors);
+        c = crc_fold_wide(c, _mm512_loadu_si512(data + 128), factors);
+        d = crc_fold_wide(d, _mm512_loadu_si512(data + 192), factors);
+    }
     factors = crc_factors_wide(&crc_by_512);
-    __m512i all = block[0];
-    for (int i = 1; i < 4; i++)
-        all = crc_fold_wide(all, block[i], factors);
+    __m512i all = crc_fold_wide(a, b, factors);
+    all = crc_fold_wide(crc_fold_wide(all, c, factors), d, factors);
     for (; bytes >= 64; data += 64, bytes -= 64)
         all = crc_fold_wide(all, _mm512_loadu_si512(data), factors);
     _mm512_storeu_si512(last, all);

@@ -1,7 +1,7 @@
 /* Sealed streams: with TUTTI_TCP_CHECKSUM or TUTTI_TCP_ENCRYPT a lane's stream crosses the wire in
  * records, each of which is checked whole before a byte of it is handed out.
  *
- *     head (32 bytes, tcp_wire.h) | up to 128 KiB of the stream | encrypted: a tag of 16 bytes
+ *     head (32 bytes, tcp_wire.h) | up to 256 KiB of the stream | encrypted: a tag of 16 bytes
  *
  * Checksums are CRC-32C, from the sender's memory to the receiver's. They show accidents: a record
  * that does not fit costs the lane its connection, and where lanes outlive theirs (tcp_resume.c)

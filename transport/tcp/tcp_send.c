@@ -8,9 +8,11 @@
 /* Up to here header and bytes go as one piece: copying them costs less than having the kernel read
  * a vector (8 B to 1 KiB: 4% to 7% of an exchange, with the receiver's share of it). */
 enum { SEND_TOGETHER_BYTES = 4 * 1024 };
-/* A sealed fragment is a record: while the peer reads one, the next is made. */
-enum { SEND_SEALED = 128 * 1024 };
-_Static_assert(SEND_SEALED + TTI_TCP_HEADER_BYTES <= TTI_TCP_RECORD_BODY, "it fits one");
+/* A sealed fragment is a record: while the peer reads one, the next is made. With heads, the
+ * largest that are only summed fill four of loopback's segments; large ones cost fewer system calls
+ * and small segments at their ends than they cost in waiting for all of one. */
+enum { SEND_SUMMED = 4091 * TUTTI_FRAGMENT_UNIT, SEND_ENCRYPTED = 128 * 1024 };
+_Static_assert((int)SEND_SUMMED + (int)TTI_TCP_HEADER_BYTES <= (int)TTI_TCP_RECORD_BODY, "it fits");
 
 static void send_set_blocked(struct tti_tcp_lane *lane, bool blocked)
 {
@@ -93,6 +95,21 @@ static ssize_t send_first(struct tti_tcp_lane *lane, const uint8_t *header, cons
     return send_vector(lane, vector, 1, false);
 }
 
+/* How much of what is offered becomes one fragment: in sealed streams equal parts, none small. */
+static size_t send_part(const struct tti_tcp_lane *lane, size_t bytes)
+{
+    const struct tti_tcp_seal *seal = lane->seal;
+    const size_t most = !seal                            ? (size_t)TTI_TCP_MAX_FRAGMENT
+                        : seal->seals & TTI_TCP_ENCRYPTS ? (size_t)SEND_ENCRYPTED
+                                                         : (size_t)SEND_SUMMED;
+    if (bytes <= most)
+        return bytes;
+    if (!seal)
+        return most;
+    const size_t parts = (bytes + most - 1) / most, part = (bytes + parts - 1) / parts;
+    return (part + TUTTI_FRAGMENT_UNIT - 1) / TUTTI_FRAGMENT_UNIT * TUTTI_FRAGMENT_UNIT;
+}
+
 enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, const uint8_t *data,
                                     size_t bytes, size_t *accepted)
 {
@@ -100,9 +117,7 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     size_t sent = 0;
     if (lane->send_error || lane->closed)
         return tti_tcp_lane_fail_sending(lane);
-    const size_t most = lane->seal ? SEND_SEALED : TTI_TCP_MAX_FRAGMENT;
-    if (bytes > most)
-        bytes = most;
+    bytes = send_part(lane, bytes);
     if (!tti_tcp_queue_room(lane, bytes)) {
         *accepted = 0;
         return TUTTI_OK;
