@@ -5,9 +5,12 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -57,6 +60,28 @@ void tti_gpu_kernel_symbol(enum tti_gpu_kernel kernel, enum tutti_type type, cha
     snprintf(symbol, 64, "tti_kernel_%s%s%s", tti_gpu_kernel_name(kernel), typed ? "_" : "",
              typed ? gpu_types[type] : "");
 }
+
+/* ---- Processes --------------------------------------------------------------------------------
+ */
+
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+static uint64_t process_number;
+
+static void process_draw(void)
+{
+    if (getrandom(&process_number, sizeof process_number, 0) != (ssize_t)sizeof process_number)
+        process_number = tti_now_ns();
+}
+
+void tti_gpu_process(uint64_t process[2])
+{
+    pthread_once(&process_once, process_draw);
+    process[0] = (uint64_t)getpid();
+    process[1] = process_number;
+}
+
+/* ---- Implementations --------------------------------------------------------------------------
+ */
 
 enum { IMPLEMENTATIONS = 2 };
 

@@ -59,8 +59,9 @@ struct tti_gpu {
     struct tti_gpu_properties properties;
 };
 
-struct tti_gpu_event; /* a point in a stream */
-struct tti_gpu_graph; /* captured work, ready to run */
+struct tti_gpu_event;     /* a point in a stream */
+struct tti_gpu_graph;     /* captured work, ready to run */
+struct tti_gpu_multicast; /* memory of several devices behind one address */
 
 /* Names memory or an event for another process of the host. Plain bytes: send them as you like. */
 struct tti_gpu_handle {
@@ -117,6 +118,12 @@ struct tti_gpu_ops {
     enum tutti_result (*alloc)(struct tti_gpu *gpu, enum tti_memory_kind kind, size_t bytes,
                                void **memory);
     void (*free)(struct tti_gpu *gpu, void *memory); /* what alloc gave, or NULL */
+    /* DEVICE memory that is meant for others: it goes to other processes by descriptor where the
+     * device can do that, and may be bound to multicast objects. May be rounded up. */
+    enum tutti_result (*alloc_shared)(struct tti_gpu *gpu, size_t bytes, void **memory);
+    /* Make memory of this process on device `owner`, which `gpu` can access, reachable for `gpu`
+     * as well (peer_enable is for plain memory of `alloc`). May block. */
+    enum tutti_result (*memory_reach)(struct tti_gpu *gpu, const void *memory, int owner);
     /* Page-lock host memory of the caller for the device; may block. */
     enum tutti_result (*host_register)(struct tti_gpu *gpu, void *memory, size_t bytes);
     enum tutti_result (*host_unregister)(struct tti_gpu *gpu, void *memory);
@@ -124,12 +131,15 @@ struct tti_gpu_ops {
     enum tutti_result (*pointer)(const void *address, struct tti_gpu_pointer *info);
 
     /* ---- Other processes. Handles are for another process: importing one's own fails. export
-     * takes the base of a DEVICE allocation. Importing the same memory again gives the same
-     * address and counts; release as often. Import may block. */
+     * takes the base of a DEVICE allocation, anybody's; what it is, is found by asking. *fd: -1, or
+     * a descriptor of the caller's that must go with the handle, over a local socket (SCM_RIGHTS),
+     * and is then given to import, which leaves it the caller's. UNSUPPORTED: that memory was made
+     * such that it cannot go (for this process alone, or for fabric handles alone). Importing the
+     * same memory again gives the same address and counts; release as often. Import may block. */
     enum tutti_result (*memory_export)(struct tti_gpu *gpu, const void *base,
-                                       struct tti_gpu_handle *handle);
+                                       struct tti_gpu_handle *handle, int *fd);
     enum tutti_result (*memory_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
-                                       void **base);
+                                       int fd, void **base);
     void (*memory_release)(struct tti_gpu *gpu, void *base);
     /* See tti_gpu_dmabuf; [address, address + bytes) is of one DEVICE allocation of this device. */
     enum tutti_result (*memory_dmabuf)(struct tti_gpu *gpu, const void *address, size_t bytes,
@@ -137,6 +147,20 @@ struct tti_gpu_ops {
     enum tutti_result (*event_export)(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
     enum tutti_result (*event_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                       struct tti_gpu_event **event);
+
+    /* ---- Multicast objects (properties.multicast): an address at which a kernel's multimem load
+     * gives the sum of what `members` devices hold, and its store reaches them all. One member
+     * creates the object; *fd, the caller's, goes to the others, who import it with the same
+     * `bytes`. When all have one, each binds memory of its device, from alloc_shared and at least
+     * that large; when all have, the address may be used. May block. destroy takes NULL; all ranks
+     * are through before. */
+    enum tutti_result (*multicast_create)(struct tti_gpu *gpu, int members, size_t bytes, int *fd,
+                                          struct tti_gpu_multicast **multicast);
+    enum tutti_result (*multicast_import)(struct tti_gpu *gpu, int fd, size_t bytes,
+                                          struct tti_gpu_multicast **multicast);
+    enum tutti_result (*multicast_bind)(struct tti_gpu_multicast *multicast, void *memory,
+                                        void **address);
+    void (*multicast_destroy)(struct tti_gpu_multicast *multicast);
 
     /* ---- Streams: ordered queues of work. destroy waits for what is queued. query: OK when all
      * work is done, IN_PROGRESS, or the first failure. See tti_gpu_stream_wait. */
@@ -191,6 +215,9 @@ struct tti_gpu_ops {
     enum tutti_result (*graph_launch)(struct tti_gpu_graph *graph, tutti_stream stream);
     void (*graph_destroy)(struct tti_gpu_graph *graph); /* NULL is fine */
 };
+
+/* Names this process among all, the same in all its threads. */
+void tti_gpu_process(uint64_t process[2]);
 
 /* Whether a kernel exists once for each type; its name without the type ("reduce_copy"); and the
  * name of a kernel's function, which is "tti_kernel_", that, and "_float32" and so on. */

@@ -45,7 +45,7 @@ static enum tutti_result allocation_make(size_t bytes, struct allocation *made)
     if (!ops)
         return tutti_alloc(bytes, &made->memory);
     TTI_TRY(ops->open(tti_nccl_current_device(), &made->gpu));
-    enum tutti_result result = ops->alloc(made->gpu, TTI_MEMORY_DEVICE, bytes, &made->memory);
+    enum tutti_result result = ops->alloc_shared(made->gpu, bytes, &made->memory);
     if (result != TUTTI_OK)
         ops->close(made->gpu);
     return result;

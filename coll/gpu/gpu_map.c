@@ -17,14 +17,8 @@ enum {
     PROBE_WORDS = 64, /* from each rank to each */
 };
 
-struct hello {
-    struct tti_arena_offer offer;
-    uint64_t bytes;   /* of the arena: asked for */
-    int32_t way;      /* the most that this rank allows */
-    int32_t resident; /* blocks of any coupled kernel that its device holds */
-};
-
 static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
+static const char *const handle_names[] = {"fd", "ipc"};
 
 /* ---- settings ---- */
 
@@ -41,8 +35,9 @@ static enum tutti_result map_name(const char *variable, const char *const *names
     for (*found = 0; *found < count && strcmp(text, names[*found]) != 0;)
         ++*found;
     if (*found == count)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s, %s or %s", variable, text,
-                        names[0], names[1], names[2]);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s%s%s or %s", variable, text,
+                        names[0], count > 2 ? ", " : "", count > 2 ? names[1] : "",
+                        names[count - 1]);
     return TUTTI_OK;
 }
 
@@ -52,6 +47,8 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MEMORY", ARENA_BYTES, bytes));
     TTI_TRY(map_name("TUTTI_DEVICE_PATH", way_names, TTI_GPU_WAYS, TTI_GPU_COUPLED, &found));
     *way = (enum tti_gpu_way)found;
+    TTI_TRY(map_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
+    map->by_descriptor = found == 0;
     map->wire = tti_gpu_wire_asked;
     return TUTTI_OK;
 }
@@ -69,8 +66,8 @@ static void map_lay_out(struct tti_gpu_map *map, int size)
 
 /* ---- exchange, over the host's collectives ---- */
 
-static enum tutti_result map_gather(struct tutti_comm *comm, const void *mine, size_t bytes,
-                                    void *all)
+enum tutti_result tti_gpu_map_gather(struct tutti_comm *comm, const void *mine, size_t bytes,
+                                     void *all)
 {
     const struct tti_operation o = {.collective = TUTTI_ALL_GATHER,
                                     .in = mine,
@@ -80,11 +77,10 @@ static enum tutti_result map_gather(struct tutti_comm *comm, const void *mine, s
     return tti_work_run(comm, &o);
 }
 
-/* True if all ranks say so. */
-static enum tutti_result map_all(struct tutti_comm *comm, bool mine, bool *all)
+enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all)
 {
     uint8_t word = mine, words[TTI_GPU_RANKS];
-    TTI_TRY(map_gather(comm, &word, sizeof word, words));
+    TTI_TRY(tti_gpu_map_gather(comm, &word, sizeof word, words));
     *all = true;
     for (int r = 0; r < comm->size; r++)
         *all = *all && words[r];
@@ -119,7 +115,7 @@ static enum tutti_result map_resident(struct tti_gpu *gpu, int32_t *resident)
 }
 
 static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *map, size_t bytes,
-                                   uint64_t deadline, struct hello *hello)
+                                   struct tti_gpu_hello *hello)
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     void *told = NULL;
@@ -135,25 +131,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(map_resident(gpu, &hello->resident));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
-    TTI_TRY(tti_arena_create(gpu, bytes, deadline, &map->arenas[comm->rank]));
     map->arena_bytes = bytes;
-    return tti_arena_describe(gpu, &map->arenas[comm->rank], bytes, &hello->offer);
-}
-
-static enum tutti_result map_peers(struct tutti_comm *comm, struct tti_gpu_map *map,
-                                   const struct hello *hellos)
-{
-    for (int p = 0; p < comm->size; p++) {
-        if (p == comm->rank)
-            continue;
-        if (hellos[p].offer.bytes == 0)
-            return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rank %d (%s) has no memory to share", p,
-                            comm->peers.all[p].name);
-        enum tutti_result result = tti_arena_map(comm->gpu->gpu, &hellos[p].offer, &map->arenas[p]);
-        if (result != TUTTI_OK)
-            return TTI_CONTEXT(result, "mapping memory of rank %d (%s)", p,
-                               comm->peers.all[p].name);
-    }
     return TUTTI_OK;
 }
 
@@ -225,7 +203,7 @@ static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
 /* Do all ranks' kernels run at the same time? Ranks of one process that share a device do if their
  * blocks fit together; processes that share one are time-sliced. Half of each device is left, for
  * another communicator. */
-static unsigned map_blocks(const struct tutti_comm *comm, const struct hello *hellos)
+static unsigned map_blocks(const struct tutti_comm *comm, const struct tti_gpu_hello *hellos)
 {
     unsigned least = TTI_GPU_BLOCKS;
     for (int r = 0; r < comm->size; r++) {
@@ -247,10 +225,11 @@ static unsigned map_blocks(const struct tutti_comm *comm, const struct hello *he
 /* The driver deals streams out to a few hardware queues, and what stands in one runs in order: of
  * two kernels there that wait for each other, neither ends. Each rank has its caller's stream and
  * one of its own. */
-static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map, const struct hello *hellos)
+static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
+                       const struct tti_gpu_hello *hellos)
 {
     enum { USUAL = 8, MOST = 32 };
-    const struct hello *own = &hellos[comm->rank];
+    const struct tti_gpu_hello *own = &hellos[comm->rank];
     const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
     const int queues = text ? atoi(text) : USUAL;
     int wanted = 0;
@@ -269,7 +248,8 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map, const s
         wanted / 2, comm->gpu->gpu->device, queues, MOST);
 }
 
-static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map, const struct hello *hellos)
+static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
+                       const struct tti_gpu_hello *hellos)
 {
     size_t bytes = map->arena_bytes;
     map->way = TTI_GPU_COUPLED;
@@ -289,49 +269,43 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map, const s
 
 /* May lines be used: do they arrive whole at all ranks? */
 static enum tutti_result map_lines(struct tutti_comm *comm, struct tti_gpu_map *map,
-                                   const struct hello *hellos)
+                                   const struct tti_gpu_hello *hellos)
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     bool mine = true;
     for (int r = 0; r < comm->size && mine; r++)
         if (gpu->ops->whole_lines(gpu, hellos[r].offer.uuid, &mine) != TUTTI_OK)
             mine = false;
-    return map_all(comm, mine, &map->lines);
+    return tti_gpu_map_all(comm, mine, &map->lines);
 }
 
-static bool map_said(enum tutti_result result)
+bool tti_gpu_map_said(enum tutti_result result)
 {
     if (result != TUTTI_OK)
-        TTI_LOG(TTI_LOG_WARN, "device memory goes through the host: %s", tti_error_text());
+        TTI_LOG(TTI_LOG_WARN, "sharing device memory: %s", tti_error_text());
     return result == TUTTI_OK;
 }
 
 /* All ranks come here, and each says at every step whether it could. */
 static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *map,
-                                   enum tti_gpu_way way, size_t bytes, struct hello *hellos)
+                                   enum tti_gpu_way way, size_t bytes, struct tti_gpu_hello *hellos)
 {
     const uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
-    struct hello mine = {.bytes = bytes, .way = (int32_t)way};
+    struct tti_gpu_hello mine = {.bytes = bytes, .way = (int32_t)way};
     bool all = way > TTI_GPU_STAGED;
-    if (all && !map_said(map_begin(comm, map, bytes, deadline, &mine)))
+    if (all && !tti_gpu_map_said(map_begin(comm, map, bytes, &mine)))
         mine.way = TTI_GPU_STAGED;
-    TTI_TRY(map_gather(comm, &mine, sizeof mine, hellos));
-    for (int r = 0; r < comm->size; r++) {
-        all = all && hellos[r].way > TTI_GPU_STAGED;
+    TTI_TRY(tti_gpu_share(comm, map, deadline, &mine, hellos, &all));
+    for (int r = 0; r < comm->size; r++)
         comm->gpu->shared |= r != comm->rank && hellos[r].offer.bytes > 0 &&
                              tti_arena_same_process(&mine.offer, &hellos[r].offer) &&
                              tti_arena_same_device(&mine.offer, &hellos[r].offer);
-    }
     if (!all)
         return TUTTI_OK;
-    bool mapped = map_said(map_peers(comm, map, hellos));
-    TTI_TRY(map_all(comm, mapped, &all));
-    if (!all)
-        return TUTTI_OK;
-    mapped = map_said(probe_write(comm, deadline));
-    TTI_TRY(map_all(comm, mapped, &all));
-    mapped = mapped && map_said(probe_check(comm, deadline));
-    TTI_TRY(map_all(comm, mapped, &all));
+    bool mapped = tti_gpu_map_said(probe_write(comm, deadline));
+    TTI_TRY(tti_gpu_map_all(comm, mapped, &all));
+    mapped = mapped && tti_gpu_map_said(probe_check(comm, deadline));
+    TTI_TRY(tti_gpu_map_all(comm, mapped, &all));
     if (!all)
         return TUTTI_OK;
     map_decide(comm, map, hellos);
@@ -348,7 +322,7 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     if (comm->size == 1 || comm->size > TTI_GPU_RANKS || comm->peers.nhosts > 1)
         return TUTTI_OK;
     map_lay_out(map, comm->size);
-    struct hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
+    struct tti_gpu_hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
     if (!hellos)
         return TUTTI_ERR_MEMORY;
     enum tutti_result result = map_agree(comm, map, way, bytes, hellos);

@@ -10,6 +10,7 @@
 #include "coll/gpu/gpu_side.h"
 #include "device/program.h"
 #include "transport/cuda_ipc/arena.h"
+#include "transport/cuda_ipc/passing.h"
 
 /* From the least to the most that the ranks must share. */
 enum tti_gpu_way {
@@ -64,8 +65,18 @@ struct tti_gpu_told {
     unsigned char program[TTI_PROGRAM_BYTES]; /* on its way to the device */
 };
 
+/* What each rank tells all others at first. Plain bytes. */
+struct tti_gpu_hello {
+    struct tti_arena_offer offer;
+    struct tti_passing_door door; /* where descriptors for this rank are taken in */
+    uint64_t bytes;               /* of the arena: asked for */
+    int32_t way;                  /* the most that this rank allows */
+    int32_t resident;             /* blocks of any coupled kernel that its device holds */
+};
+
 struct tti_gpu_map {
     enum tti_gpu_way way;
+    bool by_descriptor; /* the arena is memory that goes to other processes so */
     bool one_process;
     bool lines;       /* stores of 128 bytes arrive whole, between any two ranks */
     int wire;         /* TTI_WIRE_ that is asked for, or -1 */
@@ -111,6 +122,20 @@ enum tutti_result tti_gpu_map_make(struct tutti_comm *comm);
 /* `idle`: nothing is queued any more. */
 void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle);
 void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
+
+/* The same bytes of every rank at all, over the host's collectives; whether all say so; whether it
+ * went well, and a line to the log if not. For set-up. */
+enum tutti_result tti_gpu_map_gather(struct tutti_comm *comm, const void *mine, size_t bytes,
+                                     void *all);
+enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all);
+bool tti_gpu_map_said(enum tutti_result result);
+
+/* ---- gpu_share.c ---- */
+/* Make the own arena (unless mine->way says that it is no use), tell all, map theirs. *all: every
+ * rank did. */
+enum tutti_result tti_gpu_share(struct tutti_comm *comm, struct tti_gpu_map *map, uint64_t deadline,
+                                struct tti_gpu_hello *mine, struct tti_gpu_hello *hellos,
+                                bool *all);
 
 /* ---- gpu_window.c ---- */
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,

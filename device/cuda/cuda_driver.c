@@ -13,11 +13,12 @@ static _Atomic(const struct tti_cuda_driver *) driver_loaded;
 static struct tti_error driver_error; /* of the one attempt */
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-/* The function itself, or NULL; ISO C has no cast from an object pointer. */
+/* The function itself, or NULL; ISO C has no cast from an object pointer. `path` NULL: it may be
+ * missing. */
 static void driver_symbol(void *library, const char *symbol, const char *path, void *field)
 {
     void *found = dlsym(library, symbol);
-    if (!found && driver_error.code == TUTTI_OK)
+    if (!found && path && driver_error.code == TUTTI_OK)
         tti_error_save(
             &driver_error,
             TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -42,6 +43,9 @@ static void driver_open(void)
     driver_symbol(library, #function suffix, path, &driver_functions.field);
     TTI_CU_FUNCTIONS(DRIVER_SYMBOL)
     TTI_CU_FUNCTIONS_BY_HAND(DRIVER_SYMBOL)
+#define DRIVER_NEWER(field, function, suffix, parameters) \
+    driver_symbol(library, #function suffix, NULL, &driver_functions.field);
+    TTI_CU_FUNCTIONS_NEWER(DRIVER_NEWER)
     if (driver_error.code != TUTTI_OK)
         return;
     const unsigned code = driver_functions.init(0);

@@ -17,8 +17,30 @@ typedef struct CUstream_st *tti_cu_stream;
 typedef struct CUevent_st *tti_cu_event;
 typedef struct CUgraph_st *tti_cu_graph;
 typedef struct CUgraphExec_st *tti_cu_exec;
+typedef unsigned long long tti_cu_memory; /* a piece of memory without an address */
 /* Of 64 bytes, passed by value. */
 typedef struct tti_gpu_handle tti_cu_handle;
+
+struct tti_cu_location {
+    int type, id;
+};
+struct tti_cu_memory_prop {
+    int type, handles;
+    struct tti_cu_location location;
+    void *unused;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+struct tti_cu_access {
+    struct tti_cu_location location;
+    int flags;
+};
+struct tti_cu_multicast_prop {
+    unsigned devices;
+    size_t bytes;
+    unsigned long long handles, flags;
+};
 
 /* Results and other numbers, as in cuda.h. */
 enum {
@@ -46,6 +68,16 @@ enum {
     TTI_CU_DEVICE_MINOR = 76,
     TTI_CU_DEVICE_DMABUF = 124,
     TTI_CU_DEVICE_MULTICAST = 132,
+    TTI_CU_DEVICE_VIRTUAL = 102,
+    TTI_CU_DEVICE_VIRTUAL_FD = 103,
+    TTI_CU_DEVICE_VIRTUAL_RDMA = 110,
+
+    TTI_CU_MEMORY_PINNED = 1, /* of memory that is mapped piece by piece */
+    TTI_CU_LOCATION_DEVICE = 1,
+    TTI_CU_ACCESS_READ_WRITE = 3,
+    TTI_CU_PAGE_MINIMUM = 0,
+    TTI_CU_HANDLE_FD = 1,
+    TTI_CU_HANDLE_FABRIC = 8,
 
     TTI_CU_PEER_ATOMICS = 3, /* attribute of two devices */
 
@@ -103,6 +135,16 @@ enum {
     X(host_unregister, cuMemHostUnregister, "", (void *))                                         \
     X(pointer, cuPointerGetAttributes, "", (unsigned, unsigned *, void **, tti_cu_ptr))           \
     X(ipc_close, cuIpcCloseMemHandle, "", (tti_cu_ptr))                                           \
+    X(address_reserve, cuMemAddressReserve, "",                                                   \
+      (tti_cu_ptr *, size_t, size_t, tti_cu_ptr, unsigned long long))                             \
+    X(address_free, cuMemAddressFree, "", (tti_cu_ptr, size_t))                                   \
+    X(memory_map, cuMemMap, "", (tti_cu_ptr, size_t, size_t, tti_cu_memory, unsigned long long))  \
+    X(memory_unmap, cuMemUnmap, "", (tti_cu_ptr, size_t))                                         \
+    X(memory_release, cuMemRelease, "", (tti_cu_memory))                                          \
+    X(memory_retain, cuMemRetainAllocationHandle, "", (tti_cu_memory *, void *))                  \
+    X(memory_export, cuMemExportToShareableHandle, "",                                            \
+      (void *, tti_cu_memory, unsigned, unsigned long long))                                      \
+    X(memory_import, cuMemImportFromShareableHandle, "", (tti_cu_memory *, void *, unsigned))     \
     X(memory_range, cuMemGetHandleForAddressRange, "",                                            \
       (void *, tti_cu_ptr, size_t, unsigned, unsigned long long))                                 \
     X(stream_create, cuStreamCreate, "", (tti_cu_stream *, unsigned))                             \
@@ -139,20 +181,39 @@ enum {
 
 /* The same, where our parameters differ from cuda.h's in name only (handles, UUIDs); and those
  * whose symbols have newer versions that old drivers lack. */
-#define TTI_CU_FUNCTIONS_BY_HAND(X)                                                 \
-    X(device_uuid, cuDeviceGetUuid, "_v2", (unsigned char(*)[16], int))             \
-    X(ipc_make, cuIpcGetMemHandle, "", (tti_cu_handle *, tti_cu_ptr))               \
-    X(ipc_open, cuIpcOpenMemHandle, "_v2", (tti_cu_ptr *, tti_cu_handle, unsigned)) \
-    X(ipc_event_make, cuIpcGetEventHandle, "", (tti_cu_handle *, tti_cu_event))     \
-    X(ipc_event_open, cuIpcOpenEventHandle, "", (tti_cu_event *, tti_cu_handle))    \
-    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event)) \
-    X(capturing, cuStreamGetCaptureInfo, "_v2",                                     \
-      (tti_cu_stream, unsigned *, unsigned long long *, void *, void *, void *))
+#define TTI_CU_FUNCTIONS_BY_HAND(X)                                                     \
+    X(device_uuid, cuDeviceGetUuid, "_v2", (unsigned char(*)[16], int))                 \
+    X(ipc_make, cuIpcGetMemHandle, "", (tti_cu_handle *, tti_cu_ptr))                   \
+    X(ipc_open, cuIpcOpenMemHandle, "_v2", (tti_cu_ptr *, tti_cu_handle, unsigned))     \
+    X(ipc_event_make, cuIpcGetEventHandle, "", (tti_cu_handle *, tti_cu_event))         \
+    X(ipc_event_open, cuIpcOpenEventHandle, "", (tti_cu_event *, tti_cu_handle))        \
+    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event))     \
+    X(capturing, cuStreamGetCaptureInfo, "_v2",                                         \
+      (tti_cu_stream, unsigned *, unsigned long long *, void *, void *, void *))        \
+    X(memory_create, cuMemCreate, "",                                                   \
+      (tti_cu_memory *, size_t, const struct tti_cu_memory_prop *, unsigned long long)) \
+    X(memory_prop, cuMemGetAllocationPropertiesFromHandle, "",                          \
+      (struct tti_cu_memory_prop *, tti_cu_memory))                                     \
+    X(memory_page, cuMemGetAllocationGranularity, "",                                   \
+      (size_t *, const struct tti_cu_memory_prop *, unsigned))                          \
+    X(memory_allow, cuMemSetAccess, "", (tti_cu_ptr, size_t, const struct tti_cu_access *, size_t))
+
+/* Functions that a driver of CUDA 12.0 lacks: NULL there, all or none. */
+#define TTI_CU_FUNCTIONS_NEWER(X)                                                 \
+    X(multicast_create, cuMulticastCreate, "",                                    \
+      (tti_cu_memory *, const struct tti_cu_multicast_prop *))                    \
+    X(multicast_page, cuMulticastGetGranularity, "",                              \
+      (size_t *, const struct tti_cu_multicast_prop *, unsigned))                 \
+    X(multicast_add, cuMulticastAddDevice, "", (tti_cu_memory, int))              \
+    X(multicast_bind, cuMulticastBindMem, "",                                     \
+      (tti_cu_memory, size_t, tti_cu_memory, size_t, size_t, unsigned long long)) \
+    X(multicast_unbind, cuMulticastUnbind, "", (tti_cu_memory, int, size_t, size_t))
 
 #define TTI_CU_FIELD(field, function, suffix, parameters) unsigned(*field) parameters;
 struct tti_cuda_driver {
     TTI_CU_FUNCTIONS(TTI_CU_FIELD)
     TTI_CU_FUNCTIONS_BY_HAND(TTI_CU_FIELD)
+    TTI_CU_FUNCTIONS_NEWER(TTI_CU_FIELD)
 };
 
 /* The driver, loaded and initialised at the first call: from TUTTI_LIBCUDA, by default

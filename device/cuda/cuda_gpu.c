@@ -1,5 +1,5 @@
-/* NVIDIA GPUs (device/gpu.h): devices, contexts and memory on the CUDA driver, and the table. Read
- * next: cuda_driver.h (what we call), cuda_kernel.c, cuda_stream.c. */
+/* NVIDIA GPUs (device/gpu.h): devices and contexts on the CUDA driver, and the table. Read next:
+ * cuda_driver.h (what we call), cuda_memory.c, cuda_kernel.c, cuda_stream.c. */
 #include "device/cuda/cuda_state.h"
 
 #include "base/memory.h"
@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- Contexts ---------------------------------------------------------------------------------
  */
@@ -95,7 +94,11 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     p->l2_bytes = (size_t)cuda_attribute(gpu, TTI_CU_DEVICE_L2);
     p->compute_major = cuda_attribute(gpu, TTI_CU_DEVICE_MAJOR);
     p->compute_minor = cuda_attribute(gpu, TTI_CU_DEVICE_MINOR);
-    p->multicast = cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
+    gpu->virtual_fd = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL) != 0 &&
+                      cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_FD) != 0;
+    gpu->virtual_rdma = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_RDMA) != 0;
+    p->multicast = gpu->virtual_fd && cu->multicast_create &&
+                   cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
     p->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
     p->stream_values = true; /* of every device, by the functions' second version */
     return TUTTI_OK;
@@ -191,163 +194,6 @@ static enum tutti_result cuda_whole_lines(struct tti_gpu *base, const unsigned c
     return TUTTI_OK;
 }
 
-/* ---- Memory -----------------------------------------------------------------------------------
- */
-
-static enum tutti_result cuda_alloc(struct tti_gpu *base, enum tti_memory_kind kind, size_t bytes,
-                                    void **memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    tti_cu_ptr device = 0;
-    void *host = NULL;
-    enum tutti_result result;
-    if (bytes == 0)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "CUDA: cannot allocate 0 bytes");
-    switch (kind) {
-    case TTI_MEMORY_DEVICE:
-        TTI_CUDA_IN(gpu, result, "cuMemAlloc", gpu->cu->memory_alloc(&device, bytes));
-        break;
-    case TTI_MEMORY_MANAGED:
-        TTI_CUDA_IN(gpu, result, "cuMemAllocManaged",
-                    gpu->cu->managed_alloc(&device, bytes, TTI_CU_ATTACH_GLOBAL));
-        break;
-    case TTI_MEMORY_PINNED:
-        TTI_CUDA_IN(gpu, result, "cuMemHostAlloc",
-                    gpu->cu->host_alloc(&host, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
-        break;
-    default:
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "CUDA: cannot allocate memory of kind %d", (int)kind);
-    }
-    if (result != TUTTI_OK)
-        return TTI_CONTEXT(result, "allocating %zu bytes on device %d", bytes, base->device);
-    *memory = host ? host : (void *)(uintptr_t)device;
-    return TUTTI_OK;
-}
-
-/* What a pointer is does not depend on a context; a driver that wants one all the same is asked in
- * that of a device in use, for the thread may have none. Makes no context: where there is none, the
- * driver knows no pointers. */
-static unsigned cuda_ask(const struct tti_cuda_driver *cu, unsigned count, unsigned *attributes,
-                         void **values, const void *address)
-{
-    const tti_cu_ptr pointer = (tti_cu_ptr)(uintptr_t)address;
-    tti_cu_context context = NULL, popped;
-    int devices = 0, active = 0;
-    unsigned flags, code = cu->pointer(count, attributes, values, pointer);
-    if (code != TTI_CU_NO_CONTEXT || cu->device_count(&devices) != TTI_CU_OK)
-        return code;
-    for (int d = 0; d < devices; d++) {
-        if (cu->primary_state(d, &flags, &active) != TTI_CU_OK || !active ||
-            cu->primary_retain(&context, d) != TTI_CU_OK)
-            continue;
-        if (cu->context_push(context) == TTI_CU_OK) {
-            code = cu->pointer(count, attributes, values, pointer);
-            (void)cu->context_pop(&popped);
-        }
-        (void)cu->primary_release(d);
-        if (code != TTI_CU_NO_CONTEXT)
-            break;
-    }
-    return code;
-}
-
-static enum tutti_result cuda_pointer(const void *address, struct tti_gpu_pointer *info)
-{
-    const struct tti_cuda_driver *cu = tti_cuda_driver_now();
-    struct tti_gpu_pointer found = {.kind = TTI_MEMORY_HOST, .device = -1};
-    unsigned type = 0, managed = 0;
-    int device = -1;
-    tti_cu_ptr start = 0;
-    size_t bytes = 0;
-    unsigned long long id = 0;
-    unsigned attributes[] = {TTI_CU_POINTER_TYPE,  TTI_CU_POINTER_MANAGED, TTI_CU_POINTER_DEVICE,
-                             TTI_CU_POINTER_START, TTI_CU_POINTER_SIZE,    TTI_CU_POINTER_ID};
-    void *values[] = {&type, &managed, &device, &start, &bytes, &id};
-    if (cu && cuda_ask(cu, 6, attributes, values, address) == TTI_CU_OK &&
-        (type == TTI_CU_TYPE_HOST || type == TTI_CU_TYPE_DEVICE)) {
-        found.kind = managed                      ? TTI_MEMORY_MANAGED
-                     : type == TTI_CU_TYPE_DEVICE ? TTI_MEMORY_DEVICE
-                                                  : TTI_MEMORY_PINNED;
-        found.device = device;
-        found.base = (void *)(uintptr_t)start;
-        found.bytes = bytes;
-        found.id = id;
-    }
-    *info = found;
-    return TUTTI_OK;
-}
-
-static void cuda_free(struct tti_gpu *base, void *memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    struct tti_gpu_pointer info;
-    enum tutti_result result = TUTTI_OK;
-    if (!memory || cuda_pointer(memory, &info) != TUTTI_OK)
-        return;
-    if (info.kind == TTI_MEMORY_PINNED)
-        TTI_CUDA_IN(gpu, result, "cuMemFreeHost", gpu->cu->host_free(memory));
-    else if (info.kind != TTI_MEMORY_HOST)
-        TTI_CUDA_IN(gpu, result, "cuMemFree", gpu->cu->memory_free((tti_cu_ptr)(uintptr_t)memory));
-    (void)result;
-}
-
-static enum tutti_result cuda_host_register(struct tti_gpu *base, void *memory, size_t bytes)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(
-        gpu, "cuMemHostRegister",
-        gpu->cu->host_register(memory, bytes, TTI_CU_HOST_PORTABLE | TTI_CU_HOST_MAPPED));
-}
-
-static enum tutti_result cuda_host_unregister(struct tti_gpu *base, void *memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(gpu, "cuMemHostUnregister", gpu->cu->host_unregister(memory));
-}
-
-static enum tutti_result cuda_memory_export(struct tti_gpu *base, const void *memory,
-                                            struct tti_gpu_handle *handle)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(gpu, "cuIpcGetMemHandle",
-                    gpu->cu->ipc_make(handle, (tti_cu_ptr)(uintptr_t)memory));
-}
-
-static enum tutti_result cuda_memory_import(struct tti_gpu *base,
-                                            const struct tti_gpu_handle *handle, void **memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    tti_cu_ptr mapped = 0;
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuIpcOpenMemHandle",
-                gpu->cu->ipc_open(&mapped, *handle, TTI_CU_IPC_LAZY_PEER));
-    if (result == TUTTI_OK)
-        *memory = (void *)(uintptr_t)mapped;
-    return result;
-}
-
-static void cuda_memory_release(struct tti_gpu *base, void *memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuIpcCloseMemHandle",
-                gpu->cu->ipc_close((tti_cu_ptr)(uintptr_t)memory));
-    (void)result;
-}
-
-/* Whole pages around the address; allocations are made of larger ones. */
-static enum tutti_result cuda_memory_dmabuf(struct tti_gpu *base, const void *address, size_t bytes,
-                                            int *fd, size_t *offset)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)address % page;
-    *offset = before;
-    TTI_CUDA_RETURN(gpu, "cuMemGetHandleForAddressRange",
-                    gpu->cu->memory_range(fd, (tti_cu_ptr)(uintptr_t)address - before,
-                                          (before + bytes + page - 1) / page * page,
-                                          TTI_CU_RANGE_DMABUF, 0));
-}
-
 const struct tti_gpu_ops *tti_gpu_cuda(void)
 {
     static const struct tti_gpu_ops ops = {
@@ -358,15 +204,21 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .peer_can_access = cuda_peer_can_access,
         .peer_enable = cuda_peer_enable,
         .whole_lines = cuda_whole_lines,
-        .alloc = cuda_alloc,
-        .free = cuda_free,
-        .host_register = cuda_host_register,
-        .host_unregister = cuda_host_unregister,
-        .pointer = cuda_pointer,
-        .memory_export = cuda_memory_export,
-        .memory_import = cuda_memory_import,
-        .memory_release = cuda_memory_release,
-        .memory_dmabuf = cuda_memory_dmabuf,
+        .alloc = tti_cuda_alloc,
+        .alloc_shared = tti_cuda_alloc_shared,
+        .memory_reach = tti_cuda_memory_reach,
+        .multicast_create = tti_cuda_multicast_create,
+        .multicast_import = tti_cuda_multicast_import,
+        .multicast_bind = tti_cuda_multicast_bind,
+        .multicast_destroy = tti_cuda_multicast_destroy,
+        .free = tti_cuda_free,
+        .host_register = tti_cuda_host_register,
+        .host_unregister = tti_cuda_host_unregister,
+        .pointer = tti_cuda_pointer,
+        .memory_export = tti_cuda_memory_export,
+        .memory_import = tti_cuda_memory_import,
+        .memory_release = tti_cuda_memory_release,
+        .memory_dmabuf = tti_cuda_memory_dmabuf,
         .event_export = tti_cuda_event_export,
         .event_import = tti_cuda_event_import,
         .stream_create = tti_cuda_stream_create,

@@ -23,7 +23,9 @@ struct tti_cuda_gpu {
     struct tti_gpu base;
     const struct tti_cuda_driver *cu;
     tti_cu_context context;
-    bool retained; /* the primary context */
+    bool retained;     /* the primary context */
+    bool virtual_fd;   /* memory can be mapped piece by piece, and exported by descriptor ... */
+    bool virtual_rdma; /* ... and be registered with NICs */
     pthread_mutex_t loading;
     tti_cu_module modules[TTI_KERNEL_COUNT];
     _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
@@ -66,6 +68,53 @@ void tti_cuda_leave(struct tti_cuda_gpu *gpu, const struct tti_cuda_visit *visit
         TTI_CUDA_IN(gpu, tti_result_, what, call); \
         return tti_result_;                        \
     } while (0)
+
+/* ---- cuda_memory.c ----------------------------------------------------------------------------
+ */
+enum tutti_result tti_cuda_alloc(struct tti_gpu *gpu, enum tti_memory_kind kind, size_t bytes,
+                                 void **memory);
+void tti_cuda_free(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_cuda_pointer(const void *address, struct tti_gpu_pointer *info);
+enum tutti_result tti_cuda_host_register(struct tti_gpu *gpu, void *memory, size_t bytes);
+enum tutti_result tti_cuda_host_unregister(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_cuda_memory_export(struct tti_gpu *gpu, const void *memory,
+                                         struct tti_gpu_handle *handle, int *fd);
+enum tutti_result tti_cuda_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
+                                         int fd, void **memory);
+void tti_cuda_memory_release(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
+                                         int *fd, size_t *offset);
+enum tutti_result tti_cuda_memory_reach(struct tti_gpu *gpu, const void *memory, int owner);
+
+/* ---- cuda_virtual.c ---------------------------------------------------------------------------
+ * Those that follow alloc_shared are called in the device's context. *is: whether the memory is of
+ * that kind. */
+enum tutti_result tti_cuda_alloc_shared(struct tti_gpu *gpu, size_t bytes, void **memory);
+/* Made or imported here; false: it is not known. */
+bool tti_cuda_virtual_free(struct tti_cuda_gpu *gpu, void *memory);
+enum tutti_result tti_cuda_virtual_export(struct tti_cuda_gpu *gpu, const void *memory,
+                                          struct tti_gpu_handle *handle, int *fd, bool *is);
+enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
+                                          const struct tti_gpu_handle *handle, int fd,
+                                          tti_cu_ptr *base);
+enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is);
+/* A piece at addresses of its own, for this device. */
+enum tutti_result tti_cuda_virtual_map(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
+                                       size_t bytes, tti_cu_ptr *base);
+void tti_cuda_virtual_unmap(const struct tti_cuda_gpu *gpu, tti_cu_ptr base, size_t bytes);
+
+/* ---- cuda_multicast.c -------------------------------------------------------------------------
+ */
+/* What memory and objects are multiples of; 0: the device has no such objects. */
+enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t bytes,
+                                          size_t *page);
+enum tutti_result tti_cuda_multicast_create(struct tti_gpu *gpu, int members, size_t bytes, int *fd,
+                                            struct tti_gpu_multicast **multicast);
+enum tutti_result tti_cuda_multicast_import(struct tti_gpu *gpu, int fd, size_t bytes,
+                                            struct tti_gpu_multicast **multicast);
+enum tutti_result tti_cuda_multicast_bind(struct tti_gpu_multicast *multicast, void *memory,
+                                          void **address);
+void tti_cuda_multicast_destroy(struct tti_gpu_multicast *multicast);
 
 /* ---- cuda_kernel.c: loading and launching -----------------------------------------------------
  */

@@ -65,6 +65,9 @@ uint32_t tti_sim_lane(void);
 void tti_sim_point(void);
 void tti_sim_poll(void);
 uint64_t tti_sim_ns(void);
+/* Where the members of a multicast object have what stands at an address of it, in the order of
+ * their devices; how many there are. */
+unsigned tti_sim_multicast_at(const void *address, void *where[], unsigned most);
 
 #ifdef __cplusplus
 }

@@ -43,6 +43,7 @@ static void gpu_describe(int device, struct tti_gpu_properties *p)
     p->compute_minor = 0;
     p->stream_values = true;
     p->dmabuf = true;
+    p->multicast = true;
 }
 
 static enum tutti_result gpu_open(int device, struct tti_gpu **gpu)
@@ -96,6 +97,12 @@ static enum tutti_result gpu_peer_enable(struct tti_gpu *gpu, int peer)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "simulated device %d cannot access device %d",
                         gpu->device, peer);
     return TUTTI_OK;
+}
+
+static enum tutti_result gpu_memory_reach(struct tti_gpu *gpu, const void *memory, int owner)
+{
+    (void)memory;
+    return gpu_peer_enable(gpu, owner);
 }
 
 /* Lines are simulated such that their flag comes last. */
@@ -194,6 +201,12 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .peer_enable = gpu_peer_enable,
         .whole_lines = gpu_whole_lines,
         .alloc = tti_sim_alloc,
+        .alloc_shared = tti_sim_alloc_shared,
+        .memory_reach = gpu_memory_reach,
+        .multicast_create = tti_sim_multicast_create,
+        .multicast_import = tti_sim_multicast_import,
+        .multicast_bind = tti_sim_multicast_bind,
+        .multicast_destroy = tti_sim_multicast_destroy,
         .free = tti_sim_free,
         .host_register = tti_sim_host_register,
         .host_unregister = tti_sim_host_unregister,

@@ -22,6 +22,7 @@ struct piece {
     struct tti_gpu_pointer info;
     size_t mapped;
     int fd;         /* DEVICE memory made here; else -1 */
+    bool shared;    /* goes to others by descriptor */
     bool ours;      /* made here, or mapped; not so what the caller registered */
     uint64_t inode; /* imported: whose it is */
     int32_t pid;    /* imported: from there; 0: not imported */
@@ -125,6 +126,17 @@ enum tutti_result tti_sim_alloc(struct tti_gpu *gpu, enum tti_memory_kind kind, 
     return TUTTI_OK;
 }
 
+/* As a real one, rounded up. */
+enum tutti_result tti_sim_alloc_shared(struct tti_gpu *gpu, size_t bytes, void **memory)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    TTI_TRY(tti_sim_alloc(gpu, TTI_MEMORY_DEVICE, (bytes + page - 1) / page * page, memory));
+    pthread_mutex_lock(&memory_lock);
+    memory_find(*memory)->shared = true;
+    pthread_mutex_unlock(&memory_lock);
+    return TUTTI_OK;
+}
+
 void tti_sim_free(struct tti_gpu *gpu, void *memory)
 {
     (void)gpu;
@@ -169,6 +181,22 @@ enum tutti_result tti_sim_pointer(const void *address, struct tti_gpu_pointer *i
     pthread_mutex_unlock(&memory_lock);
     *info = found;
     return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_memory_adopt(struct tti_gpu *gpu, void *base, size_t bytes, int fd)
+{
+    struct piece *piece = piece_new(TTI_MEMORY_DEVICE, gpu->device, bytes);
+    if (!piece)
+        return TUTTI_ERR_MEMORY;
+    piece->info.base = base;
+    piece->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    memory_add(piece);
+    return TUTTI_OK;
+}
+
+void tti_sim_memory_abandon(void *base)
+{
+    piece_free(memory_take(base, false));
 }
 
 /* ---- Other processes --------------------------------------------------------------------------
@@ -227,38 +255,75 @@ int tti_sim_ticket_open(const struct tti_sim_ticket *ticket, uint32_t magic,
 }
 
 /* The descriptor behind device memory made here that holds the address; -1: there is none. */
-static int memory_descriptor(const void *address, struct tti_gpu_pointer *info)
+static int memory_descriptor(const void *address, struct tti_gpu_pointer *info, bool *shared)
 {
     int fd = -1;
+    *shared = false;
     pthread_mutex_lock(&memory_lock);
     const struct piece *piece = memory_find(address);
     if (piece) {
         fd = piece->fd;
         *info = piece->info;
+        *shared = piece->shared;
     }
     pthread_mutex_unlock(&memory_lock);
     return fd;
 }
 
-enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
-                                        struct tti_gpu_handle *handle)
+static enum tutti_result memory_name(const void *base, struct tti_gpu_handle *handle, int *own,
+                                     bool *shared)
 {
     struct tti_gpu_pointer info = {.base = NULL};
-    const int fd = memory_descriptor(base, &info);
-    (void)gpu;
-    if (fd < 0 || info.base != base)
+    *own = memory_descriptor(base, &info, shared);
+    if (*own < 0 || info.base != base)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "simulated device: %p is not the base of device memory made in this "
                         "process",
                         base);
-    return tti_sim_ticket_make(memory_magic, fd, info.device, info.bytes, handle);
+    return tti_sim_ticket_make(memory_magic, *own, info.device, info.bytes, handle);
+}
+
+enum tutti_result tti_sim_memory_ticket(const void *base, struct tti_gpu_handle *handle)
+{
+    bool shared;
+    int own;
+    return memory_name(base, handle, &own, &shared);
+}
+
+enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
+                                        struct tti_gpu_handle *handle, int *fd)
+{
+    bool shared;
+    int own, out = -1;
+    (void)gpu;
+    TTI_TRY(memory_name(base, handle, &own, &shared));
+    if (shared && (out = fcntl(own, F_DUPFD_CLOEXEC, 0)) < 0)
+        return TTI_FAIL_ERRNO("simulated device: a descriptor of memory for another process");
+    *fd = out;
+    return TUTTI_OK;
+}
+
+int tti_sim_memory_open(const struct tti_gpu_handle *handle, void **ours)
+{
+    struct tti_sim_ticket ticket;
+    enum tutti_result result = TUTTI_OK;
+    memcpy(&ticket, handle, sizeof ticket);
+    if (ticket.pid != (int32_t)getpid())
+        return tti_sim_ticket_open(&ticket, memory_magic, &result);
+    pthread_mutex_lock(&memory_lock);
+    for (const struct piece *piece = memory_pieces; piece; piece = piece->next)
+        if (piece->fd == ticket.fd)
+            *ours = piece->info.base;
+    pthread_mutex_unlock(&memory_lock);
+    return -1;
 }
 
 enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
                                         int *fd, size_t *offset)
 {
     struct tti_gpu_pointer info = {.base = NULL};
-    const int own = memory_descriptor(address, &info);
+    bool shared;
+    const int own = memory_descriptor(address, &info, &shared);
     (void)gpu;
     (void)bytes;
     if (own < 0)
@@ -277,14 +342,34 @@ static struct piece *memory_imported(const struct tti_sim_ticket *ticket)
     return NULL;
 }
 
+/* A descriptor to map by: the one that came with the handle, or one found by it. */
+static int memory_arrived(const struct tti_sim_ticket *ticket, int came, enum tutti_result *result)
+{
+    struct stat status;
+    if (came < 0)
+        return tti_sim_ticket_open(ticket, memory_magic, result);
+    if (ticket->magic != memory_magic || ticket->pid == (int32_t)getpid() ||
+        fstat(came, &status) != 0 || (uint64_t)status.st_ino != ticket->inode) {
+        *result = TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                           "simulated device: the handle is this process's own, or not that of "
+                           "descriptor %d",
+                           came);
+        return -1;
+    }
+    const int fd = fcntl(came, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        *result = TTI_FAIL_ERRNO("simulated device: a descriptor of another process's memory");
+    return fd;
+}
+
 enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
-                                        void **base)
+                                        int came, void **base)
 {
     struct tti_sim_ticket ticket;
     memcpy(&ticket, handle, sizeof ticket);
     (void)gpu;
     enum tutti_result result = TUTTI_OK;
-    const int fd = tti_sim_ticket_open(&ticket, memory_magic, &result);
+    const int fd = memory_arrived(&ticket, came, &result);
     if (fd < 0)
         return result;
     struct piece *piece = piece_new(TTI_MEMORY_DEVICE, ticket.device, ticket.bytes);

@@ -39,9 +39,14 @@ enum tutti_result tti_sim_host_register(struct tti_gpu *gpu, void *memory, size_
 enum tutti_result tti_sim_host_unregister(struct tti_gpu *gpu, void *memory);
 enum tutti_result tti_sim_pointer(const void *address, struct tti_gpu_pointer *info);
 enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
-                                        struct tti_gpu_handle *handle);
+                                        struct tti_gpu_handle *handle, int *fd);
 enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
-                                        void **base);
+                                        int fd, void **base);
+/* For the fake driver (tests/device), which maps memory itself: have it known as DEVICE memory,
+ * with a descriptor that stays the caller's; and no more. */
+enum tutti_result tti_sim_memory_adopt(struct tti_gpu *gpu, void *base, size_t bytes, int fd);
+void tti_sim_memory_abandon(void *base);
+enum tutti_result tti_sim_alloc_shared(struct tti_gpu *gpu, size_t bytes, void **memory);
 enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
                                         int *fd, size_t *offset);
 void tti_sim_memory_release(struct tti_gpu *gpu, void *base);
@@ -52,10 +57,33 @@ struct tti_sim_ticket {
     int32_t pid, fd, device;
     uint64_t inode, bytes;
 };
+/* Of the memory at `base`, whatever kind; and a descriptor, or -1, by one of another process, the
+ * memory itself by one of this process. */
+enum tutti_result tti_sim_memory_ticket(const void *base, struct tti_gpu_handle *handle);
+int tti_sim_memory_open(const struct tti_gpu_handle *handle, void **ours);
 int tti_sim_ticket_open(const struct tti_sim_ticket *ticket, uint32_t magic,
                         enum tutti_result *result); /* a descriptor, or -1 */
 enum tutti_result tti_sim_ticket_make(uint32_t magic, int fd, int device, uint64_t bytes,
                                       struct tti_gpu_handle *handle);
+
+/* ---- Multicast objects: sim_multicast.c (what kernels use of it: sim_block.h) -----------------
+ */
+
+/* The object alone; a device in it; memory at an address range of the caller's. */
+enum tutti_result tti_sim_multicast_make(int members, size_t bytes, int *fd);
+/* Is the descriptor one of such an object? */
+bool tti_sim_multicast_is(int fd, uint32_t *members, size_t *bytes);
+enum tutti_result tti_sim_multicast_join(struct tti_gpu *gpu, int fd, size_t bytes,
+                                         struct tti_gpu_multicast **multicast);
+enum tutti_result tti_sim_multicast_bind_at(struct tti_gpu_multicast *multicast, void *memory,
+                                            char *address);
+enum tutti_result tti_sim_multicast_create(struct tti_gpu *gpu, int members, size_t bytes, int *fd,
+                                           struct tti_gpu_multicast **multicast);
+enum tutti_result tti_sim_multicast_import(struct tti_gpu *gpu, int fd, size_t bytes,
+                                           struct tti_gpu_multicast **multicast);
+enum tutti_result tti_sim_multicast_bind(struct tti_gpu_multicast *multicast, void *memory,
+                                         void **address);
+void tti_sim_multicast_destroy(struct tti_gpu_multicast *multicast);
 
 /* ---- Streams: sim_stream.c --------------------------------------------------------------------
  */

@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_driver.h"
 
 #include <cuda.h>
+#include <stddef.h>
 #include <string.h>
 
 void tti_cuda_abi_assign(struct tti_cuda_driver *driver);
@@ -30,12 +31,30 @@ int tti_cuda_abi_names(void)
     SAME(ipc_make, cuIpcGetMemHandle, "", )
     SAME(ipc_open, cuIpcOpenMemHandle, "_v2", )
     SAME(ipc_event_make, cuIpcGetEventHandle, "", )
+    SAME(memory_create, cuMemCreate, "", )
+    SAME(memory_prop, cuMemGetAllocationPropertiesFromHandle, "", )
+    SAME(memory_page, cuMemGetAllocationGranularity, "", )
+    SAME(memory_allow, cuMemSetAccess, "", )
+    TTI_CU_FUNCTIONS_NEWER(SAME)
     SAME(ipc_event_open, cuIpcOpenEventHandle, "", )
     return 0;
 }
 
 _Static_assert(sizeof(tti_cu_handle) == sizeof(CUipcMemHandle), "handle");
 _Static_assert(sizeof(tti_cu_handle) == sizeof(CUipcEventHandle), "handle");
+_Static_assert(sizeof(struct tti_cu_memory_prop) == sizeof(CUmemAllocationProp), "memory");
+_Static_assert(offsetof(struct tti_cu_memory_prop, location) ==
+                   offsetof(CUmemAllocationProp, location),
+               "memory");
+_Static_assert(offsetof(struct tti_cu_memory_prop, rdma) ==
+                   offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable),
+               "memory");
+_Static_assert(sizeof(struct tti_cu_access) == sizeof(CUmemAccessDesc), "access");
+_Static_assert(sizeof(struct tti_cu_multicast_prop) == sizeof(CUmulticastObjectProp), "multicast");
+_Static_assert(offsetof(struct tti_cu_multicast_prop, handles) ==
+                   offsetof(CUmulticastObjectProp, handleTypes),
+               "multicast");
+_Static_assert(sizeof(tti_cu_memory) == sizeof(CUmemGenericAllocationHandle), "memory");
 _Static_assert(sizeof(CUuuid) == 16, "uuid");
 _Static_assert(sizeof(tti_cu_ptr) == sizeof(CUdeviceptr), "pointer");
 
@@ -63,6 +82,16 @@ EQUAL(TTI_CU_DEVICE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
 EQUAL(TTI_CU_DEVICE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
 EQUAL(TTI_CU_DEVICE_DMABUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
 EQUAL(TTI_CU_DEVICE_MULTICAST, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
+EQUAL(TTI_CU_DEVICE_VIRTUAL, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+EQUAL(TTI_CU_DEVICE_VIRTUAL_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
+EQUAL(TTI_CU_DEVICE_VIRTUAL_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+EQUAL(TTI_CU_MEMORY_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED)
+EQUAL(TTI_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE)
+EQUAL(TTI_CU_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+EQUAL(TTI_CU_PAGE_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM)
+EQUAL(TTI_CU_PAGE_MINIMUM, CU_MULTICAST_GRANULARITY_MINIMUM)
+EQUAL(TTI_CU_HANDLE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+EQUAL(TTI_CU_HANDLE_FABRIC, CU_MEM_HANDLE_TYPE_FABRIC)
 EQUAL(TTI_CU_PEER_ATOMICS, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
 EQUAL(TTI_CU_POINTER_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
 EQUAL(TTI_CU_POINTER_ID, CU_POINTER_ATTRIBUTE_BUFFER_ID)

@@ -2,20 +2,17 @@
  * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and no
  * more. Kernels are found by the names in the real images, and run as the simulated device's.
  * TUTTI_LIBCUDA names it. What it cannot show: that the images are right, and what the real driver
- * refuses. */
+ * refuses. Memory: fake_memory.c. */
+#include "tests/device/fake_cuda.h"
+
 #include "base/clock.h"
-#include "device/cuda/cuda_driver.h"
 
 #include <pthread.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The real driver's functions have their declarations in cuda.h. */
-#pragma GCC diagnostic ignored "-Wmissing-prototypes"
-#define DRIVER __attribute__((visibility("default"))) unsigned
-
-enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, BAD_IMAGE = 200, NOT_FOUND = 500, UNKNOWN = 999 };
+enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, BAD_IMAGE = 200, NOT_FOUND = 500 };
 
 struct CUctx_st {
     struct tti_gpu *gpu;
@@ -35,7 +32,7 @@ static __thread tti_cu_context context_stack[8];
 static __thread int context_depth;
 static struct CUfunc_st functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
 
-static unsigned code(enum tutti_result result)
+unsigned fake_code(enum tutti_result result)
 {
     switch (result) {
     case TUTTI_OK:
@@ -51,37 +48,33 @@ static unsigned code(enum tutti_result result)
     case TUTTI_ERR_USAGE:
         return TTI_CU_CAPTURE_FIRST + 1;
     default:
-        return UNKNOWN;
+        return FAKE_UNKNOWN;
     }
 }
 
-static const struct tti_gpu_ops *ops(void)
+const struct tti_gpu_ops *fake_ops(void)
 {
     return tti_gpu_sim();
 }
 
-static struct tti_gpu *now(void)
+struct tti_gpu *fake_now(void)
 {
     return context_depth ? context_stack[context_depth - 1]->gpu : NULL;
 }
-
-/* As the driver: without a context most calls fail. */
-#define IN_CONTEXT(call) (now() ? code(call) : (unsigned)TTI_CU_NO_CONTEXT)
 
 /* Stricter than the driver: while anybody captures, what may be unsafe (allocations, queries and so
  * on) is refused to every thread that has not said that it knows. */
 static _Atomic int captures;
 static __thread unsigned capture_mode;
-static bool refused(void)
+bool fake_refused(void)
 {
     return captures > 0 && capture_mode != TTI_CU_CAPTURE_RELAXED;
 }
-#define SAFE_IN_CONTEXT(call) (refused() ? (unsigned)TTI_CU_CAPTURE_FIRST : IN_CONTEXT(call))
 
 DRIVER cuInit(unsigned flags)
 {
     int count;
-    if (flags != 0 || ops()->count(&count) != TUTTI_OK)
+    if (flags != 0 || fake_ops()->count(&count) != TUTTI_OK)
         return TTI_CU_INVALID_VALUE;
     return count > 0 ? TTI_CU_OK : TTI_CU_NO_DEVICE;
 }
@@ -102,7 +95,7 @@ DRIVER cuGetErrorString(unsigned error, const char **text)
 
 DRIVER cuDeviceGetCount(int *count)
 {
-    return code(ops()->count(count));
+    return fake_code(fake_ops()->count(count));
 }
 DRIVER cuDeviceGetName(char *name, int bytes, int device)
 {
@@ -139,6 +132,9 @@ DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
         *value = 9;
         return TTI_CU_OK;
     case TTI_CU_DEVICE_DMABUF:
+    case TTI_CU_DEVICE_VIRTUAL:
+    case TTI_CU_DEVICE_VIRTUAL_FD:
+    case TTI_CU_DEVICE_MULTICAST:
         *value = 1;
         return TTI_CU_OK;
     default:
@@ -161,7 +157,7 @@ DRIVER cuDevicePrimaryCtxRetain(tti_cu_context *context, int device)
     unsigned result = TTI_CU_OK;
     pthread_mutex_lock(&context_lock);
     if (contexts[device].holders == 0)
-        result = code(ops()->open(device, &contexts[device].gpu));
+        result = fake_code(fake_ops()->open(device, &contexts[device].gpu));
     if (result == TTI_CU_OK) {
         contexts[device].holders++;
         *context = &contexts[device];
@@ -173,7 +169,7 @@ DRIVER cuDevicePrimaryCtxRelease_v2(int device)
 {
     pthread_mutex_lock(&context_lock);
     if (--contexts[device].holders == 0)
-        ops()->close(contexts[device].gpu);
+        fake_ops()->close(contexts[device].gpu);
     pthread_mutex_unlock(&context_lock);
     return TTI_CU_OK;
 }
@@ -192,153 +188,34 @@ DRIVER cuCtxGetCurrent(tti_cu_context *context)
 }
 DRIVER cuCtxGetDevice(int *device)
 {
-    if (!now())
+    if (!fake_now())
         return TTI_CU_NO_CONTEXT;
-    *device = now()->device;
+    *device = fake_now()->device;
     return TTI_CU_OK;
 }
 DRIVER cuCtxPushCurrent_v2(tti_cu_context context)
 {
     if (context_depth == 8 || context->holders == 0)
-        return UNKNOWN;
+        return FAKE_UNKNOWN;
     context_stack[context_depth++] = context;
     return TTI_CU_OK;
 }
 DRIVER cuCtxPopCurrent_v2(tti_cu_context *context)
 {
     if (context_depth == 0)
-        return UNKNOWN;
+        return FAKE_UNKNOWN;
     *context = context_stack[--context_depth];
     return TTI_CU_OK;
 }
 DRIVER cuCtxEnablePeerAccess(tti_cu_context peer, unsigned flags)
 {
-    return now() && flags == 0 && peer->gpu != now() ? TTI_CU_PEER_ALREADY : TTI_CU_INVALID_VALUE;
+    return fake_now() && flags == 0 && peer->gpu != fake_now() ? TTI_CU_PEER_ALREADY
+                                                               : TTI_CU_INVALID_VALUE;
 }
-
-/* ---- Memory -----------------------------------------------------------------------------------
- */
 
 static void *at(tti_cu_ptr address)
 {
     return (void *)(uintptr_t)address;
-}
-
-DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
-{
-    void *made = NULL;
-    const unsigned result = SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_DEVICE, bytes, &made));
-    *memory = (tti_cu_ptr)(uintptr_t)made;
-    return result;
-}
-DRIVER cuMemFree_v2(tti_cu_ptr memory)
-{
-    if (refused())
-        return TTI_CU_CAPTURE_FIRST;
-    ops()->free(now(), at(memory));
-    return TTI_CU_OK;
-}
-DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
-{
-    void *made = NULL;
-    const unsigned result = SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_MANAGED, bytes, &made));
-    *memory = (tti_cu_ptr)(uintptr_t)made;
-    return flags == TTI_CU_ATTACH_GLOBAL ? result : TTI_CU_INVALID_VALUE;
-}
-DRIVER cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    return SAFE_IN_CONTEXT(ops()->alloc(now(), TTI_MEMORY_PINNED, bytes, memory));
-}
-DRIVER cuMemFreeHost(void *memory)
-{
-    if (refused())
-        return TTI_CU_CAPTURE_FIRST;
-    ops()->free(now(), memory);
-    return TTI_CU_OK;
-}
-DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    return SAFE_IN_CONTEXT(ops()->host_register(now(), memory, bytes));
-}
-DRIVER cuMemHostUnregister(void *memory)
-{
-    return SAFE_IN_CONTEXT(ops()->host_unregister(now(), memory));
-}
-DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values,
-                              tti_cu_ptr pointer)
-{
-    struct tti_gpu_pointer info;
-    if (!now())
-        return TTI_CU_NO_CONTEXT;
-    (void)ops()->pointer(at(pointer), &info);
-    const unsigned type = info.kind == TTI_MEMORY_HOST     ? 0
-                          : info.kind == TTI_MEMORY_PINNED ? TTI_CU_TYPE_HOST
-                                                           : TTI_CU_TYPE_DEVICE;
-    const unsigned managed = info.kind == TTI_MEMORY_MANAGED;
-    const tti_cu_ptr start = (tti_cu_ptr)(uintptr_t)info.base;
-    const unsigned long long id = info.id;
-    for (unsigned i = 0; i < count; i++) {
-        switch (attributes[i]) {
-        case TTI_CU_POINTER_TYPE:
-            memcpy(values[i], &type, sizeof type);
-            break;
-        case TTI_CU_POINTER_MANAGED:
-            memcpy(values[i], &managed, sizeof(char)); /* a C++ bool */
-            break;
-        case TTI_CU_POINTER_DEVICE:
-            memcpy(values[i], &info.device, sizeof info.device);
-            break;
-        case TTI_CU_POINTER_START:
-            memcpy(values[i], &start, sizeof start);
-            break;
-        case TTI_CU_POINTER_SIZE:
-            memcpy(values[i], &info.bytes, sizeof info.bytes);
-            break;
-        case TTI_CU_POINTER_ID:
-            memcpy(values[i], &id, sizeof id);
-            break;
-        default:
-            return TTI_CU_INVALID_VALUE;
-        }
-    }
-    return TTI_CU_OK;
-}
-DRIVER cuMemGetHandleForAddressRange(void *handle, tti_cu_ptr pages, size_t bytes, unsigned kind,
-                                     unsigned long long flags)
-{
-    int fd = -1;
-    size_t offset = 0;
-    if (pages % 4096 || bytes % 4096 || kind != TTI_CU_RANGE_DMABUF || flags)
-        return TTI_CU_INVALID_VALUE;
-    const unsigned result = IN_CONTEXT(ops()->memory_dmabuf(now(), at(pages), bytes, &fd, &offset));
-    memcpy(handle, &fd, sizeof fd);
-    return offset ? UNKNOWN : result; /* the simulated device's begin where the memory does */
-}
-DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
-{
-    return IN_CONTEXT(ops()->memory_export(now(), at(memory), handle));
-}
-DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned flags)
-{
-    void *mapped = NULL;
-    const unsigned result = SAFE_IN_CONTEXT(ops()->memory_import(now(), &handle, &mapped));
-    *memory = (tti_cu_ptr)(uintptr_t)mapped;
-    return flags == TTI_CU_IPC_LAZY_PEER ? result : TTI_CU_INVALID_VALUE;
-}
-DRIVER cuIpcCloseMemHandle(tti_cu_ptr memory)
-{
-    ops()->memory_release(now(), at(memory));
-    return TTI_CU_OK;
-}
-DRIVER cuIpcGetEventHandle(tti_cu_handle *handle, tti_cu_event event)
-{
-    return code(ops()->event_export((struct tti_gpu_event *)(void *)event, handle));
-}
-DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
-{
-    return IN_CONTEXT(ops()->event_import(now(), &handle, (struct tti_gpu_event **)(void *)event));
 }
 
 /* ---- Streams ----------------------------------------------------------------------------------
@@ -347,44 +224,45 @@ DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
 DRIVER cuStreamCreate(tti_cu_stream *stream, unsigned flags)
 {
     (void)flags;
-    return IN_CONTEXT(ops()->stream_create(now(), (tutti_stream *)(void *)stream));
+    return IN_CONTEXT(fake_ops()->stream_create(fake_now(), (tutti_stream *)(void *)stream));
 }
 DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 {
-    ops()->stream_destroy(now(), stream);
+    fake_ops()->stream_destroy(fake_now(), stream);
     return TTI_CU_OK;
 }
 DRIVER cuStreamQuery(tti_cu_stream stream)
 {
-    return SAFE_IN_CONTEXT(ops()->stream_query(now(), stream));
+    return SAFE_IN_CONTEXT(fake_ops()->stream_query(fake_now(), stream));
 }
 DRIVER cuStreamSynchronize(tti_cu_stream stream)
 {
     return SAFE_IN_CONTEXT(
-        tti_gpu_stream_wait(now(), stream, tti_deadline_in(60), "the fake driver"));
+        tti_gpu_stream_wait(fake_now(), stream, tti_deadline_in(60), "the fake driver"));
 }
 DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
                                unsigned flags)
 {
-    return flags == 0 ? IN_CONTEXT(ops()->stream_write(now(), at(word), value, stream))
+    return flags == 0 ? IN_CONTEXT(fake_ops()->stream_write(fake_now(), at(word), value, stream))
                       : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuStreamWaitValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value, unsigned flags)
 {
-    return flags == TTI_CU_WAIT_GEQ ? IN_CONTEXT(ops()->stream_wait(now(), at(word), value, stream))
-                                    : TTI_CU_INVALID_VALUE;
+    return flags == TTI_CU_WAIT_GEQ
+               ? IN_CONTEXT(fake_ops()->stream_wait(fake_now(), at(word), value, stream))
+               : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream stream)
 {
-    return IN_CONTEXT(ops()->copy(now(), at(dst), at(src), bytes, stream));
+    return IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream));
 }
 DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
 {
-    return IN_CONTEXT(ops()->fill(now(), at(dst), byte, bytes, stream));
+    return IN_CONTEXT(fake_ops()->fill(fake_now(), at(dst), byte, bytes, stream));
 }
 DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *argument)
 {
-    return IN_CONTEXT(ops()->host_call(now(), function, argument, stream));
+    return IN_CONTEXT(fake_ops()->host_call(fake_now(), function, argument, stream));
 }
 
 /* ---- Kernels ----------------------------------------------------------------------------------
@@ -393,9 +271,9 @@ DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *ar
 DRIVER cuModuleLoadData(tti_cu_module *module, const void *image)
 {
     const uint32_t magic = 0xba55ed50; /* of a fatbin */
-    if (refused())
+    if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
-    if (!now() || memcmp(image, &magic, sizeof magic) != 0)
+    if (!fake_now() || memcmp(image, &magic, sizeof magic) != 0)
         return BAD_IMAGE;
     *module = calloc(1, sizeof **module);
     (*module)->magic = MODULE_MAGIC;
@@ -481,40 +359,50 @@ DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned
                                           .shared_bytes = shared,
                                           .args = parameters[0],
                                           .args_bytes = args_bytes(function->kernel)};
-    return IN_CONTEXT(ops()->launch(now(), &launch, stream));
+    return IN_CONTEXT(fake_ops()->launch(fake_now(), &launch, stream));
 }
 
 /* ---- Events and graphs ------------------------------------------------------------------------
  */
 
+DRIVER cuIpcGetEventHandle(tti_cu_handle *handle, tti_cu_event event)
+{
+    return fake_code(fake_ops()->event_export((struct tti_gpu_event *)(void *)event, handle));
+}
+DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
+{
+    return IN_CONTEXT(
+        fake_ops()->event_import(fake_now(), &handle, (struct tti_gpu_event **)(void *)event));
+}
 DRIVER cuEventCreate(tti_cu_event *event, unsigned flags)
 {
     const int ours = (flags & TTI_CU_EVENT_NO_TIMING ? 0 : TTI_EVENT_TIMING) |
                      (flags & TTI_CU_EVENT_INTERPROCESS ? TTI_EVENT_INTERPROCESS : 0);
-    return IN_CONTEXT(ops()->event_create(now(), ours, (struct tti_gpu_event **)(void *)event));
+    return IN_CONTEXT(
+        fake_ops()->event_create(fake_now(), ours, (struct tti_gpu_event **)(void *)event));
 }
 DRIVER cuEventDestroy_v2(tti_cu_event event)
 {
-    ops()->event_destroy((struct tti_gpu_event *)(void *)event);
+    fake_ops()->event_destroy((struct tti_gpu_event *)(void *)event);
     return TTI_CU_OK;
 }
 DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
 {
-    return IN_CONTEXT(ops()->event_record((struct tti_gpu_event *)(void *)event, stream));
+    return IN_CONTEXT(fake_ops()->event_record((struct tti_gpu_event *)(void *)event, stream));
 }
 DRIVER cuEventQuery(tti_cu_event event)
 {
-    return SAFE_IN_CONTEXT(ops()->event_query((struct tti_gpu_event *)(void *)event));
+    return SAFE_IN_CONTEXT(fake_ops()->event_query((struct tti_gpu_event *)(void *)event));
 }
 DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)
 {
     (void)flags;
-    return IN_CONTEXT(ops()->event_hold((struct tti_gpu_event *)(void *)event, stream));
+    return IN_CONTEXT(fake_ops()->event_hold((struct tti_gpu_event *)(void *)event, stream));
 }
 DRIVER cuEventElapsedTime(float *milliseconds, tti_cu_event from, tti_cu_event to)
 {
     double seconds = 0;
-    const unsigned result = IN_CONTEXT(ops()->event_elapsed(
+    const unsigned result = IN_CONTEXT(fake_ops()->event_elapsed(
         (struct tti_gpu_event *)(void *)from, (struct tti_gpu_event *)(void *)to, &seconds));
     *milliseconds = (float)(seconds * 1e3);
     return result;
@@ -523,20 +411,21 @@ DRIVER cuStreamBeginCapture_v2(tti_cu_stream stream, unsigned mode)
 {
     if (mode > TTI_CU_CAPTURE_RELAXED)
         return TTI_CU_INVALID_VALUE;
-    const unsigned result = IN_CONTEXT(ops()->capture_begin(now(), stream));
+    const unsigned result = IN_CONTEXT(fake_ops()->capture_begin(fake_now(), stream));
     captures += result == TTI_CU_OK;
     return result;
 }
 DRIVER cuStreamEndCapture(tti_cu_stream stream, tti_cu_graph *graph)
 {
     captures--;
-    return IN_CONTEXT(ops()->capture_end(now(), stream, (struct tti_gpu_graph **)(void *)graph));
+    return IN_CONTEXT(
+        fake_ops()->capture_end(fake_now(), stream, (struct tti_gpu_graph **)(void *)graph));
 }
 DRIVER cuStreamGetCaptureInfo_v2(tti_cu_stream stream, unsigned *status, unsigned long long *id,
                                  void *graph, void *nodes, void *count)
 {
     uint64_t found = 0;
-    const unsigned result = IN_CONTEXT(ops()->capture_id(now(), stream, &found));
+    const unsigned result = IN_CONTEXT(fake_ops()->capture_id(fake_now(), stream, &found));
     *status = found != 0;
     *id = found;
     return graph || nodes || count ? TTI_CU_INVALID_VALUE : result;
@@ -553,10 +442,10 @@ DRIVER cuGraphDestroy(tti_cu_graph graph)
 }
 DRIVER cuGraphLaunch(tti_cu_exec exec, tti_cu_stream stream)
 {
-    return IN_CONTEXT(ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream));
+    return IN_CONTEXT(fake_ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream));
 }
 DRIVER cuGraphExecDestroy(tti_cu_exec exec)
 {
-    ops()->graph_destroy((struct tti_gpu_graph *)(void *)exec);
+    fake_ops()->graph_destroy((struct tti_gpu_graph *)(void *)exec);
     return TTI_CU_OK;
 }

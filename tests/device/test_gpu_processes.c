@@ -30,7 +30,7 @@ struct rank {
 
 static void rank_begin(struct rank *r, int rank)
 {
-    int devices = 0;
+    int devices = 0, fd = -1;
     GPU_OK(gpu_ops()->count(&devices));
     r->gpu = gpu_open(rank % devices);
     const struct tti_gpu_ops *ops = r->gpu->ops;
@@ -40,9 +40,9 @@ static void rank_begin(struct rank *r, int rank)
     GPU_OK(ops->event_create(r->gpu, TTI_EVENT_INTERPROCESS, &r->event));
     GPU_OK(ops->alloc(r->gpu, TTI_MEMORY_PINNED, sizeof *r->status, (void **)&r->status));
     memset(r->status, 0, sizeof *r->status);
-    GPU_OK(ops->memory_export(r->gpu, r->control, &r->card.control));
-    GPU_OK(ops->memory_export(r->gpu, r->slots, &r->card.slots));
-    GPU_OK(ops->memory_export(r->gpu, r->out, &r->card.out));
+    GPU_OK(ops->memory_export(r->gpu, r->control, &r->card.control, &fd));
+    GPU_OK(ops->memory_export(r->gpu, r->slots, &r->card.slots, &fd));
+    GPU_OK(ops->memory_export(r->gpu, r->out, &r->card.out, &fd));
     GPU_OK(ops->event_export(r->event, &r->card.event));
 }
 
@@ -89,10 +89,10 @@ static void circle_import(const struct rank *me, const struct card *card, int pe
     const struct tti_gpu_ops *ops = me->gpu->ops;
     struct tti_coupled_args *args = &circle->args;
     void *mapped = NULL, *again = NULL;
-    GPU_OK(ops->memory_import(me->gpu, &card->control, (void **)&args->control[peer]));
-    GPU_OK(ops->memory_import(me->gpu, &card->slots, &args->slots[peer]));
-    GPU_OK(ops->memory_import(me->gpu, &card->out, &mapped));
-    GPU_OK(ops->memory_import(me->gpu, &card->out, &again)); /* counts */
+    GPU_OK(ops->memory_import(me->gpu, &card->control, -1, (void **)&args->control[peer]));
+    GPU_OK(ops->memory_import(me->gpu, &card->slots, -1, &args->slots[peer]));
+    GPU_OK(ops->memory_import(me->gpu, &card->out, -1, &mapped));
+    GPU_OK(ops->memory_import(me->gpu, &card->out, -1, &again)); /* counts */
     assert_ptr_equal(mapped, again);
     ops->memory_release(me->gpu, again);
     struct tti_gpu_pointer info;
@@ -119,7 +119,7 @@ static void circle_begin(const struct rank *me, int rank, const struct card *car
     circle->args.control[rank] = me->control;
     circle->args.slots[rank] = me->slots;
     circle->args.in[rank] = circle->args.out[rank] = me->out;
-    GPU_FAILS(TUTTI_ERR_ARGUMENT, me->gpu->ops->memory_import(me->gpu, &cards[rank].out, &own));
+    GPU_FAILS(TUTTI_ERR_ARGUMENT, me->gpu->ops->memory_import(me->gpu, &cards[rank].out, -1, &own));
 }
 
 static void circle_end(const struct rank *me, int rank, const struct circle *circle)
@@ -274,7 +274,8 @@ static void make_stale(void **state)
     (void)state;
     struct tti_gpu *gpu = gpu_open(0);
     void *memory = gpu_memory(gpu, 4096, NULL);
-    GPU_OK(gpu->ops->memory_export(gpu, memory, &stale));
+    int fd = -1;
+    GPU_OK(gpu->ops->memory_export(gpu, memory, &stale, &fd));
     put(stale_pipe[1], &stale, sizeof stale);
     gpu->ops->free(gpu, memory);
     gpu->ops->close(gpu);
@@ -297,10 +298,10 @@ static void test_stale_handle(void **state)
     close(stale_pipe[1]);
     struct tti_gpu *gpu = gpu_open(0);
     void *mapped = NULL;
-    assert_true(gpu->ops->memory_import(gpu, &stale, &mapped) != TUTTI_OK);
+    assert_true(gpu->ops->memory_import(gpu, &stale, -1, &mapped) != TUTTI_OK);
     assert_null(mapped);
     memset(&stale, 0x5a, sizeof stale);
-    assert_true(gpu->ops->memory_import(gpu, &stale, &mapped) != TUTTI_OK);
+    assert_true(gpu->ops->memory_import(gpu, &stale, -1, &mapped) != TUTTI_OK);
     gpu->ops->close(gpu);
 }
 

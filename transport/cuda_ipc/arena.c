@@ -1,14 +1,11 @@
 /* See arena.h. */
 #include "transport/cuda_ipc/arena.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 struct tti_arena {
@@ -16,22 +13,6 @@ struct tti_arena {
     void *base;
     atomic_int holders;
 };
-
-static pthread_once_t process_once = PTHREAD_ONCE_INIT;
-static uint64_t process_number;
-
-static void process_draw(void)
-{
-    if (getrandom(&process_number, sizeof process_number, 0) != (ssize_t)sizeof process_number)
-        process_number = tti_now_ns();
-}
-
-static void process_self(uint64_t process[2])
-{
-    pthread_once(&process_once, process_draw);
-    process[0] = (uint64_t)getpid();
-    process[1] = process_number;
-}
 
 static void arena_drop(struct tti_arena *arena)
 {
@@ -55,8 +36,8 @@ static enum tutti_result arena_clear(struct tti_gpu *gpu, void *base, size_t byt
     return result;
 }
 
-enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, uint64_t deadline,
-                                   struct tti_arena_map *own)
+enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, bool shared,
+                                   uint64_t deadline, struct tti_arena_map *own)
 {
     struct tti_arena *arena = tti_calloc(1, sizeof *arena);
     if (!arena)
@@ -67,7 +48,8 @@ enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, uint64_t d
         return result;
     }
     atomic_init(&arena->holders, 1);
-    result = gpu->ops->alloc(arena->gpu, TTI_MEMORY_DEVICE, bytes, &arena->base);
+    result = shared ? gpu->ops->alloc_shared(arena->gpu, bytes, &arena->base)
+                    : gpu->ops->alloc(arena->gpu, TTI_MEMORY_DEVICE, bytes, &arena->base);
     if (result == TUTTI_OK)
         result = arena_clear(arena->gpu, arena->base, bytes, deadline);
     if (result != TUTTI_OK) {
@@ -79,17 +61,19 @@ enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, uint64_t d
 }
 
 enum tutti_result tti_arena_describe(struct tti_gpu *gpu, const struct tti_arena_map *own,
-                                     size_t bytes, struct tti_arena_offer *offer)
+                                     size_t bytes, struct tti_arena_offer *offer, int *fd)
 {
     struct tti_arena_offer made;
     memset(&made, 0, sizeof made);
-    process_self(made.process);
+    *fd = -1;
+    tti_gpu_process(made.process);
     made.device = gpu->device;
     memcpy(made.uuid, gpu->properties.uuid, sizeof made.uuid);
     if (own->base) {
         made.bytes = bytes;
         made.arena = own->arena;
-        TTI_TRY(gpu->ops->memory_export(gpu, own->base, &made.handle));
+        TTI_TRY(gpu->ops->memory_export(gpu, own->base, &made.handle, fd));
+        made.by_descriptor = *fd >= 0;
     }
     *offer = made;
     return TUTTI_OK;
@@ -103,7 +87,7 @@ bool tti_arena_same_process(const struct tti_arena_offer *a, const struct tti_ar
 bool tti_arena_local(const struct tti_arena_offer *offer)
 {
     struct tti_arena_offer self;
-    process_self(self.process);
+    tti_gpu_process(self.process);
     return tti_arena_same_process(offer, &self);
 }
 
@@ -112,12 +96,12 @@ bool tti_arena_same_device(const struct tti_arena_offer *a, const struct tti_are
     return memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offer *offer,
+enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offer *offer, int fd,
                                 struct tti_arena_map *map)
 {
     if (!tti_arena_local(offer)) {
         void *base = NULL;
-        TTI_TRY(gpu->ops->memory_import(gpu, &offer->handle, &base));
+        TTI_TRY(gpu->ops->memory_import(gpu, &offer->handle, fd, &base));
         *map = (struct tti_arena_map){base, NULL};
         return TUTTI_OK;
     }
@@ -130,6 +114,7 @@ enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offe
                             "peer access between them)",
                             gpu->device, (int)offer->device);
         TTI_TRY(gpu->ops->peer_enable(gpu, offer->device));
+        TTI_TRY(gpu->ops->memory_reach(gpu, offer->arena->base, offer->device));
     }
     atomic_fetch_add_explicit(&offer->arena->holders, 1, memory_order_relaxed);
     *map = (struct tti_arena_map){offer->arena->base, offer->arena};

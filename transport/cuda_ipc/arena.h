@@ -19,7 +19,7 @@ struct tti_arena_offer {
     uint64_t bytes;          /* 0: there is no arena */
     struct tti_arena *arena; /* for threads of that process */
     int32_t device;
-    uint32_t unused;
+    uint32_t by_descriptor; /* other processes need one to map it */
     unsigned char uuid[16]; /* of the device */
     struct tti_gpu_handle handle;
 };
@@ -30,19 +30,20 @@ struct tti_arena_map {
     struct tti_arena *arena; /* of this process; NULL: imported */
 };
 
-/* Allocate on the device and fill with zeros; returns when that is done, or at the deadline. */
-enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, uint64_t deadline,
-                                   struct tti_arena_map *own);
-/* Describe it. `own` may be empty. */
+/* Allocate on the device and fill with zeros; returns when that is done, or at the deadline.
+ * `shared`: by alloc_shared. */
+enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, bool shared,
+                                   uint64_t deadline, struct tti_arena_map *own);
+/* Describe it. `own` may be empty. *fd: -1, or a descriptor for other processes, the caller's. */
 enum tutti_result tti_arena_describe(struct tti_gpu *gpu, const struct tti_arena_map *own,
-                                     size_t bytes, struct tti_arena_offer *offer);
+                                     size_t bytes, struct tti_arena_offer *offer, int *fd);
 /* Whether the offer comes from this process; whether two are of one device. */
 bool tti_arena_local(const struct tti_arena_offer *offer);
 bool tti_arena_same_process(const struct tti_arena_offer *a, const struct tti_arena_offer *b);
 bool tti_arena_same_device(const struct tti_arena_offer *a, const struct tti_arena_offer *b);
-/* Map it for kernels and copies of `gpu`. May block. UNSUPPORTED names the two devices when one
- * cannot reach the other. */
-enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offer *offer,
+/* Map it for kernels and copies of `gpu`; `fd`: the owner's, where it has one. May block.
+ * UNSUPPORTED names the two devices when one cannot reach the other. */
+enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offer *offer, int fd,
                                 struct tti_arena_map *map);
 /* Let go, of an own one too. Empty ones are fine. */
 void tti_arena_unmap(struct tti_gpu *gpu, struct tti_arena_map *map);

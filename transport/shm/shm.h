@@ -36,6 +36,7 @@ enum shm_message_kind {
     SHM_WELCOME = 2, /* the answer; eventfd */
     SHM_REGION = 3,  /* id, bytes; the memfd */
     SHM_GONE = 4,    /* id */
+    SHM_DEVICE = 5,  /* a device's memory (cuda_ipc/passing.c) */
 };
 
 struct shm_message {

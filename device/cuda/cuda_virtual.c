@@ -1,0 +1,265 @@
+/* Memory that the driver maps piece by piece (cuMemCreate, cuMemMap), ours and callers': what goes
+ * to other processes by descriptor, and what multicast objects are bound to. An allocation and an
+ * import are a span of addresses that is noted here, since the driver wants to be told its length
+ * when it goes. Not yet run on a GPU. Read next: cuda_multicast.c. */
+#include "device/cuda/cuda_state.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t virtual_magic = 0x54565431;
+
+/* In a handle whose memory goes by descriptor: what it is, wherever the descriptor ends up. */
+struct virtual_ticket {
+    uint32_t magic, unused;
+    uint64_t process[2];
+    uint64_t id, base, bytes;
+};
+_Static_assert(sizeof(struct virtual_ticket) <= sizeof(struct tti_gpu_handle), "fits a handle");
+
+struct virtual_span {
+    struct virtual_span *next;
+    const struct tti_cuda_gpu *gpu;
+    tti_cu_ptr base;
+    size_t bytes;
+    int uses;                     /* imports of the same memory */
+    struct virtual_ticket ticket; /* imported under it; magic 0: made here */
+};
+
+static pthread_mutex_t virtual_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct virtual_span *virtual_spans;
+
+/* ---- mapping ---- */
+
+static struct tti_cu_memory_prop virtual_prop(const struct tti_cuda_gpu *gpu)
+{
+    struct tti_cu_memory_prop prop = {
+        .type = TTI_CU_MEMORY_PINNED,
+        .handles = TTI_CU_HANDLE_FD,
+        .location = {.type = TTI_CU_LOCATION_DEVICE, .id = gpu->base.device},
+    };
+    prop.rdma = gpu->virtual_rdma;
+    return prop;
+}
+
+static enum tutti_result virtual_allow(const struct tti_cuda_gpu *gpu, tti_cu_ptr base,
+                                       size_t bytes)
+{
+    const struct tti_cu_access access = {
+        .location = {.type = TTI_CU_LOCATION_DEVICE, .id = gpu->base.device},
+        .flags = TTI_CU_ACCESS_READ_WRITE};
+    return tti_cuda_check(gpu->cu->memory_allow(base, bytes, &access, 1), "cuMemSetAccess");
+}
+
+enum tutti_result tti_cuda_virtual_map(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
+                                       size_t bytes, tti_cu_ptr *base)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    tti_cu_ptr at = 0;
+    TTI_TRY(tti_cuda_check(cu->address_reserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve"));
+    enum tutti_result result = tti_cuda_check(cu->memory_map(at, bytes, 0, piece, 0), "cuMemMap");
+    if (result == TUTTI_OK) {
+        result = virtual_allow(gpu, at, bytes);
+        if (result != TUTTI_OK)
+            (void)cu->memory_unmap(at, bytes);
+    }
+    if (result != TUTTI_OK)
+        (void)cu->address_free(at, bytes);
+    else
+        *base = at;
+    return result;
+}
+
+void tti_cuda_virtual_unmap(const struct tti_cuda_gpu *gpu, tti_cu_ptr base, size_t bytes)
+{
+    (void)gpu->cu->memory_unmap(base, bytes);
+    (void)gpu->cu->address_free(base, bytes);
+}
+
+/* ---- spans ---- */
+
+static enum tutti_result span_add(const struct tti_cuda_gpu *gpu, tti_cu_ptr base, size_t bytes,
+                                  const struct virtual_ticket *ticket)
+{
+    struct virtual_span *span = tti_calloc(1, sizeof *span);
+    if (!span)
+        return TUTTI_ERR_MEMORY;
+    span->gpu = gpu;
+    span->base = base;
+    span->bytes = bytes;
+    span->uses = 1;
+    if (ticket)
+        span->ticket = *ticket;
+    pthread_mutex_lock(&virtual_lock);
+    span->next = virtual_spans;
+    virtual_spans = span;
+    pthread_mutex_unlock(&virtual_lock);
+    return TUTTI_OK;
+}
+
+/* Map a piece and note it; the piece lives as long as its mapping, or not at all. */
+static enum tutti_result span_make(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
+                                   size_t bytes, const struct virtual_ticket *ticket,
+                                   tti_cu_ptr *base)
+{
+    enum tutti_result result = tti_cuda_virtual_map(gpu, piece, bytes, base);
+    (void)gpu->cu->memory_release(piece);
+    TTI_TRY(result);
+    result = span_add(gpu, *base, bytes, ticket);
+    if (result != TUTTI_OK)
+        tti_cuda_virtual_unmap(gpu, *base, bytes);
+    return result;
+}
+
+/* Under the lock: one more use of what was imported for this device under this ticket. */
+static bool span_again(const struct tti_cuda_gpu *gpu, const struct virtual_ticket *ticket,
+                       tti_cu_ptr *base)
+{
+    for (struct virtual_span *span = virtual_spans; span; span = span->next) {
+        if (span->gpu == gpu && memcmp(&span->ticket, ticket, sizeof *ticket) == 0) {
+            span->uses++;
+            *base = span->base;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tti_cuda_virtual_free(struct tti_cuda_gpu *gpu, void *memory)
+{
+    const tti_cu_ptr base = (tti_cu_ptr)(uintptr_t)memory;
+    pthread_mutex_lock(&virtual_lock);
+    struct virtual_span **link = &virtual_spans;
+    while (*link && (*link)->base != base)
+        link = &(*link)->next;
+    struct virtual_span *span = *link;
+    const bool last = span && --span->uses == 0;
+    if (last)
+        *link = span->next;
+    pthread_mutex_unlock(&virtual_lock);
+    struct tti_cuda_visit visit;
+    if (last && tti_cuda_enter(gpu, &visit) == TUTTI_OK) {
+        tti_cuda_virtual_unmap(gpu, base, span->bytes);
+        tti_cuda_leave(gpu, &visit);
+    }
+    if (last)
+        free(span);
+    return span != NULL;
+}
+
+/* ---- making ---- */
+
+static enum tutti_result virtual_alloc(struct tti_cuda_gpu *gpu, size_t bytes, tti_cu_ptr *base)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    const struct tti_cu_memory_prop prop = virtual_prop(gpu);
+    size_t page = 0, multicast = 0;
+    tti_cu_memory piece = 0;
+    TTI_TRY(tti_cuda_check(cu->memory_page(&page, &prop, TTI_CU_PAGE_MINIMUM),
+                           "cuMemGetAllocationGranularity"));
+    TTI_TRY(tti_cuda_multicast_page(gpu, bytes, &multicast));
+    page = multicast > page ? multicast : page;
+    bytes = (bytes + page - 1) / page * page;
+    TTI_TRY(tti_cuda_check(cu->memory_create(&piece, bytes, &prop, 0), "cuMemCreate"));
+    return span_make(gpu, piece, bytes, NULL, base);
+}
+
+enum tutti_result tti_cuda_alloc_shared(struct tti_gpu *base, size_t bytes, void **memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    struct tti_cuda_visit visit;
+    tti_cu_ptr made = 0;
+    if (!gpu->virtual_fd || bytes == 0)
+        return base->ops->alloc(base, TTI_MEMORY_DEVICE, bytes, memory);
+    TTI_TRY(tti_cuda_enter(gpu, &visit));
+    const enum tutti_result result = virtual_alloc(gpu, bytes, &made);
+    tti_cuda_leave(gpu, &visit);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "allocating %zu bytes on device %d", bytes, base->device);
+    *memory = (void *)(uintptr_t)made;
+    return TUTTI_OK;
+}
+
+/* ---- other processes ---- */
+
+static enum tutti_result virtual_describe(const struct tti_cuda_gpu *gpu, const void *memory,
+                                          tti_cu_memory piece, int *fd)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    struct tti_cu_memory_prop prop;
+    TTI_TRY(
+        tti_cuda_check(cu->memory_prop(&prop, piece), "cuMemGetAllocationPropertiesFromHandle"));
+    if (!(prop.handles & TTI_CU_HANDLE_FD))
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "device memory at %p cannot be given to another process by descriptor: it "
+                        "was made for %s; make it with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, "
+                        "as ncclMemAlloc does",
+                        memory,
+                        prop.handles & TTI_CU_HANDLE_FABRIC ? "fabric handles alone"
+                                                            : "this process alone");
+    return tti_cuda_check(cu->memory_export(fd, piece, TTI_CU_HANDLE_FD, 0),
+                          "cuMemExportToShareableHandle");
+}
+
+enum tutti_result tti_cuda_virtual_export(struct tti_cuda_gpu *gpu, const void *memory,
+                                          struct tti_gpu_handle *handle, int *fd, bool *is)
+{
+    struct tti_gpu_pointer info;
+    tti_cu_memory piece = 0;
+    *is = gpu->virtual_fd && gpu->cu->memory_retain(&piece, (void *)(uintptr_t)memory) == TTI_CU_OK;
+    if (!*is)
+        return TUTTI_OK;
+    enum tutti_result result = virtual_describe(gpu, memory, piece, fd);
+    (void)gpu->cu->memory_release(piece);
+    TTI_TRY(result);
+    TTI_TRY(gpu->base.ops->pointer(memory, &info));
+    struct virtual_ticket ticket = {.magic = virtual_magic,
+                                    .id = info.id,
+                                    .base = (uint64_t)(uintptr_t)memory,
+                                    .bytes = info.bytes};
+    tti_gpu_process(ticket.process);
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &ticket, sizeof ticket);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
+                                          const struct tti_gpu_handle *handle, int fd,
+                                          tti_cu_ptr *base)
+{
+    struct virtual_ticket ticket;
+    uint64_t process[2];
+    tti_cu_memory piece = 0;
+    memcpy(&ticket, handle, sizeof ticket);
+    tti_gpu_process(process);
+    if (ticket.magic != virtual_magic || ticket.bytes == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "these bytes are no handle of device memory that goes by descriptor");
+    if (memcmp(process, ticket.process, sizeof process) == 0)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "a handle is for other processes, not for the one that made it");
+    pthread_mutex_lock(&virtual_lock);
+    const bool again = span_again(gpu, &ticket, base);
+    pthread_mutex_unlock(&virtual_lock);
+    if (again)
+        return TUTTI_OK;
+    TTI_TRY(tti_cuda_check(gpu->cu->memory_import(&piece, (void *)(uintptr_t)fd, TTI_CU_HANDLE_FD),
+                           "cuMemImportFromShareableHandle"));
+    return span_make(gpu, piece, ticket.bytes, &ticket, base);
+}
+
+/* ---- other devices of this process ---- */
+
+enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is)
+{
+    struct tti_gpu_pointer info;
+    tti_cu_memory piece = 0;
+    *is = gpu->virtual_fd && gpu->cu->memory_retain(&piece, (void *)(uintptr_t)memory) == TTI_CU_OK;
+    if (!*is)
+        return TUTTI_OK;
+    (void)gpu->cu->memory_release(piece);
+    TTI_TRY(gpu->base.ops->pointer(memory, &info));
+    return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)info.base, info.bytes);
+}

@@ -1,0 +1,24 @@
+/* What the files of the fake CUDA driver share (fake_cuda.c). */
+#ifndef TTI_TESTS_DEVICE_FAKE_CUDA_H
+#define TTI_TESTS_DEVICE_FAKE_CUDA_H
+
+#include "device/cuda/cuda_driver.h"
+
+/* The real driver's functions have their declarations in cuda.h. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#define DRIVER __attribute__((visibility("default"))) unsigned
+
+enum { FAKE_UNKNOWN = 999 };
+
+/* Our result in the driver's words; the simulated device's table; the current context's device, or
+ * NULL; may the thread not do what could be unsafe, since somebody captures? */
+unsigned fake_code(enum tutti_result result);
+const struct tti_gpu_ops *fake_ops(void);
+struct tti_gpu *fake_now(void);
+bool fake_refused(void);
+
+/* As the driver: without a context most calls fail. */
+#define IN_CONTEXT(call) (fake_now() ? fake_code(call) : (unsigned)TTI_CU_NO_CONTEXT)
+#define SAFE_IN_CONTEXT(call) (fake_refused() ? (unsigned)TTI_CU_CAPTURE_FIRST : IN_CONTEXT(call))
+
+#endif
