@@ -45,6 +45,7 @@ struct job {
     enum job_phase phase; /* of this round */
     uint64_t phase_ends;
     int running;
+    int well;        /* ranks that ended with status 0 */
     int signalled;   /* the signal that ends the job; 0 */
     int first;       /* index of the rank that failed first; -1 */
     int missing;     /* errno of the program that could not be run; 0 */
@@ -138,13 +139,38 @@ static int job_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* "was killed by signal 9 (Killed)" */
+static void job_how(int status, char *how, size_t bytes)
+{
+    if (WIFSIGNALED(status))
+        snprintf(how, bytes, "was killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(how, bytes, "exited with status %d", WEXITSTATUS(status));
+}
+
+/* Elastic: one less. */
+static void job_lost(const struct job *job, const struct tti_spawn_rank *rank)
+{
+    char how[200];
+    job_how(rank->status, how, sizeof how);
+    job_say(job, "rank %d (%d) %s; %d of %d go on", rank->rank, (int)rank->pid, how, job->running,
+            job->spawn->nproc);
+}
+
 static void job_rank_ended(struct job *job, int index, int status)
 {
     struct tti_spawn_rank *rank = &job->ranks[index];
     rank->status = status;
     job->running--;
+    job->well += status == 0;
     if (status == 0)
         return;
+    if (job->spawn->elastic && job->phase == JOB_RUNS) {
+        job_lost(job, rank);
+        job->first = job->first < 0 ? index : job->first;
+        return;
+    }
     /* Of deaths before we end anybody, the signal is the cause and the exits its consequence,
      * though they may be seen first: a dying process closes its connections before it can be waited
      * for. */
@@ -261,7 +287,7 @@ static enum tutti_result job_start(struct job *job)
 static enum tutti_result job_round(struct job *job)
 {
     job->first = -1;
-    job->running = 0;
+    job->running = job->well = 0;
     job_enter(job, JOB_RUNS);
     enum tutti_result result = job_start(job);
     if (result != TUTTI_OK || job->missing)
@@ -275,6 +301,8 @@ static enum tutti_result job_round(struct job *job)
         }
     }
     job_end_orphans();
+    if (job->spawn->elastic && job->well > 0 && !job->signalled)
+        job->first = -1; /* who failed was told of */
     for (int i = 0; i < job->spawn->nproc; i++) {
         (void)tti_spawn_stream_read(&job->ranks[i].out);
         (void)tti_spawn_stream_read(&job->ranks[i].err);
@@ -310,16 +338,14 @@ static void job_report(const struct job *job, bool again)
     char how[200];
     char then[80] = "";
     gethostname(host, sizeof host - 1);
-    if (WIFSIGNALED(rank->status))
-        snprintf(how, sizeof how, "was killed by signal %d (%s)", WTERMSIG(rank->status),
-                 strsignal(WTERMSIG(rank->status)));
-    else
-        snprintf(how, sizeof how, "exited with status %d", WEXITSTATUS(rank->status));
+    job_how(rank->status, how, sizeof how);
     if (again)
         snprintf(then, sizeof then, "; restart %d of %d", job->setup.restarts + 1,
                  job->spawn->max_restarts);
     else if (job->signalled)
         snprintf(then, sizeof then, " after the job was sent %s", strsignal(job->signalled));
+    else if (job->spawn->elastic)
+        snprintf(then, sizeof then, "; no rank ended well");
     else if (job->spawn->nproc > 1)
         snprintf(then, sizeof then, "; the others were ended");
     if (!job->signalled)

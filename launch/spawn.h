@@ -19,6 +19,7 @@ struct tti_spawn {
     const char *master_addr; /* NULL: 127.0.0.1, standalone */
     int master_port;         /* 0: any free one (standalone only) */
     int max_restarts;
+    bool elastic; /* a rank that fails does not end the others; the job is well if one ends well */
     const char *log_dir;   /* NULL: output is passed on */
     bool prefix;           /* put "[rank] " before each line of the ranks' output */
     const char *program;   /* "tuttirun", before the launcher's own messages */

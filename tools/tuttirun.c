@@ -27,6 +27,7 @@ static const char usage[] =
     "      --master-port PORT   the port there (29500; on one host any free one)\n"
     "      --standalone         one host, any free port (the default)\n"
     "      --max-restarts N     start the ranks again up to N times after a failure (0)\n"
+    "      --elastic            go on without a rank that fails: for programs that can\n"
     "      --log-dir DIR        write each rank's output to DIR/rank_R.out and .err\n"
     "      --no-prefix          do not put \"[rank] \" before each line of output\n"
     "      --bind core|none     core: each rank on cores of its own, near each other; none:\n"
@@ -41,8 +42,9 @@ static const char usage[] =
     "environment. Over several hosts set TUTTI_SECRET (64 hexadecimal digits) or\n"
     "TUTTI_SECRET_FILE alike on all of them, so that strangers cannot join.\n"
     "\n"
-    "Exit status: 0, or that of the first rank that failed (128 + signal for a death by\n"
-    "signal); 2 for a wrong command line, 127 when PROGRAM is not found.\n";
+    "Exit status: 0 (with --elastic: if one rank ended well), or that of the first rank\n"
+    "that failed (128 + signal for a death by signal); 2 for a wrong command line, 127 when "
+    "PROGRAM is not found.\n";
 
 enum run_flag {
     FLAG_NNODES = 256,
@@ -51,6 +53,7 @@ enum run_flag {
     FLAG_MASTER_PORT,
     FLAG_STANDALONE,
     FLAG_MAX_RESTARTS,
+    FLAG_ELASTIC,
     FLAG_LOG_DIR,
     FLAG_NO_PREFIX,
     FLAG_ENV,
@@ -67,6 +70,7 @@ static const struct option flags[] = {
     {"master-port", required_argument, NULL, FLAG_MASTER_PORT},
     {"standalone", no_argument, NULL, FLAG_STANDALONE},
     {"max-restarts", required_argument, NULL, FLAG_MAX_RESTARTS},
+    {"elastic", no_argument, NULL, FLAG_ELASTIC},
     {"log-dir", required_argument, NULL, FLAG_LOG_DIR},
     {"no-prefix", no_argument, NULL, FLAG_NO_PREFIX},
     {"env", required_argument, NULL, FLAG_ENV},
@@ -174,6 +178,9 @@ static enum tutti_result run_flag(int flag, const char *text, struct tti_spawn *
         break;
     case FLAG_STANDALONE:
         more->standalone = true;
+        break;
+    case FLAG_ELASTIC:
+        spawn->elastic = true;
         break;
     case FLAG_LOG_DIR:
         spawn->log_dir = text;

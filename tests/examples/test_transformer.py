@@ -134,6 +134,17 @@ def elastic(folder):
         assert away < 1e-5, away
 
 
+def elastic_under_tuttirun(folder):
+    """Its job goes on without the rank that dies, with the losses of one that was never there."""
+    flags = (*SHORT, "--batch", 12)
+    runs.run("transformer", *flags, "--log", folder + "/whole")
+    said = runs.run("transformer", *flags, "--elastic", folder, "--die-at", 5, "--log", folder + "/log",
+                    ranks=3, elastic=True)
+    assert "1 of 3 ranks died; going on with 2" in said and "2 of 3 go on" in said, said
+    away = runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log"))
+    assert away < 1e-5, away
+
+
 def elastic_without_rank_0(folder):
     """The lowest of those that are left takes over, and its log."""
     running = runs.by_hand("transformer", *MODEL, "--steps", 100000, "--batch", 8, "--elastic", folder,
@@ -255,6 +266,6 @@ def wrong_input(folder):
 
 
 runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
-           resumed_with_other_sharding, killed_and_resumed, elastic, elastic_without_rank_0, over_hosts,
+           resumed_with_other_sharding, killed_and_resumed, elastic, elastic_under_tuttirun, elastic_without_rank_0, over_hosts,
            a_trace_is_drawn, token_shards, on_a_simulated_gpu, wrong_input],
           few=[resumed_with_other_sharding, elastic, token_shards])

@@ -15,13 +15,15 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_"))}
 
 
-def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=60):
+def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=60,
+        elastic=False):
     """Run a program of build/bin, under tuttirun for ranks > 0; its output, both streams."""
     if "--plot" not in flags:
         flags = (*flags, "--plot", "none")
     command = [os.path.join(BIN, program), *map(str, flags)]
     if ranks:
-        command = [TUTTIRUN, "-n", str(ranks), "--max-restarts", str(restarts), *command]
+        command = [TUTTIRUN, "-n", str(ranks), "--max-restarts", str(restarts),
+                   *(["--elastic"] if elastic else []), *command]
     environment = dict(ENVIRONMENT, **({"TUTTI_TRANSPORT": transport} if transport else {}))
     done = subprocess.run([*prefix, *command], env=environment, text=True, timeout=seconds,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -91,6 +91,14 @@ try 5 "$run" -n 2 --max-restarts 1 sh -c 'exit 5'
 try 0 "$run" -n 2 --max-restarts 1 sh -c '[ $TUTTI_RESTART_COUNT = 1 ] || exit 9; '"$place"
 out_has 'rank 1 of 2 .* ok'
 
+# Elastic: who fails does not end the others, unless nobody ends well.
+try 0 "$run" -n 3 --elastic sh -c '[ $RANK = 1 ] && kill -KILL $$; [ $RANK = 2 ] && exit 4; sleep 0.5; echo lives'
+out_has '^\[0\] lives$'
+err_has '^tuttirun: rank 1 \([0-9]+\) was killed by signal 9 \(Killed\); [12] of 3 go on$'
+err_has '^tuttirun: rank 2 \([0-9]+\) exited with status 4; [12] of 3 go on$'
+try 5 "$run" -n 2 --elastic sh -c 'exit 5'
+err_has 'exited with status 5; no rank ended well$'
+
 # Signals go on to the ranks; the end is theirs to make.
 for signal in USR1 TERM INT; do
     rm -f "$dir/up" "$dir/heard"
