@@ -22,6 +22,8 @@ enum {
     DESC_BIAS_TYPE = 26,
     EPILOGUE_BIAS = 4,
     PREFER_WORKSPACE = 1,
+    PREFER_ALIGNMENT = 5, /* of a; then b, c, d */
+    ALIGNMENT = 16,       /* of rows of any tensor, in bytes */
     WORKSPACE = 32 << 20,
     SHAPES = 64, /* different products that are remembered */
 };
@@ -70,6 +72,7 @@ struct gpt_cublas {
     void *library, *handle, *preference, *workspace;
     struct shape shapes[SHAPES];
     int count;
+    bool at_once; /* the library computes when it is called, not on the stream */
 };
 
 static bool cublas_symbols(void *library, struct cublas_library *lt)
@@ -115,8 +118,10 @@ static void *cublas_library(void)
 }
 
 /* cuBLASLt works in the calling thread's context: make it the one in which the library works. */
-static bool cublas_context(int device)
+static bool cublas_context(const struct train_gpu *side)
 {
+    if (strcmp(side->ops->name, "cuda") != 0)
+        return true;
     int (*retain)(void **context, int device) = NULL;
     int (*current)(void *context) = NULL;
     void *context = NULL, *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -124,22 +129,34 @@ static bool cublas_context(int device)
                       driver ? dlsym(driver, "cuCtxSetCurrent") : NULL};
     memcpy(&retain, &found[0], sizeof retain);
     memcpy(&current, &found[1], sizeof current);
-    return retain && current && retain(&context, device) == 0 && current(context) == 0;
+    return retain && current && retain(&context, side->gpu->device) == 0 && current(context) == 0;
+}
+
+/* What algorithms may rely on. */
+static bool cublas_preferences(struct gpt_cublas *made)
+{
+    const struct cublas_library *lt = &made->lt;
+    const size_t room = WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+    bool good = lt->preference_create(&made->preference) == 0 &&
+                lt->preference_set(made->preference, PREFER_WORKSPACE, &room, sizeof room) == 0;
+    for (int i = 0; i < 4 && good; i++)
+        good = lt->preference_set(made->preference, PREFER_ALIGNMENT + i, &alignment,
+                                  sizeof alignment) == 0;
+    return good;
 }
 
 struct gpt_cublas *gpt_cublas_open(struct train_gpu *side)
 {
-    const size_t room = WORKSPACE;
     struct gpt_cublas *made = calloc(1, sizeof *made);
     if (!made)
         return NULL;
     made->side = side;
+    made->at_once = strcmp(side->ops->name, "cuda") != 0;
     made->library = cublas_library();
-    if (made->library && cublas_context(side->gpu->device) &&
-        cublas_symbols(made->library, &made->lt) && made->lt.create(&made->handle) == 0 &&
-        made->lt.preference_create(&made->preference) == 0 &&
-        made->lt.preference_set(made->preference, PREFER_WORKSPACE, &room, sizeof room) == 0 &&
-        (made->workspace = train_gpu_alloc(side, room)))
+    if (made->library && cublas_context(side) && cublas_symbols(made->library, &made->lt) &&
+        made->lt.create(&made->handle) == 0 && cublas_preferences(made) &&
+        (made->workspace = train_gpu_alloc(side, WORKSPACE)))
         return made;
     fprintf(stderr, "no cuBLASLt (%s): products by a plain kernel, which is slow\n",
             made->library ? "it does not start" : "libcublasLt.so.13 is not found");
@@ -243,7 +260,7 @@ int gpt_cublas_product(struct gpt_cublas *cublas, const struct gpt_product *p)
     const struct cublas_library *lt = &cublas->lt;
     const float one = 1, beta = p->add ? 1 : 0;
     struct shape *s = shape_find(cublas, p);
-    if (!s)
+    if (!s || (cublas->at_once && train_gpu_wait(cublas->side)))
         return 1;
     int status =
         p->bias ? lt->desc_set(s->desc, DESC_BIAS_POINTER, &(const void *){p->bias}, sizeof(void *))

@@ -1,7 +1,8 @@
 /* The example transformer on the simulated GPU (TUTTI_TEST_GPU=cuda: on a real one), as a whole:
  * in float32 against PyTorch's numbers with the bounds of test_gpt.c, in one small batch and in
  * two, and to the bit when activations are made again; in bfloat16 against the same numbers to its
- * 8 bits; and the own products against plain loops. */
+ * 8 bits; and products against plain loops: those of the own kernel, or (a second argument) of
+ * cuBLASLt, of which TUTTI_LIBCUBLASLT may name one for tests. */
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
 #include "examples/transformer/gpt.h"
@@ -20,6 +21,7 @@ static const struct gpt_config config = {LAYERS, HEADS, CHANNELS, CONTEXT, VOCAB
 
 struct reference {
     const char *path;
+    const char *products; /* who makes them, if that matters */
     tutti_tensor_file *file;
     struct train_gpu side;
     struct gpt model;
@@ -169,6 +171,7 @@ static int products(struct reference *r)
     noise_normal(&seed, 1, c, ALL);
     noise_normal(&seed, 1, bias, N);
     CHECK(gpt_products_create(&r->side, false, &by) == 0);
+    CHECK(!r->products || strcmp(gpt_products_name(by), r->products) == 0);
     for (int i = 0; i < 4; i++)
         CHECK((places[i] = train_gpu_alloc(&r->side, i < 3 ? sizeof a : sizeof bias)));
     for (int form = 0; form < 8; form++) {
@@ -224,5 +227,6 @@ int main(int argc, char **argv)
     if (argc < 2 || train_gpu_choose(device ? device : "sim"))
         return 2;
     r.path = argv[1];
+    r.products = argv[2];
     return together_run(1, compare, &r);
 }

@@ -1,0 +1,182 @@
+/* A cuBLASLt of plain loops, for tests: the functions that examples/transformer/gpt_cublas.c calls,
+ * with the meaning that NVIDIA's documentation gives them (columns first), on memory that this
+ * process can read. Loaded by TUTTI_LIBCUBLASLT. It refuses what the real one would: descriptions
+ * that do not fit together. What it cannot show: the speed, and which algorithms there are. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The real library's functions have their declarations in cublasLt.h. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#define LIBRARY __attribute__((visibility("default"))) int
+
+enum { OK = 0, INVALID = 7, NOT_SUPPORTED = 15, FLOAT32 = 0, BFLOAT16 = 14, COMPUTE_FLOAT32 = 68 };
+
+struct desc {
+    int32_t transpose[2], bias_type;
+    uint32_t epilogue;
+    const void *bias;
+};
+struct layout {
+    int type;
+    uint64_t rows, columns;
+    int64_t ld;
+};
+struct heuristic {
+    uint64_t algorithm[8];
+    size_t workspace;
+    int state;
+    float waves;
+    int reserved[4];
+};
+
+LIBRARY cublasLtCreate(void **handle)
+{
+    *handle = malloc(1);
+    return *handle ? OK : INVALID;
+}
+LIBRARY cublasLtDestroy(void *handle)
+{
+    free(handle);
+    return OK;
+}
+LIBRARY cublasLtMatmulDescCreate(struct desc **desc, int compute, int scale)
+{
+    if (compute != COMPUTE_FLOAT32 || scale != FLOAT32)
+        return NOT_SUPPORTED;
+    *desc = calloc(1, sizeof **desc);
+    if (*desc)
+        (*desc)->epilogue = 1;
+    return *desc ? OK : INVALID;
+}
+LIBRARY cublasLtMatmulDescDestroy(struct desc *desc)
+{
+    free(desc);
+    return OK;
+}
+LIBRARY cublasLtMatmulDescSetAttribute(struct desc *desc, int attribute, const void *value,
+                                       size_t bytes)
+{
+    void *const places[] = {[3] = &desc->transpose[0],
+                            [4] = &desc->transpose[1],
+                            [7] = &desc->epilogue,
+                            [8] = &desc->bias,
+                            [26] = &desc->bias_type};
+    const size_t sizes[] = {[3] = 4, [4] = 4, [7] = 4, [8] = 8, [26] = 4};
+    if (attribute < 0 || attribute > 26 || !places[attribute] || sizes[attribute] != bytes)
+        return INVALID;
+    memcpy(places[attribute], value, bytes);
+    return OK;
+}
+LIBRARY cublasLtMatrixLayoutCreate(struct layout **layout, int type, uint64_t rows,
+                                   uint64_t columns, int64_t ld)
+{
+    if ((type != FLOAT32 && type != BFLOAT16) || ld < (int64_t)rows)
+        return INVALID;
+    *layout = malloc(sizeof **layout);
+    if (!*layout)
+        return INVALID;
+    **layout = (struct layout){type, rows, columns, ld};
+    return OK;
+}
+LIBRARY cublasLtMatrixLayoutDestroy(struct layout *layout)
+{
+    free(layout);
+    return OK;
+}
+LIBRARY cublasLtMatmulPreferenceCreate(void **preference)
+{
+    *preference = malloc(1);
+    return *preference ? OK : INVALID;
+}
+LIBRARY cublasLtMatmulPreferenceDestroy(void *preference)
+{
+    free(preference);
+    return OK;
+}
+LIBRARY cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value,
+                                             size_t bytes)
+{
+    (void)preference;
+    (void)value;
+    if (attribute == 1)
+        return bytes == 8 ? OK : INVALID;
+    return attribute >= 5 && attribute <= 8 && bytes == 4 ? OK : INVALID;
+}
+
+static int fits(const struct desc *desc, const struct layout *a, const struct layout *b,
+                const struct layout *c, const struct layout *d)
+{
+    const uint64_t m = desc->transpose[0] ? a->columns : a->rows;
+    const uint64_t k = desc->transpose[0] ? a->rows : a->columns;
+    const uint64_t n = desc->transpose[1] ? b->rows : b->columns;
+    const uint64_t other = desc->transpose[1] ? b->columns : b->rows;
+    return k == other && a->type == b->type && d->rows == m && d->columns == n && c->rows == m &&
+           c->columns == n && c->type == d->type && (a->type == BFLOAT16 || d->type == FLOAT32) &&
+           (desc->epilogue == 1 || (desc->epilogue == 4 && desc->bias));
+}
+
+LIBRARY cublasLtMatmulAlgoGetHeuristic(void *handle, struct desc *desc, struct layout *a,
+                                       struct layout *b, struct layout *c, struct layout *d,
+                                       void *preference, int wanted, struct heuristic *found,
+                                       int *count)
+{
+    if (!handle || !preference || wanted < 1 || !fits(desc, a, b, c, d))
+        return INVALID;
+    memset(found, 0, sizeof *found);
+    found->algorithm[0] = 42;
+    *count = 1;
+    return OK;
+}
+
+static float get(const void *data, int type, uint64_t at)
+{
+    float value = 0;
+    if (type == FLOAT32)
+        return ((const float *)data)[at];
+    const uint32_t bits = (uint32_t)((const uint16_t *)data)[at] << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void put(void *data, int type, uint64_t at, float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    if (type == FLOAT32)
+        ((float *)data)[at] = value;
+    else
+        ((uint16_t *)data)[at] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Element (row, column) of op(x). */
+static float of(const void *data, const struct layout *x, int transposed, uint64_t row,
+                uint64_t column)
+{
+    const uint64_t ld = (uint64_t)x->ld;
+    return get(data, x->type, transposed ? column + row * ld : row + column * ld);
+}
+
+LIBRARY cublasLtMatmul(void *handle, struct desc *desc, const float *alpha, const void *a,
+                       struct layout *la, const void *b, struct layout *lb, const float *beta,
+                       const void *c, struct layout *lc, void *d, struct layout *ld,
+                       const uint64_t *algorithm, void *workspace, size_t bytes, void *stream)
+{
+    (void)stream;
+    if (!handle || !workspace || bytes == 0 || algorithm[0] != 42 || !fits(desc, la, lb, lc, ld))
+        return INVALID;
+    const uint64_t depth = desc->transpose[0] ? la->rows : la->columns;
+    for (uint64_t j = 0; j < ld->columns; j++)
+        for (uint64_t i = 0; i < ld->rows; i++) {
+            float sum = 0;
+            for (uint64_t k = 0; k < depth; k++)
+                sum += of(a, la, desc->transpose[0], i, k) * of(b, lb, desc->transpose[1], k, j);
+            sum *= *alpha;
+            if (*beta != 0)
+                sum += *beta * of(c, lc, 0, i, j);
+            if (desc->epilogue == 4)
+                sum += get(desc->bias, desc->bias_type, i);
+            put(d, ld->type, i + j * (uint64_t)ld->ld, sum);
+        }
+    return OK;
+}
