@@ -79,7 +79,9 @@ def curves(o, folder):
 def speeds(o, folder, ranks, name):
     o.ranks = ranks
     shared = ["--bf16", "--micro", str(min(o.micro, o.batch // ranks))]
-    all_of_them = [contest.Contender("Tutti", False, [*shared, "--device", o.device])]
+    all_of_them = [contest.Contender(f"Tutti, {how}", False, [*shared, "--device", o.device, *flags])
+                   for how, flags in (("attention without scores", []),
+                                      ("attention by products", ["--attention", "products"]))]
     shared += ["--device", "cuda"] if o.device == "cuda" else []
     if not o.no_torch:
         all_of_them += [contest.Contender("PyTorch, torch.compile", True, [*shared, "--compile"]),

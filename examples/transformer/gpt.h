@@ -35,6 +35,15 @@ enum gpt_tensor {
     GPT_OUT_BIAS = 11,
 };
 
+/* How a model computes on a GPU. */
+struct gpt_on {
+    struct train_gpu *side;
+    bool recompute;
+    bool thin;        /* in bfloat16 */
+    bool plain;       /* without cuBLASLt */
+    bool by_products; /* attention: with scores in memory, by matrix products */
+};
+
 /* What the forward pass of a layer leaves for the backward one. */
 struct gpt_layer {
     float *input, *middle; /* [N, C]: x before, and between its two halves */
@@ -76,9 +85,9 @@ void gpt_tensors(const struct gpt_config *config, struct trainer_tensor *tensors
 
 /* Memory for `rows` rows. 0, or 1 after a message. */
 int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool recompute);
-/* On a GPU; thin: in bfloat16; plain: without cuBLASLt. What follows works alike. */
-int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows, bool recompute,
-                  bool thin, bool plain, struct train_gpu *side);
+/* On a GPU. What follows works alike. */
+int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows,
+                  const struct gpt_on *on);
 void gpt_destroy(struct gpt *g);
 /* GPT-2's beginning: normal with 0.02, narrower where the residual stream is written. */
 int gpt_initialise(const struct gpt *g, struct trainer *t, uint64_t seed);

@@ -20,6 +20,8 @@ enum {
     DESC_EPILOGUE = 7,
     DESC_BIAS_POINTER = 8,
     DESC_BIAS_TYPE = 26,
+    LAYOUT_BATCH = 5,
+    LAYOUT_STRIDE = 6,
     EPILOGUE_BIAS = 4,
     PREFER_WORKSPACE = 1,
     PREFER_ALIGNMENT = 5, /* of a; then b, c, d */
@@ -48,6 +50,7 @@ struct cublas_library {
     int (*desc_set)(void *desc, int attribute, const void *value, size_t bytes);
     int (*layout_create)(void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld);
     int (*layout_destroy)(void *layout);
+    int (*layout_set)(void *layout, int attribute, const void *value, size_t bytes);
     int (*preference_create)(void **preference);
     int (*preference_destroy)(void *preference);
     int (*preference_set)(void *preference, int attribute, const void *value, size_t bytes);
@@ -88,6 +91,7 @@ static bool cublas_symbols(void *library, struct cublas_library *lt)
         {"cublasLtMatmulDescSetAttribute", &lt->desc_set},
         {"cublasLtMatrixLayoutCreate", &lt->layout_create},
         {"cublasLtMatrixLayoutDestroy", &lt->layout_destroy},
+        {"cublasLtMatrixLayoutSetAttribute", &lt->layout_set},
         {"cublasLtMatmulPreferenceCreate", &lt->preference_create},
         {"cublasLtMatmulPreferenceDestroy", &lt->preference_destroy},
         {"cublasLtMatmulPreferenceSetAttribute", &lt->preference_set},
@@ -197,8 +201,10 @@ static bool shape_same(const struct gpt_product *a, const struct gpt_product *b)
 {
     return a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->m == b->m &&
            a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb &&
-           a->ldc == b->ldc && (a->bias != NULL) == (b->bias != NULL) && a->add == b->add &&
-           a->thin_in == b->thin_in && a->thin_out == b->thin_out;
+           a->ldc == b->ldc && a->batch == b->batch && a->stride_a == b->stride_a &&
+           a->stride_b == b->stride_b && a->stride_c == b->stride_c &&
+           (a->bias != NULL) == (b->bias != NULL) && a->add == b->add && a->thin_in == b->thin_in &&
+           a->thin_out == b->thin_out;
 }
 
 /* As it lies in memory, columns first: rows of ours are columns there. */
@@ -231,6 +237,15 @@ static int shape_make(struct gpt_cublas *cublas, const struct gpt_product *p, st
         shape_layout(lt, &s->b, p->thin_in, p->transpose_a, p->m, p->k, p->lda) ||
         shape_layout(lt, &s->c, p->thin_out, false, p->m, p->n, p->ldc))
         return 1;
+    const struct {
+        void *layout;
+        int64_t stride;
+    } batched[] = {{s->a, p->stride_b}, {s->b, p->stride_a}, {s->c, p->stride_c}};
+    const int32_t batch = p->batch;
+    for (int i = 0; i < 3 && batch > 0; i++)
+        if (lt->layout_set(batched[i].layout, LAYOUT_BATCH, &batch, sizeof batch) ||
+            lt->layout_set(batched[i].layout, LAYOUT_STRIDE, &batched[i].stride, sizeof(int64_t)))
+            return 1;
     return lt->heuristic(cublas->handle, s->desc, s->a, s->b, s->c, s->c, cublas->preference, 1,
                          &s->found, &count) ||
            count < 1 || s->found.state != 0;

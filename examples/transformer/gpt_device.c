@@ -22,12 +22,6 @@ static unsigned device_grid(uint64_t count)
     return blocks < MOST_BLOCKS ? (unsigned)blocks : MOST_BLOCKS;
 }
 
-unsigned gpt_device_tiles(const struct gpt_device *g, int batch, int length)
-{
-    return (unsigned)(batch * g->config.heads) *
-           (unsigned)((length + GPT_GPU_TILE - 1) / GPT_GPU_TILE);
-}
-
 /* out = x W + b: [rows, in] -> [rows, columns] */
 static int device_linear(struct gpt_device *g, struct trainer *t, size_t weight, void *out,
                          const void *x, int rows, int in, int columns)
@@ -76,16 +70,8 @@ static int device_most(struct gpt_device *g, struct trainer *t, int l, int batch
 {
     const int n = batch * length, c = g->config.channels;
     struct gpt_device_layer *y = &g->layers[l];
-    const struct gpt_gpu_attend_args attend = {.out = y->attention,
-                                               .qkv = y->qkv,
-                                               .logs = y->logs,
-                                               .batch = batch,
-                                               .length = length,
-                                               .heads = g->config.heads};
-    const enum gpt_own kernel = (enum gpt_own)(GPT_OWN_ATTEND + 4 * g->head);
     return device_linear(g, t, gpt_index(l, GPT_QKV_WEIGHT), y->qkv, y->norm1, n, c, 3 * c) ||
-           gpt_device_run(g, kernel, gpt_device_tiles(g, batch, length), GPT_GPU_TILE, &attend,
-                          sizeof attend) ||
+           gpt_device_attend(g, l, batch, length) ||
            device_linear(g, t, gpt_index(l, GPT_PROJ_WEIGHT), g->branch, y->attention, n, c, c) ||
            device_norm(g, t, gpt_index(l, GPT_NORM2_WEIGHT), y->norm2, y->mean2, y->scale2,
                        y->middle, y->input, g->branch, n) ||

@@ -22,6 +22,7 @@ struct gpt_device {
     struct train_gpu *side;
     struct gpt_products *products;
     bool thin, recompute;            /* thin: bfloat16 */
+    bool by_products;                /* attention */
     int rows;                        /* the most that fit */
     int chunk, stride;               /* rows of logits at once; elements between them */
     int head;                        /* gpt_own_head */
@@ -29,6 +30,8 @@ struct gpt_device {
     void *normf, *logits, *branch;   /* branch: [N, C], what a half layer adds */
     float *meanf, *scalef, *losses;
     void *dx, *da, *dwide, *dqkv;
+    float *scores;                      /* by_products: [heads, T, T padded] ... */
+    void *shares;                       /* ... and their softmax, or its slopes */
     float *deltas, *partial[2];         /* partial: [GPT_GPU_SLICES, 4C] */
     uint16_t *tokens, *targets;         /* [N] */
     uint32_t *order, *starts;           /* rows by token: see gpt_gpu_embed_tokens */
@@ -38,9 +41,9 @@ struct gpt_device {
     size_t memory_bytes;
 };
 
-/* All: 0, or 1 after a message. plain: no cuBLASLt. */
-int gpt_device_create(const struct gpt_config *config, int rows, bool recompute, bool thin,
-                      bool plain, struct train_gpu *side, struct gpt_device **device);
+/* All: 0, or 1 after a message. */
+int gpt_device_create(const struct gpt_config *config, int rows, const struct gpt_on *on,
+                      struct gpt_device **device);
 void gpt_device_destroy(struct gpt_device *device);
 int gpt_device_forward(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int batch,
                        int length);
@@ -56,6 +59,8 @@ int gpt_device_run(struct gpt_device *g, enum gpt_own kernel, unsigned blocks, u
                    const void *args, size_t bytes);
 int gpt_device_again(struct gpt_device *g, struct trainer *t, int l, int batch, int length);
 int gpt_device_gelu(struct gpt_device *g, enum gpt_own kernel, void *out, const void *x, int rows);
-unsigned gpt_device_tiles(const struct gpt_device *g, int batch, int length);
+/* ---- gpt_device_attend.c: attention of a layer, and its slopes from g->da to g->dqkv ---- */
+int gpt_device_attend(struct gpt_device *g, int l, int batch, int length);
+int gpt_device_attend_back(struct gpt_device *g, int l, int batch, int length);
 
 #endif

@@ -88,27 +88,6 @@ static int back_norm(struct gpt_device *g, struct trainer *t, size_t weight, con
            trainer_ready(t, weight + 1) || trainer_ready(t, weight);
 }
 
-static int back_attend(struct gpt_device *g, int l, int batch, int length)
-{
-    const struct gpt_device_layer *y = &g->layers[l];
-    const struct gpt_gpu_attend_args args = {.out = y->attention,
-                                             .dqkv = g->dqkv,
-                                             .qkv = y->qkv,
-                                             .dout = g->da,
-                                             .logs = y->logs,
-                                             .deltas = g->deltas,
-                                             .batch = batch,
-                                             .length = length,
-                                             .heads = g->config.heads};
-    for (int k = 1; k < 4; k++) { /* delta, queries, keys */
-        const enum gpt_own kernel = (enum gpt_own)(GPT_OWN_ATTEND + 4 * g->head + k);
-        if (gpt_device_run(g, kernel, gpt_device_tiles(g, batch, length), GPT_GPU_TILE, &args,
-                           sizeof args))
-            return 1;
-    }
-    return 0;
-}
-
 static int back_layer(struct gpt_device *g, struct trainer *t, int l, int batch, int length)
 {
     const int n = batch * length, c = g->config.channels;
@@ -119,7 +98,7 @@ static int back_layer(struct gpt_device *g, struct trainer *t, int l, int batch,
            back_norm(g, t, gpt_index(l, GPT_NORM2_WEIGHT), g->da, y->middle, y->mean2, y->scale2,
                      n) ||
            back_linear(g, t, gpt_index(l, GPT_PROJ_WEIGHT), g->da, g->dx, y->attention, n, c, c) ||
-           back_attend(g, l, batch, length) ||
+           gpt_device_attend_back(g, l, batch, length) ||
            back_linear(g, t, gpt_index(l, GPT_QKV_WEIGHT), g->da, g->dqkv, y->norm1, n, c, 3 * c) ||
            back_norm(g, t, gpt_index(l, GPT_NORM1_WEIGHT), g->da, y->input, y->mean1, y->scale1, n);
 }

@@ -54,6 +54,11 @@ static size_t memory_arrange(struct gpt_device *g)
     g->da = memory_take(g, &used, n * c, e);
     g->dwide = memory_take(g, &used, n * 4 * c, e);
     g->dqkv = memory_take(g, &used, n * 3 * c, e);
+    if (g->by_products) {
+        const size_t t = (size_t)g->config.context, square = t * ((t + 63) / 64 * 64);
+        g->scores = memory_take(g, &used, (size_t)g->config.heads * square, 4);
+        g->shares = memory_take(g, &used, (size_t)g->config.heads * square, e);
+    }
     g->deltas = memory_take(g, &used, n * (size_t)g->config.heads, 4);
     for (int i = 0; i < 2; i++)
         g->partial[i] = memory_take(g, &used, GPT_GPU_SLICES * 4 * c, 4);
@@ -76,8 +81,8 @@ static int memory_here(struct gpt_device *g)
     return 1;
 }
 
-int gpt_device_create(const struct gpt_config *config, int rows, bool recompute, bool thin,
-                      bool plain, struct train_gpu *side, struct gpt_device **device)
+int gpt_device_create(const struct gpt_config *config, int rows, const struct gpt_on *on,
+                      struct gpt_device **device)
 {
     enum { LOGITS = 1 << 28 }; /* elements at once, at most */
     const int head = gpt_own_head(config->channels / config->heads);
@@ -90,9 +95,10 @@ int gpt_device_create(const struct gpt_config *config, int rows, bool recompute,
     if (!made)
         return 1;
     *made = (struct gpt_device){.config = *config,
-                                .side = side,
-                                .thin = thin,
-                                .recompute = recompute,
+                                .side = on->side,
+                                .thin = on->thin,
+                                .recompute = on->recompute,
+                                .by_products = on->by_products,
                                 .rows = rows,
                                 .stride = (config->vocabulary + 63) / 64 * 64,
                                 .head = head};
@@ -101,12 +107,12 @@ int gpt_device_create(const struct gpt_config *config, int rows, bool recompute,
     int failed = !made->layers || memory_here(made);
     if (!failed) {
         made->memory_bytes = memory_arrange(made);
-        made->memory = train_gpu_alloc(side, made->memory_bytes);
+        made->memory = train_gpu_alloc(on->side, made->memory_bytes);
         failed = !made->memory;
     }
     if (!failed)
         memory_arrange(made);
-    if (failed || gpt_products_create(side, plain, &made->products)) {
+    if (failed || gpt_products_create(on->side, on->plain, &made->products)) {
         fprintf(stderr, "no memory on the GPU for %d tokens at once (%.1f GiB)\n", rows,
                 (double)made->memory_bytes / (1 << 30));
         gpt_device_destroy(made);

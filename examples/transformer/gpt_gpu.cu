@@ -2,31 +2,6 @@
  * and bfloat16 (gpt_element.cuh). Read next: gpt_more.cu. Not yet run on a GPU. */
 #include "examples/transformer/gpt_element.cuh"
 
-/* ---- Sums over a block ------------------------------------------------------------------------
- */
-
-/* The sum, or the largest, of all threads' values, for all of them; in an order that depends on the
- * number of threads only, a multiple of 32. */
-template <bool LARGEST> GPT_DEVICE float gpt_fold(float one, float other)
-{
-    return LARGEST ? (one > other ? one : other) : one + other;
-}
-template <bool LARGEST> GPT_DEVICE float gpt_block(float value)
-{
-    __shared__ float warps[32];
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, count = blockDim.x / 32;
-    for (int step = 16; step > 0; step /= 2)
-        value = gpt_fold<LARGEST>(value, __shfl_xor_sync(0xffffffffu, value, step));
-    __syncthreads(); /* the words may still be read from before */
-    if (lane == 0)
-        warps[warp] = value;
-    __syncthreads();
-    float all = warps[0];
-    for (unsigned w = 1; w < count; w++)
-        all = gpt_fold<LARGEST>(all, warps[w]);
-    return all;
-}
-
 /* ---- Layer norm -------------------------------------------------------------------------------
  */
 

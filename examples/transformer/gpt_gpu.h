@@ -91,6 +91,17 @@ struct gpt_gpu_embed_args {
     const uint32_t *order, *starts;
     int rows, length, channels;
 };
+/* Attention with the scores in memory: squares [heads, length, stride], a block for each row of
+ * them. gpt_gpu_shares: shares[q, k] = softmax of scale scores[q, k] over k <= q, 0 behind.
+ * gpt_gpu_share_slopes: scores are the slopes of shares; shares become those of what the scores
+ * were made of: shares (scores - deltas[q]) scale. */
+struct gpt_gpu_shares_args {
+    const float *scores;
+    void *shares;
+    const float *deltas; /* [heads, length] */
+    int length, stride;
+    float scale;
+};
 /* gpt_gpu_product_wide (float32), _thin (bfloat16), _mixed (bfloat16 to float32): struct
  * gpt_product of gpt_products.h, a thread for GPT_GPU_STRIP columns of a row. */
 struct gpt_gpu_product_args {
@@ -98,6 +109,8 @@ struct gpt_gpu_product_args {
     void *c;
     int m, n, k, lda, ldb, ldc;
     int transpose_a, transpose_b, add;
+    unsigned blocks; /* of one product; as many follow for each further one ... */
+    int64_t stride_a, stride_b, stride_c; /* ... whose memory is so many elements on */
 };
 
 #endif

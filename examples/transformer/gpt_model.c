@@ -158,11 +158,10 @@ int gpt_create(struct gpt *g, const struct gpt_config *config, int rows, bool re
     return 0;
 }
 
-int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows, bool recompute,
-                  bool thin, bool plain, struct train_gpu *side)
+int gpt_create_on(struct gpt *g, const struct gpt_config *config, int rows, const struct gpt_on *on)
 {
-    *g = (struct gpt){.config = *config, .rows = rows, .recompute = recompute};
-    if (gpt_device_create(config, rows, recompute, thin, plain, side, &g->device))
+    *g = (struct gpt){.config = *config, .rows = rows, .recompute = on->recompute};
+    if (gpt_device_create(config, rows, on, &g->device))
         return 1;
     g->memory_bytes = g->device->memory_bytes;
     return 0;

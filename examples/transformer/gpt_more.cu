@@ -44,6 +44,36 @@ template <class T> GPT_DEVICE void gpt_embed_tokens(const gpt_gpu_embed_args &a)
     }
 }
 
+/* ---- Shares of attention ------------------------------------------------------------------------
+ */
+
+template <class T> GPT_DEVICE void gpt_shares(const gpt_gpu_shares_args &a)
+{
+    const int query = (int)blockIdx.x % a.length;
+    const uint64_t at = (uint64_t)blockIdx.x * (uint64_t)a.stride;
+    const float *scores = a.scores + at;
+    T *shares = (T *)a.shares + at;
+    float most = -INFINITY, sum = 0;
+    for (int k = (int)threadIdx.x; k <= query; k += (int)blockDim.x)
+        most = fmaxf(most, scores[k]);
+    most = gpt_block<true>(most);
+    for (int k = (int)threadIdx.x; k <= query; k += (int)blockDim.x)
+        sum += expf((scores[k] - most) * a.scale);
+    sum = gpt_block<false>(sum);
+    for (int k = (int)threadIdx.x; k < a.length; k += (int)blockDim.x)
+        gpt_store(&shares[k], k <= query ? expf((scores[k] - most) * a.scale) / sum : 0.0f);
+}
+
+template <class T> GPT_DEVICE void gpt_share_slopes(const gpt_gpu_shares_args &a)
+{
+    const int query = (int)blockIdx.x % a.length;
+    const uint64_t at = (uint64_t)blockIdx.x * (uint64_t)a.stride;
+    const float *slopes = a.scores + at, delta = a.deltas[blockIdx.x];
+    T *shares = (T *)a.shares + at;
+    for (int k = (int)threadIdx.x; k <= query; k += (int)blockDim.x)
+        gpt_store(&shares[k], gpt_load(&shares[k]) * (slopes[k] - delta) * a.scale);
+}
+
 /* ---- Products ---------------------------------------------------------------------------------
  */
 
@@ -51,9 +81,10 @@ template <class IN, bool TRANSPOSED>
 GPT_DEVICE void gpt_strip(const gpt_gpu_product_args &a, int64_t row, int64_t first, int columns,
                           float (&sum)[GPT_GPU_STRIP])
 {
-    const IN *left = (const IN *)a.a + (a.transpose_a ? row : row * a.lda);
+    const int64_t which = blockIdx.x / a.blocks;
+    const IN *left = (const IN *)a.a + which * a.stride_a + (a.transpose_a ? row : row * a.lda);
     const int64_t step = a.transpose_a ? a.lda : 1;
-    const IN *right = (const IN *)a.b + (TRANSPOSED ? first * a.ldb : first);
+    const IN *right = (const IN *)a.b + which * a.stride_b + (TRANSPOSED ? first * a.ldb : first);
     if (columns == GPT_GPU_STRIP) {
         for (int64_t k = 0; k < a.k; k++) {
             const float value = gpt_load(left + k * step);
@@ -74,7 +105,7 @@ GPT_DEVICE void gpt_strip(const gpt_gpu_product_args &a, int64_t row, int64_t fi
 template <class IN, class OUT> GPT_DEVICE void gpt_product(const gpt_gpu_product_args &a)
 {
     const int64_t strips = (a.n + GPT_GPU_STRIP - 1) / GPT_GPU_STRIP;
-    const int64_t strip = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t strip = (int64_t)(blockIdx.x % a.blocks) * blockDim.x + threadIdx.x;
     const int64_t row = strip / strips, first = strip % strips * GPT_GPU_STRIP;
     if (row >= a.m)
         return;
@@ -86,7 +117,7 @@ template <class IN, class OUT> GPT_DEVICE void gpt_product(const gpt_gpu_product
         gpt_strip<IN, true>(a, row, first, columns, sum);
     else
         gpt_strip<IN, false>(a, row, first, columns, sum);
-    OUT *out = (OUT *)a.c + row * a.ldc + first;
+    OUT *out = (OUT *)a.c + blockIdx.x / a.blocks * a.stride_c + row * a.ldc + first;
     for (int j = 0; j < GPT_GPU_STRIP; j++)
         if (j < columns)
             gpt_store(&out[j], a.add ? gpt_load(&out[j]) + sum[j] : sum[j]);
@@ -98,6 +129,8 @@ template <class IN, class OUT> GPT_DEVICE void gpt_product(const gpt_gpu_product
 GPT_TYPES(gpt_gpu_embed, gpt_gpu_embed_args, gpt_embed<element>(a))
 GPT_TYPES(gpt_gpu_embed_places, gpt_gpu_embed_args, gpt_embed_places<element>(a))
 GPT_TYPES(gpt_gpu_embed_tokens, gpt_gpu_embed_args, gpt_embed_tokens<element>(a))
+GPT_TYPES(gpt_gpu_shares, gpt_gpu_shares_args, gpt_shares<element>(a))
+GPT_TYPES(gpt_gpu_share_slopes, gpt_gpu_shares_args, gpt_share_slopes<element>(a))
 GPT_KERNEL(gpt_gpu_product_wide, gpt_gpu_product_args, a)
 {
     gpt_product<float, float>(a);

@@ -50,6 +50,8 @@ DECLARE_BOTH(gpt_gpu_classify)
 DECLARE_BOTH(gpt_gpu_embed)
 DECLARE_BOTH(gpt_gpu_embed_places)
 DECLARE_BOTH(gpt_gpu_embed_tokens)
+DECLARE_BOTH(gpt_gpu_shares)
+DECLARE_BOTH(gpt_gpu_share_slopes)
 DECLARE_HEAD(4)
 DECLARE_HEAD(16)
 DECLARE_HEAD(32)
@@ -69,6 +71,8 @@ static const struct tti_gpu_own typed[GPT_OWN_TYPED][2] = {
     [GPT_OWN_EMBED] = BOTH(gpt_more, gpt_gpu_embed),
     [GPT_OWN_EMBED_PLACES] = BOTH(gpt_more, gpt_gpu_embed_places),
     [GPT_OWN_EMBED_TOKENS] = BOTH(gpt_more, gpt_gpu_embed_tokens),
+    [GPT_OWN_SHARES] = BOTH(gpt_more, gpt_gpu_shares),
+    [GPT_OWN_SHARE_SLOPES] = BOTH(gpt_more, gpt_gpu_share_slopes),
     [GPT_OWN_ATTEND] = HEAD(4),
     HEAD(16),
     HEAD(32),

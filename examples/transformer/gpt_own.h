@@ -17,6 +17,8 @@ enum gpt_own {
     GPT_OWN_EMBED,
     GPT_OWN_EMBED_PLACES,
     GPT_OWN_EMBED_TOKENS,
+    GPT_OWN_SHARES,
+    GPT_OWN_SHARE_SLOPES,
     GPT_OWN_ATTEND, /* + 4 times the head's size: 0 for 4 channels, 1 for 16, 2 for 32, 3 for 64 */
     GPT_OWN_ATTEND_DELTA,
     GPT_OWN_ATTEND_QUERIES,

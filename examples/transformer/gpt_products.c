@@ -45,24 +45,29 @@ int gpt_product(struct gpt_products *products, const struct gpt_product *p)
 {
     if (products->cublas)
         return gpt_cublas_product(products->cublas, p);
-    const struct gpt_gpu_product_args args = {.a = p->a,
-                                              .b = p->b,
-                                              .c = p->c,
-                                              .bias = p->bias,
-                                              .m = p->m,
-                                              .n = p->n,
-                                              .k = p->k,
-                                              .lda = p->lda,
-                                              .ldb = p->ldb,
-                                              .ldc = p->ldc,
-                                              .transpose_a = p->transpose_a,
-                                              .transpose_b = p->transpose_b,
-                                              .add = p->add};
+    struct gpt_gpu_product_args args = {.a = p->a,
+                                        .b = p->b,
+                                        .c = p->c,
+                                        .bias = p->bias,
+                                        .m = p->m,
+                                        .n = p->n,
+                                        .k = p->k,
+                                        .lda = p->lda,
+                                        .ldb = p->ldb,
+                                        .ldc = p->ldc,
+                                        .transpose_a = p->transpose_a,
+                                        .transpose_b = p->transpose_b,
+                                        .add = p->add,
+                                        .stride_a = p->stride_a,
+                                        .stride_b = p->stride_b,
+                                        .stride_c = p->stride_c};
     const uint64_t strips = (uint64_t)p->m * (uint64_t)((p->n + GPT_GPU_STRIP - 1) / GPT_GPU_STRIP);
     const uint64_t blocks = (strips + GPT_GPU_THREADS - 1) / GPT_GPU_THREADS;
+    args.blocks = (unsigned)blocks;
     const enum gpt_own kernel = !p->thin_in   ? GPT_OWN_PRODUCT_WIDE
                                 : p->thin_out ? GPT_OWN_PRODUCT_THIN
                                               : GPT_OWN_PRODUCT_MIXED;
-    return train_gpu_launch(products->side, gpt_own_kernel(kernel, false), (unsigned)blocks,
+    return train_gpu_launch(products->side, gpt_own_kernel(kernel, false),
+                            (unsigned)blocks * (unsigned)(p->batch > 0 ? p->batch : 1),
                             GPT_GPU_THREADS, &args, sizeof args);
 }

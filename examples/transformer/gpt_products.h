@@ -16,7 +16,9 @@ struct gpt_product {
     int lda, ldb, ldc;
     const void *bias; /* [n], of the inputs' type; NULL: none */
     bool add;
-    bool thin_in, thin_out; /* a and b, c: bfloat16, or float32 */
+    int batch; /* so many products, each with its own a, b and c; 0: one */
+    int64_t stride_a, stride_b, stride_c; /* elements from one to the next */
+    bool thin_in, thin_out;               /* a and b, c: bfloat16, or float32 */
 };
 
 struct gpt_products;

@@ -275,9 +275,11 @@ int run_memory(struct run *r)
         fprintf(stderr, "no memory for batches of %zu tokens\n", rows);
         return 1;
     }
+    const struct gpt_on on = {&r->side, r->options->recompute, r->options->bf16,
+                              r->options->common.plain,
+                              strcmp(r->options->attention, "products") == 0};
     if (r->side.gpu)
-        return gpt_create_on(&r->model, &r->options->model, (int)rows, r->options->recompute,
-                             r->options->bf16, r->options->common.plain, &r->side);
+        return gpt_create_on(&r->model, &r->options->model, (int)rows, &on);
     return gpt_create(&r->model, &r->options->model, (int)rows, r->options->recompute);
 }
 

@@ -60,6 +60,10 @@ static int options_check(struct transformer_options *o)
         fprintf(stderr, "--device %s: expected cpu, cuda or sim\n", o->device);
         return 2;
     }
+    if (strcmp(o->attention, "flash") != 0 && strcmp(o->attention, "products") != 0) {
+        fprintf(stderr, "--attention %s: expected flash or products\n", o->attention);
+        return 2;
+    }
     if (o->elastic && strcmp(o->device, "cpu") != 0) {
         fprintf(stderr, "transformer: --elastic trains on the CPU, not with --device %s\n",
                 o->device);
@@ -76,6 +80,7 @@ static void options_defaults(struct transformer_options *o)
                                       .rate = 3e-3,
                                       .final = 0.1,
                                       .device = "cpu",
+                                      .attention = "flash",
                                       .clip = 1,
                                       .weight_decay = 0.1,
                                       .bucket_mib = 25,
@@ -87,7 +92,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 13, FLAGS_TRAIN = 21 };
+enum { FLAGS_MODEL = 14, FLAGS_TRAIN = 21 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -112,6 +117,9 @@ static void options_model_flags(struct transformer_options *o, struct flag *f, c
         {.name = "device",
          .help = "what computes: cpu, cuda, or sim, a simulated GPU for tests",
          .text = &o->device},
+        {.name = "attention",
+         .help = "on a GPU: flash, without scores in memory; or products, on the tensor cores",
+         .text = &o->attention},
         {.name = "recompute",
          .help = "keep only what goes into each layer; make the rest again, going back",
          .on = &o->recompute},

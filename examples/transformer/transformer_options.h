@@ -14,7 +14,8 @@ struct transformer_options {
     enum tutti_schedule_kind schedule;
     enum tutti_ddp_hook hook;
     bool bf16, recompute;
-    const char *device; /* "cpu", "cuda", "sim" */
+    const char *attention; /* on a GPU: "flash", "products" */
+    const char *device;    /* "cpu", "cuda", "sim" */
     double bucket_mib;
     bool late; /* gradients are reduced when the backward pass is over */
     int in_flight, cores, zero;

@@ -21,6 +21,8 @@ struct layout {
     int type;
     uint64_t rows, columns;
     int64_t ld;
+    int32_t batch;
+    int64_t stride;
 };
 struct heuristic {
     uint64_t algorithm[8];
@@ -76,12 +78,23 @@ LIBRARY cublasLtMatrixLayoutCreate(struct layout **layout, int type, uint64_t ro
     *layout = malloc(sizeof **layout);
     if (!*layout)
         return INVALID;
-    **layout = (struct layout){type, rows, columns, ld};
+    **layout = (struct layout){type, rows, columns, ld, 1, 0};
     return OK;
 }
 LIBRARY cublasLtMatrixLayoutDestroy(struct layout *layout)
 {
     free(layout);
+    return OK;
+}
+LIBRARY cublasLtMatrixLayoutSetAttribute(struct layout *layout, int attribute, const void *value,
+                                         size_t bytes)
+{
+    if (attribute == 5 && bytes == sizeof layout->batch)
+        memcpy(&layout->batch, value, bytes);
+    else if (attribute == 6 && bytes == sizeof layout->stride)
+        memcpy(&layout->stride, value, bytes);
+    else
+        return INVALID;
     return OK;
 }
 LIBRARY cublasLtMatmulPreferenceCreate(void **preference)
@@ -111,7 +124,8 @@ static int fits(const struct desc *desc, const struct layout *a, const struct la
     const uint64_t k = desc->transpose[0] ? a->rows : a->columns;
     const uint64_t n = desc->transpose[1] ? b->rows : b->columns;
     const uint64_t other = desc->transpose[1] ? b->columns : b->rows;
-    return k == other && a->type == b->type && d->rows == m && d->columns == n && c->rows == m &&
+    return a->batch == b->batch && a->batch == c->batch && a->batch == d->batch && k == other &&
+           a->type == b->type && d->rows == m && d->columns == n && c->rows == m &&
            c->columns == n && c->type == d->type && (a->type == BFLOAT16 || d->type == FLOAT32) &&
            (desc->epilogue == 1 || (desc->epilogue == 4 && desc->bias));
 }
@@ -149,12 +163,18 @@ static void put(void *data, int type, uint64_t at, float value)
         ((uint16_t *)data)[at] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Element (row, column) of op(x). */
-static float of(const void *data, const struct layout *x, int transposed, uint64_t row,
+/* Of one product of a batch. */
+static uint64_t of_batch(const struct layout *x, int which)
+{
+    return (uint64_t)(which * x->stride);
+}
+
+/* Element (row, column) of op(x), from element `at` on. */
+static float of(const void *data, const struct layout *x, uint64_t at, int transposed, uint64_t row,
                 uint64_t column)
 {
     const uint64_t ld = (uint64_t)x->ld;
-    return get(data, x->type, transposed ? column + row * ld : row + column * ld);
+    return get(data, x->type, at + (transposed ? column + row * ld : row + column * ld));
 }
 
 LIBRARY cublasLtMatmul(void *handle, struct desc *desc, const float *alpha, const void *a,
@@ -166,17 +186,21 @@ LIBRARY cublasLtMatmul(void *handle, struct desc *desc, const float *alpha, cons
     if (!handle || !workspace || bytes == 0 || algorithm[0] != 42 || !fits(desc, la, lb, lc, ld))
         return INVALID;
     const uint64_t depth = desc->transpose[0] ? la->rows : la->columns;
-    for (uint64_t j = 0; j < ld->columns; j++)
-        for (uint64_t i = 0; i < ld->rows; i++) {
+    for (uint64_t every = 0; every < (uint64_t)ld->batch * ld->columns * ld->rows; every++) {
+        const uint64_t i = every % ld->rows, j = every / ld->rows % ld->columns;
+        const int w = (int)(every / ld->rows / ld->columns);
+        {
             float sum = 0;
             for (uint64_t k = 0; k < depth; k++)
-                sum += of(a, la, desc->transpose[0], i, k) * of(b, lb, desc->transpose[1], k, j);
+                sum += of(a, la, of_batch(la, w), desc->transpose[0], i, k) *
+                       of(b, lb, of_batch(lb, w), desc->transpose[1], k, j);
             sum *= *alpha;
             if (*beta != 0)
-                sum += *beta * of(c, lc, 0, i, j);
+                sum += *beta * of(c, lc, of_batch(lc, w), 0, i, j);
             if (desc->epilogue == 4)
                 sum += get(desc->bias, desc->bias_type, i);
-            put(d, ld->type, i + j * (uint64_t)ld->ld, sum);
+            put(d, ld->type, of_batch(ld, w) + i + j * (uint64_t)ld->ld, sum);
         }
+    }
     return OK;
 }

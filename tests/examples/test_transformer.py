@@ -225,7 +225,7 @@ def on_a_simulated_gpu(folder):
     logs = {}
     for name, flags, ranks in (
             ("cpu", (), 0), ("gpu", ("--device", "sim", "--sample", 3), 0),
-            ("sharded", ("--device", "sim", "--zero", 3, "--micro", 1, "--recompute"), 2),
+            ("sharded", ("--device", "sim", "--zero", 3, "--micro", 1, "--recompute", "--attention", "products"), 2),
             ("cpu bf16", ("--bf16", "--hook", "bf16"), 0),
             ("gpu bf16", ("--bf16", "--hook", "bf16", "--device", "sim", "--zero", 1), 2)):
         said = runs.run("transformer", *small, *flags, "--log", folder + "/log", ranks=ranks)
@@ -256,6 +256,7 @@ def wrong_input(folder):
                         (("--context", 60000), "are too few"),
                         (("--join",), "needs --elastic FOLDER"),
                         (("--device", "tpu"), "expected cpu, cuda or sim"),
+                        (("--attention", "slow"), "expected flash or products"),
                         (("--device", "sim", "--heads", 4), "they have 4, 16, 32 or 64"),
                         (("--device", "sim", "--hook", "powersgd"), "works on host memory only"),
                         (("--elastic", folder, "--zero", 1), "give --checkpoints FOLDER"),
