@@ -9,6 +9,7 @@
  * Read next: device/cuda/train.cu. */
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "coll/door.h"
 #include "ddp/ddp_state.h"
@@ -68,10 +69,21 @@ enum tutti_result tti_ddp_device_open(struct tutti_ddp *ddp)
 /* ---- Memory -----------------------------------------------------------------------------------
  */
 
+/* Host memory; page-locked where a GPU copies from or to it, so that copies do not hold up the
+ * caller. Where that cannot be, they do: slower, and right. */
+static enum tutti_result device_host_memory(struct tutti_ddp *ddp, size_t bytes, void **memory)
+{
+    TTI_TRY(tutti_alloc(bytes, memory));
+    if (ddp->gpu && bytes > 0 && ddp->gpu->ops->host_register(ddp->gpu, *memory, bytes) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_INFO, "%zu bytes of buckets are not page-locked: %s", bytes,
+                tutti_last_error());
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_ddp_alloc(struct tutti_ddp *ddp, size_t bytes, void **memory)
 {
     if (!ddp->options.on_device)
-        return tutti_alloc(bytes, memory);
+        return device_host_memory(ddp, bytes, memory);
     void *made = NULL;
     TTI_TRY(ddp->gpu->ops->alloc(ddp->gpu, TTI_MEMORY_DEVICE, bytes ? bytes : 1, &made));
     enum tutti_result result = tti_ddp_zero(ddp, made, bytes, ddp->options.stream);
@@ -86,10 +98,14 @@ enum tutti_result tti_ddp_alloc(struct tutti_ddp *ddp, size_t bytes, void **memo
 
 void tti_ddp_free(struct tutti_ddp *ddp, void *memory)
 {
-    if (!ddp->options.on_device)
-        tutti_free(memory);
-    else if (memory)
-        ddp->gpu->ops->free(ddp->gpu, memory);
+    if (ddp->options.on_device) {
+        if (memory)
+            ddp->gpu->ops->free(ddp->gpu, memory);
+        return;
+    }
+    if (ddp->gpu && memory)
+        (void)ddp->gpu->ops->host_unregister(ddp->gpu, memory);
+    tutti_free(memory);
 }
 
 enum tutti_result tti_ddp_zero(const struct tutti_ddp *ddp, void *memory, size_t bytes,

@@ -225,6 +225,11 @@ static int offload_step(struct offloaded *o, tutti_ddp *ddp, int rank, int step)
     CHECK_OK(tutti_ddp_begin(ddp, true));
     for (size_t i = MODEL_TENSORS; i-- > 0;) {
         const size_t elements = model_elements(&o->tensors[i]);
+        struct tti_gpu_pointer info;
+        void *bucket = NULL;
+        CHECK_OK(tutti_ddp_gradient(ddp, i, &bucket));
+        CHECK_OK(o->gpu->ops->pointer(bucket, &info));
+        CHECK(info.kind == TTI_MEMORY_PINNED);
         for (size_t e = 0; e < elements; e++)
             if (i == 4)
                 o->host[i][e] = model_gradient(rank, step, i, e);

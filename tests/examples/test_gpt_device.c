@@ -2,7 +2,7 @@
  * in float32 against PyTorch's numbers with the bounds of test_gpt.c, in one small batch and in
  * two, and to the bit when activations are made again; in bfloat16 against the same numbers to its
  * 8 bits; and products against plain loops: those of the own kernel, or (a second argument) of
- * cuBLASLt, of which TUTTI_LIBCUBLASLT may name one for tests. */
+ * cuBLASLt, of which TUTTI_LIBCUBLASLT may name one for tests, and then less of the rest. */
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
 #include "examples/transformer/gpt.h"
@@ -219,12 +219,15 @@ static int compare(tutti_comm *comm, void *argument)
     CHECK(train_gpu_open(&r->side, comm) == 0);
     CHECK(tutti_tensors_open(r->path, &r->file) == TUTTI_OK);
     int failed = products(r) || start(r, comm, false, false, false) || same_forward(r) ||
-                 same_gradients(r, 2, ours) || same_gradients(r, 1, ours);
+                 (!r->products && same_gradients(r, 2, ours)) || same_gradients(r, 1, ours);
     stop(r);
-    failed = failed || start(r, comm, false, true, false) || same_gradients(r, 1, again);
-    stop(r);
-    CHECK(failed || memcmp(ours, again, sizeof ours) == 0);
-    for (int more = 0; more < 3 && !failed; more++) { /* bfloat16; attention by products, in both */
+    if (!failed && !r->products) {
+        failed = start(r, comm, false, true, false) || same_gradients(r, 1, again);
+        stop(r);
+        CHECK(failed || memcmp(ours, again, sizeof ours) == 0);
+    }
+    for (int more = r->products != NULL; more < 3 && !failed;
+         more++) { /* bfloat16; attention by products, in both */
         failed =
             start(r, comm, more<2, false, more> 0) || same_forward(r) || same_gradients(r, 1, ours);
         stop(r);
