@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    SOAK_LIMIT = 120,        /* seconds for one round */
-    SOAK_WARM_UP = 60,       /* rounds until everything that is kept is there */
-    SOAK_LOOK_EVERY = 20,    /* rounds */
-    SOAK_HEAP_MAY = 2 << 20, /* bytes: what the allocator and threads' caches keep, as it comes */
+    SOAK_LIMIT = 120,          /* seconds for one round */
+    SOAK_WARM_UP = 60,         /* rounds until everything that is kept is there */
+    SOAK_LOOK_EVERY = 20,      /* rounds */
+    SOAK_HEAP_MAY = 128 << 10, /* bytes: what the allocator and threads' caches keep, as it comes */
 };
 
 /* ---- splitting and aborting ----------------------------------------------------------------- */
