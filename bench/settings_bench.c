@@ -1,9 +1,11 @@
 /* What settings cost: all-reduce of two processes of this host, by turns on communicators that were
  * made with different environment variables, in memory from tutti_alloc. A round times a batch on
  * each; the table has medians over the rounds, and the median of each round's ratio to the first,
- * so that what the machine does meanwhile meets all alike.
+ * so that what the machine does meanwhile meets all alike. Rounds come in sets: each makes the
+ * communicators and the memory anew, in another order, so that no settings always have the place
+ * that is the best (of communicators with the same settings, the first is often the quickest).
  *
- *     settings_bench [--sizes 8,1K,...] [--rounds N] SETTINGS SETTINGS ...
+ *     settings_bench [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...
  *
  * SETTINGS is NAME=VALUE,NAME=VALUE or "-", none. The recorder's cost:
  * settings_bench TUTTI_RECORDER=0 - */
@@ -17,14 +19,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 2, ROUNDS_MOST = 1001, WAYS_MOST = 6, SIZES_MOST = 16, LEAST_BATCH = 3 };
+enum {
+    RANKS = 2,
+    ROUNDS_MOST = 1001,
+    SETS_MOST = 64,
+    WAYS_MOST = 6,
+    SIZES_MOST = 16,
+    LEAST_BATCH = 3,
+};
 static const double BATCH_SECONDS = 400e-6;
 
 static struct {
     size_t size[SIZES_MOST];
-    int sizes, ways, rounds;
+    int sizes, ways, rounds, sets;
     char *settings[WAYS_MOST];
-} flags = {.rounds = 301};
+} flags = {.rounds = 304, .sets = 16};
+
+/* By size, of all rounds so far. */
+static struct {
+    double took[WAYS_MOST][ROUNDS_MOST], ratio[WAYS_MOST][ROUNDS_MOST];
+    int rounds;
+} found[SIZES_MOST];
 
 static int failed(const char *what)
 {
@@ -38,10 +53,10 @@ static int order(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-static double median(double *values)
+static double median(double *values, int count)
 {
-    qsort(values, (size_t)flags.rounds, sizeof *values, order);
-    return values[flags.rounds / 2];
+    qsort(values, (size_t)count, sizeof *values, order);
+    return values[count / 2];
 }
 
 static double batch(tutti_comm *comm, void *memory, size_t bytes, int times)
@@ -54,32 +69,30 @@ static double batch(tutti_comm *comm, void *memory, size_t bytes, int times)
     return (double)(tti_now_ns() - begin) / times;
 }
 
-static int measure(tutti_comm **comms, void *memory, size_t bytes)
+/* The rounds of one set at one size; the communicators are used in the order in which they were
+ * made, from another one in each round. */
+static int measure(tutti_comm **comms, const int *made, void *memory, int size, int rounds)
 {
-    static double took[WAYS_MOST][ROUNDS_MOST], ratio[WAYS_MOST][ROUNDS_MOST];
+    const size_t bytes = flags.size[size];
     for (int way = 0; way < flags.ways; way++)
-        (void)batch(comms[way], memory, bytes, 20); /* the first ones connect and touch */
+        (void)batch(comms[made[way]], memory, bytes, 20); /* the first ones connect and touch */
     const double each = batch(comms[0], memory, bytes, 20);
     int64_t times = each > 0 ? (int64_t)(BATCH_SECONDS * 1e9 / each) : 1;
     times = times < LEAST_BATCH ? LEAST_BATCH : times;
     if (tutti_broadcast(&times, &times, 1, TUTTI_INT64, 0, comms[0]) != TUTTI_OK)
         return failed("broadcast");
-    for (int round = 0; round < flags.rounds; round++) {
-        for (int k = 0; k < flags.ways; k++) {
-            const int way = (k + round) % flags.ways;
-            took[way][round] = batch(comms[way], memory, bytes, (int)times);
-            if (took[way][round] < 0)
+    for (int k = 0; k < rounds; k++) {
+        const int round = found[size].rounds++;
+        for (int turn = 0; turn < flags.ways; turn++) {
+            const int way = made[(turn + k) % flags.ways];
+            found[size].took[way][round] = batch(comms[way], memory, bytes, (int)times);
+            if (found[size].took[way][round] < 0)
                 return failed("all_reduce");
         }
         for (int way = 1; way < flags.ways; way++)
-            ratio[way][round] = took[way][round] / took[0][round];
+            found[size].ratio[way][round] =
+                found[size].took[way][round] / found[size].took[0][round];
     }
-    if (tutti_comm_rank(comms[0]) != 0)
-        return 0;
-    printf("| %zu | %.1f |", bytes, median(took[0]));
-    for (int way = 1; way < flags.ways; way++)
-        printf(" %.1f | %.3f |", median(took[way]), median(ratio[way]));
-    printf("\n");
     return 0;
 }
 
@@ -100,7 +113,7 @@ static void apply(const char *settings, bool on)
     }
 }
 
-static void heading(void)
+static void report(void)
 {
     printf("| bytes | %s, ns |", flags.settings[0]);
     for (int way = 1; way < flags.ways; way++)
@@ -109,40 +122,63 @@ static void heading(void)
     for (int way = 1; way < flags.ways; way++)
         printf("---:|---:|");
     printf("\n");
+    for (int i = 0; i < flags.sizes; i++) {
+        const int rounds = found[i].rounds;
+        printf("| %zu | %.1f |", flags.size[i], median(found[i].took[0], rounds));
+        for (int way = 1; way < flags.ways; way++)
+            printf(" %.1f | %.3f |", median(found[i].took[way], rounds),
+                   median(found[i].ratio[way], rounds));
+        printf("\n");
+    }
 }
 
-static int rank_run(const struct tutti_id *ids, int rank)
+static int set_run(const struct tutti_id *ids, int rank, int set, size_t largest)
 {
     tutti_comm *comms[WAYS_MOST] = {NULL};
     void *memory = NULL;
-    int bad = 0;
-    size_t largest = 0;
-    for (int way = 0; way < flags.ways; way++) {
+    int bad = 0, made[WAYS_MOST];
+    /* Each way is at each place equally often, after and before each other. */
+    for (int k = 0; k < flags.ways; k++)
+        made[k] =
+            (set / flags.ways) % 2 ? (set + flags.ways - k) % flags.ways : (set + k) % flags.ways;
+    for (int k = 0; k < flags.ways; k++) {
+        const int way = made[k];
         apply(flags.settings[way], true);
         if (tutti_comm_create(&ids[way], rank, RANKS, NULL, &comms[way]) != TUTTI_OK)
             return failed(flags.settings[way]);
         apply(flags.settings[way], false);
     }
-    for (int i = 0; i < flags.sizes; i++)
-        largest = flags.size[i] > largest ? flags.size[i] : largest;
     if (tutti_alloc(largest, &memory) != TUTTI_OK)
         return failed("memory");
-    if (rank == 0)
-        heading();
+    const int rounds = flags.rounds * (set + 1) / flags.sets - flags.rounds * set / flags.sets;
     for (int i = 0; i < flags.sizes && !bad; i++)
-        bad = measure(comms, memory, flags.size[i]);
-    fflush(stdout);
+        bad = measure(comms, made, memory, i, rounds);
     for (int way = 0; way < flags.ways; way++)
         tutti_comm_destroy(comms[way]);
     tutti_free(memory);
     return bad;
 }
 
+static int rank_run(struct tutti_id (*ids)[WAYS_MOST], int rank)
+{
+    int bad = 0;
+    size_t largest = 0;
+    for (int i = 0; i < flags.sizes; i++)
+        largest = flags.size[i] > largest ? flags.size[i] : largest;
+    for (int set = 0; set < flags.sets && !bad; set++)
+        bad = set_run(ids[set], rank, set, largest);
+    if (rank == 0 && !bad)
+        report();
+    return bad;
+}
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: settings_bench [--sizes 8,1K,...] [--rounds N] SETTINGS SETTINGS ...\n"
-                    "SETTINGS: NAME=VALUE,NAME=VALUE or -; the first is what others are compared "
-                    "with; 2 to 6 of them, 16 sizes, 1001 rounds at most\n");
+    fprintf(
+        stderr,
+        "usage: settings_bench [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...\n"
+        "SETTINGS: NAME=VALUE,NAME=VALUE or -; the first is what others are compared with; 2 to "
+        "6 of them, 16 sizes, 1001 rounds in 64 sets at most\n");
     return 2;
 }
 
@@ -169,23 +205,28 @@ static bool parse(int argc, char **argv)
             good = ++i < argc &&
                    tti_parse_int("--rounds", argv[i], 1, ROUNDS_MOST, &rounds) == TUTTI_OK;
             flags.rounds = (int)rounds;
+        } else if (strcmp(argv[i], "--sets") == 0) {
+            good =
+                ++i < argc && tti_parse_int("--sets", argv[i], 1, SETS_MOST, &rounds) == TUTTI_OK;
+            flags.sets = (int)rounds;
         } else {
             good = flags.ways < WAYS_MOST && argv[i][0] != '\0';
             if (good)
                 flags.settings[flags.ways++] = argv[i];
         }
     }
+    flags.sets = flags.sets < flags.rounds ? flags.sets : flags.rounds;
     return good && flags.ways >= 2;
 }
 
 int main(int argc, char **argv)
 {
-    struct tutti_id ids[WAYS_MOST];
+    static struct tutti_id ids[SETS_MOST][WAYS_MOST];
     int status = 0;
     if (!parse(argc, argv))
         return usage();
-    for (int way = 0; way < flags.ways; way++)
-        if (tutti_id_create("127.0.0.1", &ids[way]) != TUTTI_OK)
+    for (int k = 0; k < flags.sets * flags.ways; k++)
+        if (tutti_id_create("127.0.0.1", &ids[k / flags.ways][k % flags.ways]) != TUTTI_OK)
             return failed("id");
     const pid_t child = fork();
     if (child < 0)
