@@ -40,6 +40,8 @@ class Ranks:
             flags += ["--device"]
         else:
             common.update({"TUTTI_TRANSPORT": transport, "TUTTI_DEVICE": "host"})
+        if transport == "rdma":  # in the emulated machine of tests/rdma/vm.py, which is slow to meet
+            common.update({"TUTTI_RDMA_DEVICES": "rxe0/rxe1", "TUTTI_INIT_TIMEOUT": "20"})
         self.jobs = {}
         for rank in range(size):
             more_flags, more = (of_rank or {}).get(rank, ((), {}))

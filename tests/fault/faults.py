@@ -5,6 +5,7 @@ and what is left behind. Each row is a real run.
     ./dev faults                   all, into docs/measurements/faults.md and faults.json
     ./dev faults --only killed     the faults whose name has a word of these; nothing is written
     ./dev faults --list
+    ./dev faults --rdma FILE       all, and the rows over RDMA that `./dev rdma table` left there
 
 The faults: faults_ranks.py (deaths, stops, calls, scarcity, clocks), faults_strangers.py (who is
 none of the job's), faults_network.py (cables). The engine: befall.py.
@@ -35,7 +36,7 @@ def all_cases():
 
 def run_one(fault, transport):
     """One run, here; prints its row as JSON."""
-    for name, carrier, function in all_cases():
+    for name, carrier, function in [*all_cases(), *faults_ranks.rdma_cases()]:
         if (name, carrier) != (fault, transport):
             continue
         begin = time.monotonic()
@@ -77,6 +78,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", nargs="+", metavar="WORD")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--rdma", metavar="FILE", help="rows that `./dev rdma table` made")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=ALONE, help="runs at a time (%(default)s)")
     parser.add_argument("--output", default=os.path.join(HERE, "../../docs/measurements"))
@@ -97,6 +99,9 @@ def main():
     bad = sum(bool(row.get("wrong")) for row in rows)
     skipped = sum("skipped" in row for row in rows)
     print(f"{len(rows) - bad - skipped} as they must be, {bad} not, {skipped} skipped")
+    if arguments.rdma:
+        with open(arguments.rdma, encoding="utf-8") as file:
+            rows += [json.loads(line) for line in file]
     if not arguments.only:
         faults_table.write(arguments.output, rows, befall.TIMEOUT, befall.INIT_TIMEOUT)
     return 1 if bad or not rows else 0

@@ -10,6 +10,7 @@ import test_hosts
 from befall import GRACE, TIMEOUT
 
 PORT = 29400
+DESTROY = 5  # seconds that destroying may take, whoever is gone
 
 
 def ip(*words):
@@ -17,8 +18,9 @@ def ip(*words):
     test_hosts.ip(*words)
 
 
-def on_hosts(fault, names, heals_s=None):
-    """Two hosts of two ranks; something happens to the second. Rows for those that live."""
+def on_hosts(fault, names, heals_s=None, destroying=False):
+    """Two hosts of two ranks; something happens to the second. Rows for those that live.
+    `destroying`: just before all of them destroy their communicators, which nobody may mind."""
     why = test_hosts.namespaces_work()
     if why:
         raise job.Skip(why)
@@ -30,11 +32,11 @@ def on_hosts(fault, names, heals_s=None):
             for rank in range(4):
                 ranks.jobs[rank] = job.Job(
                     ["ip", "netns", "exec", network.names[rank // 2], befall.RANK, "--go",
-                     ranks.go], {**job.by_hand(rank, 4, PORT, "10.77.0.1"), "TUTTI_TIMEOUT":
+                     ranks.go, *(["--pause", "destroy"] if destroying else [])], {**job.by_hand(rank, 4, PORT, "10.77.0.1"), "TUTTI_TIMEOUT":
                                  str(TIMEOUT), "TUTTI_INIT_TIMEOUT": "10", "TUTTI_TUNING": "off",
                                  "TUTTI_DEVICE": "host"})
             for rank in range(4):
-                ranks.until(rank, "working")
+                ranks.until(rank, "pause" if destroying else "working")
             at = time.monotonic()
             dead = fault(network, ranks) or ()
             if heals_s is not None:
@@ -45,12 +47,16 @@ def on_hosts(fault, names, heals_s=None):
             for rank in dead:
                 ranks.jobs[rank].end()
                 del ranks.jobs[rank]
-            error = heals_s is None
-            row = {"survivors": befall.survivors_of(ranks, None, at, TIMEOUT + GRACE),
-                   "limit_s": TIMEOUT + GRACE}
+            if destroying:
+                ranks.release()
+            error = heals_s is None and not destroying
+            limit = DESTROY + GRACE if destroying else TIMEOUT + GRACE
+            row = {"survivors": befall.survivors_of(ranks, None, at, limit), "limit_s": limit}
             row["left"] = sorted(f"process {pid}" for each in ranks.jobs.values()
                                  for pid in job.marked(each.mark))
-            row["wrong"] = befall.verdict(row, TIMEOUT + GRACE, names if error else None, error)
+            row["wrong"] = befall.verdict(row, limit, names if error else None, error)
+            row["wrong"] += [f"rank {r['rank']} was through after {r['over']} s"
+                             for r in row["survivors"] if destroying and r["over"] > limit]
             return row
         finally:
             ranks.end()
@@ -96,6 +102,8 @@ def cases():
         ("frames of host 0 to host 1 are lost (one way)", lambda: on_hosts(one_way(0, 1), other)),
         ("frames of host 1 to host 0 are lost (one way)", lambda: on_hosts(one_way(1, 0), other)),
         ("host 1 loses its address", lambda: on_hosts(address_gone, other)),
+        ("cable pulled while communicators are destroyed",
+         lambda: on_hosts(cut, other, destroying=True)),
         ("host 1 dies", lambda: on_hosts(crash, r"rank [23]")),
     ]
     for _, function in found:

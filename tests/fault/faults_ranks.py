@@ -281,10 +281,10 @@ def byte_cases():
 
 # ---- the list -----------------------------------------------------------------------------------
 
-def signal_cases():
+def signal_cases(transports=ALL):
     """Deaths and standstills, by moment."""
     kill, stop = signal.SIGKILL, signal.SIGSTOP
-    for transport in ALL:
+    for transport in transports:
         yield "rank 1 never comes", transport, lambda t=transport: absent(t)
         yield "rank 1 killed in init", transport, lambda t=transport: in_init(t, kill)
         yield "rank 1 stopped in init", transport, lambda t=transport: in_init(t, stop)
@@ -306,6 +306,8 @@ def signal_cases():
                lambda t=transport: signalled(t, kill, "working", 0, True))
         yield ("rank 1 stopped, the others shrink and go on", transport,
                lambda t=transport: signalled(t, stop, "working", 1, True))
+    if "tcp" not in transports:
+        return
     sealed = {"TUTTI_TCP_CHECKSUM": "1", "TUTTI_TCP_ENCRYPT": "1", "TUTTI_TCP_RESUME": "1"}
     for number, what in ((kill, "killed"), (stop, "stopped")):
         yield (f"rank 1 {what} in mid-operation, with sealed streams that resume", "tcp",
@@ -315,10 +317,10 @@ def signal_cases():
         yield "another rank stopped in shrink", transport, lambda t=transport: in_shrink(t, stop)
 
 
-def call_cases():
+def call_cases(transports=ALL):
     """What rank 1 calls, or does."""
     both = r"called .*\((count|root) .* called .*\((count|root) "  # both sides of it
-    for transport in ALL:
+    for transport in transports:
         yield ("rank 1 aborts", transport,
                lambda t=transport: misdeed(t, "abort", r"rank 1 .*aborted.*the user has asked",
                                            GRACE))
@@ -374,6 +376,14 @@ def clock_cases():
                    lambda t=transport, s=seconds: clock_jumps(t, s, False))
         yield ("clocks jump an hour back, and rank 1 is stopped", transport,
                lambda t=transport: clock_jumps(t, -3600, True))
+
+
+def rdma_cases():
+    """Those that run where there are RDMA devices: in the machine of tests/rdma/vm.py. Not the ones
+    that go by how quickly ranks meet."""
+    slow = re.compile("never comes|in init|before its destroy|idle|0 killed, the|stopped, the")
+    return [case for case in [*signal_cases(["rdma"]), *call_cases(["rdma"])]
+            if not slow.search(case[0])]
 
 
 def cases():

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The tests of the RDMA transport, over soft-RoCE: run in the virtual machine of vm.py.
 
-    in_guest.py GROUP...     groups: conformance rails operations faults; delay and bench, which
-                             want an idle machine; short: what CI runs;
+    in_guest.py GROUP...     groups: conformance rails operations faults table; delay and bench,
+                             which want an idle machine; short: what CI runs;
                              any other word: the cases that have it in their names
 
 Ranks of even number use rxe0 (and rxe2), the others rxe1 (and rxe3), so that every second pair of
 ranks talks over the cable, which the fault tests cut and disturb.
 """
+import json
 import os
 import re
 import signal
@@ -220,6 +221,28 @@ def slow():
             each.end()
 
 
+FAULTS = os.path.join(os.path.dirname(HERE), "fault")
+
+
+def table():
+    """The faults of ranks that ./dev faults has for other transports; a row each, as JSON behind
+    ROW, which `./dev rdma table` gathers."""
+    sys.path.insert(0, FAULTS)
+    import faults_ranks
+    wrong = []
+    for fault, transport, _ in faults_ranks.rdma_cases():
+        done = subprocess.run([sys.executable, os.path.join(FAULTS, "faults.py"), "--run", fault,
+                               transport], capture_output=True, text=True, check=False,
+                              env={**os.environ, "TUTTI_ISOLATED": "hosts"}, timeout=150)
+        if not done.stdout:
+            raise job.Failure(f"{fault}: {done.stderr[-300:]}")
+        row = json.loads(done.stdout.splitlines()[-1])
+        print(f"ROW {json.dumps(row)}", flush=True)
+        wrong += [f"{fault}: {text}" for text in row.get("wrong", [])]
+    if wrong:
+        raise job.Failure("\n".join(wrong))
+
+
 # ---- delay: messages that wait for one another ---------------------------------------------------
 
 DELAY_MS = 20
@@ -415,6 +438,7 @@ GROUPS = {
         ("1% loss and reordering", lossy),
         ("a stopped rank", slow),
     ],
+    "table": [("the table of faults", table)],
     "delay": [
         (f"20 ms between two hosts, {transport}, {hops}",
          lambda transport=transport, names=names: delayed(transport, names))
