@@ -138,7 +138,7 @@ static double ranks_time(struct job *job, enum tti_gpu_kernel kernel, size_t byt
         const struct tti_gpu_launch launch = {.kernel = kernel,
                                               .type = TUTTI_FLOAT32,
                                               .blocks = blocks,
-                                              .threads = 512,
+                                              .threads = TTI_PAIRED_THREADS,
                                               .args = &args,
                                               .args_bytes = sizeof args};
         gpu_must(ops->prepare(gpu, kernel, TUTTI_FLOAT32), "loading a kernel");
@@ -168,13 +168,27 @@ static unsigned ranks_share(struct job *job, enum tti_gpu_kernel kernel)
     const struct tti_gpu_launch launch = {.kernel = kernel,
                                           .type = TUTTI_FLOAT32,
                                           .blocks = 1,
-                                          .threads = 512,
+                                          .threads = TTI_PAIRED_THREADS,
                                           .args = &args,
                                           .args_bytes = sizeof args};
     int blocks = 0;
     gpu_must(job->b->gpu->ops->resident(job->b->gpu, &launch, &blocks), "asking what fits");
     const int share = blocks / job->ranks < TTI_GPU_BLOCKS ? blocks / job->ranks : TTI_GPU_BLOCKS;
     return share > 0 ? (unsigned)share : 1;
+}
+
+/* How many blocks pay: two shot by an eighth of those that fit, and so on. */
+static void ranks_blocks(struct job *job, size_t bytes, unsigned share, bool slow)
+{
+    char what[64];
+    for (unsigned eighths = 1; eighths <= 8; eighths *= 2) {
+        const unsigned blocks = share * eighths / 8 ? share * eighths / 8 : 1;
+        const double time = ranks_time(job, TTI_KERNEL_TWO_SHOT, bytes, blocks, slow ? 1 : 4);
+        const double traffic = 2e-9 * (double)bytes * job->ranks;
+        snprintf(what, sizeof what, "two-shot, %u blocks a rank", blocks);
+        gpu_line(what, job->ranks, bytes, time * 1e6, traffic / time,
+                 job->b->copy_GBps > 0 ? traffic / time / job->b->copy_GBps : 0);
+    }
 }
 
 void gpu_ranks(struct gpu_bench *b, int ranks)
@@ -188,7 +202,7 @@ void gpu_ranks(struct gpu_bench *b, int ranks)
     const unsigned two_share = ranks_share(&job, TTI_KERNEL_TWO_SHOT);
     ranks_begin(&job, most);
     for (size_t bytes = 8; bytes <= SLOT_BYTES && bytes <= most; bytes *= 4) {
-        const size_t useful = (bytes / 8 + 511) / 512;
+        const size_t useful = (bytes / 8 + TTI_PAIRED_THREADS - 1) / TTI_PAIRED_THREADS;
         const unsigned blocks = useful < ll_share ? (unsigned)useful : ll_share;
         const double time =
             ranks_time(&job, TTI_KERNEL_ONE_SHOT_LL, bytes, blocks ? blocks : 1, slow ? 2 : 50);
@@ -197,8 +211,9 @@ void gpu_ranks(struct gpu_bench *b, int ranks)
             ranks_time(&job, TTI_KERNEL_ONE_SHOT_LL128, bytes, blocks ? blocks : 1, slow ? 2 : 50);
         gpu_line("all-reduce, one-shot LL128, graph", ranks, bytes, wide * 1e6, 0, 0);
     }
+    ranks_blocks(&job, most, two_share, slow);
     for (size_t bytes = 8 << 10; bytes <= most; bytes *= 8) {
-        const size_t useful = bytes / (size_t)ranks / (512 * 16) + 1;
+        const size_t useful = bytes / (size_t)ranks / (TTI_PAIRED_THREADS * 16) + 1;
         const unsigned blocks = useful < two_share ? (unsigned)useful : two_share;
         const double time = ranks_time(&job, TTI_KERNEL_TWO_SHOT, bytes, blocks,
                                        slow               ? 1

@@ -17,9 +17,13 @@
 /* Loops: over all i < n, unrolled; over k from `from` to `to`, kept a loop. */
 #define TTI_EACH(i, n) _Pragma("unroll") for (int i = 0; i < (int)(n); i++)
 #define TTI_LOOP(k, from, to) _Pragma("unroll 1") for (uint32_t k = (from); k < (to); k++)
-/* A kernel: a C name, one struct by value. */
+/* A kernel: a C name, one struct by value. Paired: its blocks have up to TTI_PAIRED_THREADS
+ * threads, and few enough registers for two of them on a multiprocessor. */
 #define TTI_KERNEL(name, arguments, a) \
     extern "C" __global__ void name(const __grid_constant__ arguments a)
+#define TTI_KERNEL_PAIRED(name, arguments, a)                           \
+    extern "C" __global__ void __launch_bounds__(TTI_PAIRED_THREADS, 2) \
+        name(const __grid_constant__ arguments a)
 
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {

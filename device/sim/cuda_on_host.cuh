@@ -22,6 +22,8 @@
     }                                            \
     static void name##_body(const arguments &a)
 
+#define TTI_KERNEL_PAIRED(name, arguments, a) TTI_KERNEL(name, arguments, a)
+
 #define __shared__ static __thread
 #define threadIdx tti_sim_thread_index
 #define blockIdx tti_sim_block_index
