@@ -30,6 +30,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_TRAIN_SCALE,    /* tti_train_scale_args */
     TTI_KERNEL_TRAIN_NORM,     /* tti_train_norm_args */
     TTI_KERNEL_TRAIN_STEP,     /* tti_train_step_args */
+    TTI_KERNEL_NVLS,           /* float32, float16, bfloat16; tti_nvls_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -137,6 +138,14 @@ struct tti_direct_args {
     struct tti_coupled_args coupled;
     uint64_t from, stride;
     uint32_t first, blocks, folds, unused;
+};
+
+/* A sum over memory that all ranks have bound to a multicast object: `multi` is the address there
+ * of the `count` elements, whole packs of 16 bytes, in place at all ranks. Of `coupled`: no
+ * buffers, no factor; a divisor for float32 alone. */
+struct tti_nvls_args {
+    struct tti_coupled_args coupled;
+    void *multi;
 };
 
 /* Scratch of one rank for one-shot LL: two epochs, a slot for each sender, twice the payload. */

@@ -189,7 +189,9 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
     if (forced && strcmp(name, "two_shot") == 0)
         kernel = TTI_KERNEL_TWO_SHOT;
     const char *equal = comm->settings.fast ? couple_equal(comm, o, kernel) : NULL;
-    *served = false;
+    *served = comm->settings.fast && !forced && tti_gpu_nvls_takes(comm, o);
+    if (*served)
+        return tti_gpu_nvls(comm, o, stream);
     if (o->collective == TUTTI_BARRIER && !equal)
         return TUTTI_OK; /* without buffers: by flags of the window */
     if (!equal || (forced && strcmp(name, equal) != 0))

@@ -49,6 +49,7 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     *way = (enum tti_gpu_way)found;
     TTI_TRY(map_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
     map->by_descriptor = found == 0;
+    TTI_TRY(tti_config_bytes("TUTTI_NVLS", 0, &map->nvls_from));
     map->wire = tti_gpu_wire_asked;
     return TUTTI_OK;
 }
@@ -132,6 +133,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
     map->arena_bytes = bytes;
+    hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
     return TUTTI_OK;
 }
 
@@ -310,7 +312,8 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
         return TUTTI_OK;
     map_decide(comm, map, hellos);
     map_queues(comm, map, hellos);
-    return map_lines(comm, map, hellos);
+    TTI_TRY(map_lines(comm, map, hellos));
+    return tti_gpu_nvls_make(comm, map, hellos, deadline);
 }
 
 static enum tutti_result map_set_up(struct tutti_comm *comm)
@@ -340,6 +343,7 @@ static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
 {
     if (map->aside)
         side->ops->stream_destroy(side->gpu, map->aside);
+    tti_gpu_nvls_drop(side, map);
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         tti_arena_unmap(side->gpu, &map->arenas[r]);
     if (map->told)

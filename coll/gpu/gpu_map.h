@@ -72,6 +72,7 @@ struct tti_gpu_hello {
     uint64_t bytes;               /* of the arena: asked for */
     int32_t way;                  /* the most that this rank allows */
     int32_t resident;             /* blocks of any coupled kernel that its device holds */
+    uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
 };
 
 struct tti_gpu_map {
@@ -83,6 +84,9 @@ struct tti_gpu_map {
     unsigned blocks;  /* of a coupled kernel, at most */
     int queues_short; /* queues that the driver should have and has not been told of; 0: fine */
     struct tti_arena_map arenas[TTI_GPU_RANKS];
+    struct tti_gpu_multicast *multicast; /* of the arenas, and its address; NULL: there is none */
+    char *multi;
+    size_t nvls_from; /* bytes of an all-reduce that takes it */
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
     struct tti_gpu_program programs[TTI_PROGRAMS];
     int program_count;
@@ -136,6 +140,15 @@ bool tti_gpu_map_said(enum tutti_result result);
 enum tutti_result tti_gpu_share(struct tutti_comm *comm, struct tti_gpu_map *map, uint64_t deadline,
                                 struct tti_gpu_hello *mine, struct tti_gpu_hello *hellos,
                                 bool *all);
+
+/* ---- gpu_nvls.c ---- */
+enum tutti_result tti_gpu_nvls_make(struct tutti_comm *comm, struct tti_gpu_map *map,
+                                    const struct tti_gpu_hello *hellos, uint64_t deadline);
+void tti_gpu_nvls_drop(struct tti_gpu_side *side, struct tti_gpu_map *map);
+/* Alike on all ranks. */
+bool tti_gpu_nvls_takes(const struct tutti_comm *comm, const struct tti_operation *o);
+enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operation *o,
+                               tutti_stream stream);
 
 /* ---- gpu_window.c ---- */
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,

@@ -22,6 +22,7 @@ IMAGE(direct)
 IMAGE(plan_run)
 IMAGE(probe)
 IMAGE(train)
+IMAGE(nvls)
 
 #define FROM(file)                                       \
     {                                                    \
@@ -43,6 +44,7 @@ static const struct {
     [TTI_KERNEL_TRAIN_SCALE] = FROM(train),
     [TTI_KERNEL_TRAIN_NORM] = FROM(train),
     [TTI_KERNEL_TRAIN_STEP] = FROM(train),
+    [TTI_KERNEL_NVLS] = FROM(nvls),
 };
 
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)

@@ -9,14 +9,6 @@
 #include "device/cuda/fold.cuh"
 #include "device/cuda/meet.cuh"
 
-/* Parts end at multiples of 128 elements, so that they keep the alignment of the buffers. */
-TTI_DEVICE uint64_t tti_part(const tti_coupled_args &a, uint32_t rank)
-{
-    const uint64_t lines = (a.count + 127) / 128;
-    const uint64_t end = (lines * rank / a.ranks) * 128;
-    return end < a.count ? end : a.count;
-}
-
 template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
 {
     typedef typename tti_element<TYPE>::word word;

@@ -54,6 +54,9 @@ DECLARE_TYPED(one_shot_ll)
 DECLARE_TYPED(one_shot_ll128)
 DECLARE_TYPED(two_shot)
 DECLARE_TYPED(direct)
+DECLARE(nvls_float16)
+DECLARE(nvls_float32)
+DECLARE(nvls_bfloat16)
 
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_COPY] = {tti_kernel_copy},
@@ -69,6 +72,9 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_TRAIN_SCALE] = {tti_kernel_train_scale},
     [TTI_KERNEL_TRAIN_NORM] = {tti_kernel_train_norm},
     [TTI_KERNEL_TRAIN_STEP] = {tti_kernel_train_step},
+    [TTI_KERNEL_NVLS] = {[TUTTI_FLOAT16] = tti_kernel_nvls_float16,
+                         [TUTTI_FLOAT32] = tti_kernel_nvls_float32,
+                         [TUTTI_BFLOAT16] = tti_kernel_nvls_bfloat16},
 };
 #else
 static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];

@@ -342,6 +342,8 @@ static size_t args_bytes(enum tti_gpu_kernel kernel)
         return sizeof(struct tti_direct_args);
     case TTI_KERNEL_PLAN_RUN:
         return sizeof(struct tti_plan_args);
+    case TTI_KERNEL_NVLS:
+        return sizeof(struct tti_nvls_args);
     default:
         return sizeof(struct tti_coupled_args);
     }

@@ -6,8 +6,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TUTTI_SOURCE/bench/gpu/gpu_report" --build "$TUTTI_BUILD" --pack "$work/pack"
 # Tests that run by themselves, too (all but one of them): here they say that they were found, and by whom.
-for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_calls \
-    test_gpu_plans test_operations test_ddp_device test_gpt_device; do
+for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_passing \
+    test_gpu_calls test_gpu_capture test_gpu_plans test_operations test_ddp_device test_gpt_device; do
     [ -x "$work/pack/tests/$name" ]
     printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU$TUTTI_DEVICE" = simsim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
 done
@@ -62,4 +62,10 @@ if "$work/pack/gpu_report" --device sim --parts tests --ranks 2 --out "$work/out
     exit 1
 fi
 grep -q "| planted" "$work/out/report.txt"
+if "$work/pack/gpu_report" --device sim --parts tests --ranks 2 --minutes 0.001 --out "$work/out" >"$work/log"; then
+    cat "$work/log"
+    echo "FAILED: nothing was run in time, and all passed"
+    exit 1
+fi
+grep -q "| LEFT OUT" "$work/out/report.txt"
 echo "gpu_report: as expected"
