@@ -39,6 +39,11 @@ static enum tutti_result share_offer(struct share *s, struct tti_gpu_hello *mine
         result = tti_arena_create(gpu, bytes, false, s->deadline, own);
     TTI_TRY(result);
     TTI_TRY(tti_arena_describe(gpu, own, bytes, &mine->offer, &s->own));
+    if (!mine->offer.exported && s->map->by_descriptor) {
+        tti_arena_unmap(gpu, own);
+        TTI_TRY(tti_arena_create(gpu, bytes, false, s->deadline, own));
+        TTI_TRY(tti_arena_describe(gpu, own, bytes, &mine->offer, &s->own));
+    }
     return s->own < 0 ? TUTTI_OK : tti_passing_open(&mine->door, &s->listener);
 }
 

@@ -114,6 +114,8 @@ DRIVER cuMemGetHandleForAddressRange(void *handle, tti_cu_ptr pages, size_t byte
 DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
 {
     int fd = -1;
+    if (getenv("TUTTI_FAKE_NO_EXPORT"))
+        return TTI_CU_NOT_SUPPORTED;
     return IN_CONTEXT(fake_ops()->memory_export(fake_now(), at(memory), handle, &fd));
 }
 DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned flags)
@@ -318,6 +320,8 @@ DRIVER cuMemExportToShareableHandle(void *handle, tti_cu_memory memory, unsigned
     const struct fake_piece *piece = piece_of(memory);
     if (kind != TTI_CU_HANDLE_FD || flags || !(piece->prop.handles & TTI_CU_HANDLE_FD))
         return TTI_CU_INVALID_VALUE;
+    if (getenv("TUTTI_FAKE_NO_EXPORT")) /* as in a sandbox */
+        return TTI_CU_NOT_SUPPORTED;
     const int fd = fcntl(piece->fd, F_DUPFD_CLOEXEC, 0);
     memcpy(handle, &fd, sizeof fd);
     return fd >= 0 ? TTI_CU_OK : FAKE_UNKNOWN;

@@ -1,6 +1,7 @@
 /* See arena.h. */
 #include "transport/cuda_ipc/arena.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <stdatomic.h>
@@ -72,8 +73,11 @@ enum tutti_result tti_arena_describe(struct tti_gpu *gpu, const struct tti_arena
     if (own->base) {
         made.bytes = bytes;
         made.arena = own->arena;
-        TTI_TRY(gpu->ops->memory_export(gpu, own->base, &made.handle, fd));
+        made.exported = gpu->ops->memory_export(gpu, own->base, &made.handle, fd) == TUTTI_OK;
         made.by_descriptor = *fd >= 0;
+        if (!made.exported)
+            TTI_LOG(TTI_LOG_INFO, "memory of device %d is for this process alone: %s", gpu->device,
+                    tti_error_text());
     }
     *offer = made;
     return TUTTI_OK;
@@ -101,6 +105,9 @@ enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offe
 {
     if (!tti_arena_local(offer)) {
         void *base = NULL;
+        if (!offer->exported)
+            return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                            "the driver did not export its memory to other processes");
         TTI_TRY(gpu->ops->memory_import(gpu, &offer->handle, fd, &base));
         *map = (struct tti_arena_map){base, NULL};
         return TUTTI_OK;

@@ -19,7 +19,8 @@ struct tti_arena_offer {
     uint64_t bytes;          /* 0: there is no arena */
     struct tti_arena *arena; /* for threads of that process */
     int32_t device;
-    uint32_t by_descriptor; /* other processes need one to map it */
+    uint16_t by_descriptor; /* other processes need one to map it */
+    uint16_t exported;      /* else they cannot map it at all: threads of the owner's alone */
     unsigned char uuid[16]; /* of the device */
     struct tti_gpu_handle handle;
 };
@@ -34,7 +35,8 @@ struct tti_arena_map {
  * `shared`: by alloc_shared. */
 enum tutti_result tti_arena_create(struct tti_gpu *gpu, size_t bytes, bool shared,
                                    uint64_t deadline, struct tti_arena_map *own);
-/* Describe it. `own` may be empty. *fd: -1, or a descriptor for other processes, the caller's. */
+/* Describe it. `own` may be empty. *fd: -1, or a descriptor for other processes, the caller's.
+ * Memory that the driver will not export (in a sandbox, say) is fine for threads of one process. */
 enum tutti_result tti_arena_describe(struct tti_gpu *gpu, const struct tti_arena_map *own,
                                      size_t bytes, struct tti_arena_offer *offer, int *fd);
 /* Whether the offer comes from this process; whether two are of one device. */
