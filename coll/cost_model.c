@@ -100,14 +100,15 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
 static double cost_waits(const struct tti_cost_place *place, const struct tti_cost_way *way,
                          double bytes)
 {
-    static const double RING = 512 << 10; /* of copies in a transport */
+    static const double RING = 512 << 10;  /* of copies in a transport */
+    static const double COPIED = 16 << 10; /* below this it copies what it could refer to, too */
     const double stage = (double)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES;
     double part = 1; /* references: the sender waits for the readers */
     if (way->path == TTI_PATH_FUSED || !cost_is_rooted(way->spec.collective))
         return 1;
     if (way->path == TTI_PATH_STAGED)
         part = bytes / stage > 1.0 / TTI_STAGED_SLOTS ? bytes / stage : 1.0 / TTI_STAGED_SLOTS;
-    else if (bytes < TTI_SMALL_BYTES || place->medium == TTI_PRIVATE)
+    else if (bytes < COPIED || place->medium == TTI_PRIVATE)
         part = bytes / RING;
     return part < 1 ? part : 1;
 }

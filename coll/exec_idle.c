@@ -72,12 +72,11 @@ static enum tutti_result exec_timeout(struct tti_executor *x)
 /* Turns without progress that are spent spinning before the core is offered to others. */
 static unsigned exec_spins(const struct tutti_comm *comm)
 {
-    enum { FIRST_NETWORK_RANK = 30 }; /* of transports: see plugin.h */
     if (tti_exec_crowded(comm))
         return SPINS_CROWDED;
     for (int c = 0; c < comm->peers.ncarriers; c++)
         if (comm->peers.carriers[c].in_use &&
-            comm->peers.carriers[c].ops->rank >= FIRST_NETWORK_RANK)
+            comm->peers.carriers[c].ops->rank >= TTI_FIRST_NETWORK_RANK)
             return SPINS_SYSTEM;
     return SPINS;
 }

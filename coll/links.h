@@ -18,6 +18,8 @@ struct tti_send_queue {
     bool active;
 };
 
+enum { TTI_FIRST_NETWORK_RANK = 30 }; /* of transports: those below are memory (plugin.h) */
+
 struct tti_link {
     int peer;
     const struct tutti_transport_ops *ops;
@@ -38,6 +40,12 @@ struct tti_links {
 };
 
 struct tutti_comm;
+
+/* Is the link a piece of memory, and no network's? */
+static inline bool tti_link_in_memory(const struct tti_link *link)
+{
+    return link->ops->rank < TTI_FIRST_NETWORK_RANK;
+}
 
 enum tutti_result tti_links_create(struct tti_links *links, int size, int lanes);
 void tti_links_destroy(struct tti_links *links);

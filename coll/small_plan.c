@@ -57,6 +57,13 @@ static bool small_place(const struct tti_executor *x, struct tti_ref ref, struct
     return run >= range.total;
 }
 
+/* Is the message one that such a step may send to, or wait for from, this peer? */
+static bool small_message(const struct tti_link *link, size_t bytes)
+{
+    return !link ||
+           bytes <= (size_t)(tti_link_in_memory(link) ? TTI_SMALL_BYTES : TTI_SMALL_NETWORK_BYTES);
+}
+
 /* Step number `i` of the plan; *made stays false when it moves nothing. */
 static bool small_step(const struct tti_executor *x, const struct tti_step *from,
                        struct small_step *to, bool *made)
@@ -84,7 +91,8 @@ static bool small_step(const struct tti_executor *x, const struct tti_step *from
     to->link_to = to->to >= 0 ? &x->comm->links.all[to->to] : NULL;
     to->n = range.total;
     to->sent_bytes = range.total * tutti_type_size((enum tutti_type)sent->type);
-    return !sends || to->sent_bytes <= TTI_SMALL_BYTES;
+    return small_message(to->link_to, to->sent_bytes) &&
+           small_message(to->link_from, to->n * to->unit);
 }
 
 /* The steps that move something, and for each how many sends come before its hazard's end. */

@@ -2,7 +2,7 @@
  * by step.
  *
  * The executor serves many lanes, passes and cut-through, and looks everything up as it goes. None
- * of that matters for a few KiB, where its bookkeeping costs more than the messages. Here the plan
+ * of that matters for some KiB, where its bookkeeping costs more than what it brings. Here the plan
  * of one lane becomes a list of steps with their addresses, sizes and links (a program), kept with
  * the communicator. The messages are the executor's, so some ranks may run the program and others
  * the executor in one and the same operation; tests/coll/test_small_plan.c holds the two together.
@@ -18,8 +18,11 @@ struct tutti_comm;
 struct tti_small_program;
 
 enum {
-    TTI_SMALL_STEPS = 64,   /* the most of a plan */
-    TTI_SMALL_BYTES = 8192, /* the most of a message: the executor cuts none through below this */
+    TTI_SMALL_STEPS = 64, /* the most of a plan */
+    /* The most of a message, and of one over a network, which brings it in parts that the executor
+     * can pass on one by one. */
+    TTI_SMALL_BYTES = 64 << 10,
+    TTI_SMALL_NETWORK_BYTES = 8 << 10,
     TTI_SMALL_PROGRAMS = 16,
 };
 

@@ -56,13 +56,14 @@ static inline bool tti_small_key(const struct tti_operation *o, bool refused, ui
 {
     enum { PREMUL = 15 };
     const unsigned op = (unsigned)o->op >= TUTTI_OP_USER ? PREMUL : (unsigned)o->op;
-    if (o->count > TTI_SMALL_BYTES || (op | (unsigned)o->type) > 15)
+    if (o->count > TTI_SMALL_BYTES || (op | (unsigned)o->type) > 15 ||
+        (uint32_t)o->root >= UINT32_C(1) << 28)
         return false;
-    *key = (uint64_t)(uint32_t)o->root << 32 | (uint64_t)o->count << 16 | (uint64_t)refused << 12 |
+    *key = (uint64_t)(uint32_t)o->root << 36 | (uint64_t)o->count << 16 | (uint64_t)refused << 12 |
            (uint64_t)op << 8 | (uint64_t)o->type << 4 | (uint64_t)o->collective;
     return true;
 }
-_Static_assert(TUTTI_COLLECTIVE_COUNT < 16 && TTI_SMALL_BYTES < 1 << 16, "fields of a key");
+_Static_assert(TUTTI_COLLECTIVE_COUNT < 16 && TTI_SMALL_BYTES < 1 << 20, "fields of a key");
 
 static inline size_t tti_small_slot(uint64_t key)
 {

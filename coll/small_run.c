@@ -15,10 +15,6 @@
 
 #include <string.h>
 
-enum {
-    FIRST_NETWORK_RANK = 30, /* of transports: those below are memory (plugin.h) */
-};
-
 struct small_send {
     struct tti_link *link;
     const char *data;
@@ -101,7 +97,7 @@ static enum tutti_result small_offer_again(struct small *s)
 static unsigned small_turns(const struct small *s, int peer)
 {
     enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
-    if (s->comm->links.all[peer].ops->rank >= FIRST_NETWORK_RANK)
+    if (!tti_link_in_memory(&s->comm->links.all[peer]))
         return 1;
     return tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
 }

@@ -23,7 +23,7 @@ enum { RANKS = 3 };
 #else
 enum { RANKS = 4 };
 #endif
-enum { MOST_RANKS = 4, MOST_BYTES = 8192, MOST_ALGORITHMS = 16 };
+enum { MOST_RANKS = 4, MOST_BYTES = 16384, MOST_ALGORITHMS = 16 };
 
 /* The memory of one rank: IN and OUT, or both in one where the collective has a place for it. */
 struct memory {
@@ -40,8 +40,10 @@ static bool is_small(tutti_comm *comm, const struct tti_operation *o)
     if (tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection) != TUTTI_OK ||
         tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry) != TUTTI_OK)
         return true;
+    const struct tti_link *link = &comm->links.all[entry->plan->peers[0]];
+    const size_t most = tti_link_in_memory(link) ? TTI_SMALL_BYTES : TTI_SMALL_NETWORK_BYTES;
     return entry->plan->nlanes == 1 && tti_acc_type(o->type) == o->type &&
-           o->count * tutti_type_size(o->type) <= TTI_SMALL_BYTES / MOST_RANKS;
+           o->count * tutti_type_size(o->type) <= most / MOST_RANKS;
 }
 
 /* One operation in one mixture. */

@@ -20,6 +20,7 @@ struct shm_settings {
     size_t region_from; /* fragments from this size refer to a region, if they lie in one */
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
     bool memory;        /* process_vm_readv allowed */
+    bool strings;       /* the CPU moves short strings of bytes well: send_copy */
 };
 
 enum {
