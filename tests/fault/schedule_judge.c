@@ -69,7 +69,10 @@ void schedule_judge(const struct schedule *s, const struct schedule_end *ends,
      * A standstill, or a message of which nobody waits for more, may come too late to matter. */
     if ((c.dropped || c.truncated || c.forged || c.lost) && verdict->errors == 0)
         judge_bad(verdict, "a message was lost or wrong, and nobody has an error");
-    /* Of a message that came wrong, the victim knows its sender. */
-    if ((c.died || c.stalled) && verdict->errors > 0 && verdict->named == 0)
+    /* Of a message that came wrong, the victim knows its sender. Of a standstill, those who wait
+     * for it; with a short deadline on a busy machine that may be a rank that has not run since. */
+    const bool nameless = (c.died || c.stalled) && verdict->errors > 0 && verdict->named == 0;
+    verdict->slow |= nameless && !c.died && s->timeout_s < SCHEDULE_PATIENCE;
+    if (nameless)
         judge_bad(verdict, "nobody names rank %d: %s", s->victim, ends[s->victim ? 0 : 1].text);
 }
