@@ -341,7 +341,11 @@ enum tutti_result tti_executor_exchange(struct tti_executor *x, const struct tti
                                         const struct tti_label *label)
 {
     struct exchange e = {0};
+    size_t bytes = 0;
     x->label = label;
+    for (size_t i = 0; i < count; i++)
+        bytes += ops[i].count * tutti_type_size(ops[i].type);
+    tti_copy_expect(bytes);
     if (count > SIZE_MAX / (sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of))
         return TTI_FAIL(TUTTI_ERR_MEMORY, "%zu sends and receives in a group", count);
     TTI_TRY(tti_grow(&x->exchange, &x->exchange_bytes,

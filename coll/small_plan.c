@@ -108,6 +108,7 @@ static bool small_steps(const struct tti_executor *x, const struct tti_lane *lan
             return false;
         if (made) {
             to->sends = step->kind == TTI_SEND ? 0 : before[step->hazard + 1];
+            program->large |= to->n * x->buffers.size[TTI_SLOT] >= TTI_STREAM_BYTES;
             sends = (uint16_t)(sends + (to->to >= 0));
             program->count++;
         }

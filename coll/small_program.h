@@ -39,6 +39,7 @@ struct small_buffers {
 struct tti_small_program {
     uint64_t key;
     bool known; /* a call like it needs no more checks than tti_small_call makes */
+    bool large; /* has messages that an earlier operation's tti_copy_expect would affect */
     struct tti_record_known record;
     uint64_t tag;  /* without the number of the operation */
     int algorithm; /* number */

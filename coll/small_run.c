@@ -286,6 +286,8 @@ static enum tutti_result small_run(struct small *s, const struct tti_operation *
     s->idle = 0;
     s->recorded = recorded;
     s->deadline = 0;
+    if (program->large)
+        tti_copy_expect(0);
     enum tutti_result result = TUTTI_OK;
     if (step < end && step->kind == TTI_SEND)
         result = small_send(s, step++);

@@ -18,8 +18,7 @@
 enum {
     BLOCK = 1024,              /* elements of a converted block: two float32 buffers are 8 KiB */
     FINISH_BLOCK_BYTES = 8192, /* of dst, combined and then finished while it is in the cache */
-    AROUND_BYTES = 2 << 20,    /* from here on copies leave the caches to others ... */
-    STREAM_BYTES = 16 << 10,   /* ... or from here on, in operations larger than the cache */
+    AROUND_BYTES = 2 << 20,    /* from here on copies leave the caches to others in any case */
 };
 
 enum tutti_type tti_acc_type(enum tutti_type type)
@@ -159,7 +158,7 @@ static _Thread_local bool copy_streams; /* see tti_copy_expect */
 
 void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 {
-    if (bytes >= (copy_streams ? STREAM_BYTES : AROUND_BYTES))
+    if (bytes >= (copy_streams ? TTI_STREAM_BYTES : AROUND_BYTES))
         tti_kernels_now()->copy_around(dst, src, bytes);
     else if (bytes)
         memcpy(dst, src, bytes);

@@ -39,6 +39,8 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
 /* memcpy that stays out of the caches when `bytes` is large. */
 void tti_copy_bytes(void *dst, const void *src, size_t bytes);
 
+enum { TTI_STREAM_BYTES = 16 << 10 }; /* the least copy that tti_copy_expect can send around */
+
 /* Tell this thread how many bytes the operation under way reads and writes in all: when they are
  * more than the last cache holds, its copies go around the caches from 16 KiB up, since nothing
  * that they write will still be there when it is read. 0 takes it back. */

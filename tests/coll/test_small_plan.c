@@ -244,6 +244,22 @@ static bool algorithms_text(int k, int ranks, char *text, size_t bytes)
     return any;
 }
 
+/* What an operation larger than the caches told its copies does not hold for the next one. */
+static int after_a_large_one(tutti_comm *comm, void *argument)
+{
+    enum { COUNT = 8192 };
+    float *x = calloc(COUNT, sizeof *x);
+    int bad = !x;
+    (void)argument;
+    for (int i = 0; i < 3 && !bad; i++) {
+        tti_copy_expect((size_t)1 << 30);
+        bad = tutti_all_reduce(x, x, COUNT, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK ||
+              tti_copy_streams();
+    }
+    free(x);
+    return bad;
+}
+
 int main(void)
 {
     static const struct {
@@ -277,5 +293,9 @@ int main(void)
     how.options.transports = "shm";
     int bad = tti_ranks_run(&how, overwritten, NULL);
     printf("overwritten while others come late: %s\n", bad ? "FAILED" : "ok");
+    how.options.transports = "inproc";
+    const int around = tti_ranks_run(&how, after_a_large_one, NULL);
+    printf("after an operation larger than the caches: %s\n", around ? "FAILED" : "ok");
+    bad += around;
     return failed || bad ? 1 : 0;
 }
