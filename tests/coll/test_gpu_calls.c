@@ -2,6 +2,7 @@
  * with the plans that they name, groups, refusals, ranks that do not come or die, and what is held
  * (capture: test_gpu_capture.c). On the simulated device, by each path. */
 #include "base/clock.h"
+#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
@@ -23,16 +24,6 @@ enum { SANITIZED_THREADS = 0 };
 
 enum { COUNT = 20011, FEW = 100 };
 
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
-                    tutti_last_error());                                                   \
-            return 1;                                                                      \
-        }                                                                                  \
-    } while (0)
-#define OK(call) CHECK((call) == TUTTI_OK)
-
 /* ---- equal to the plan that a path names ---- */
 
 static const struct {
@@ -47,9 +38,9 @@ static int equal_case(const struct test_case *c, tutti_comm *comm)
     char *in = calloc(1, bytes), *host = calloc(1, bytes), *device = calloc(1, bytes);
     test_fill(in, c->type, n * c->count, (uint32_t)tutti_comm_rank(comm) * 7919u + 1);
     const struct tti_operation o = test_operation(c, in, host);
-    OK(test_call(&o, comm));
-    OK(device_call(c, (struct device_shadow){in, in, bytes},
-                   (struct device_shadow){device, device, bytes}, comm));
+    CHECK_OK(test_call(&o, comm));
+    CHECK_OK(device_call(c, (struct device_shadow){in, in, bytes},
+                         (struct device_shadow){device, device, bytes}, comm));
     CHECK(memcmp(host, device, bytes) == 0);
     free(in);
     free(host);
@@ -85,12 +76,12 @@ static int premultiplied(tutti_comm *comm, void *argument)
         unsigned char factor[8];
         struct test_case c = {.type = (enum tutti_type)t, .count = FEW, .root = 1};
         test_fill(factor, c.type, 1, (uint32_t)(tutti_comm_rank(comm) * 31 + t));
-        OK(tutti_premul_sum_create(comm, c.type, factor, &c.op));
+        CHECK_OK(tutti_premul_sum_create(comm, c.type, factor, &c.op));
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             c.collective = kinds[k];
             CHECK(equal_case(&c, comm) == 0);
         }
-        OK(tutti_op_destroy(comm, c.op));
+        CHECK_OK(tutti_op_destroy(comm, c.op));
     }
     return device_end(comm);
 }
@@ -111,18 +102,19 @@ static int ring(tutti_comm *comm, void *argument)
         for (int i = 0; i < COUNT; i++)
             host[i] = i * 3 + rank + turn;
         CHECK(device_copy(out, host, COUNT * 4) == 0);
-        OK(tutti_group_start());
-        OK(tutti_send_async(out, COUNT, TUTTI_INT32, (rank + 1) % n, comm, stream, NULL));
-        OK(tutti_recv_async(in, COUNT, TUTTI_INT32, (rank + n - 1) % n, comm, stream, &request));
-        OK(tutti_group_end());
-        OK(tutti_wait(request));
+        CHECK_OK(tutti_group_start());
+        CHECK_OK(tutti_send_async(out, COUNT, TUTTI_INT32, (rank + 1) % n, comm, stream, NULL));
+        CHECK_OK(
+            tutti_recv_async(in, COUNT, TUTTI_INT32, (rank + n - 1) % n, comm, stream, &request));
+        CHECK_OK(tutti_group_end());
+        CHECK_OK(tutti_wait(request));
         CHECK(device_copy(host, in, COUNT * 4) == 0 && device_settle() == 0);
         for (int i = 0; i < COUNT; i++)
             CHECK(host[i] == i * 3 + (rank + n - 1) % n + turn);
         /* Host memory on the same communicator, right after work on the stream. */
         int32_t one = 1, sum = 0;
-        OK(tutti_all_reduce_async(in, in, COUNT, TUTTI_INT32, TUTTI_MAX, comm, stream, NULL));
-        OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
+        CHECK_OK(tutti_all_reduce_async(in, in, COUNT, TUTTI_INT32, TUTTI_MAX, comm, stream, NULL));
+        CHECK_OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
         CHECK(sum == n);
     }
     CHECK(device_settle() == 0);
@@ -140,7 +132,7 @@ static int refusals(tutti_comm *comm, void *argument)
     int32_t host[FEW] = {0};
     CHECK(device_begin(tutti_comm_rank(comm)) == 0);
     struct tutti_memory before, after;
-    OK(tutti_comm_memory(comm, &before));
+    CHECK_OK(tutti_comm_memory(comm, &before));
     CHECK(before.device == 0 && before.pinned == 0); /* lazy */
     int32_t *in = device_memory(FEW * 4);
     CHECK(tutti_all_reduce_async(in, host, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
@@ -148,10 +140,11 @@ static int refusals(tutti_comm *comm, void *argument)
     CHECK(strstr(tutti_last_error(), "pageable"));
     CHECK(tutti_all_reduce_async(host, host, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
                                  NULL) == TUTTI_ERR_ARGUMENT);
-    OK(tutti_all_reduce_async(in, in, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    CHECK_OK(
+        tutti_all_reduce_async(in, in, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
     CHECK(tutti_all_reduce(in, in, FEW, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_ERR_USAGE);
     CHECK(strstr(tutti_last_error(), "default stream"));
-    OK(tutti_comm_memory(comm, &after));
+    CHECK_OK(tutti_comm_memory(comm, &after));
     CHECK(after.device > 0 || after.pinned > 0);
     CHECK(device_settle() == 0);
     device_free(in);
@@ -264,13 +257,13 @@ static int late(tutti_comm *comm, void *argument)
         return 1;
     }
     if (rank == n - 1)
-        OK(device_gpu()->ops->host_call(device_gpu(), late_hold, NULL, device_stream()));
-    OK(device_start(&c, in, out, comm, &request));
+        CHECK_OK(device_gpu()->ops->host_call(device_gpu(), late_hold, NULL, device_stream()));
+    CHECK_OK(device_start(&c, in, out, comm, &request));
     if (rank != n - 1) {
         CHECK(tutti_wait(request) == TUTTI_ERR_TIMEOUT);
         CHECK(strstr(tutti_last_error(), "rank 2 ("));
-        OK(device_gpu()->ops->fill(device_gpu(), in, 0x5a, sizeof filled, device_stream()));
-        OK(device_gpu()->ops->fill(device_gpu(), out, 0x5a, sizeof filled, device_stream()));
+        CHECK_OK(device_gpu()->ops->fill(device_gpu(), in, 0x5a, sizeof filled, device_stream()));
+        CHECK_OK(device_gpu()->ops->fill(device_gpu(), out, 0x5a, sizeof filled, device_stream()));
         CHECK(device_settle() == 0);
     }
     late_turn(2 * n);
@@ -303,18 +296,18 @@ static int replay(tutti_comm *comm, void *argument)
     CHECK(in && out);
     for (int turn = 0; turn < 2; turn++) { /* as usual, then captured */
         if (turn == 1)
-            OK(gpu->ops->capture_begin(gpu, device_stream()));
-        OK(tutti_all_to_all_async(in, out, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
-        OK(tutti_all_reduce_async(in, out, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
-                                  NULL));
+            CHECK_OK(gpu->ops->capture_begin(gpu, device_stream()));
+        CHECK_OK(tutti_all_to_all_async(in, out, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
+        CHECK_OK(tutti_all_reduce_async(in, out, COUNT, TUTTI_INT32, TUTTI_SUM, comm,
+                                        device_stream(), NULL));
     }
-    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
-    OK(gpu->ops->graph_launch(graph, device_stream()));
+    CHECK_OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    CHECK_OK(gpu->ops->graph_launch(graph, device_stream()));
     CHECK(device_settle() == 0);
-    OK(tutti_barrier(comm));
+    CHECK_OK(tutti_barrier(comm));
     snprintf(name, sizeof name, "rank %d (", gone);
     if (rank != gone) {
-        OK(gpu->ops->graph_launch(graph, device_stream()));
+        CHECK_OK(gpu->ops->graph_launch(graph, device_stream()));
         CHECK(device_settle() == 0);
         CHECK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
                                      NULL) == TUTTI_ERR_TIMEOUT);

@@ -2,6 +2,7 @@
  * path, on the simulated device, and on the fake driver, which refuses what may not be done while
  * somebody captures. */
 #include "base/clock.h"
+#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
 
@@ -10,16 +11,6 @@
 #include <string.h>
 
 enum { COUNT = 9001, FEW = 100 };
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
-                    tutti_last_error());                                                   \
-            return 1;                                                                      \
-        }                                                                                  \
-    } while (0)
-#define OK(call) CHECK((call) == TUTTI_OK)
 
 static int capture(tutti_comm *comm, void *argument)
 {
@@ -36,20 +27,23 @@ static int capture(tutti_comm *comm, void *argument)
     tutti_request *request = NULL;
     CHECK(in && sum && gathered && small && host);
     /* What the first operations set up they set up under capture, too. */
-    OK(gpu->ops->capture_begin(gpu, device_stream()));
-    OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
-    OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
-    OK(tutti_all_gather_async(sum, gathered, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
+    CHECK_OK(gpu->ops->capture_begin(gpu, device_stream()));
+    CHECK_OK(tutti_all_reduce_async(in, sum, COUNT, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                    NULL));
+    CHECK_OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                    NULL));
+    CHECK_OK(
+        tutti_all_gather_async(sum, gathered, COUNT, TUTTI_INT32, comm, device_stream(), NULL));
     CHECK(tutti_barrier_async(comm, device_stream(), &request) == TUTTI_ERR_USAGE || !request);
-    OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    CHECK_OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
     for (int turn = 0; turn < TURNS; turn++) {
         for (size_t i = 0; i < COUNT; i++)
             host[i] = (int32_t)i + rank * (turn + 1);
         CHECK(device_copy(in, host, COUNT * 4) == 0);
-        OK(gpu->ops->graph_launch(graph, device_stream()));
+        CHECK_OK(gpu->ops->graph_launch(graph, device_stream()));
         if (turn == 1) /* between replays, the same operations as usual */
-            OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
-                                      NULL));
+            CHECK_OK(tutti_all_reduce_async(in, small, FEW, TUTTI_INT32, TUTTI_SUM, comm,
+                                            device_stream(), NULL));
         CHECK(device_settle() == 0);
         CHECK(device_copy(host, gathered, all * 4) == 0 && device_settle() == 0);
         for (size_t i = 0; i < all; i++)
@@ -83,37 +77,37 @@ static int captures(tutti_comm *comm, void *argument)
     int32_t *in = device_memory(all * 4), *turned = device_memory(all * 4);
     int32_t *got = device_memory(all * 4), *host = calloc(all, 4);
     CHECK(in && turned && got && host);
-    OK(ops->stream_create(gpu, &aside));
-    OK(ops->event_create(gpu, 0, &fork));
-    OK(ops->event_create(gpu, 0, &join));
-    OK(ops->capture_begin(gpu, device_stream()));
-    OK(tutti_all_to_all_async(in, turned, FEW, TUTTI_INT32, comm, device_stream(), NULL));
-    OK(ops->event_record(fork, device_stream()));
-    OK(ops->event_hold(fork, aside));
-    OK(tutti_group_start());
-    OK(tutti_send_async(turned, all, TUTTI_INT32, next, comm, aside, NULL));
-    OK(tutti_recv_async(got, all, TUTTI_INT32, (rank + n - 1) % n, comm, aside, NULL));
-    OK(tutti_group_end());
-    OK(ops->event_record(join, aside));
-    OK(ops->event_hold(join, device_stream()));
-    OK(ops->capture_end(gpu, device_stream(), &first));
-    OK(ops->capture_begin(gpu, aside));
-    OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
-    OK(ops->capture_end(gpu, aside, &second));
+    CHECK_OK(ops->stream_create(gpu, &aside));
+    CHECK_OK(ops->event_create(gpu, 0, &fork));
+    CHECK_OK(ops->event_create(gpu, 0, &join));
+    CHECK_OK(ops->capture_begin(gpu, device_stream()));
+    CHECK_OK(tutti_all_to_all_async(in, turned, FEW, TUTTI_INT32, comm, device_stream(), NULL));
+    CHECK_OK(ops->event_record(fork, device_stream()));
+    CHECK_OK(ops->event_hold(fork, aside));
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_send_async(turned, all, TUTTI_INT32, next, comm, aside, NULL));
+    CHECK_OK(tutti_recv_async(got, all, TUTTI_INT32, (rank + n - 1) % n, comm, aside, NULL));
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(ops->event_record(join, aside));
+    CHECK_OK(ops->event_hold(join, device_stream()));
+    CHECK_OK(ops->capture_end(gpu, device_stream(), &first));
+    CHECK_OK(ops->capture_begin(gpu, aside));
+    CHECK_OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
+    CHECK_OK(ops->capture_end(gpu, aside, &second));
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = 0; i < all; i++)
             host[i] = (int32_t)i + 1000 * (rank + turn);
         CHECK(device_copy(in, host, all * 4) == 0);
-        OK(ops->graph_launch(first, device_stream()));
-        OK(ops->graph_launch(second, device_stream()));
+        CHECK_OK(ops->graph_launch(first, device_stream()));
+        CHECK_OK(ops->graph_launch(second, device_stream()));
         CHECK(device_copy(host, in, all * 4) == 0 && device_settle() == 0);
         /* Element i of block p of rank r was element i of block r of rank p. */
         for (size_t i = 0; i < all; i++)
             CHECK(host[i] == n * ((int32_t)(i % FEW) + 1000 * ((int32_t)(i / FEW) + turn)) +
                                  FEW * n * (n - 1) / 2);
     }
-    OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
-    OK(tti_gpu_stream_wait(gpu, aside, tti_deadline_in(60), "test"));
+    CHECK_OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
+    CHECK_OK(tti_gpu_stream_wait(gpu, aside, tti_deadline_in(60), "test"));
     ops->graph_destroy(first);
     ops->graph_destroy(second);
     ops->event_destroy(fork);

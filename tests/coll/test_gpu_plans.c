@@ -4,6 +4,7 @@
  * plan with one wrong step, which must be found. */
 #include "coll/algorithms/algorithms.h"
 #include "coll/gpu/gpu_map.h"
+#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
@@ -22,16 +23,6 @@ enum { SANITIZED = 0 };
 #endif
 
 static const char *const wires[] = {"bulk", "ll", "ll128"};
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
-                    tutti_last_error());                                                   \
-            return 1;                                                                      \
-        }                                                                                  \
-    } while (0)
-#define OK(call) CHECK((call) == TUTTI_OK)
 
 static const struct {
     enum tutti_type type;
@@ -52,10 +43,10 @@ static int compare_in(const struct test_case *c, tutti_comm *comm, char *in, cha
         memcpy(device, in, bytes);
     }
     const struct tti_operation o = test_operation(c, c->in_place ? host : in, host);
-    OK(test_call(&o, comm));
+    CHECK_OK(test_call(&o, comm));
     char *from = c->in_place ? device : in;
-    OK(device_call(c, (struct device_shadow){from, from, bytes},
-                   (struct device_shadow){device, device, bytes}, comm));
+    CHECK_OK(device_call(c, (struct device_shadow){from, from, bytes},
+                         (struct device_shadow){device, device, bytes}, comm));
     for (size_t i = 0; i < bytes; i++)
         if (host[i] != device[i]) {
             fprintf(stderr, "%s, %s, operator %d, %zu elements%s: byte %zu of rank %d of %zu\n",

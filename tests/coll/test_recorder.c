@@ -3,6 +3,7 @@
  * Ranks are threads. */
 #include "coll/dump.h"
 #include "coll/verdict.h"
+#include "tests/check.h"
 #include "tests/integration/ranks.h"
 
 #include <pthread.h>
@@ -15,13 +16,6 @@ enum { RANKS = 3, KEPT = 16, CALLS = 100, DUMPS = 30 };
 
 static char folder[] = "/tmp/tutti_recorder_XXXXXX";
 static _Atomic int dumping;
-
-#define CHECK(condition)                                                                        \
-    do {                                                                                        \
-        if (!(condition))                                                                       \
-            return fprintf(stderr, "%s:%d: %s is false (last error: %s)\n", __FILE__, __LINE__, \
-                           #condition, tutti_last_error());                                     \
-    } while (0)
 
 static int read_back(const char *name, int rank, struct tti_dump *dump)
 {

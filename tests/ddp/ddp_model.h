@@ -3,20 +3,11 @@
 #ifndef TTI_TESTS_DDP_MODEL_H
 #define TTI_TESTS_DDP_MODEL_H
 
+#include "tests/check.h"
 #include "tests/integration/ranks.h"
 #include "tutti/ddp.h"
 
 #include <stdio.h>
-
-#define CHECK(condition)                                                                 \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: %s is false (last error: %s)\n", __FILE__, __LINE__, \
-                    #condition, tutti_last_error());                                     \
-            return 1;                                                                    \
-        }                                                                                \
-    } while (0)
-#define CHECK_OK(call) CHECK((call) == TUTTI_OK)
 
 enum { MODEL_TENSORS = 9 };
 

@@ -1,6 +1,7 @@
 /* What is not a plain collective: sends and receives, groups, asynchronous calls, split, user
  * operators, empty and wrong calls, mismatches, abort, deadlines. Ranks are threads (or processes
  * with --processes); run on the transports named by --transport. */
+#include "tests/check.h"
 #include "tests/integration/ranks.h"
 
 #include <pthread.h>
@@ -8,16 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                 \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: %s is false (last error: %s)\n", __FILE__, __LINE__, \
-                    #condition, tutti_last_error());                                     \
-            return 1;                                                                    \
-        }                                                                                \
-    } while (0)
-#define CHECK_OK(call) CHECK((call) == TUTTI_OK)
 
 /* Every rank sends its number to the next one and receives from the one before, in a group. */
 static int ring_exchange(tutti_comm *comm, void *argument)

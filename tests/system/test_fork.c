@@ -1,5 +1,6 @@
 /* A rank may fork: its children end as they like (running exit handlers, or executing a program),
  * and the communicator, its threads and its memory go on as before. */
+#include "tests/check.h"
 #include "tests/integration/ranks.h"
 
 #include <stdio.h>
@@ -9,13 +10,6 @@
 #include <unistd.h>
 
 enum { RANKS = 3, COUNT = 300000, FORKS = 4 };
-
-#define CHECK(condition)                                                                        \
-    do {                                                                                        \
-        if (!(condition))                                                                       \
-            return fprintf(stderr, "%s:%d: %s is false (last error: %s)\n", __FILE__, __LINE__, \
-                           #condition, tutti_last_error());                                     \
-    } while (0)
 
 /* Sums twice, in memory of both kinds and once behind an asynchronous call. */
 static int sums(tutti_comm *comm, float *memory, float *own)
