@@ -3,12 +3,12 @@
  * at a rank's door; and nothing left open. On the simulated device and on the fake driver. */
 #include "base/clock.h"
 #include "device/cuda/cuda_driver.h"
+#include "tests/device/descriptors.h"
 #include "tests/device/gpu_under_test.h"
 #include "tests/tutti_cmocka.h"
 #include "transport/cuda_ipc/arena.h"
 #include "transport/cuda_ipc/passing.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,31 +22,6 @@ struct card {
     struct tti_passing_door door;
     struct tti_arena_offer offer;
 };
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static void put(int fd, const void *data, size_t bytes)
-{
-    assert_int_equal(write(fd, data, bytes), (ssize_t)bytes);
-}
-
-static void get(int fd, void *data, size_t bytes)
-{
-    for (size_t have = 0; have < bytes;) {
-        const ssize_t n = read(fd, (char *)data + have, bytes - have);
-        assert_true(n > 0);
-        have += (size_t)n;
-    }
-}
 
 /* ---- a rank ---- */
 

@@ -2,6 +2,7 @@
  * other process, an all-reduce whose ranks are processes, and what happens to handles of the dead.
  */
 #include "base/clock.h"
+#include "tests/device/descriptors.h"
 #include "tests/device/gpu_under_test.h"
 #include "tests/tutti_cmocka.h"
 
@@ -55,20 +56,6 @@ static void rank_end(struct rank *r)
     ops->free(r->gpu, r->out);
     ops->free(r->gpu, r->status);
     ops->close(r->gpu);
-}
-
-static void put(int fd, const void *data, size_t bytes)
-{
-    assert_int_equal(write(fd, data, bytes), (ssize_t)bytes);
-}
-
-static void get(int fd, void *data, size_t bytes)
-{
-    for (size_t have = 0; have < bytes;) {
-        const ssize_t n = read(fd, (char *)data + have, bytes - have);
-        assert_true(n > 0);
-        have += (size_t)n;
-    }
 }
 
 /* All ranks' cards to all, through the parent, which also makes it a barrier. */

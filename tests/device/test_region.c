@@ -1,9 +1,9 @@
 /* device/memory.h: regions are found, keep their contents, can be mapped by another process through
  * their descriptor, and leave nothing behind. */
 #include "device/memory.h"
+#include "tests/device/descriptors.h"
 #include "tests/tutti_cmocka.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,17 +15,6 @@
 #include <unistd.h>
 
 static size_t page;
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static void pattern(char *at, size_t bytes, unsigned seed)
 {
