@@ -138,11 +138,10 @@ static int set_run(const struct tutti_id *ids, int rank, int set, size_t largest
     void *memory = NULL;
     int bad = 0, made[WAYS_MOST];
     /* Each way is at each place equally often, after and before each other. */
-    for (int k = 0; k < flags.ways; k++)
-        made[k] =
-            (set / flags.ways) % 2 ? (set + flags.ways - k) % flags.ways : (set + k) % flags.ways;
     for (int k = 0; k < flags.ways; k++) {
-        const int way = made[k];
+        const int turn = (set / flags.ways) % 2 ? flags.ways - k : k;
+        const int way = (set + turn) % flags.ways;
+        made[k] = way;
         apply(flags.settings[way], true);
         if (tutti_comm_create(&ids[way], rank, RANKS, NULL, &comms[way]) != TUTTI_OK)
             return failed(flags.settings[way]);
