@@ -2,10 +2,10 @@
  * with the plans that they name, groups, refusals, ranks that do not come or die, and what is held
  * (capture: test_gpu_capture.c). On the simulated device, by each path. */
 #include "base/clock.h"
-#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

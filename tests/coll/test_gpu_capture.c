@@ -2,9 +2,9 @@
  * path, on the simulated device, and on the fake driver, which refuses what may not be done while
  * somebody captures. */
 #include "base/clock.h"
-#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

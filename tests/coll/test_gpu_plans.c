@@ -4,10 +4,10 @@
  * plan with one wrong step, which must be found. */
 #include "coll/algorithms/algorithms.h"
 #include "coll/gpu/gpu_map.h"
-#include "tests/check.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * Ranks are threads. */
 #include "coll/dump.h"
 #include "coll/verdict.h"
-#include "tests/check.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <pthread.h>
 #include <stdio.h>

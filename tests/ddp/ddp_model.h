@@ -3,8 +3,8 @@
 #ifndef TTI_TESTS_DDP_MODEL_H
 #define TTI_TESTS_DDP_MODEL_H
 
-#include "tests/check.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 #include "tutti/ddp.h"
 
 #include <stdio.h>

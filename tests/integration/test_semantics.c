@@ -1,8 +1,8 @@
 /* What is not a plain collective: sends and receives, groups, asynchronous calls, split, user
  * operators, empty and wrong calls, mismatches, abort, deadlines. Ranks are threads (or processes
  * with --processes); run on the transports named by --transport. */
-#include "tests/check.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* A rank may fork: its children end as they like (running exit handlers, or executing a program),
  * and the communicator, its threads and its memory go on as before. */
-#include "tests/check.h"
 #include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

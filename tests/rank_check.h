@@ -1,6 +1,6 @@
 /* For tests whose functions run on a rank and return 1 when something is wrong. */
-#ifndef TTI_TESTS_CHECK_H
-#define TTI_TESTS_CHECK_H
+#ifndef TTI_TESTS_RANK_CHECK_H
+#define TTI_TESTS_RANK_CHECK_H
 
 #include "tutti/tutti.h"
 
