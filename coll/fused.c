@@ -389,7 +389,6 @@ void tti_fused_begin(struct tti_fused_run *f, struct tutti_comm *comm,
     f->size = tti_type_bytes(o->type);
     comm->executor->label = label;
     comm->executor->lane_count = 0;
-    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, algorithm, 1);
 }
 
 enum tutti_result tti_fused_end(struct tti_fused_run *f, enum tutti_result result, bool served)
@@ -414,6 +413,8 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
         class->skip--;
         return TUTTI_OK;
     }
+    /* Before connecting, so that one whom a peer's failure reaches there says what it was at. */
+    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, selection->index, 1);
     TTI_TRY(fused_links(comm, label));
     const uint64_t regions = tti_region_changes();
     tti_fused_begin(&f, comm, o, selection->index, label);

@@ -218,6 +218,7 @@ enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fus
 {
     struct tti_fused_run f;
     *served = false;
+    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, again->selection.index, 1);
     tti_fused_begin(&f, comm, o, again->selection.index, label);
     f.in_count = again->in_count;
     f.out_count = again->out_count;
