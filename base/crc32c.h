@@ -1,6 +1,6 @@
 /* CRC-32C (Castagnoli; RFC 3720, appendix B.4): the checksum of network chunks. The best way that
- * the CPU has is chosen at the first call: folding by carry-less products of 64 or of 16 bytes,
- * else tables. */
+ * the CPU has is chosen at the first call: folding by carry-less products of 64 bytes beside its
+ * own CRC instruction, folding alone of 64 or of 16 bytes, else tables. */
 #ifndef TTI_BASE_CRC32C_H
 #define TTI_BASE_CRC32C_H
 
