@@ -109,13 +109,16 @@ void tti_diagnose_look(struct tutti_comm *comm)
 }
 
 /* Until when the verdict may come. Who asks is asked too, or somebody else has asked just before: a
- * server that stays silent is not waited for as long as one that waits for others. */
+ * server that stays silent is not waited for as long as one that waits for others. One that asks
+ * again and again has lost the question, and is not waited for any longer either. */
 static uint64_t diagnose_until(struct tutti_comm *comm, uint64_t begin)
 {
     const uint64_t answer_ns = (uint64_t)(TTI_BOOT_ANSWER_S * 1e9);
     const uint64_t verdict_ns = (uint64_t)(TTI_BOOT_VERDICT_S * 1e9);
     const uint64_t asked = tti_boot_asked(comm->boot);
-    return asked + answer_ns > begin ? asked + verdict_ns : begin + answer_ns;
+    const uint64_t least = begin + answer_ns, most = least + verdict_ns;
+    const uint64_t until = asked + answer_ns > begin ? asked + verdict_ns : least;
+    return until < least ? least : until > most ? most : until;
 }
 
 /* The verdict, another failure that comes meanwhile, or OK: nobody answered. */

@@ -1,8 +1,9 @@
 /* Preloaded (LD_PRELOAD) into a rank by faults.py: a faulty card. Of what its TCP sockets hand out,
  * every FAULT_FLIP-th byte has a bit that was not sent; TCP's own checksum has been looked at by
  * then. What comes in small pieces (handshakes, the rendezvous) is left alone, so that streams
- * break and not the making of them. After FAULT_FLIPS of them the card is mended. Says how many
- * there were when the process ends, and when the first was, in CLOCK_MONOTONIC. */
+ * break and not the making of them. After FAULT_FLIPS of them the card is mended. Says the first as
+ * an event of the rank, and when the process ends how many there were and when the first was, in
+ * CLOCK_MONOTONIC. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef ssize_t recv_function(int, void *, size_t, int);
 typedef ssize_t recvmsg_function(int, struct msghdr *, int);
@@ -45,8 +47,11 @@ static void flip_in(unsigned char *data, size_t bytes)
     flip_seen += bytes;
     for (uint64_t at = (from / every + 1) * every; at < from + bytes; at += every)
         if (flip_done < most) {
-            if (flip_done == 0)
+            if (flip_done == 0) {
                 clock_gettime(CLOCK_MONOTONIC, &flip_first);
+                dprintf(STDOUT_FILENO, "%lld.%09ld flipped\n", (long long)flip_first.tv_sec,
+                        flip_first.tv_nsec);
+            }
             data[at - from] ^= (unsigned char)(1u << flip_done % 8);
             flip_done++;
         }

@@ -233,7 +233,7 @@ def clock_jumps(transport, seconds, stops):
 # ---- bytes --------------------------------------------------------------------------------------
 
 def bits_flipped(settings):
-    """A job of which rank 1 receives some bits wrong, for a second; the jobs and how many bits."""
+    """A job of which rank 1 receives some bits wrong, and a second more; its row, how many bits."""
     ranks = Ranks("tcp", flags=["--whole"], environment={"TUTTI_TCP_RESUME": "0", **settings},
                   of_rank={1: ([], {"LD_PRELOAD": befall.FLIP, "FAULT_FLIP": "5000011",
                                     "FAULT_FLIPS": "20"})})
@@ -242,6 +242,7 @@ def bits_flipped(settings):
         if settings.get("TUTTI_TCP_RESUME") or not settings:
             for rank in ranks.jobs:
                 ranks.until(rank, "working")
+            ranks.until(1, "flipped")
             time.sleep(1)
             ranks.release()
         row = {"survivors": befall.survivors_of(ranks, None, at, TIMEOUT + GRACE)}
