@@ -103,46 +103,6 @@ enum tutti_result tti_gpu_find(const char *name, const struct tti_gpu_ops **ops)
                     "there is no GPU implementation \"%s\"; there are cuda, sim", name);
 }
 
-/* ---- Memory for NICs --------------------------------------------------------------------------
- */
-
-static enum tutti_result dmabuf_of(const struct tti_gpu_ops *ops,
-                                   const struct tti_gpu_pointer *memory, const void *address,
-                                   size_t bytes, struct tti_gpu_dmabuf *dmabuf)
-{
-    struct tti_gpu_dmabuf made = {.fd = -1, .device = memory->device, .id = memory->id};
-    struct tti_gpu *gpu = NULL;
-    TTI_TRY(ops->open(memory->device, &gpu));
-    enum tutti_result result =
-        gpu->properties.dmabuf
-            ? ops->memory_dmabuf(gpu, address, bytes, &made.fd, &made.offset)
-            : TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "device %d (%s) or its kernel driver cannot export memory as a dmabuf",
-                       memory->device, gpu->properties.name);
-    ops->close(gpu);
-    TTI_TRY(result);
-    *dmabuf = made;
-    return TUTTI_OK;
-}
-
-enum tutti_result tti_gpu_dmabuf(const void *address, size_t bytes, struct tti_gpu_dmabuf *dmabuf)
-{
-    for (size_t i = 0; i < IMPLEMENTATIONS; i++) {
-        const struct tti_gpu_ops *ops = implementation(i);
-        struct tti_gpu_pointer memory;
-        TTI_TRY(ops->pointer(address, &memory));
-        if (memory.kind != TTI_MEMORY_DEVICE)
-            continue;
-        const size_t before = (size_t)((const char *)address - (const char *)memory.base);
-        if (bytes == 0 || before + bytes > memory.bytes)
-            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                            "dmabuf of %zu bytes at %p: the allocation there has %zu from it on",
-                            bytes, address, memory.bytes - before);
-        return dmabuf_of(ops, &memory, address, bytes, dmabuf);
-    }
-    return TTI_FAIL(TUTTI_ERR_ARGUMENT, "dmabuf of %p: that is not device memory", address);
-}
-
 /* ---- Waiting ----------------------------------------------------------------------------------
  */
 

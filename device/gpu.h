@@ -49,7 +49,6 @@ struct tti_gpu_properties {
     int compute_major, compute_minor;
     bool multicast;     /* can be member of a multicast object (NVLS) */
     bool stream_values; /* has stream_write and stream_wait */
-    bool dmabuf;        /* device memory can be exported as a dmabuf */
 };
 
 /* One device, opened by this process. Implementations append to it. */
@@ -141,9 +140,6 @@ struct tti_gpu_ops {
     enum tutti_result (*memory_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                        int fd, void **base);
     void (*memory_release)(struct tti_gpu *gpu, void *base);
-    /* See tti_gpu_dmabuf; [address, address + bytes) is of one DEVICE allocation of this device. */
-    enum tutti_result (*memory_dmabuf)(struct tti_gpu *gpu, const void *address, size_t bytes,
-                                       int *fd, size_t *offset);
     enum tutti_result (*event_export)(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
     enum tutti_result (*event_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                       struct tti_gpu_event **event);
@@ -230,21 +226,6 @@ const struct tti_gpu_ops *tti_gpu_cuda(void);
 const struct tti_gpu_ops *tti_gpu_sim(void);
 /* By name; TUTTI_ERR_ARGUMENT lists the names. */
 enum tutti_result tti_gpu_find(const char *name, const struct tti_gpu_ops **ops);
-
-/* Device memory as a NIC can register it (ibv_reg_dmabuf_mr). */
-struct tti_gpu_dmabuf {
-    int fd;        /* the caller's: close it when the registration is made */
-    size_t offset; /* of the address in it */
-    int device;
-    uint64_t id; /* of the allocation, as tti_gpu_pointer has it: a key for caches */
-};
-
-/* A dmabuf that covers [address, address + bytes), which lies in one DEVICE allocation of whichever
- * implementation is in use; the memory stays as it is while somebody holds the dmabuf, but must not
- * be freed while it is registered. May block. UNSUPPORTED: the device or its kernel driver has none
- * (stage through pinned memory); ARGUMENT: it is not device memory. The simulated device gives the
- * memfd behind its memory, which maps like one. On a GPU: not yet run. */
-enum tutti_result tti_gpu_dmabuf(const void *address, size_t bytes, struct tti_gpu_dmabuf *dmabuf);
 
 /* Block until the stream's, or the event's, work is done or the deadline (base/clock.h) passes
  * (TUTTI_ERR_TIMEOUT; `what` names the wait in the text). */

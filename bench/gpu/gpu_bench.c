@@ -62,12 +62,11 @@ void gpu_line(const char *what, int ranks, size_t bytes, double us, double GBps,
 static void describe(const struct tti_gpu *gpu)
 {
     const struct tti_gpu_properties *p = &gpu->properties;
-    printf("{\"what\": \"device\", \"implementation\": \"%s\", \"name\": \"%s\", \"pci\": \"%s\", "
-           "\"sms\": %d, \"compute\": \"%d.%d\", \"memory\": %zu, \"l2\": %zu, \"multicast\": %s, "
-           "\"dmabuf\": %s}\n",
-           gpu->ops->name, p->name, p->pci, p->sms, p->compute_major, p->compute_minor,
-           p->memory_bytes, p->l2_bytes, p->multicast ? "true" : "false",
-           p->dmabuf ? "true" : "false");
+    printf(
+        "{\"what\": \"device\", \"implementation\": \"%s\", \"name\": \"%s\", \"pci\": \"%s\", "
+        "\"sms\": %d, \"compute\": \"%d.%d\", \"memory\": %zu, \"l2\": %zu, \"multicast\": %s}\n",
+        gpu->ops->name, p->name, p->pci, p->sms, p->compute_major, p->compute_minor,
+        p->memory_bytes, p->l2_bytes, p->multicast ? "true" : "false");
 }
 
 /* ---- One rank ---------------------------------------------------------------------------------

@@ -66,7 +66,6 @@ enum {
     TTI_CU_DEVICE_L2 = 38,
     TTI_CU_DEVICE_MAJOR = 75,
     TTI_CU_DEVICE_MINOR = 76,
-    TTI_CU_DEVICE_DMABUF = 124,
     TTI_CU_DEVICE_MULTICAST = 132,
     TTI_CU_DEVICE_VIRTUAL = 102,
     TTI_CU_DEVICE_VIRTUAL_FD = 103,
@@ -94,7 +93,6 @@ enum {
     TTI_CU_HOST_MAPPED = 2,
     TTI_CU_ATTACH_GLOBAL = 1,
     TTI_CU_IPC_LAZY_PEER = 1,
-    TTI_CU_RANGE_DMABUF = 1,
     TTI_CU_STREAM_NON_BLOCKING = 1,
     TTI_CU_EVENT_NO_TIMING = 2,
     TTI_CU_EVENT_INTERPROCESS = 4,
@@ -145,8 +143,6 @@ enum {
     X(memory_export, cuMemExportToShareableHandle, "",                                            \
       (void *, tti_cu_memory, unsigned, unsigned long long))                                      \
     X(memory_import, cuMemImportFromShareableHandle, "", (tti_cu_memory *, void *, unsigned))     \
-    X(memory_range, cuMemGetHandleForAddressRange, "",                                            \
-      (void *, tti_cu_ptr, size_t, unsigned, unsigned long long))                                 \
     X(stream_create, cuStreamCreate, "", (tti_cu_stream *, unsigned))                             \
     X(stream_destroy, cuStreamDestroy, "_v2", (tti_cu_stream))                                    \
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \

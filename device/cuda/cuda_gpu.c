@@ -99,7 +99,6 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     gpu->virtual_rdma = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_RDMA) != 0;
     p->multicast = gpu->virtual_fd && cu->multicast_create &&
                    cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
-    p->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
     p->stream_values = true; /* of every device, by the functions' second version */
     return TUTTI_OK;
 }
@@ -218,7 +217,6 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .memory_export = tti_cuda_memory_export,
         .memory_import = tti_cuda_memory_import,
         .memory_release = tti_cuda_memory_release,
-        .memory_dmabuf = tti_cuda_memory_dmabuf,
         .event_export = tti_cuda_event_export,
         .event_import = tti_cuda_event_import,
         .stream_create = tti_cuda_stream_create,

@@ -2,8 +2,6 @@
  * processes by descriptor, is cuda_virtual.c's. */
 #include "device/cuda/cuda_state.h"
 
-#include <unistd.h>
-
 enum tutti_result tti_cuda_alloc(struct tti_gpu *base, enum tti_memory_kind kind, size_t bytes,
                                  void **memory)
 {
@@ -162,19 +160,6 @@ void tti_cuda_memory_release(struct tti_gpu *base, void *memory)
     TTI_CUDA_IN(gpu, result, "cuIpcCloseMemHandle",
                 gpu->cu->ipc_close((tti_cu_ptr)(uintptr_t)memory));
     (void)result;
-}
-
-/* Whole pages around the address; allocations are made of larger ones. */
-enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *base, const void *address, size_t bytes,
-                                         int *fd, size_t *offset)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)address % page;
-    *offset = before;
-    TTI_CUDA_RETURN(gpu, "cuMemGetHandleForAddressRange",
-                    gpu->cu->memory_range(fd, (tti_cu_ptr)(uintptr_t)address - before,
-                                          (before + bytes + page - 1) / page * page,
-                                          TTI_CU_RANGE_DMABUF, 0));
 }
 
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *base, const void *memory, int owner)

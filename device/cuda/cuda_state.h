@@ -82,8 +82,6 @@ enum tutti_result tti_cuda_memory_export(struct tti_gpu *gpu, const void *memory
 enum tutti_result tti_cuda_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                          int fd, void **memory);
 void tti_cuda_memory_release(struct tti_gpu *gpu, void *memory);
-enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
-                                         int *fd, size_t *offset);
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *gpu, const void *memory, int owner);
 
 /* ---- cuda_virtual.c ---------------------------------------------------------------------------

@@ -318,21 +318,6 @@ int tti_sim_memory_open(const struct tti_gpu_handle *handle, void **ours)
     return -1;
 }
 
-enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
-                                        int *fd, size_t *offset)
-{
-    struct tti_gpu_pointer info = {.base = NULL};
-    bool shared;
-    const int own = memory_descriptor(address, &info, &shared);
-    (void)gpu;
-    (void)bytes;
-    if (own < 0)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "simulated device: no memory to export at %p", address);
-    *offset = (size_t)((const char *)address - (const char *)info.base);
-    *fd = fcntl(own, F_DUPFD_CLOEXEC, 0);
-    return *fd < 0 ? TTI_FAIL_ERRNO("simulated device: a dmabuf") : TUTTI_OK;
-}
-
 /* Under the lock: what was imported under this ticket already. */
 static struct piece *memory_imported(const struct tti_sim_ticket *ticket)
 {

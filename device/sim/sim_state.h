@@ -47,8 +47,6 @@ enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gp
 enum tutti_result tti_sim_memory_adopt(struct tti_gpu *gpu, void *base, size_t bytes, int fd);
 void tti_sim_memory_abandon(void *base);
 enum tutti_result tti_sim_alloc_shared(struct tti_gpu *gpu, size_t bytes, void **memory);
-enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *address, size_t bytes,
-                                        int *fd, size_t *offset);
 void tti_sim_memory_release(struct tti_gpu *gpu, void *base);
 
 /* A memfd and the way to it from another process. */

@@ -131,7 +131,6 @@ DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
     case TTI_CU_DEVICE_MAJOR:
         *value = 9;
         return TTI_CU_OK;
-    case TTI_CU_DEVICE_DMABUF:
     case TTI_CU_DEVICE_VIRTUAL:
     case TTI_CU_DEVICE_VIRTUAL_FD:
     case TTI_CU_DEVICE_MULTICAST:

@@ -99,18 +99,6 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
     }
     return TTI_CU_OK;
 }
-DRIVER cuMemGetHandleForAddressRange(void *handle, tti_cu_ptr pages, size_t bytes, unsigned kind,
-                                     unsigned long long flags)
-{
-    int fd = -1;
-    size_t offset = 0;
-    if (pages % 4096 || bytes % 4096 || kind != TTI_CU_RANGE_DMABUF || flags)
-        return TTI_CU_INVALID_VALUE;
-    const unsigned result =
-        IN_CONTEXT(fake_ops()->memory_dmabuf(fake_now(), at(pages), bytes, &fd, &offset));
-    memcpy(handle, &fd, sizeof fd);
-    return offset ? FAKE_UNKNOWN : result; /* the simulated device's begin where the memory does */
-}
 DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
 {
     int fd = -1;

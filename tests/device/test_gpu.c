@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static void test_properties(void **state)
@@ -80,41 +79,6 @@ static atomic_int calls;
 static void count_call(void *argument)
 {
     atomic_fetch_add(&calls, *(int *)argument);
-}
-
-/* Memory for NICs: the descriptor is of that memory, from the offset on. */
-static void test_dmabuf(void **state)
-{
-    enum { BYTES = 20000, AT = 100 };
-    (void)state;
-    (void)gpu_devices(1);
-    struct tti_gpu *gpu = gpu_open(0);
-    char pattern[BYTES], host[16] = "";
-    for (int i = 0; i < BYTES; i++)
-        pattern[i] = (char)(i * 7);
-    char *memory = gpu_memory(gpu, BYTES, pattern);
-    struct tti_gpu_dmabuf dmabuf = {.fd = -1};
-    GPU_FAILS(TUTTI_ERR_ARGUMENT, tti_gpu_dmabuf(host, sizeof host, &dmabuf));
-    GPU_FAILS(TUTTI_ERR_ARGUMENT, tti_gpu_dmabuf(memory + AT, BYTES, &dmabuf));
-    assert_int_equal(dmabuf.fd, -1);
-    if (gpu->properties.dmabuf) {
-        struct tti_gpu_pointer info;
-        GPU_OK(tti_gpu_dmabuf(memory + AT, BYTES - AT, &dmabuf));
-        GPU_OK(gpu->ops->pointer(memory, &info));
-        assert_true(dmabuf.fd >= 0 && dmabuf.device == 0 && dmabuf.id == info.id);
-        const size_t bytes = dmabuf.offset + BYTES - AT;
-        char *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, dmabuf.fd, 0);
-        assert_true(mapped != MAP_FAILED || gpu->ops == tti_gpu_cuda()); /* that may refuse */
-        if (mapped != MAP_FAILED) {
-            assert_memory_equal(mapped + dmabuf.offset, pattern + AT, BYTES - AT);
-            munmap(mapped, bytes);
-        }
-        close(dmabuf.fd);
-    } else {
-        GPU_FAILS(TUTTI_ERR_UNSUPPORTED, tti_gpu_dmabuf(memory, BYTES, &dmabuf));
-    }
-    gpu->ops->free(gpu, memory);
-    gpu->ops->close(gpu);
 }
 
 static void test_streams(void **state)
@@ -431,10 +395,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_properties), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_dmabuf),     cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_elapsed),    cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_warps),      cmocka_unit_test(test_peer_probe),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_streams),    cmocka_unit_test(test_elapsed),
+        cmocka_unit_test(test_graph),      cmocka_unit_test(test_warps),
+        cmocka_unit_test(test_peer_probe), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
