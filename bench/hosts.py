@@ -4,9 +4,12 @@
 Hosts are network namespaces behind a switch, each line limited both ways (tests/system/namespaces.py).
 Every setting is measured in rounds, all of its algorithms in each; a figure is the median of the
 rounds. Beside ours: what plain TCP streams get around the same ring of hosts, in the same rounds,
-which is what the line carries of a program's bytes (a rate counts Ethernet's, IP's and TCP's too).
+which is what the line carries of a program's bytes, and what its frames have room for: tc's rate
+counts the headers of Ethernet, IP and TCP. Below the table: which part of the bytes that tc counted
+on the lines were data, and how many segments TCP sent again.
 """
 import argparse
+import json
 import os
 import socket
 import statistics
@@ -85,6 +88,56 @@ def streams(network, seconds=1.0):
     return 8 * statistics.mean(rates)
 
 
+# ---- what went over the lines --------------------------------------------------------------------
+
+# Of a frame, as tc counts it: Ethernet's header, IP's and TCP's, TCP's time stamps.
+ETHERNET, HEADERS = 14, 14 + 20 + 20 + 12
+
+
+def frame_share(mtu):
+    """The part of a full frame that is a program's."""
+    return (mtu + ETHERNET - HEADERS) / (mtu + ETHERNET)
+
+
+class Traffic:
+    """Frames and bytes that all lines took since the last look, and segments sent again."""
+
+    def __init__(self, network):
+        self.network, self.last = network, (0, 0, 0, 0)
+        self.sum = [0, 0, 0, 0]
+        self.look()
+
+    def look(self):
+        """The counts of tc and of the kernels' TCP, now."""
+        now = [0, 0, 0, 0] # bytes, frames, drops, segments sent again
+        for k, name in enumerate(self.network.names):
+            for space, device in ((name, "eth0"), (self.network.switch, f"port{k}")):
+                told = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show", "dev", device],
+                                      capture_output=True, text=True, check=True).stdout
+                queue = json.loads(told)[0]
+                now[2] += queue["drops"]
+                if device == "eth0":
+                    now[0] += queue["bytes"]
+                    now[1] += queue["packets"]
+            told = subprocess.run(self.network.inside(k, "cat", "/proc/net/snmp"),
+                                  capture_output=True, text=True, check=True).stdout
+            names, values = (line.split() for line in told.splitlines() if line.startswith("Tcp:"))
+            now[3] += int(values[names.index("RetransSegs")])
+        change = [new - old for new, old in zip(now, self.last)]
+        self.last = now
+        return change
+
+    def add(self):
+        """What went since the last look belongs to ours."""
+        self.sum = [a + b for a, b in zip(self.sum, self.look())]
+
+    def text(self):
+        """As a sentence."""
+        carried, frames, drops, again = self.sum
+        return (f"{100 * (1 - HEADERS * frames / carried):.2f}% of the bytes on the hosts' lines were "
+                f"data; {again} of {frames} segments were sent again, the lines dropped {drops}")
+
+
 # ---- ours ----------------------------------------------------------------------------------------
 
 
@@ -103,11 +156,13 @@ def setting(count, ranks, options, line):
     with namespaces.Hosts(count, rate=options.rate, mtu=options.mtu) as network:
         plain = []
         figures = {(size, name): [] for size in options.sizes for name in options.algorithms}
-        names = {}
+        names, traffic = {}, Traffic(network)
         for _ in range(options.rounds):
             plain.append(streams(network))
+            traffic.look()
             for size, algorithm in figures:
                 us, name = measure(network, ranks, size, algorithm, options)
+                traffic.add()
                 figures[size, algorithm].append(us)
                 names[size, algorithm] = name
     world, stream = count * ranks, statistics.median(plain)
@@ -118,9 +173,11 @@ def setting(count, ranks, options, line):
         least = 8e6 * number(size) / us * 2 * (count - 1) / count
         name = names[size, algorithm] + (" (chosen)" if algorithm == "chosen" else "")
         print(f"| {count} x {ranks} | {size} | {name} | {us / 1000:.2f} | {bus / 1e9:.3f} | "
-              f"{100 * bus / line:.1f}% | {100 * least / line:.1f}% | {100 * least / stream:.1f}% | "
-              f"{100 * (max(times) - min(times)) / us:.0f}% |", flush=True)
-    return stream
+              f"{100 * bus / line:.1f}% | {100 * least / line:.1f}% | "
+              f"{100 * least / line / frame_share(options.mtu):.1f}% | "
+              f"{100 * least / stream:.1f}% | {100 * (max(times) - min(times)) / us:.0f}% |",
+              flush=True)
+    return stream, traffic
 
 
 def main():
@@ -149,12 +206,17 @@ def main():
     line = bits(options.rate)
     print(f"line {options.rate}, MTU {options.mtu}; medians of {options.rounds} rounds\n\n"
           "| hosts x ranks | size | algorithm | ms | bus Gbit/s | of the line | least bytes, of the "
-          "line | of plain TCP | spread |\n|---|---:|---|---:|---:|---:|---:|---:|---:|")
+          "line | of what frames hold | of plain TCP | spread |\n"
+          "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    said = []
     for text in options.hosts.split(","):
         count, _, ranks = text.partition("x")
-        stream = setting(int(count), int(ranks or 1), options, line)
+        stream, traffic = setting(int(count), int(ranks or 1), options, line)
         print(f"| {text} | - | plain TCP, each host to the next | - | {stream / 1e9:.3f} | "
-              f"{100 * stream / line:.1f}% | - | - | - |")
+              f"{100 * stream / line:.1f}% | - | {100 * stream / line / frame_share(options.mtu):.1f}% | "
+              "- | - |")
+        said.append(f"{text}: {traffic.text()}.")
+    print(f"\nFrames hold {100 * frame_share(options.mtu):.2f}% data.", *said, sep="\n")
     return 0
 
 
