@@ -1,8 +1,9 @@
 /* Tutti's training layer: data-parallel training on top of the collectives (tutti.h).
  *
  * The header goes from simple to expert: a model that several ranks train, one step of training,
- * what a step may need besides, sharding, optimizers, samples and learning rates, tensors in files,
- * checkpoints. docs/ddp.md is the guide.
+ * what a step may need besides, sharding, GPUs, what happened. It brings tutti/ddp_optimizer.h
+ * (optimizers, samples, learning rates) and tutti/ddp_checkpoint.h (tensors in files, checkpoints).
+ * docs/ddp.md is the guide.
  *
  * Rules as in tutti.h: what can fail returns `enum tutti_result`, outputs come last and are written
  * only on TUTTI_OK, tutti_last_error() says what went wrong. Functions marked "collective" are
@@ -12,6 +13,8 @@
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
+#include "tutti/ddp_checkpoint.h"
+#include "tutti/ddp_optimizer.h"
 #include "tutti/tutti.h"
 
 #ifdef __cplusplus
@@ -256,9 +259,6 @@ TUTTI_API enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit);
  * collective; rank 0's become those of all. */
 TUTTI_API enum tutti_result tutti_ddp_release(tutti_ddp *ddp, int unit, bool changed);
 
-struct tutti_optimizer;
-struct tutti_optimizer_slice;
-
 /* ---- On a GPU ------------------------------------------------------------------------------- *
  * With options.on_device values, gradients and shards lie in memory of GPU `device`, and so must
  * the caller's values and what tutti_ddp_optimizer_step is given. The loop is the same. What the
@@ -331,242 +331,6 @@ TUTTI_API enum tutti_result tutti_ddp_trace(tutti_ddp *ddp, bool on);
  * it. Times are the host's monotonic clock, so that traces of its ranks can be laid side by side.
  */
 TUTTI_API enum tutti_result tutti_ddp_trace_write(tutti_ddp *ddp, const char *path);
-
-/* ---- Optimizers over flat arrays ------------------------------------------------------------ *
- * One step of an optimizer over some elements of a parameter: a whole one, or the slice that this
- * rank keeps. Each element is computed alone, in float32, with the same operations wherever it
- * stands: however parameters are cut into slices, the bits are the same. */
-
-enum tutti_optimizer_kind {
-    TUTTI_SGD = 0,
-    TUTTI_ADAMW = 1,
-};
-
-/* Settings, as PyTorch names them. Start from TUTTI_SGD_INIT or TUTTI_ADAMW_INIT. */
-struct tutti_optimizer {
-    size_t size; /* sizeof(struct tutti_optimizer): lets the struct grow */
-    enum tutti_optimizer_kind kind;
-    float lr;           /* learning rate; a schedule sets it before each step */
-    float weight_decay; /* SGD: added to the gradient (L2); AdamW: decoupled */
-    float momentum;     /* SGD; 0: none, and no state */
-    float dampening;    /* SGD with momentum */
-    bool nesterov;      /* SGD with momentum, without dampening */
-    float beta1, beta2; /* AdamW */
-    float epsilon;      /* AdamW */
-};
-#define TUTTI_SGD_INIT                                                                        \
-    {                                                                                         \
-        sizeof(struct tutti_optimizer), TUTTI_SGD, 0.01f, 0, 0, 0, false, 0.9f, 0.999f, 1e-8f \
-    }
-#define TUTTI_ADAMW_INIT                                                                      \
-    {                                                                                         \
-        sizeof(struct tutti_optimizer), TUTTI_ADAMW, 1e-3f, 0.01f, 0, 0, false, 0.9f, 0.999f, \
-            1e-8f                                                                             \
-    }
-
-/* Elements of one parameter, all arrays with `count` of them. They may not overlap. */
-struct tutti_optimizer_slice {
-    size_t count;
-    enum tutti_type type; /* of param and grad: float32, float16 or bfloat16 */
-    void *param;          /* in and out */
-    const void *grad;     /* in */
-    float *master;        /* in and out: float32 parameters, of which `param` is a rounded copy;
-                             NULL: `param` itself is stepped, and must be float32 */
-    float *states[2];     /* in and out, zero before the first step: SGD momentum: {buffer, -};
-                             AdamW: {first moment, second moment} */
-    float grad_scale;     /* the gradient is multiplied by it first (clipping, averaging); 1 */
-    bool no_decay;        /* no weight decay here (biases, norms) */
-};
-
-/* How many of a slice's states the optimizer uses: 0, 1 or 2. */
-TUTTI_API int tutti_optimizer_states(const struct tutti_optimizer *optimizer);
-
-/* Step number `step` (1 for the first) over one slice, with g = grad * grad_scale, p = master or
- * param, w = weight_decay:
- *   SGD:    g += w p;  b = momentum b + (1 - dampening) g  (b = g in step 1);
- *           p -= lr (nesterov ? g + momentum b : momentum ? b : g)
- *   AdamW:  p *= 1 - lr w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
- *           p -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + epsilon)
- * Then param = p, rounded to nearest even. Local; any thread. Errors: TUTTI_ERR_ARGUMENT for
- * settings that make no sense, with nothing changed. Cost: one pass over memory.
- * Sources: Sutskever et al. 2013; Kingma and Ba 2015 (arXiv 1412.6980); Loshchilov and Hutter 2019
- * (arXiv 1711.05101). */
-TUTTI_API enum tutti_result tutti_optimizer_step(const struct tutti_optimizer *optimizer,
-                                                 uint64_t step,
-                                                 const struct tutti_optimizer_slice *slice);
-
-/* ---- Order of samples ----------------------------------------------------------------------- *
- * Which samples of a data set a rank takes, with the semantics, and with shuffling the very order,
- * of PyTorch's DistributedSampler: each epoch is a permutation drawn from seed + epoch; its length
- * is made a multiple of the ranks by repeating its head, or by dropping its tail; rank r takes
- * places r, r + ranks, ... The position is a number of samples that all ranks have taken together,
- * so that a run goes on from it with another number of ranks: the rest of the epoch is dealt out
- * among them. */
-
-typedef struct tutti_sampler tutti_sampler;
-
-/* Start from TUTTI_SAMPLER_INIT; `samples` is needed. */
-struct tutti_sampler_options {
-    size_t size;    /* sizeof(struct tutti_sampler_options) */
-    size_t samples; /* in the data set, at least 1 and less than 2^31 */
-    int rank, ranks;
-    uint64_t seed;
-    bool in_order;  /* do not shuffle */
-    bool drop_last; /* drop what does not divide; else repeat the head */
-};
-#define TUTTI_SAMPLER_INIT                                             \
-    {                                                                  \
-        sizeof(struct tutti_sampler_options), 0, 0, 1, 0, false, false \
-    }
-
-TUTTI_API enum tutti_result tutti_sampler_create(const struct tutti_sampler_options *options,
-                                                 tutti_sampler **sampler);
-TUTTI_API void tutti_sampler_destroy(tutti_sampler *sampler);
-
-/* Go to the place in `epoch` before which all ranks together have taken `position` samples (0: the
- * beginning). All ranks go to the same. TUTTI_ERR_ARGUMENT beyond the end of the data. */
-TUTTI_API enum tutti_result tutti_sampler_seek(tutti_sampler *sampler, uint64_t epoch,
-                                               uint64_t position);
-/* Samples that this rank still takes in this epoch: the same on all ranks. */
-TUTTI_API size_t tutti_sampler_left(const tutti_sampler *sampler);
-/* The next at most `count` samples of this rank, 0 .. samples-1; *taken is less at the end of an
- * epoch, and 0 after it. The next epoch begins by tutti_sampler_seek. */
-TUTTI_API enum tutti_result tutti_sampler_next(tutti_sampler *sampler, size_t count,
-                                               size_t *indices, size_t *taken);
-/* Where the sampler stands, for a checkpoint and tutti_sampler_seek. */
-TUTTI_API void tutti_sampler_position(const tutti_sampler *sampler, uint64_t *epoch,
-                                      uint64_t *position);
-
-/* ---- Learning rates ------------------------------------------------------------------------- */
-
-enum tutti_schedule_kind {
-    TUTTI_CONSTANT = 0, /* the peak */
-    TUTTI_LINEAR = 1,   /* from the peak in a straight line to the final rate */
-    TUTTI_COSINE = 2,   /* half a cosine from the peak to the final rate */
-    TUTTI_WSD = 3,      /* warm-up, stable, decay: the peak, then linear over the last `decay` */
-};
-
-/* In steps. Start from zeros; `peak` and, but for TUTTI_CONSTANT, `total` are needed. */
-struct tutti_schedule {
-    enum tutti_schedule_kind kind;
-    double peak;     /* the highest rate */
-    double final;    /* the rate from step `total` on (not TUTTI_CONSTANT) */
-    uint64_t warmup; /* steps of linear warm-up before: peak * (step + 1) / warmup */
-    uint64_t total;  /* steps of the run, warm-up included */
-    uint64_t decay;  /* TUTTI_WSD: steps of the decay at the end */
-};
-
-/* The rate for the step after `step` finished ones (0: the first). TUTTI_ERR_ARGUMENT for a
- * schedule that makes no sense (named). */
-TUTTI_API enum tutti_result tutti_schedule_rate(const struct tutti_schedule *schedule,
-                                                uint64_t step, double *rate);
-/* The rule of linear scaling (arXiv 1706.02677): rate * batch / reference_batch. Warm-up belongs
- * to it. */
-TUTTI_API double tutti_schedule_scaled(double rate, size_t batch, size_t reference_batch);
-/* "constant", "linear", "cosine", "wsd"; "unknown schedule" otherwise. */
-TUTTI_API const char *tutti_schedule_name(enum tutti_schedule_kind kind);
-
-/* ---- Tensors in files ----------------------------------------------------------------------- *
- * The safetensors format (huggingface.co/docs/safetensors): 8 bytes with the length of a JSON text,
- * the text (names, types, shapes, places), the elements in little-endian order. Written whole or
- * not at all: under another name first, on disk before it gets its own. Read defensively: whatever
- * a file holds, the answer is its tensors or an error that says what is wrong with it. */
-
-enum {
-    TUTTI_TENSOR_DIMS = 8, /* the most dimensions of a tensor */
-};
-
-struct tutti_tensor {
-    const char *name; /* any UTF-8 without control characters */
-    enum tutti_type
-        type; /* reading: TUTTI_TYPE_COUNT for a type that Tutti has not (BOOL, I16, U16) */
-    int dims; /* 0: a single number */
-    size_t shape[TUTTI_TENSOR_DIMS];
-    const void *data; /* writing: the elements, in row-major order; reading: NULL */
-};
-
-/* A name and a text that belongs to it. */
-struct tutti_pair {
-    const char *key, *value;
-};
-
-/* The number of elements: the product of the shape. */
-TUTTI_API size_t tutti_tensor_elements(const struct tutti_tensor *tensor);
-
-/* Write `count` tensors with different names, and `pairs` texts of metadata. Local; blocks until
- * the file is on disk. TUTTI_ERR_SYSTEM if that failed (a full disk, say): then what was at `path`
- * before is still there, whole. */
-TUTTI_API enum tutti_result tutti_tensors_write(const char *path,
-                                                const struct tutti_tensor *tensors, size_t count,
-                                                const struct tutti_pair *metadata, size_t pairs);
-
-typedef struct tutti_tensor_file tutti_tensor_file;
-/* Read what a file holds, but for the elements. TUTTI_ERR_ARGUMENT if it is no safetensors file, or
- * a torn one. */
-TUTTI_API enum tutti_result tutti_tensors_open(const char *path, tutti_tensor_file **file);
-TUTTI_API void tutti_tensors_close(tutti_tensor_file *file);
-TUTTI_API size_t tutti_tensors_count(const tutti_tensor_file *file);
-/* Tensor number `index` in the order of the elements, or NULL past the end; and by name, or NULL.
- * They live as long as the file is open. */
-TUTTI_API const struct tutti_tensor *tutti_tensors_at(const tutti_tensor_file *file, size_t index);
-TUTTI_API const struct tutti_tensor *tutti_tensors_find(const tutti_tensor_file *file,
-                                                        const char *name);
-/* The metadata's text for `key`, or NULL. */
-TUTTI_API const char *tutti_tensors_metadata(const tutti_tensor_file *file, const char *key);
-/* Elements first .. first+count-1 of a tensor of this file into `out` as `type`: its own, or any
- * float type for another (rounded to nearest even). */
-TUTTI_API enum tutti_result tutti_tensors_read(const tutti_tensor_file *file,
-                                               const struct tutti_tensor *tensor, size_t first,
-                                               size_t count, enum tutti_type type, void *out);
-
-/* ---- Checkpoints ---------------------------------------------------------------------------- *
- * A folder for each: FOLDER/step-00000120/ with
- *   model.safetensors                  the parameters, whole, written by rank 0
- *   state-00001-of-00004.safetensors   what else each rank gave (optimizer states, or its shards)
- *   state.json                         the step, the caller's values, size and hash of each file
- *   DONE                               written last: without it the checkpoint does not count
- * The folder must be the same for all ranks (one host, or a shared file system). A tensor may be
- * cut into flat pieces in any way: what N ranks wrote in pieces is read by M ranks in others. */
-
-/* Elements first .. first+count-1 of a tensor. */
-struct tutti_piece {
-    const char *name; /* of the parameter */
-    const char *part; /* what of it: NULL is the parameter itself; "exp_avg", "master", ... */
-    enum tutti_type type;
-    int dims; /* of the whole tensor */
-    size_t shape[TUTTI_TENSOR_DIMS];
-    size_t first, count; /* flat, in row-major order */
-    void *data;          /* `count` elements: saving reads, loading writes them */
-};
-
-/* Save; collective. Rank 0 gives the parameters (part NULL) whole; other pieces are given by the
- * rank that is to write them, each element by one rank. `values` (rank 0's are taken): printable
- * ASCII without quotes and backslashes. Of the finished checkpoints in `folder`, those but for the
- * newest `keep` are removed afterwards (0: none is). Every rank returns the same code, and the text
- * names the rank that failed and why; the earlier checkpoints are as before then. Blocks until all
- * is on disk. */
-TUTTI_API enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder,
-                                                  uint64_t step, const struct tutti_piece *pieces,
-                                                  size_t count, const struct tutti_pair *values,
-                                                  size_t value_count, int keep);
-
-typedef struct tutti_checkpoint tutti_checkpoint;
-/* Open the finished checkpoint of the highest step in `folder`, or of `step` if that is not
- * UINT64_MAX; collective, all ranks open the same. *checkpoint = NULL if there is none (or no
- * folder), and no step was asked for. Sizes and hashes of its files are compared, shared out among
- * the ranks; TUTTI_ERR_ARGUMENT on every rank names a file that is missing, torn or changed. */
-TUTTI_API enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder,
-                                                  uint64_t step, tutti_checkpoint **checkpoint);
-TUTTI_API void tutti_checkpoint_close(tutti_checkpoint *checkpoint);
-TUTTI_API uint64_t tutti_checkpoint_step(const tutti_checkpoint *checkpoint);
-TUTTI_API int tutti_checkpoint_ranks(const tutti_checkpoint *checkpoint); /* that wrote it */
-/* The value saved for `key`, or NULL. */
-TUTTI_API const char *tutti_checkpoint_value(const tutti_checkpoint *checkpoint, const char *key);
-/* Fill the pieces' data. TUTTI_ERR_ARGUMENT, with some pieces filled, if the checkpoint is of
- * another model: it lacks a tensor, has one of another shape or type, or has a parameter that no
- * piece asks for; the text names it and shows both. Local. */
-TUTTI_API enum tutti_result tutti_checkpoint_load(const tutti_checkpoint *checkpoint,
-                                                  const struct tutti_piece *pieces, size_t count);
 
 #ifdef __cplusplus
 }
