@@ -5,150 +5,33 @@
  * cuBLASLt, of which TUTTI_LIBCUBLASLT may name one for tests, and then less of the rest. */
 #include "examples/train/noise.h"
 #include "examples/train/together.h"
-#include "examples/transformer/gpt.h"
 #include "examples/transformer/gpt_device.h"
 #include "tests/examples/check.h"
+#include "tests/examples/gpt_reference.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS = 2, HEADS = 2, CHANNELS = 8, CONTEXT = 70, VOCABULARY = 40, BATCH = 4, ROWS = 20 };
-enum { TOKENS = BATCH * CONTEXT, TENSORS = GPT_FIRST + LAYERS * GPT_PER_LAYER + 2, MOST = 4096 };
-
-static const struct gpt_config config = {LAYERS, HEADS, CHANNELS, CONTEXT, VOCABULARY};
-
-struct reference {
-    const char *path;
-    const char *products; /* who makes them, if that matters */
-    tutti_tensor_file *file;
-    struct train_gpu side;
-    struct gpt model;
-    struct trainer trainer;
-    uint16_t inputs[TOKENS], targets[TOKENS];
-    double logits, gradients; /* how far they may be apart; gradients: of the largest element */
-};
-
-static int read_floats(const struct reference *r, const char *name, float *out, size_t count)
-{
-    const struct tutti_tensor *t = tutti_tensors_find(r->file, name);
-    CHECK(t && tutti_tensor_elements(t) == count);
-    CHECK(tutti_tensors_read(r->file, t, 0, count, TUTTI_FLOAT32, out) == TUTTI_OK);
-    return 0;
-}
-
 static int start(struct reference *r, tutti_comm *comm, bool thin, bool recompute, bool by_products)
 {
     const struct gpt_on on = {&r->side, recompute, thin, false, by_products};
-    struct trainer_tensor tensors[TENSORS];
-    struct trainer_options options = {
-        .optimizer = TUTTI_SGD_INIT, .bf16 = thin, .ddp = TUTTI_DDP_OPTIONS_INIT, .gpu = &r->side};
-    int32_t tokens[BATCH * (CONTEXT + 1)];
-    /* bfloat16: as far as PyTorch's own bfloat16 is from these numbers (0.042 and 0.027); by
-     * products shares of attention are rounded to 8 bits, too. */
-    r->logits = thin ? 0.042 : 1e-3;
-    r->gradients = !thin ? 1e-5 : by_products ? 0.03 : 0.027;
-    gpt_tensors(&config, tensors);
-    CHECK(gpt_create_on(&r->model, &config, TOKENS, &on) == 0);
-    CHECK(trainer_create(&r->trainer, comm, tensors, TENSORS, &options) == 0);
-    CHECK(gpt_load(&r->model, &r->trainer, r->path) == 0);
-    const struct tutti_tensor *t = tutti_tensors_find(r->file, "tokens");
-    CHECK(t && tutti_tensor_elements(t) == BATCH * (CONTEXT + 1));
-    CHECK(tutti_tensors_read(r->file, t, 0, BATCH * (CONTEXT + 1), TUTTI_INT32, tokens) ==
-          TUTTI_OK);
-    for (int b = 0; b < BATCH; b++)
-        for (int i = 0; i < CONTEXT; i++) {
-            r->inputs[b * CONTEXT + i] = (uint16_t)tokens[b * (CONTEXT + 1) + i];
-            r->targets[b * CONTEXT + i] = (uint16_t)tokens[b * (CONTEXT + 1) + i + 1];
-        }
-    return 0;
+    r->name = thin ? "bfloat16" : "float32";
+    CHECK(gpt_create_on(&r->model, &reference_config, TOKENS, &on) == 0);
+    return reference_start(r, comm, thin);
 }
 
-static int same_forward(struct reference *r)
+/* A whole step in one part, beside PyTorch. bfloat16: as far as PyTorch's own bfloat16 is from
+ * these numbers (0.042 and 0.027); by products shares of attention are rounded to 8 bits, too. */
+static int same(struct reference *r, bool thin, bool by_products, float (*ours)[MOST])
 {
-    float wanted[2 * ROWS * VOCABULARY], loss = 0, logits[VOCABULARY];
-    double ours = 0, furthest = 0, largest = 0;
-    if (read_floats(r, "logits", wanted, 2 * ROWS * VOCABULARY) || read_floats(r, "loss", &loss, 1))
-        return 1;
-    CHECK(gpt_forward(&r->model, &r->trainer, r->inputs, BATCH, CONTEXT) == 0 &&
-          gpt_classify(&r->model, &r->trainer, r->targets, TOKENS, 0, &ours) == 0);
-    ours /= TOKENS;
-    for (int row = 0; row < 2 * ROWS; row++) {
-        CHECK(gpt_logits(&r->model, &r->trainer, row < ROWS ? row : TOKENS - 2 * ROWS + row,
-                         logits) == 0);
-        for (int v = 0; v < VOCABULARY; v++) {
-            furthest = fmax(furthest, fabs((double)logits[v] - wanted[row * VOCABULARY + v]));
-            largest = fmax(largest, fabs((double)wanted[row * VOCABULARY + v]));
-        }
-    }
-    printf("%s: loss %.7f, PyTorch %.7f; logits of up to %.1f differ by up to %.1e\n",
-           r->trainer.options.bf16 ? "bfloat16" : "float32", ours, (double)loss, largest, furthest);
-    CHECK(fabs(ours - (double)loss) < (r->trainer.options.bf16 ? 2e-3 : 1e-5));
-    CHECK(furthest < r->logits);
-    return 0;
-}
-
-static int backward(struct reference *r, int parts)
-{
-    const int some = BATCH / parts, rows = some * CONTEXT;
-    for (int p = 0; p < parts; p++) {
-        const uint16_t *inputs = r->inputs + p * rows;
-        double loss = 0;
-        CHECK(trainer_begin(&r->trainer, p == parts - 1) == 0);
-        CHECK(gpt_forward(&r->model, &r->trainer, inputs, some, CONTEXT) == 0);
-        CHECK(gpt_classify(&r->model, &r->trainer, r->targets + p * rows, rows, 1.0f / TOKENS,
-                           &loss) == 0);
-        CHECK(gpt_backward(&r->model, &r->trainer, inputs, some, CONTEXT) == 0);
-    }
-    CHECK(trainer_wait(&r->trainer) == 0);
-    return 0;
-}
-
-/* Gradients of all tensors, one after the other; what was made of them: their number of elements.
- */
-static int gradients(struct reference *r, int parts, float (*all)[MOST])
-{
-    if (backward(r, parts))
-        return 1;
-    for (size_t i = 0; i < r->trainer.count; i++)
-        CHECK(train_gpu_get(&r->side, all[i], trainer_gradient(&r->trainer, i),
-                            trainer_elements(&r->trainer.tensors[i]) * sizeof(float)) == 0);
-    return 0;
-}
-
-static int same_gradients(struct reference *r, int parts, float (*ours)[MOST])
-{
-    static float wanted[MOST];
-    double worst = 0;
-    if (gradients(r, parts, ours))
-        return 1;
-    for (size_t i = 0; i < r->trainer.count; i++) {
-        const size_t count = trainer_elements(&r->trainer.tensors[i]);
-        char name[64];
-        double largest = 0, furthest = 0;
-        snprintf(name, sizeof name, "gradient.%s", r->trainer.tensors[i].name);
-        if (read_floats(r, name, wanted, count))
-            return 1;
-        for (size_t k = 0; k < count; k++) {
-            largest = fmax(largest, fabs((double)wanted[k]));
-            furthest = fmax(furthest, fabs((double)ours[i][k] - (double)wanted[k]));
-        }
-        if (!(furthest <= r->gradients * largest))
-            fprintf(stderr, "%s: %g of %g\n", name, furthest, largest);
-        CHECK(furthest <= r->gradients * largest);
-        worst = fmax(worst, furthest / largest);
-    }
-    printf("%s: %zu gradients in %d part%s differ by up to %.1e of the largest element\n",
-           r->trainer.options.bf16 ? "bfloat16" : "float32", r->trainer.count, parts,
-           parts == 1 ? "" : "s", worst);
-    return 0;
-}
-
-static void stop(struct reference *r)
-{
-    trainer_destroy(&r->trainer);
-    gpt_destroy(&r->model);
+    return reference_forward(r, thin ? 2e-3 : 1e-5, thin ? 0.042 : 1e-3) ||
+           reference_gradients(r, 1,
+                               !thin         ? 1e-5
+                               : by_products ? 0.03
+                                             : 0.027,
+                               ours);
 }
 
 /* ---- Products ---------------------------------------------------------------------------------
@@ -160,7 +43,7 @@ static float at(const float *x, bool transposed, int ld, int row, int column)
 }
 
 /* All forms of a product in float32, against sums in double. */
-static int products(struct reference *r)
+static int products(struct reference *r, const char *maker)
 {
     enum { M = 5, N = 19, K = 33, LD = 40, ALL = LD * LD };
     static float a[ALL], b[ALL], c[ALL], bias[N], out[ALL];
@@ -173,7 +56,7 @@ static int products(struct reference *r)
     noise_normal(&seed, 1, c, ALL);
     noise_normal(&seed, 1, bias, N);
     CHECK(gpt_products_create(&r->side, false, &by) == 0);
-    CHECK(!r->products || strcmp(gpt_products_name(by), r->products) == 0);
+    CHECK(!maker || strcmp(gpt_products_name(by), maker) == 0);
     for (int i = 0; i < 4; i++)
         CHECK((places[i] = train_gpu_alloc(&r->side, i < 3 ? sizeof a : sizeof bias)));
     for (int form = 0; form < 8; form++) {
@@ -212,38 +95,39 @@ static int products(struct reference *r)
     return 0;
 }
 
+/* `argument`: the program's arguments. */
 static int compare(tutti_comm *comm, void *argument)
 {
     static float ours[TENSORS][MOST], again[TENSORS][MOST];
-    struct reference *r = argument;
-    CHECK(train_gpu_open(&r->side, comm) == 0);
-    CHECK(tutti_tensors_open(r->path, &r->file) == TUTTI_OK);
-    int failed = products(r) || start(r, comm, false, false, false) || same_forward(r) ||
-                 (!r->products && same_gradients(r, 2, ours)) || same_gradients(r, 1, ours);
-    stop(r);
-    if (!failed && !r->products) {
-        failed = start(r, comm, false, true, false) || same_gradients(r, 1, again);
-        stop(r);
+    static struct reference r;
+    char **argv = argument;
+    const char *maker = argv[2]; /* of products, if that matters */
+    r.path = argv[1];
+    CHECK(train_gpu_open(&r.side, comm) == 0);
+    int failed = reference_open(&r) || products(&r, maker) ||
+                 start(&r, comm, false, false, false) ||
+                 (!maker && reference_gradients(&r, 2, 1e-5, ours)) || same(&r, false, false, ours);
+    reference_stop(&r);
+    if (!failed && !maker) {
+        failed = start(&r, comm, false, true, false) || reference_gradients(&r, 1, 1e-5, again);
+        reference_stop(&r);
         CHECK(failed || memcmp(ours, again, sizeof ours) == 0);
     }
-    for (int more = r->products != NULL; more < 3 && !failed;
-         more++) { /* bfloat16; attention by products, in both */
-        failed =
-            start(r, comm, more<2, false, more> 0) || same_forward(r) || same_gradients(r, 1, ours);
-        stop(r);
+    /* bfloat16; attention by products, in both. */
+    for (int more = maker != NULL; more < 3 && !failed; more++) {
+        const bool thin = more != 2, by_products = more != 0;
+        failed = start(&r, comm, thin, false, by_products) || same(&r, thin, by_products, ours);
+        reference_stop(&r);
     }
-    tutti_tensors_close(r->file);
-    train_gpu_close(&r->side);
+    reference_close(&r);
+    train_gpu_close(&r.side);
     return failed;
 }
 
 int main(int argc, char **argv)
 {
-    static struct reference r;
     const char *device = getenv("TUTTI_TEST_GPU");
     if (argc < 2 || train_gpu_choose(device ? device : "sim"))
         return 2;
-    r.path = argv[1];
-    r.products = argv[2];
-    return together_run(1, compare, &r);
+    return together_run(1, compare, argv);
 }
