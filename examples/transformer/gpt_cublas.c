@@ -25,7 +25,6 @@ enum {
     EPILOGUE_BIAS = 4,
     PREFER_WORKSPACE = 1,
     PREFER_ALIGNMENT = 5, /* of a; then b, c, d */
-    ALIGNMENT = 16,       /* of rows of any tensor, in bytes */
     WORKSPACE = 32 << 20,
     SHAPES = 64, /* different products that are remembered */
 };
@@ -141,7 +140,7 @@ static bool cublas_preferences(struct gpt_cublas *made)
 {
     const struct cublas_library *lt = &made->lt;
     const size_t room = WORKSPACE;
-    const uint32_t alignment = ALIGNMENT;
+    const uint32_t alignment = GPT_PRODUCT_ALIGNMENT;
     bool good = lt->preference_create(&made->preference) == 0 &&
                 lt->preference_set(made->preference, PREFER_WORKSPACE, &room, sizeof room) == 0;
     for (int i = 0; i < 4 && good; i++)

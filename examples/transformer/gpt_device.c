@@ -26,18 +26,11 @@ static unsigned device_grid(uint64_t count)
 static int device_linear(struct gpt_device *g, struct trainer *t, size_t weight, void *out,
                          const void *x, int rows, int in, int columns)
 {
-    const struct gpt_product p = {.m = rows,
-                                  .n = columns,
-                                  .k = in,
-                                  .a = x,
-                                  .b = trainer_value(t, weight),
-                                  .c = out,
-                                  .lda = in,
-                                  .ldb = columns,
-                                  .ldc = columns,
-                                  .bias = trainer_value(t, weight + 1),
-                                  .thin_in = g->thin,
-                                  .thin_out = g->thin};
+    struct gpt_product p = gpt_product_of(false, false, rows, columns, in, g->thin, g->thin);
+    p.a = x;
+    p.b = trainer_value(t, weight);
+    p.c = out;
+    p.bias = trainer_value(t, weight + 1);
     return !p.b || !p.bias || gpt_product(g->products, &p);
 }
 
@@ -152,18 +145,11 @@ static const char *device_row(const struct gpt_device *g, const void *rows, int 
 static int device_logits(struct gpt_device *g, const void *wte, int from, int some)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
-    const struct gpt_product p = {.transpose_b = true,
-                                  .m = some,
-                                  .n = v,
-                                  .k = c,
-                                  .a = device_row(g, g->normf, from),
-                                  .b = wte,
-                                  .c = g->logits,
-                                  .lda = c,
-                                  .ldb = c,
-                                  .ldc = g->stride,
-                                  .thin_in = g->thin,
-                                  .thin_out = g->thin};
+    struct gpt_product p = gpt_product_of(false, true, some, v, c, g->thin, g->thin);
+    p.a = device_row(g, g->normf, from);
+    p.b = wte;
+    p.c = g->logits;
+    p.ldc = g->stride;
     return gpt_product(g->products, &p);
 }
 
@@ -171,29 +157,15 @@ static int device_logits(struct gpt_device *g, const void *wte, int from, int so
 static int device_slopes(struct gpt_device *g, const void *wte, float *dwte, int from, int some)
 {
     const int c = g->config.channels, v = g->config.vocabulary;
-    const struct gpt_product to_rows = {.m = some,
-                                        .n = c,
-                                        .k = v,
-                                        .a = g->logits,
-                                        .b = wte,
-                                        .c = (void *)(uintptr_t)device_row(g, g->da, from),
-                                        .lda = g->stride,
-                                        .ldb = c,
-                                        .ldc = c,
-                                        .thin_in = g->thin,
-                                        .thin_out = g->thin};
-    const struct gpt_product to_wte = {.transpose_a = true,
-                                       .m = v,
-                                       .n = c,
-                                       .k = some,
-                                       .a = g->logits,
-                                       .b = device_row(g, g->normf, from),
-                                       .c = dwte,
-                                       .lda = g->stride,
-                                       .ldb = c,
-                                       .ldc = c,
-                                       .add = true,
-                                       .thin_in = g->thin};
+    struct gpt_product to_rows = gpt_product_of(false, false, some, c, v, g->thin, g->thin);
+    struct gpt_product to_wte = gpt_product_of(true, false, v, c, some, g->thin, false);
+    to_rows.a = to_wte.a = g->logits;
+    to_rows.lda = to_wte.lda = g->stride;
+    to_rows.b = wte;
+    to_rows.c = (void *)(uintptr_t)device_row(g, g->da, from);
+    to_wte.b = device_row(g, g->normf, from);
+    to_wte.c = dwte;
+    to_wte.add = true;
     return gpt_product(g->products, &to_rows) || gpt_product(g->products, &to_wte);
 }
 

@@ -74,23 +74,17 @@ static struct operand attend_square(const void *data, int length)
 static int attend_product(struct gpt_device *g, bool transpose_a, bool transpose_b, int m, int n,
                           int k, struct operand a, struct operand b, struct operand c, bool thin)
 {
-    const struct gpt_product p = {.transpose_a = transpose_a,
-                                  .transpose_b = transpose_b,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .a = a.data,
-                                  .b = b.data,
-                                  .c = (void *)(uintptr_t)c.data,
-                                  .lda = a.ld,
-                                  .ldb = b.ld,
-                                  .ldc = c.ld,
-                                  .batch = g->config.heads,
-                                  .stride_a = a.stride,
-                                  .stride_b = b.stride,
-                                  .stride_c = c.stride,
-                                  .thin_in = g->thin,
-                                  .thin_out = thin};
+    struct gpt_product p = gpt_product_of(transpose_a, transpose_b, m, n, k, g->thin, thin);
+    p.a = a.data;
+    p.b = b.data;
+    p.c = (void *)(uintptr_t)c.data;
+    p.lda = a.ld;
+    p.ldb = b.ld;
+    p.ldc = c.ld;
+    p.batch = g->config.heads;
+    p.stride_a = a.stride;
+    p.stride_b = b.stride;
+    p.stride_c = c.stride;
     return gpt_product(g->products, &p);
 }
 

@@ -39,30 +39,15 @@ static int back_linear(struct gpt_device *g, struct trainer *t, size_t weight, v
                        const void *dout, const void *x, int rows, int in, int columns)
 {
     float *dw = trainer_gradient(t, weight), *db = trainer_gradient(t, weight + 1);
-    const struct gpt_product to_weight = {.transpose_a = true,
-                                          .m = in,
-                                          .n = columns,
-                                          .k = rows,
-                                          .a = x,
-                                          .b = dout,
-                                          .c = dw,
-                                          .lda = in,
-                                          .ldb = columns,
-                                          .ldc = columns,
-                                          .add = true,
-                                          .thin_in = g->thin};
-    const struct gpt_product to_rows = {.transpose_b = true,
-                                        .m = rows,
-                                        .n = in,
-                                        .k = columns,
-                                        .a = dout,
-                                        .b = trainer_value(t, weight),
-                                        .c = dx,
-                                        .lda = columns,
-                                        .ldb = columns,
-                                        .ldc = in,
-                                        .thin_in = g->thin,
-                                        .thin_out = g->thin};
+    struct gpt_product to_weight = gpt_product_of(true, false, in, columns, rows, g->thin, false);
+    struct gpt_product to_rows = gpt_product_of(false, true, rows, in, columns, g->thin, g->thin);
+    to_weight.a = x;
+    to_weight.b = dout;
+    to_weight.c = dw;
+    to_weight.add = true;
+    to_rows.a = dout;
+    to_rows.b = trainer_value(t, weight);
+    to_rows.c = dx;
     return !dw || !db || !to_rows.b ||
            back_columns(g, db, NULL, dout, NULL, NULL, NULL, rows, columns) ||
            gpt_product(g->products, &to_weight) || trainer_ready(t, weight + 1) ||

@@ -41,9 +41,37 @@ const char *gpt_products_name(const struct gpt_products *products)
     return products->cublas ? "cuBLASLt" : "plain products";
 }
 
+struct gpt_product gpt_product_of(bool transpose_a, bool transpose_b, int m, int n, int k,
+                                  bool thin_in, bool thin_out)
+{
+    return (struct gpt_product){.transpose_a = transpose_a,
+                                .transpose_b = transpose_b,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .lda = transpose_a ? m : k,
+                                .ldb = transpose_b ? k : n,
+                                .ldc = n,
+                                .thin_in = thin_in,
+                                .thin_out = thin_out};
+}
+
+/* Heads of four channels, say, are not. */
+static bool product_aligned(const struct gpt_product *p)
+{
+    const uintptr_t in = p->thin_in ? 2 : 4, out = p->thin_out ? 2 : 4;
+    const bool many = p->batch > 0;
+    const uintptr_t bits = (uintptr_t)p->a | (uintptr_t)p->b | (uintptr_t)p->c |
+                           (uintptr_t)p->lda * in | (uintptr_t)p->ldb * in |
+                           (uintptr_t)p->ldc * out |
+                           (many ? ((uintptr_t)p->stride_a | (uintptr_t)p->stride_b) * in : 0) |
+                           (many ? (uintptr_t)p->stride_c * out : 0);
+    return bits % GPT_PRODUCT_ALIGNMENT == 0;
+}
+
 int gpt_product(struct gpt_products *products, const struct gpt_product *p)
 {
-    if (products->cublas)
+    if (products->cublas && product_aligned(p))
         return gpt_cublas_product(products->cublas, p);
     struct gpt_gpu_product_args args = {.a = p->a,
                                         .b = p->b,

@@ -21,12 +21,18 @@ struct gpt_product {
     bool thin_in, thin_out;               /* a and b, c: bfloat16, or float32 */
 };
 
+/* One of matrices without gaps between their rows, [m, k] by [k, n], that are to be filled in. */
+struct gpt_product gpt_product_of(bool transpose_a, bool transpose_b, int m, int n, int k,
+                                  bool thin_in, bool thin_out);
+
 struct gpt_products;
 /* plain: the own kernel, even where there is cuBLASLt. */
 int gpt_products_create(struct train_gpu *side, bool plain, struct gpt_products **products);
 void gpt_products_destroy(struct gpt_products *products);
 const char *gpt_products_name(const struct gpt_products *products);
-/* Queued on the side's stream. */
+/* Queued on the side's stream. By cuBLASLt where matrices and rows begin at multiples of
+ * GPT_PRODUCT_ALIGNMENT bytes, which its algorithms are chosen for; else by the own kernel. */
+enum { GPT_PRODUCT_ALIGNMENT = 16 };
 int gpt_product(struct gpt_products *products, const struct gpt_product *product);
 
 /* ---- gpt_cublas.c: NULL if there is no cuBLASLt, or no such product ---- */

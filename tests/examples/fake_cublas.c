@@ -32,6 +32,9 @@ struct heuristic {
     int reserved[4];
 };
 
+/* What algorithms may rely on: bytes that places and rows are multiples of. */
+static uint32_t promised = 256;
+
 LIBRARY cublasLtCreate(void **handle)
 {
     *handle = malloc(1);
@@ -111,10 +114,12 @@ LIBRARY cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, co
                                              size_t bytes)
 {
     (void)preference;
-    (void)value;
     if (attribute == 1)
         return bytes == 8 ? OK : INVALID;
-    return attribute >= 5 && attribute <= 8 && bytes == 4 ? OK : INVALID;
+    if (attribute < 5 || attribute > 8 || bytes != 4)
+        return INVALID;
+    memcpy(&promised, value, bytes);
+    return OK;
 }
 
 static int fits(const struct desc *desc, const struct layout *a, const struct layout *b,
@@ -177,6 +182,13 @@ static float of(const void *data, const struct layout *x, uint64_t at, int trans
     return get(data, x->type, at + (transposed ? column + row * ld : row + column * ld));
 }
 
+static int aligned(const void *data, const struct layout *x)
+{
+    const uint64_t element = x->type == FLOAT32 ? 4 : 2;
+    const uint64_t stride = x->batch > 1 ? (uint64_t)x->stride : 0;
+    return (((uintptr_t)data | (uint64_t)x->ld * element | stride * element) % promised) == 0;
+}
+
 LIBRARY cublasLtMatmul(void *handle, struct desc *desc, const float *alpha, const void *a,
                        struct layout *la, const void *b, struct layout *lb, const float *beta,
                        const void *c, struct layout *lc, void *d, struct layout *ld,
@@ -185,6 +197,8 @@ LIBRARY cublasLtMatmul(void *handle, struct desc *desc, const float *alpha, cons
     (void)stream;
     if (!handle || !workspace || bytes == 0 || algorithm[0] != 42 || !fits(desc, la, lb, lc, ld))
         return INVALID;
+    if (!aligned(a, la) || !aligned(b, lb) || !aligned(c, lc) || !aligned(d, ld))
+        return INVALID; /* the real one may read past a vector, or fault */
     const uint64_t depth = desc->transpose[0] ? la->rows : la->columns;
     for (uint64_t every = 0; every < (uint64_t)ld->batch * ld->columns * ld->rows; every++) {
         const uint64_t i = every % ld->rows, j = every / ld->rows % ld->columns;
