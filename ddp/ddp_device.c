@@ -302,12 +302,13 @@ static enum tutti_result device_parts(struct tutti_ddp *ddp)
 {
     const struct tti_gpu_ops *ops = ddp->gpu->ops;
     size_t count = 1;
-    if (ddp->parts)
+    if (ddp->parts_here)
         return TUTTI_OK;
     for (size_t i = 0; i < ddp->piece_count; i++)
         count += device_blocks(ddp->pieces[i].count, DEVICE_PARTS);
     const size_t bytes = count * sizeof(struct tti_train_norm_part);
-    TTI_TRY(ops->alloc(ddp->gpu, TTI_MEMORY_DEVICE, bytes, &ddp->parts));
+    if (!ddp->parts)
+        TTI_TRY(ops->alloc(ddp->gpu, TTI_MEMORY_DEVICE, bytes, &ddp->parts));
     return ops->alloc(ddp->gpu, TTI_MEMORY_PINNED, bytes, &ddp->parts_here);
 }
 

@@ -18,7 +18,8 @@ struct layout {
     struct tti_ddp_bucket *buckets;
     size_t count, capacity;
     void *gradients;
-    size_t bytes;
+    size_t bytes, room; /* what they need, and have */
+    bool kept;          /* gradients are those of the layout before */
     struct tti_ddp_range *schedule;
     size_t schedule_count;
     int *bucket_of;    /* by tensor */
@@ -51,7 +52,8 @@ static void layout_release(struct tutti_ddp *ddp, struct layout *l)
     free(l->schedule);
     free(l->bucket_of);
     free(l->offset_of);
-    tti_ddp_free(ddp, l->gradients);
+    if (!l->kept)
+        tti_ddp_free(ddp, l->gradients);
 }
 
 static enum tutti_result layout_open(struct layout *l, enum tutti_type type, int unit,
@@ -188,6 +190,22 @@ static size_t layout_bytes(const struct tutti_ddp *ddp, const struct tti_ddp_buc
     return b->elements / shards * tutti_type_size(b->type);
 }
 
+/* Buckets that are made anew lie where those before them did: nothing there is wanted any more, so
+ * there is never twice the memory. Other buckets end elsewhere, and what lies behind tensors may be
+ * more; there is some room for that where they can be made anew. */
+static enum tutti_result layout_gradients(struct tutti_ddp *ddp, struct layout *l)
+{
+    const size_t behind = (size_t)ddp->group_size * TTI_DDP_ALIGN * sizeof(double);
+    l->kept = ddp->gradients && l->bytes <= ddp->gradient_room;
+    if (l->kept) {
+        l->gradients = ddp->gradients;
+        l->room = ddp->gradient_room;
+        return TUTTI_OK;
+    }
+    l->room = l->bytes + (ddp->options.zero == 0 ? (l->count + 1) * behind : 0);
+    return tti_ddp_alloc(ddp, l->room, &l->gradients);
+}
+
 static enum tutti_result layout_memory(struct tutti_ddp *ddp, struct layout *l)
 {
     size_t bytes = 0;
@@ -198,7 +216,7 @@ static enum tutti_result layout_memory(struct tutti_ddp *ddp, struct layout *l)
         l->schedule_count += l->buckets[b].chunk_count;
     }
     l->bytes = bytes;
-    TTI_TRY(tti_ddp_alloc(ddp, bytes, &l->gradients));
+    TTI_TRY(layout_gradients(ddp, l));
     l->schedule = tti_calloc(l->schedule_count, sizeof *l->schedule);
     if (!l->schedule)
         return TUTTI_ERR_MEMORY;
@@ -255,6 +273,8 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     if (result == TUTTI_OK && !ddp->pieces &&
         !(ddp->pieces = tti_calloc(ddp->trained_count + l.schedule_count, sizeof *ddp->pieces)))
         result = TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK && l.kept)
+        result = tti_ddp_zero(ddp, l.gradients, l.bytes, ddp->options.stream);
     if (result != TUTTI_OK) {
         layout_release(ddp, &l);
         return result;
@@ -262,10 +282,12 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     struct layout old = {.buckets = ddp->buckets,
                          .count = ddp->bucket_count,
                          .gradients = ddp->gradients,
+                         .kept = l.kept,
                          .schedule = ddp->schedule};
     ddp->buckets = l.buckets;
     ddp->bucket_count = l.count;
     ddp->gradients = l.gradients;
+    ddp->gradient_room = l.room;
     ddp->gradient_bytes = l.bytes;
     ddp->gradient_bytes_most =
         l.bytes > ddp->gradient_bytes_most ? l.bytes : ddp->gradient_bytes_most;
@@ -277,7 +299,7 @@ enum tutti_result tti_ddp_layout(struct tutti_ddp *ddp, const size_t *order)
     }
     free(l.bucket_of);
     free(l.offset_of);
-    if (ddp->options.on_device && old.gradients) { /* not freed now: see ddp_device.c */
+    if (ddp->options.on_device && old.gradients && !old.kept) { /* see ddp_device.c */
         ddp->retired = old.gradients;
         old.gradients = NULL;
     }

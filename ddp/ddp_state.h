@@ -158,7 +158,8 @@ struct tutti_ddp {
 
     struct tti_ddp_bucket *buckets;
     size_t bucket_count;
-    void *gradients; /* of all buckets; tutti_alloc */
+    void *gradients;      /* of all buckets; tutti_alloc */
+    size_t gradient_room; /* bytes of these */
     size_t gradient_bytes, gradient_bytes_most;
     struct tti_ddp_range *schedule;
     size_t schedule_count;
@@ -199,7 +200,8 @@ struct tutti_ddp {
 
     struct tti_gpu *gpu;      /* options.on_device, or that tensors have copies on; NULL: none */
     void *parts, *parts_here; /* on_device: of the norm, there and page-locked here */
-    void *retired;            /* on_device: buckets of the first step, kept until the end */
+    void *retired;            /* on_device: buckets of the first step into which those after it did
+                                 not fit, kept until the end */
     tutti_stream stream;      /* by which this pass's gradients come ... */
     bool arriving;            /* ... if some do */
     bool lost;                /* it did not do its work in time, and may yet */

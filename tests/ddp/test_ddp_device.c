@@ -191,9 +191,24 @@ static int pair_compare(struct pair *p)
     return 0;
 }
 
+/* Where buckets begin. When they are made anew (after the first step) they lie there again, so that
+ * there is never twice the memory. */
+static int side_lowest(struct side *s, const char **lowest)
+{
+    *lowest = NULL;
+    for (size_t i = 0; i < TENSORS; i++) {
+        void *gradient = NULL;
+        CHECK_OK(tutti_ddp_gradient(s->ddp, i, &gradient));
+        if (!*lowest || (const char *)gradient < *lowest)
+            *lowest = gradient;
+    }
+    return 0;
+}
+
 static int pair_train(struct pair *p, const struct tutti_ddp_options *options)
 {
     const bool tokens = options->divisor == TUTTI_DDP_TOKENS;
+    const char *first[2] = {NULL, NULL}, *now[2];
     for (uint64_t step = 1; step <= STEPS; step++) {
         double norms[2] = {0, 0};
         if (pair_pass(p, 0, false, tokens) || pair_pass(p, 1, true, tokens))
@@ -204,6 +219,12 @@ static int pair_train(struct pair *p, const struct tutti_ddp_options *options)
         if (side_optimize(&p->host, &p->optimizer, step) ||
             side_optimize(&p->device, &p->optimizer, step) || pair_compare(p))
             return 1;
+        if (options->zero > 0)
+            continue;
+        if (side_lowest(&p->host, &now[0]) || side_lowest(&p->device, &now[1]))
+            return 1;
+        CHECK(step == 1 || (now[0] == first[0] && now[1] == first[1]));
+        memcpy(first, now, sizeof first);
     }
     return 0;
 }
