@@ -70,6 +70,15 @@ void *train_gpu_alloc(struct train_gpu *side, size_t bytes)
     return NULL;
 }
 
+void *train_gpu_alloc_here(struct train_gpu *side, size_t bytes)
+{
+    void *made = NULL;
+    if (side_check(side->ops->alloc(side->gpu, TTI_MEMORY_PINNED, bytes > 0 ? bytes : 1, &made),
+                   "page-locked memory"))
+        return NULL;
+    return made;
+}
+
 void train_gpu_free(struct train_gpu *side, void *memory)
 {
     if (side->gpu && memory)
@@ -83,10 +92,30 @@ int train_gpu_wait(struct train_gpu *side)
         "compute");
 }
 
+int train_gpu_copy(struct train_gpu *side, void *to, const void *from, size_t bytes)
+{
+    return side_check(side->ops->copy(side->gpu, to, from, bytes, side->stream), "copy");
+}
+
 static int side_copy(struct train_gpu *side, void *to, const void *from, size_t bytes)
 {
-    return side_check(side->ops->copy(side->gpu, to, from, bytes, side->stream), "copy") ||
-           train_gpu_wait(side);
+    return train_gpu_copy(side, to, from, bytes) || train_gpu_wait(side);
+}
+
+int train_gpu_point(struct train_gpu *side, struct tti_gpu_event **point)
+{
+    return side_check(side->ops->event_create(side->gpu, 0, point), "make an event");
+}
+
+int train_gpu_set(struct train_gpu *side, struct tti_gpu_event *point)
+{
+    return side_check(side->ops->event_record(point, side->stream), "record an event");
+}
+
+int train_gpu_reach(struct train_gpu *side, struct tti_gpu_event *point)
+{
+    return side_check(tti_gpu_event_wait(side->gpu, point, tti_deadline_in(PATIENCE_S), "the GPU"),
+                      "compute");
 }
 
 int train_gpu_put(struct train_gpu *side, void *device, const void *host, size_t bytes)

@@ -103,7 +103,7 @@ void gpt_again(struct gpt *g, struct trainer *t, int l, int batch, int length);
 int gpt_forward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int batch, int length);
 /* After it: adds to *loss the sum over all rows of the cross-entropy with `targets`. With `slope`
  * not 0, each row's gradient times `slope` begins the backward pass: into dx, and the embedding's
- * gradient. */
+ * gradient; on a GPU *loss has its sum when gpt_backward returns, so that nobody waits between. */
 int gpt_classify(struct gpt *g, struct trainer *t, const uint16_t *targets, int rows, float slope,
                  double *loss);
 /* After gpt_classify with a slope: adds the gradients of all tensors, says which are ready, last

@@ -79,7 +79,7 @@ int gpt_backward(struct gpt *g, struct trainer *t, const uint16_t *tokens, int b
 {
     const int n = batch * length, layers = g->config.layers;
     if (g->device)
-        return gpt_device_backward(g->device, t, tokens, batch, length);
+        return gpt_device_backward(g->device, t, batch, length);
     memset(g->dx, 0, (size_t)n * (size_t)g->config.channels * sizeof *g->dx);
     if (trainer_acquire(t, layers + 1) ||
         backward_norm(g, t, gpt_last_norm(&g->config), g->da, g->layers[layers].input, g->meanf,

@@ -93,6 +93,44 @@ int gpt_device_again(struct gpt_device *g, struct trainer *t, int l, int batch, 
            device_most(g, t, l, batch, length);
 }
 
+/* Rows by token, those of a token in their order; how many tokens there are. */
+static int device_sort(struct gpt_device *g, int rows)
+{
+    uint32_t *starts = g->starts_here; /* first a count for each token, then where its rows begin */
+    const uint16_t *tokens = g->tokens_here;
+    const int v = g->config.vocabulary;
+    int kinds = 0;
+    memset(starts, 0, ((size_t)v + 1) * sizeof *starts);
+    for (int i = 0; i < rows; i++)
+        starts[tokens[i] + 1]++;
+    for (int k = 0; k < v; k++)
+        starts[k + 1] += starts[k];
+    for (int i = 0; i < rows; i++)
+        g->order_here[starts[tokens[i]]++] = (uint32_t)i; /* now where the token's rows end */
+    for (int k = 0; k < v; k++)
+        if (starts[k] > (kinds == 0 ? 0 : starts[kinds - 1]))
+            starts[kinds++] = starts[k];
+    memmove(starts + 1, starts, (size_t)kinds * sizeof *starts);
+    starts[0] = 0;
+    return kinds;
+}
+
+/* What the passes read of a small batch: copied while the stream still has other work, so that it
+ * does not run dry. */
+static int device_stage(struct gpt_device *g, const uint16_t *tokens, int rows)
+{
+    const size_t n = (size_t)rows;
+    if (g->staged && train_gpu_wait(g->side))
+        return 1;
+    g->staged = true;
+    memcpy(g->tokens_here, tokens, n * sizeof *tokens);
+    g->kinds = device_sort(g, rows);
+    return train_gpu_copy(g->side, g->tokens, g->tokens_here, n * sizeof *tokens) ||
+           train_gpu_copy(g->side, g->order, g->order_here, n * sizeof *g->order) ||
+           train_gpu_copy(g->side, g->starts, g->starts_here,
+                          ((size_t)g->kinds + 1) * sizeof *g->starts);
+}
+
 static int device_embed(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int rows,
                         int length)
 {
@@ -103,8 +141,7 @@ static int device_embed(struct gpt_device *g, struct trainer *t, const uint16_t 
                                             .rows = rows,
                                             .length = length,
                                             .channels = g->config.channels};
-    return !args.wte || !args.wpe ||
-           train_gpu_put(g->side, g->tokens, tokens, (size_t)rows * sizeof *tokens) ||
+    return !args.wte || !args.wpe || device_stage(g, tokens, rows) ||
            gpt_device_run(g, GPT_OWN_EMBED,
                           device_grid((uint64_t)rows * (uint64_t)g->config.channels),
                           GPT_GPU_THREADS, &args, sizeof args);
@@ -169,6 +206,21 @@ static int device_slopes(struct gpt_device *g, const void *wte, float *dwte, int
     return gpt_product(g->products, &to_rows) || gpt_product(g->products, &to_wte);
 }
 
+int gpt_device_collect(struct gpt_device *g)
+{
+    double sum = 0;
+    if (!g->loss)
+        return 0;
+    if (train_gpu_reach(g->side, g->classified))
+        return 1;
+    for (int i = 0; i < g->loss_rows; i++)
+        sum += (double)g->losses_here[i];
+    *g->loss += sum;
+    g->loss = NULL;
+    g->staged = false;
+    return 0;
+}
+
 int gpt_device_classify(struct gpt_device *g, struct trainer *t, const uint16_t *targets, int rows,
                         float slope, double *loss)
 {
@@ -176,8 +228,10 @@ int gpt_device_classify(struct gpt_device *g, struct trainer *t, const uint16_t 
         return 1;
     const void *wte = trainer_value(t, GPT_WTE);
     float *dwte = slope != 0 ? trainer_gradient(t, GPT_WTE) : NULL;
-    int failed = !wte || (slope != 0 && !dwte) ||
-                 train_gpu_put(g->side, g->targets, targets, (size_t)rows * sizeof *targets);
+    memcpy(g->targets_here, targets, (size_t)rows * sizeof *targets);
+    int failed =
+        !wte || (slope != 0 && !dwte) ||
+        train_gpu_copy(g->side, g->targets, g->targets_here, (size_t)rows * sizeof *targets);
     for (int from = 0; from < rows && !failed; from += g->chunk) {
         const int some = rows - from < g->chunk ? rows - from : g->chunk;
         const struct gpt_gpu_classify_args args = {.logits = g->logits,
@@ -191,11 +245,13 @@ int gpt_device_classify(struct gpt_device *g, struct trainer *t, const uint16_t 
                                 sizeof args) ||
                  (dwte && device_slopes(g, wte, dwte, from, some));
     }
-    failed = failed || train_gpu_get(g->side, g->host_losses, g->losses,
-                                     (size_t)rows * sizeof *g->host_losses);
-    for (int i = 0; i < rows && !failed; i++)
-        *loss += (double)g->host_losses[i];
-    return trainer_release(t, 0) || failed;
+    failed =
+        failed ||
+        train_gpu_copy(g->side, g->losses_here, g->losses, (size_t)rows * sizeof *g->losses_here) ||
+        train_gpu_set(g->side, g->classified);
+    g->loss = failed ? NULL : loss;
+    g->loss_rows = rows;
+    return trainer_release(t, 0) || failed || (slope == 0 && gpt_device_collect(g));
 }
 
 int gpt_device_logits(struct gpt_device *g, struct trainer *t, int row, float *logits)

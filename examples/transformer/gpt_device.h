@@ -30,13 +30,22 @@ struct gpt_device {
     void *normf, *logits, *branch;   /* branch: [N, C], what a half layer adds */
     float *meanf, *scalef, *losses;
     void *dx, *da, *dwide, *dqkv;
-    float *scores;                      /* by_products: [heads, T, T padded] ... */
-    void *shares;                       /* ... and their softmax, or its slopes */
-    float *deltas, *partial[2];         /* partial: [GPT_GPU_SLICES, 4C] */
-    uint16_t *tokens, *targets;         /* [N] */
-    uint32_t *order, *starts;           /* rows by token: see gpt_gpu_embed_tokens */
-    uint32_t *host_order, *host_starts; /* the same here */
-    float *host_losses;
+    float *scores;              /* by_products: [heads, T, T padded] ... */
+    void *shares;               /* ... and their softmax, or its slopes */
+    float *deltas, *partial[2]; /* partial: [GPT_GPU_SLICES, 4C] */
+    uint16_t *tokens, *targets; /* [N] */
+    uint32_t *order, *starts;   /* rows by token: see gpt_gpu_embed_tokens */
+    int kinds;                  /* of tokens that there are */
+    /* Page-locked memory of the host, where these are before they are copied there; and losses,
+     * when they have come back. All of a small batch is on its way before `classified`. */
+    void *here;
+    uint16_t *tokens_here, *targets_here;
+    uint32_t *order_here, *starts_here;
+    float *losses_here;
+    struct tti_gpu_event *classified;
+    bool staged;  /* something of `here` may still be read */
+    double *loss; /* what losses are to be added to, when they are here; NULL: they are */
+    int loss_rows;
     void *memory;
     size_t memory_bytes;
 };
@@ -50,8 +59,7 @@ int gpt_device_forward(struct gpt_device *g, struct trainer *t, const uint16_t *
 int gpt_device_classify(struct gpt_device *g, struct trainer *t, const uint16_t *targets, int rows,
                         float slope, double *loss);
 int gpt_device_logits(struct gpt_device *g, struct trainer *t, int row, float *logits);
-int gpt_device_backward(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int batch,
-                        int length);
+int gpt_device_backward(struct gpt_device *g, struct trainer *t, int batch, int length);
 
 /* For gpt_device_back.c: a kernel of the model's type; a product; a layer's forward pass but for
  * what it adds in the end, from its input. */
@@ -59,6 +67,8 @@ int gpt_device_run(struct gpt_device *g, enum gpt_own kernel, unsigned blocks, u
                    const void *args, size_t bytes);
 int gpt_device_again(struct gpt_device *g, struct trainer *t, int l, int batch, int length);
 int gpt_device_gelu(struct gpt_device *g, enum gpt_own kernel, void *out, const void *x, int rows);
+/* Losses of gpt_device_classify are here: add them up. */
+int gpt_device_collect(struct gpt_device *g);
 /* ---- gpt_device_attend.c: attention of a layer, and its slopes from g->da to g->dqkv ---- */
 int gpt_device_attend(struct gpt_device *g, int l, int batch, int length);
 int gpt_device_attend_back(struct gpt_device *g, int l, int batch, int length);

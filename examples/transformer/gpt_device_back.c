@@ -4,8 +4,6 @@
 
 #include "examples/transformer/gpt_gpu.h"
 
-#include <string.h>
-
 static unsigned back_blocks(int count)
 {
     return (unsigned)((count + GPT_GPU_THREADS - 1) / GPT_GPU_THREADS);
@@ -88,29 +86,7 @@ static int back_layer(struct gpt_device *g, struct trainer *t, int l, int batch,
            back_norm(g, t, gpt_index(l, GPT_NORM1_WEIGHT), g->da, y->input, y->mean1, y->scale1, n);
 }
 
-/* Rows by token, those of a token in their order; how many tokens there are. */
-static int back_sort(struct gpt_device *g, const uint16_t *tokens, int rows)
-{
-    uint32_t *starts = g->host_starts; /* first a count for each token, then where its rows begin */
-    const int v = g->config.vocabulary;
-    int kinds = 0;
-    memset(starts, 0, ((size_t)v + 1) * sizeof *starts);
-    for (int i = 0; i < rows; i++)
-        starts[tokens[i] + 1]++;
-    for (int k = 0; k < v; k++)
-        starts[k + 1] += starts[k];
-    for (int i = 0; i < rows; i++)
-        g->host_order[starts[tokens[i]]++] = (uint32_t)i; /* now where the token's rows end */
-    for (int k = 0; k < v; k++)
-        if (starts[k] > (kinds == 0 ? 0 : starts[kinds - 1]))
-            starts[kinds++] = starts[k];
-    memmove(starts + 1, starts, (size_t)kinds * sizeof *starts);
-    starts[0] = 0;
-    return kinds;
-}
-
-static int back_embed(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int rows,
-                      int length)
+static int back_embed(struct gpt_device *g, struct trainer *t, int rows, int length)
 {
     const struct gpt_gpu_embed_args args = {.x = g->dx,
                                             .dwte = trainer_gradient(t, GPT_WTE),
@@ -123,19 +99,14 @@ static int back_embed(struct gpt_device *g, struct trainer *t, const uint16_t *t
                                             .channels = g->config.channels};
     if (!args.dwte || !args.dwpe)
         return 1;
-    const int kinds = back_sort(g, tokens, rows);
-    return train_gpu_put(g->side, g->order, g->host_order, (size_t)rows * sizeof(uint32_t)) ||
-           train_gpu_put(g->side, g->starts, g->host_starts,
-                         ((size_t)kinds + 1) * sizeof(uint32_t)) ||
-           gpt_device_run(g, GPT_OWN_EMBED_PLACES, back_blocks(length * g->config.channels),
+    return gpt_device_run(g, GPT_OWN_EMBED_PLACES, back_blocks(length * g->config.channels),
                           GPT_GPU_THREADS, &args, sizeof args) ||
-           gpt_device_run(g, GPT_OWN_EMBED_TOKENS, (unsigned)kinds, GPT_GPU_THREADS, &args,
+           gpt_device_run(g, GPT_OWN_EMBED_TOKENS, (unsigned)g->kinds, GPT_GPU_THREADS, &args,
                           sizeof args) ||
            trainer_ready(t, GPT_WPE) || trainer_ready(t, GPT_WTE);
 }
 
-int gpt_device_backward(struct gpt_device *g, struct trainer *t, const uint16_t *tokens, int batch,
-                        int length)
+int gpt_device_backward(struct gpt_device *g, struct trainer *t, int batch, int length)
 {
     const int n = batch * length, layers = g->config.layers;
     if (train_gpu_zero(g->side, g->dx,
@@ -149,5 +120,5 @@ int gpt_device_backward(struct gpt_device *g, struct trainer *t, const uint16_t 
         if (trainer_acquire(t, 1 + l) || gpt_device_again(g, t, l, batch, length) ||
             back_layer(g, t, l, batch, length) || trainer_release(t, 1 + l))
             return 1;
-    return back_embed(g, t, tokens, n, length);
+    return back_embed(g, t, n, length) || gpt_device_collect(g);
 }

@@ -71,14 +71,17 @@ static size_t memory_arrange(struct gpt_device *g)
 
 static int memory_here(struct gpt_device *g)
 {
-    const size_t n = (size_t)g->rows;
-    g->host_order = calloc(n, sizeof *g->host_order);
-    g->host_starts = calloc((size_t)g->config.vocabulary + n + 2, sizeof *g->host_starts);
-    g->host_losses = calloc(n, sizeof *g->host_losses);
-    if (g->host_order && g->host_starts && g->host_losses)
-        return 0;
-    fprintf(stderr, "no memory for batches of %zu tokens\n", n);
-    return 1;
+    const size_t n = (size_t)g->rows, starts = (size_t)g->config.vocabulary + n + 2;
+    uint32_t *here = train_gpu_alloc_here(g->side, (4 * n + starts) * sizeof *here);
+    g->here = here;
+    if (!here || train_gpu_point(g->side, &g->classified))
+        return 1;
+    g->starts_here = here;
+    g->order_here = here + starts;
+    g->losses_here = (float *)(here + starts + n);
+    g->tokens_here = (uint16_t *)(here + starts + 2 * n);
+    g->targets_here = (uint16_t *)(here + starts + 3 * n);
+    return 0;
 }
 
 int gpt_device_create(const struct gpt_config *config, int rows, const struct gpt_on *on,
@@ -129,9 +132,8 @@ void gpt_device_destroy(struct gpt_device *g)
     (void)train_gpu_wait(g->side);
     gpt_products_destroy(g->products);
     train_gpu_free(g->side, g->memory);
+    train_gpu_free(g->side, g->here);
+    g->side->ops->event_destroy(g->classified);
     free(g->layers);
-    free(g->host_order);
-    free(g->host_starts);
-    free(g->host_losses);
     free(g);
 }

@@ -373,8 +373,9 @@ static int run_report(struct run *r)
         "the backward pass; %.2f ms were waited\n",
         (double)s.total.bytes / steps * 1e-6, s.buckets, 1e3 * s.total.busy_s / steps,
         1e3 * s.total.hidden_s / steps, 1e3 * s.total.exposed_s / steps);
-    printf("forward %.1f ms, backward %.1f ms a step\n", 1e3 * r->forward_s / steps,
-           1e3 * r->backward_s / steps);
+    if (!r->side.gpu) /* there they are queued only */
+        printf("forward %.1f ms, backward %.1f ms a step\n", 1e3 * r->forward_s / steps,
+               1e3 * r->backward_s / steps);
     if (r->options->zero > 0)
         printf("ZeRO %d: at most %.2f MB of gradients, and %.2f MB of optimizer state on this "
                "rank\n",
