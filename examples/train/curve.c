@@ -68,6 +68,14 @@ int curve_open(struct curve *c, const char *path, uint64_t from)
     return 0;
 }
 
+int curve_again(struct curve *c, const char *path, uint64_t from)
+{
+    if (c->count > 0 && !path)
+        return 0;
+    curve_close(c);
+    return curve_open(c, path, from);
+}
+
 int curve_add(struct curve *c, const struct curve_point *point)
 {
     if (curve_keep(c, point))

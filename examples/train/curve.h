@@ -22,6 +22,8 @@ struct curve {
 /* Take the lines up to step `from` of the log at `path` (if it is there), and write on after them.
  * path NULL: keep the points in memory only. 0, or 1 after a message. */
 int curve_open(struct curve *curve, const char *path, uint64_t from);
+/* Another group of ranks goes on: from the log, which another rank may have kept so far. */
+int curve_again(struct curve *curve, const char *path, uint64_t from);
 int curve_add(struct curve *curve, const struct curve_point *point);
 /* Draw the losses (and the other data's, named `check`, on the same axis) into an SVG file. */
 int curve_draw(const struct curve *curve, const char *path, const char *title, const char *check);

@@ -103,6 +103,10 @@ void flags_common(struct common_options *c, struct flag *flags)
          .help = "... or in it, when so many gradients are ready",
          .number = &c->die_in,
          .most = 1e9},
+        {.name = "elastic",
+         .help = "folder: go on when ranks die, and let in those who knock there",
+         .text = &c->elastic},
+        {.name = "join", .help = "take part in the run that looks at --elastic", .on = &c->join},
         {.name = "log", .help = "table of all steps, as text", .text = &c->log},
         {.name = "plot", .help = "loss curve, an SVG file; none: no file", .text = &c->plot},
     };
@@ -115,6 +119,14 @@ int flags_common_check(struct common_options *c)
         c->plot = NULL;
     if ((c->save_every > 0 || c->resume) && !c->checkpoints) {
         fprintf(stderr, "--save-every and --resume need --checkpoints FOLDER\n");
+        return 2;
+    }
+    if (c->join && !c->elastic) {
+        fprintf(stderr, "--join needs --elastic FOLDER, where the run looks\n");
+        return 2;
+    }
+    if (c->elastic && c->threads > 0) {
+        fprintf(stderr, "--elastic is for ranks that are processes, not --threads\n");
         return 2;
     }
     return 0;

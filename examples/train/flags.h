@@ -21,10 +21,10 @@ int flags_parse(int argc, char **argv, const char *about, const struct flag *fla
 /* What all trainers have. */
 struct common_options {
     int seed, threads, save_every, keep, die_at, die_in;
-    bool resume, plain;
-    const char *checkpoints, *log, *plot;
+    bool resume, plain, join;
+    const char *checkpoints, *log, *plot, *elastic;
 };
-enum { FLAGS_COMMON = 11 };
+enum { FLAGS_COMMON = 13 };
 /* Sets the defaults, and FLAGS_COMMON flags. */
 void flags_common(struct common_options *common, struct flag *flags);
 /* Do they go together? 0, or 2 after a message. --plot none becomes NULL. */

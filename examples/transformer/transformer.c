@@ -151,7 +151,7 @@ static void run_print(const struct run *r, const struct curve_point *p)
 /* The loss of all ranks; and what rank 0 has heard at the door. */
 static int run_mean(struct run *r, double *loss)
 {
-    const char *door = r->options->elastic;
+    const char *door = r->options->common.elastic;
     double sums[2] = {*loss / r->ranks, 0};
     if (door && r->rank == 0)
         sums[1] = regroup_knocks(door);
@@ -225,7 +225,7 @@ static int run_loop(struct run *r)
     r->dies = r->trainer.steps == 0 && o->common.die_at > 0 && r->rank == r->ranks - 1;
     run_doom(r);
     while (r->trainer.steps < (uint64_t)o->steps)
-        if (run_once(r, &schedule, &saved) && (!o->elastic || run_survive(r)))
+        if (run_once(r, &schedule, &saved) && (!o->common.elastic || run_survive(r)))
             return 1;
     return o->common.checkpoints && saved != r->trainer.steps &&
            trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep);
@@ -240,7 +240,7 @@ int run_share(struct run *r)
     const size_t all = (r->tokens->count - 1) / (size_t)o->model.context;
     const int share = o->batch / r->ranks;
     r->batch = share * r->ranks;
-    if (share == 0 || (r->batch != o->batch && !o->elastic)) {
+    if (share == 0 || (r->batch != o->batch && !o->common.elastic)) {
         fprintf(stderr, "--batch %d is no multiple of %d ranks\n", o->batch, r->ranks);
         return 1;
     }
@@ -441,7 +441,7 @@ static int run_rank(tutti_comm *comm, void *argument)
     if (r.options->common.threads == 0)
         blas_threads(cores);
     int failed = (strcmp(r.options->device, "cpu") != 0 && train_gpu_open(&r.side, comm)) ||
-                 (r.options->join ? run_join(&r) : run_start(&r));
+                 (r.options->common.join ? run_join(&r) : run_start(&r));
     failed = failed || (r.side.gpu && run_peak(&r));
     if (!failed && r.rank == 0)
         printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "
@@ -464,7 +464,7 @@ static int run_rank(tutti_comm *comm, void *argument)
 static int run_newcomer(struct run *shared)
 {
     enum { PATIENCE_S = 600 };
-    if (regroup_join(shared->options->elastic, PATIENCE_S, &shared->made))
+    if (regroup_join(shared->options->common.elastic, PATIENCE_S, &shared->made))
         return 1;
     return run_rank(shared->made, shared);
 }
@@ -484,8 +484,8 @@ int main(int argc, char **argv)
     blas_start(!options.common.plain);
     if (strcmp(options.device, "cpu") != 0 && train_gpu_choose(options.device))
         return 1;
-    int failed = options.join ? run_newcomer(&shared)
-                              : together_run(options.common.threads, run_rank, &shared);
+    int failed = options.common.join ? run_newcomer(&shared)
+                                     : together_run(options.common.threads, run_rank, &shared);
     tokens_free(&tokens);
     return failed;
 }

@@ -56,10 +56,7 @@ static int elastic_take_over(struct run *r, tutti_comm *comm)
     if (failed)
         return 1;
     run_doom(r);
-    if (r->rank != 0 || (r->curve.count > 0 && !r->options->common.log))
-        return 0;
-    curve_close(&r->curve);
-    return curve_open(&r->curve, r->options->common.log, r->trainer.steps);
+    return r->rank == 0 && curve_again(&r->curve, r->options->common.log, r->trainer.steps);
 }
 
 int run_survive(struct run *r)
@@ -71,7 +68,7 @@ int run_survive(struct run *r)
 int run_admit(struct run *r)
 {
     tutti_comm *more = NULL;
-    if (regroup_admit(r->comm, r->options->elastic, &more))
+    if (regroup_admit(r->comm, r->options->common.elastic, &more))
         return 1;
     if (!more)
         return 0;

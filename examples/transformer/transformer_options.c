@@ -40,15 +40,7 @@ static int options_check(struct transformer_options *o)
                 o->warmup, o->decay, o->steps);
         return 2;
     }
-    if (o->join && !o->elastic) {
-        fprintf(stderr, "transformer: --join needs --elastic FOLDER, where the run looks\n");
-        return 2;
-    }
-    if (o->elastic && o->common.threads > 0) {
-        fprintf(stderr, "transformer: --elastic is for ranks that are processes, not --threads\n");
-        return 2;
-    }
-    if (o->elastic && o->zero > 0 && !o->common.checkpoints) {
+    if (o->common.elastic && o->zero > 0 && !o->common.checkpoints) {
         fprintf(stderr,
                 "transformer: --elastic with --zero %d goes on from checkpoints; give "
                 "--checkpoints FOLDER\n",
@@ -64,7 +56,7 @@ static int options_check(struct transformer_options *o)
         fprintf(stderr, "--attention %s: expected flash or products\n", o->attention);
         return 2;
     }
-    if (o->elastic && strcmp(o->device, "cpu") != 0) {
+    if (o->common.elastic && strcmp(o->device, "cpu") != 0) {
         fprintf(stderr, "transformer: --elastic trains on the CPU, not with --device %s\n",
                 o->device);
         return 2;
@@ -92,7 +84,7 @@ static void options_defaults(struct transformer_options *o)
                                       .temperature = 0.8};
 }
 
-enum { FLAGS_MODEL = 14, FLAGS_TRAIN = 21 };
+enum { FLAGS_MODEL = 14, FLAGS_TRAIN = 19 };
 
 /* Of the model and the data. */
 static void options_model_flags(struct transformer_options *o, struct flag *f, const char **size,
@@ -196,10 +188,6 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
          .number = &o->print_every,
          .least = 1,
          .most = 1e9},
-        {.name = "elastic",
-         .help = "folder: go on when ranks die, and let in those who knock there",
-         .text = &o->elastic},
-        {.name = "join", .help = "take part in the run that looks at --elastic", .on = &o->join},
         {.name = "trace",
          .help = "what each rank's threads did, as FILE.RANK.json",
          .text = &o->trace},

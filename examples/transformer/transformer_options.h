@@ -23,8 +23,7 @@ struct transformer_options {
     const char *prompt;
     int sample;
     double temperature;
-    const char *trace, *elastic;
-    bool join;
+    const char *trace;
     struct common_options common;
 };
 

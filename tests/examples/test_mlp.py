@@ -52,6 +52,20 @@ def killed_and_resumed(folder):
     assert runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log")) < 5e-6
 
 
+def elastic(folder):
+    """One knocks and is let in after the first step; one dies in a later one, and three go on: the
+    losses of an undisturbed run but for rounding, since every batch is whole."""
+    flags = (*SHORT, "--batch", 60)
+    runs.run("mlp", *flags, "--log", folder + "/whole")
+    flags = (*flags, "--elastic", folder, "--log", folder + "/log")
+    newcomer = runs.knocking("mlp", *flags, folder=folder)
+    first = runs.by_hand("mlp", *flags, "--die-at", 70, "--die-in", 3, ranks=3)
+    said = runs.ends([*first, *newcomer], killed=(2,))
+    assert "1 joined; going on with 4 ranks" in said[0], said[0]
+    assert "1 of 4 ranks died; going on with 3" in said[0], said[0]
+    assert runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log")) < 5e-6
+
+
 def other_model(folder):
     runs.run("mlp", "--epochs", 1, "--checkpoints", folder)
     said = runs.run("mlp", "--hidden", 64, "--checkpoints", folder, "--resume", status=1)
@@ -75,6 +89,7 @@ def wrong_input(folder):
     for flags, text in ((("--data", folder), "digits-images-idx3-ubyte: No such file"),
                         (("--batch", "1e9"), "--batch \"1e9\": expected a whole number"),
                         (("--bath", "64"), "\"--bath\" is no flag"),
+                        (("--join",), "--join needs --elastic"),
                         (("--resume",), "need --checkpoints")):
         said = runs.run("mlp", *flags, status=None)
         assert text in said and said.count("\n") == 1, said
@@ -93,5 +108,5 @@ def wrong_input(folder):
     assert "1797 + 1797 images of 64 pixels" in said, said
 
 
-runs.main([learns, ranks_change_rounding_only, killed_and_resumed, other_model, disk_full,
+runs.main([learns, ranks_change_rounding_only, killed_and_resumed, elastic, other_model, disk_full,
            wrong_input], few=[killed_and_resumed, wrong_input])

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from xml.etree import ElementTree
 
 import trainer_runs as runs
@@ -122,10 +121,7 @@ def elastic(folder):
     for more, when in (((), ()), (("--zero", 2, "--checkpoints", folder + "/saved", "--save-every", 2),
                                   ("--die-in", 9))):
         flags = (*flags, *more, "--elastic", folder, "--log", folder + "/log")
-        newcomer = runs.by_hand("transformer", *flags, "--join", ranks=1)
-        while not any(name.startswith("knock-") for name in os.listdir(folder)):
-            assert newcomer[0].poll() is None, newcomer[0].communicate()
-            time.sleep(0.01)
+        newcomer = runs.knocking("transformer", *flags, folder=folder)
         first = runs.by_hand("transformer", *flags, "--die-at", 7, *when, ranks=3)
         said = runs.ends([*first, *newcomer], killed=(2,))
         assert "1 joined; going on with 4 ranks" in said[0], said[0]

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 BIN = os.environ.get("TUTTI_BIN", "build/bin")
 TUTTIRUN = os.path.join(BIN, "tuttirun")
@@ -42,6 +43,15 @@ def by_hand(program, *flags, ranks):
         ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
         LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TUTTI_IFNAME="lo"))
             for rank in range(ranks)]
+
+
+def knocking(program, *flags, folder):
+    """A newcomer, by hand, who has knocked at the folder's door."""
+    newcomer = by_hand(program, *flags, "--join", ranks=1)
+    while not any(name.startswith("knock-") for name in os.listdir(folder)):
+        assert newcomer[0].poll() is None, newcomer[0].communicate()
+        time.sleep(0.01)
+    return newcomer
 
 
 def ends(processes, killed=()):
