@@ -3,6 +3,7 @@
 
 #include "examples/train/input.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,18 +47,34 @@ static int tokens_append(struct tokens *t, const char *path, const uint8_t *data
     return 0;
 }
 
+/* All files that a pattern of the shell names, in the order of their names; or the one that has
+ * this very name. */
+static int tokens_files(struct tokens *t, const char *pattern)
+{
+    glob_t found;
+    int failed = glob(pattern, GLOB_NOCHECK, NULL, &found) != 0;
+    if (failed) {
+        fprintf(stderr, "--data: cannot look for \"%s\"\n", pattern);
+        return 1;
+    }
+    for (size_t i = 0; i < found.gl_pathc && !failed; i++) {
+        size_t bytes = 0;
+        uint8_t *data = input_read(found.gl_pathv[i], 1, &bytes);
+        failed = !data || tokens_append(t, found.gl_pathv[i], data, bytes);
+        free(data);
+    }
+    globfree(&found);
+    return failed;
+}
+
 int tokens_read(struct tokens *tokens, const char *paths)
 {
     struct tokens made = {0};
     int failed = 0;
     char *list = strdup(paths), *rest = NULL;
     for (char *path = list ? strtok_r(list, ",", &rest) : NULL; path && !failed;
-         path = strtok_r(NULL, ",", &rest)) {
-        size_t bytes = 0;
-        uint8_t *data = input_read(path, 1, &bytes);
-        failed = !data || tokens_append(&made, path, data, bytes);
-        free(data);
-    }
+         path = strtok_r(NULL, ",", &rest))
+        failed = tokens_files(&made, path);
     free(list);
     if (!failed && made.count == 0) {
         fprintf(stderr, "--data \"%s\": no file is named\n", paths);

@@ -14,7 +14,8 @@ struct tokens {
     int vocabulary; /* 256, or 50257 */
 };
 
-/* `paths`: one file, or several with commas between, one after another. 0, or 1 after a message. */
+/* `paths`: files or patterns of the shell ('shards/train_*.bin'), several with commas between, one
+ * after another. 0, or 1 after a message. */
 int tokens_read(struct tokens *tokens, const char *paths);
 void tokens_free(struct tokens *tokens);
 

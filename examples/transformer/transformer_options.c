@@ -91,7 +91,9 @@ static void options_model_flags(struct transformer_options *o, struct flag *f, c
                                 struct gpt_config *given)
 {
     const struct flag flags[FLAGS_MODEL] = {
-        {.name = "data", .help = "text, or token shards; several with commas", .text = &o->data},
+        {.name = "data",
+         .help = "text, or token shards; several with commas, or by a 'pattern*'",
+         .text = &o->data},
         {.name = "size",
          .help = "tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl",
          .text = size},
