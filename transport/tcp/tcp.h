@@ -99,11 +99,12 @@ struct tti_tcp_transport {
     struct tti_tcp_guest *guest[TTI_TCP_MAX_GUESTS];
     struct tti_tcp_parked *parked;
     struct tti_tcp_endpoint *endpoint;
-    int connecting; /* endpoints in that state */
-    int cut;        /* lanes whose connection is made again */
-    int zero_copy;  /* TUTTI_TCP_ZEROCOPY: enum tti_tcp_zero_mode */
-    int resume;     /* TUTTI_TCP_RESUME: -1 between hosts, 0 never, 1 always */
-    int *lingering; /* sockets of ended endpoints whose data the peer may still have to read */
+    int connecting;   /* endpoints in that state */
+    int cut;          /* lanes whose connection is made again */
+    int zero_copy;    /* TUTTI_TCP_ZEROCOPY: enum tti_tcp_zero_mode */
+    uint64_t zero_by; /* until when its lanes wait for the kernel as they end; 0: not all end yet */
+    int resume;       /* TUTTI_TCP_RESUME: -1 between hosts, 0 never, 1 always */
+    int *lingering;   /* sockets of ended endpoints whose data the peer may still have to read */
     size_t lingerings, lingering_room;
 
     /* ---- the hot path's policy: tcp.c ---- */

@@ -20,7 +20,8 @@ enum {
     CLOSE_POLL_MS = 2,
     CLOSE_STILL_MS = 250, /* and four times there and back: nothing more will be acknowledged */
     CLOSE_SILENT_S = 1,   /* a peer that has said nothing for so long, while asked, is cut off */
-    CLOSE_ZERO_MS = 1000, /* for memory that the kernel still reads: its owner may change it next */
+    CLOSE_ZERO_MS = 1000, /* for memory that the kernel still reads: its owner may change it next;
+                             of all lanes together, when all end */
 };
 
 /* Bytes that the peer's kernel has not acknowledged; 0 when that cannot be known. */
@@ -63,7 +64,8 @@ void tti_tcp_let_go(struct tti_tcp_lane *lane)
         return;
     }
     tti_tcp_unwatch_socket(transport, lane->socket);
-    tti_tcp_zero_end(lane, CLOSE_ZERO_MS);
+    tti_tcp_zero_end(lane, transport->zero_by ? tti_deadline_ms(transport->zero_by, CLOSE_ZERO_MS)
+                                              : (int)CLOSE_ZERO_MS);
     shutdown(lane->socket, SHUT_WR);
     if (!lane->send_error && !close_settled(lane->socket) &&
         tti_grow((void **)&transport->lingering, &transport->lingering_room,
@@ -165,4 +167,5 @@ void tti_tcp_drain(struct tti_tcp_transport *transport, double seconds)
     for (size_t i = 0; i < transport->lingerings; i++)
         close(transport->lingering[i]);
     transport->lingerings = 0;
+    transport->zero_by = tti_deadline_in(CLOSE_ZERO_MS / 1e3);
 }
