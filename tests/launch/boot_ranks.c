@@ -1,7 +1,8 @@
-/* A free port for a test (boot_ranks.h). */
+/* Free ports and words for the tests (boot_ranks.h). */
 #include "tests/launch/boot_ranks.h"
 
 #include "launch/boot_socket.h"
+#include "tests/tutti_cmocka.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -17,6 +18,14 @@ struct tti_meeting boot_ranks_meeting(void)
         fprintf(stderr, "%s\n", tti_error_text());
     else
         close(fd);
-    memset(meeting.secret, 0x5a, sizeof meeting.secret);
+    /* Its own, so that the ranks of another test that runs beside are strangers. */
+    snprintf((char *)meeting.secret, sizeof meeting.secret, "test %d.%u", (int)getpid(), first);
     return meeting;
+}
+
+void boot_expect_text(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        print_error("\"%s\" does not contain \"%s\"\n", text, part);
+    assert_non_null(strstr(text, part));
 }

@@ -42,15 +42,29 @@ static void *boot_rank_main(void *argument)
 /* A meeting on 127.0.0.1 at a port that was free a moment ago, without a socket. */
 struct tti_meeting boot_ranks_meeting(void);
 
-/* Start ranks where start[k] is true (NULL: all), wait for them. */
-static inline void boot_ranks_run(struct boot_rank *ranks, int size, const bool *start)
+/* A cmocka assertion that `text` has `part` in it. */
+void boot_expect_text(const char *text, const char *part);
+
+/* Start ranks where start[k] is true (NULL: all). */
+static inline void boot_ranks_start(struct boot_rank *ranks, int size, const bool *start)
 {
     for (int k = 0; k < size; k++)
         if (!start || start[k])
             pthread_create(&ranks[k].thread, NULL, boot_rank_main, &ranks[k]);
+}
+
+/* Wait for them. */
+static inline void boot_ranks_join(struct boot_rank *ranks, int size, const bool *start)
+{
     for (int k = 0; k < size; k++)
         if (!start || start[k])
             pthread_join(ranks[k].thread, NULL);
+}
+
+static inline void boot_ranks_run(struct boot_rank *ranks, int size, const bool *start)
+{
+    boot_ranks_start(ranks, size, start);
+    boot_ranks_join(ranks, size, start);
 }
 
 static inline void boot_ranks_init(struct boot_rank *ranks, int size, double deadline_s,

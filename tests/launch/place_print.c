@@ -18,14 +18,14 @@ static int place_meet(void)
     struct tti_place place;
     struct tti_boot *boot = NULL;
     int all[64];
-    if (tti_place_find(tti_deadline_in(20), &place) != TUTTI_OK)
+    if (tti_place_find(tti_deadline_in(100), &place) != TUTTI_OK)
         return place_fail("place");
-    if (tti_boot_create(&place.meeting, place.rank, place.size, tti_deadline_in(20), &boot) !=
+    if (tti_boot_create(&place.meeting, place.rank, place.size, tti_deadline_in(100), &boot) !=
         TUTTI_OK)
         return place_fail("boot");
     int mine = 100 + place.rank;
     enum tutti_result result =
-        tti_boot_all_gather(boot, &mine, sizeof mine, all, tti_deadline_in(20));
+        tti_boot_all_gather(boot, &mine, sizeof mine, all, tti_deadline_in(100));
     tti_boot_destroy(boot, 5);
     if (result != TUTTI_OK)
         return place_fail("gather");
