@@ -26,18 +26,30 @@ try() {
 out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
 err_has() { grep -qE -- "$1" "$dir/err" || wrong "no \"$1\" on stderr"; }
 err_lines() { [ "$(wc -l <"$dir/err")" = "$1" ] || wrong "not $1 line(s) on stderr"; }
+runs() { [ -d "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
 # gone FILE: the processes whose ids are in the file do not run (a zombie does not either).
 gone() {
     local pid
     for pid in $(cat "$1"); do
-        if [ -d "/proc/$pid" ] && ! grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null; then
+        if runs "$pid"; then
             wrong "process $pid is left running: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
         fi
     done
 }
+# ... where nobody was left to wait for their end.
+gone_soon() {
+    local pid
+    for pid in $(cat "$1"); do
+        for _ in $(seq 1000); do
+            runs "$pid" || break
+            sleep 0.02
+        done
+    done
+    gone "$1"
+}
 # await FILE LINES: until the file has that many lines.
 await() {
-    for _ in $(seq 200); do
+    for _ in $(seq 3000); do
         [ "$(cat "$1" 2>/dev/null | wc -l)" -ge "$2" ] && return
         sleep 0.02
     done
@@ -74,7 +86,7 @@ try 139 "$run" -n 2 sh -c '[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60'
 err_has 'rank 1 \(.*\) was killed by signal 11 \(Segmentation fault\)'
 
 # SIGTERM is not enough for these, helpers in their groups and sessions neither.
-try 3 timeout -s KILL 30 "$run" -n 2 bash -c 'trap "" TERM; sleep 600 & echo $! >>'"$dir"'/stay; setsid sleep 600 & echo $! >>'"$dir"'/stay; echo $$ >>'"$dir"'/stay
+try 3 timeout -s KILL 100 "$run" -n 2 bash -c 'trap "" TERM; sleep 600 & echo $! >>'"$dir"'/stay; setsid sleep 600 & echo $! >>'"$dir"'/stay; echo $$ >>'"$dir"'/stay
 while [ "$(wc -l <'"$dir"'/stay)" -lt 6 ]; do sleep 0.02; done
 [ $RANK = 0 ] && exit 3; while :; do sleep 0.05; done'
 gone "$dir/stay"
@@ -92,7 +104,7 @@ try 0 "$run" -n 2 --max-restarts 1 sh -c '[ $TUTTI_RESTART_COUNT = 1 ] || exit 9
 out_has 'rank 1 of 2 .* ok'
 
 # Elastic: who fails does not end the others, unless nobody ends well.
-try 0 "$run" -n 3 --elastic sh -c '[ $RANK = 1 ] && kill -KILL $$; [ $RANK = 2 ] && exit 4; sleep 0.5; echo lives'
+try 0 "$run" -n 3 --elastic sh -c '[ $RANK = 1 ] && kill -KILL $$; [ $RANK = 2 ] && exit 4; while [ "$(grep -c "go on$" '"$dir"'/err)" -lt 2 ]; do sleep 0.05; done; echo lives'
 out_has '^\[0\] lives$'
 err_has '^tuttirun: rank 1 \([0-9]+\) was killed by signal 9 \(Killed\); [12] of 3 go on$'
 err_has '^tuttirun: rank 2 \([0-9]+\) exited with status 4; [12] of 3 go on$'
@@ -130,14 +142,12 @@ pid=$!
 await "$dir/up" 2
 kill -KILL $pid
 wait $pid 2>/dev/null
-sleep 0.3
-gone "$dir/up"
+gone_soon "$dir/up"
 
 # Who reads our output goes away: the job ends, and soon.
-timeout -s KILL 20 "$run" -n 2 bash -c "echo \$\$ >>$dir/piped; while echo line; do sleep 0.01; done" 2>"$dir/err" | head -n 3 >"$dir/out"
-sleep 0.2
+timeout -s KILL 100 "$run" -n 2 bash -c "echo \$\$ >>$dir/piped; while echo line; do sleep 0.01; done" 2>"$dir/err" | head -n 3 >"$dir/out"
 [ "$(wc -l <"$dir/out")" = 3 ] || wrong "head did not get its lines"
-gone "$dir/piped"
+gone_soon "$dir/piped"
 
 # Log files instead of output; failures are still told.
 try 4 "$run" -n 2 --log-dir "$dir/logs/a" sh -c 'echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 4'
