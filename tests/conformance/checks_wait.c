@@ -14,12 +14,12 @@ static void wait_asleep(struct conf_rank *me, int lane, uint64_t tag, size_t byt
         CONF_OK(me, me->ops->progress(me->transport));
         CONF_OK(me, me->ops->peek(me->endpoints[!me->rank], lane, &got, &data, &ready));
         if (ready) {
-            CONF_REQUIRE(me, woken, "message %llu was there, but nothing woke us for 2 s",
+            CONF_REQUIRE(me, woken, "message %llu was there, but nothing woke us for 20 s",
                          (unsigned long long)tag);
             conf_take_message(me, !me->rank, lane, tag, bytes);
             return;
         }
-        woken = conf_sleep(me, 2000);
+        woken = conf_sleep(me, CONF_ASLEEP_MS);
         conf_watch(me, "waiting asleep");
     }
 }
@@ -62,8 +62,9 @@ static void wait_for_room(struct conf_rank *me)
                                       &accepted));
         total += accepted;
         bool moved = accepted || me->ops->released(me->endpoints[1], 0) != released;
-        CONF_REQUIRE(me, woken || !moved, "room was there, but nothing woke us for 2 s");
-        woken = moved || me->ops->released(me->endpoints[1], 0) >= all || conf_sleep(me, 2000);
+        CONF_REQUIRE(me, woken || !moved, "room was there, but nothing woke us for 20 s");
+        woken = moved || me->ops->released(me->endpoints[1], 0) >= all ||
+                conf_sleep(me, CONF_ASLEEP_MS);
         conf_watch(me, "waiting for room");
     }
     conf_barrier(me);
@@ -84,9 +85,7 @@ static void wait_quiet(struct conf_rank *me)
     CONF_REQUIRE(me, loud <= 5, "woken %d times of 10 for nothing", loud);
     conf_barrier(me);
     if (me->rank == 0) {
-        uint64_t begin = tti_now_ns();
         wait_asleep(me, 0, 3, sizeof message);
-        CONF_REQUIRE(me, tti_now_ns() - begin < 1500000000u, "woken late");
     } else {
         (void)conf_sleep(me, 100);
         conf_send_message(me, 0, 0, 3, message, sizeof message);
@@ -124,7 +123,8 @@ static void wait_come_before(struct conf_rank *me)
             conf_send_message(me, 0, 0, i, message, sizeof message);
         conf_barrier(me);
         if (me->rank == 0) {
-            CONF_REQUIRE(me, conf_sleep(me, 2000), "a message came before arm; slept for 2 s");
+            CONF_REQUIRE(me, conf_sleep(me, CONF_ASLEEP_MS),
+                         "a message came before arm; slept for 20 s");
             conf_take_message(me, 1, 0, i, sizeof message);
         }
         conf_barrier(me);

@@ -23,7 +23,7 @@ static const char usage[] =
     "  --threads         ranks are threads of one process\n"
     "  --only CHECK      only the checks whose name contains CHECK\n"
     "  --except CHECK    without those whose name contains CHECK\n"
-    "  --timeout SECONDS for each check (60)\n"
+    "  --timeout SECONDS for each check (100)\n"
     "  --list            print the checks and end\n"
     "\n"
     "Exit status: 0 all passed, 1 some failed, 2 wrong usage.\n";
@@ -95,7 +95,7 @@ static const char *conformance_skip(const struct conf_check *check,
 
 int main(int argc, char **argv)
 {
-    struct conformance_options options = {.timeout_s = 60};
+    struct conformance_options options = {.timeout_s = 100};
     int usage_error = conformance_parse(argc, argv, &options);
     if (usage_error)
         return usage_error < 0 ? 0 : usage_error;

@@ -115,6 +115,8 @@ void conf_turn(struct conf_rank *me);
 /* Sleep on the transport's fd as the library does (arm, poll, disarm). Returns false when nothing
  * woke us within `ms`. */
 bool conf_sleep(struct conf_rank *me, int ms);
+/* For who must be woken: longer than a peer that is to wake it stands still on a busy machine. */
+enum { CONF_ASLEEP_MS = 20000 };
 
 /* Memory until the end of the check: plain, or a region that peers can map. */
 void *conf_memory(struct conf_rank *me, size_t bytes, bool region);

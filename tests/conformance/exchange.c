@@ -307,13 +307,13 @@ void conf_exchange(struct conf_rank *me, const struct conf_traffic *traffic)
     while (!done) {
         bool moved = exchange_round(self, &done);
         CONF_REQUIRE(me, !(overslept && moved && !(traffic->how & CONF_SLOW)),
-                     "slept for 2 s although something had arrived");
+                     "slept for 20 s although something had arrived");
         overslept = false;
         if (done || moved)
             continue;
         CONF_OK(me, me->ops->progress(me->transport));
         if (traffic->how & CONF_SLEEP)
-            overslept = !conf_sleep(me, traffic->how & CONF_SLOW ? 1 : 2000);
+            overslept = !conf_sleep(me, traffic->how & CONF_SLOW ? 1 : CONF_ASLEEP_MS);
         else
             conf_turn(me);
         conf_watch(me, "the exchange");

@@ -116,13 +116,13 @@ void conf_finish(struct conf_rank *me, int peer)
     for (;;) {
         enum tutti_result result = me->ops->advance(me->endpoints[peer]);
         CONF_REQUIRE(me, woken || result == TUTTI_IN_PROGRESS,
-                     "advance had something new, but nothing woke us for 2 s");
+                     "advance had something new, but nothing woke us for 20 s");
         if (result == TUTTI_OK)
             return;
         CONF_REQUIRE(me, result == TUTTI_IN_PROGRESS, "connecting to rank %d gave %d: %s", peer,
                      (int)result, tutti_last_error());
         CONF_OK(me, me->ops->progress(me->transport));
-        woken = conf_sleep(me, 2000);
+        woken = conf_sleep(me, CONF_ASLEEP_MS);
         conf_watch(me, "connecting");
     }
 }
