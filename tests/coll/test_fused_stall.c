@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BYTES = 64 << 20, TRIES = 12 };
+enum { BYTES = 64 << 20, TRIES = 60 };
 
 struct shared { /* between the processes */
     _Atomic uint64_t cut_off;

@@ -165,6 +165,16 @@ static enum tutti_result in_time(enum tutti_result result)
     return result;
 }
 
+/* ... nor had the operation that one does not call, where another was missed at the deadline too.
+ */
+static bool names_alone(const char *name, enum tutti_result result)
+{
+    const bool named = strstr(tutti_last_error(), name) != NULL;
+    if (!named && result == TUTTI_ERR_TIMEOUT)
+        atomic_store(slow, 1);
+    return named;
+}
+
 static int leave(void *memory)
 {
     device_settle();
@@ -210,7 +220,7 @@ static int absent(tutti_comm *comm, void *argument)
         const enum tutti_result started = device_start(&c, memory, out, comm, &request);
         const enum tutti_result result = started == TUTTI_OK ? tutti_wait(request) : started;
         CHECK(result == (a->dies ? TUTTI_ERR_PEER : TUTTI_ERR_TIMEOUT));
-        CHECK(strstr(tutti_last_error(), name) != NULL);
+        CHECK(names_alone(name, result));
         CHECK(device_start(&c, memory, out, comm, &request) == result);
     }
     return leave(memory);
@@ -261,7 +271,7 @@ static int late(tutti_comm *comm, void *argument)
     CHECK_OK(device_start(&c, in, out, comm, &request));
     if (rank != n - 1) {
         CHECK(tutti_wait(request) == TUTTI_ERR_TIMEOUT);
-        CHECK(strstr(tutti_last_error(), "rank 2 ("));
+        CHECK(names_alone("rank 2 (", TUTTI_ERR_TIMEOUT));
         CHECK_OK(device_gpu()->ops->fill(device_gpu(), in, 0x5a, sizeof filled, device_stream()));
         CHECK_OK(device_gpu()->ops->fill(device_gpu(), out, 0x5a, sizeof filled, device_stream()));
         CHECK(device_settle() == 0);
@@ -311,7 +321,7 @@ static int replay(tutti_comm *comm, void *argument)
         CHECK(device_settle() == 0);
         CHECK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
                                      NULL) == TUTTI_ERR_TIMEOUT);
-        CHECK(strstr(tutti_last_error(), name));
+        CHECK(names_alone(name, TUTTI_ERR_TIMEOUT));
     }
     while (tutti_comm_error(comm) == TUTTI_OK)
         usleep(1000);
@@ -379,7 +389,7 @@ static void waiting(int p, const char *path, struct tti_ranks how)
     static const enum tutti_collective kinds[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_TO_ALL};
     const int kinds_count = !SANITIZED_THREADS || p == 0 ? 2 : p - 1;
     struct tti_ranks soon = how;
-    soon.options.timeout_s = 3;
+    soon.options.timeout_s = 6;
     if (p == 1 && !SANITIZED_THREADS)
         aside("a replay is not made", path, soon, replay, NULL);
     if (p == 2 && !how.processes)

@@ -175,7 +175,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         struct tti_ranks how = {.ranks = RANKS, .processes = true, .options = TUTTI_OPTIONS_INIT};
         how.options.transports = argv[i];
-        how.options.timeout_s = 20;
+        how.options.timeout_s = 60;
         failed |= tti_ranks_run(&how, check_rank, NULL);
     }
     return failed ? 1 : 0;

@@ -33,12 +33,13 @@ static int soak_ranks(tutti_comm *comm, void *argument)
     if (tutti_comm_split(comm, rank % 2, -rank, &part) != TUTTI_OK ||
         tutti_all_reduce_async(in, out, 600, TUTTI_FLOAT32, TUTTI_MAX, part, NULL, &request) !=
             TUTTI_OK ||
-        tutti_wait(request) != TUTTI_OK ||
-        tutti_all_to_all(in, out, 600 / (size_t)size, TUTTI_FLOAT32, comm) != TUTTI_OK)
+        tutti_wait(request) != TUTTI_OK)
         return 1;
-    if (*aborts && rank == size - 1)
+    enum tutti_result result = tutti_all_to_all(in, out, 600 / (size_t)size, TUTTI_FLOAT32, comm);
+    if (!*aborts && result != TUTTI_OK)
+        return 1;
+    if (*aborts && rank == size - 1) /* the others may not be out of that call yet */
         tutti_comm_abort(comm, "soak");
-    enum tutti_result result = TUTTI_OK;
     for (int i = 0; *aborts && result == TUTTI_OK; i++)
         result = tutti_all_reduce(in, out, 600, TUTTI_FLOAT32, TUTTI_SUM, comm);
     tutti_comm_destroy(part);

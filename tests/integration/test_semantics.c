@@ -1,6 +1,7 @@
 /* What is not a plain collective: sends and receives, groups, asynchronous calls, split, user
  * operators, empty and wrong calls, mismatches, abort, deadlines. Ranks are threads (or processes
  * with --processes); run on the transports named by --transport. */
+#include "coll/comm.h"
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
 
@@ -197,11 +198,23 @@ static int counts_differ(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* All ranks have met in `comm`, and none is in a call there: what befalls it then does not reach
+ * one that comes out of a barrier late. They know by a communicator of their own. */
+static int all_out(tutti_comm *comm)
+{
+    tutti_comm *aside = NULL;
+    CHECK_OK(tutti_comm_split(comm, 0, tutti_comm_rank(comm), &aside));
+    CHECK_OK(tutti_barrier(comm));
+    CHECK_OK(tutti_barrier(aside));
+    tutti_comm_destroy(aside);
+    return 0;
+}
+
 static int aborted(tutti_comm *comm, void *argument)
 {
     (void)argument;
     float x = 1;
-    CHECK_OK(tutti_barrier(comm));
+    CHECK(all_out(comm) == 0);
     if (tutti_comm_rank(comm) == 0) {
         usleep(50000);
         tutti_comm_abort(comm, "the test says so");
@@ -245,9 +258,11 @@ static int absent(tutti_comm *comm, void *argument)
 {
     (void)argument;
     float x = 1;
-    CHECK_OK(tutti_barrier(comm));
-    if (tutti_comm_rank(comm) == 1) {
-        usleep(1500000);
+    CHECK(all_out(comm) == 0);
+    comm->settings.timeout_s = 1;
+    if (tutti_comm_rank(comm) == 1) { /* not gone: that would be another error */
+        while (tutti_comm_error(comm) == TUTTI_OK)
+            usleep(5000);
         return 0;
     }
     enum tutti_result result = tutti_all_reduce(&x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, comm);
@@ -259,29 +274,29 @@ static int absent(tutti_comm *comm, void *argument)
 static const struct {
     const char *name;
     tti_rank_function *function;
-    double timeout_s;
     int least_ranks;
     size_t argument;
 } tests[] = {
-    {"ring of sends and receives, small", ring_exchange, 30, 1, 10},
-    {"ring of sends and receives, 4 MB", ring_exchange, 30, 1, 1000003},
-    {"many messages in a group", many_messages, 30, 1, 0},
-    {"asynchronous all-reduces", asynchronous, 30, 1, 0},
-    {"collectives in a group", grouped_collectives, 30, 1, 0},
-    {"split", splitting, 30, 1, 0},
-    {"pre-multiplied sum", user_operator, 30, 1, 0},
-    {"bfloat16 sums round once", rounds_once, 30, 1, 0},
-    {"wrong calls", wrong_calls, 30, 1, 0},
-    {"two communicators by turns, 1 MiB", by_turns, 30, 1, 1 << 18},
-    {"counts differ", counts_differ, 30, 2, 0},
-    {"abort", aborted, 30, 2, 0},
-    {"absent rank", absent, 1, 2, 0},
+    {"ring of sends and receives, small", ring_exchange, 1, 10},
+    {"ring of sends and receives, 4 MB", ring_exchange, 1, 1000003},
+    {"many messages in a group", many_messages, 1, 0},
+    {"asynchronous all-reduces", asynchronous, 1, 0},
+    {"collectives in a group", grouped_collectives, 1, 0},
+    {"split", splitting, 1, 0},
+    {"pre-multiplied sum", user_operator, 1, 0},
+    {"bfloat16 sums round once", rounds_once, 1, 0},
+    {"wrong calls", wrong_calls, 1, 0},
+    {"two communicators by turns, 1 MiB", by_turns, 1, 1 << 18},
+    {"counts differ", counts_differ, 2, 0},
+    {"abort", aborted, 2, 0},
+    {"absent rank", absent, 2, 0},
 };
 
 int main(int argc, char **argv)
 {
     struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
     int failed = 0;
+    how.options.timeout_s = 60;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--processes") == 0)
@@ -297,7 +312,6 @@ int main(int argc, char **argv)
         size_t argument = tests[t].argument;
         if (how.ranks < tests[t].least_ranks)
             continue;
-        how.options.timeout_s = tests[t].timeout_s;
         int bad = tti_ranks_run(&how, tests[t].function, &argument);
         printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
         fflush(stdout);

@@ -177,22 +177,30 @@ static void without_blocking(void)
 
 /* ---- abort ---- */
 
+static _Atomic int waits; /* rank 0 is in the call that must be aborted */
+
 static void *abort_later(void *argument)
 {
+    while (!waits)
+        nap();
     for (int i = 0; i < 100; i++)
         nap();
     OK(ncclCommAbort(argument));
     return NULL;
 }
 
-/* Rank 0 waits for a rank that never calls, until another thread of its process has enough. */
+/* Rank 0 waits for a rank that does not call all that it must, until another thread of its process
+ * has enough. What that rank does call tells that rank 0 is in its group. */
 static void abort_rank(struct rank *r)
 {
     pthread_t other;
-    int word = 1;
+    int word = 1, sent = 7;
     OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
     if (r->rank != 0) {
         ncclResult_t state = ncclSuccess;
+        OK(ncclRecv(&word, 1, ncclInt32, 0, r->comm, NULL));
+        CHECK(word == sent);
+        waits = 1;
         while (state == ncclSuccess) { /* told of the abort */
             nap();
             OK(ncclCommGetAsyncError(r->comm, &state));
@@ -202,7 +210,10 @@ static void abort_rank(struct rank *r)
         return;
     }
     CHECK(pthread_create(&other, NULL, abort_later, r->comm) == 0);
-    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, r->comm, NULL) == ncclRemoteError);
+    OK(ncclGroupStart());
+    OK(ncclSend(&sent, 1, ncclInt32, 1, r->comm, NULL));
+    OK(ncclRecv(&word, 1, ncclInt32, 1, r->comm, NULL));
+    CHECK(ncclGroupEnd() == ncclRemoteError);
     pthread_join(other, NULL);
 }
 

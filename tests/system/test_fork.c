@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         struct tti_ranks how = {.ranks = RANKS, .processes = true, .options = TUTTI_OPTIONS_INIT};
         how.options.transports = argv[i];
-        how.options.timeout_s = 20;
+        how.options.timeout_s = 60;
         int bad = tti_ranks_run(&how, forks, NULL);
         printf("%s: %d ranks that fork %d times: %s\n", argv[i], RANKS, FORKS,
                bad ? "FAILED" : "ok");

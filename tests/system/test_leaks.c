@@ -100,8 +100,8 @@ static int leaks_on(const char *transport)
 {
     struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
     how.options.transports = transport;
-    how.options.timeout_s = 20;
-    how.options.init_timeout_s = 20;
+    how.options.timeout_s = 60;
+    how.options.init_timeout_s = 60;
     if (rounds(&how, WARM_UP))
         return 1;
     struct holdings before = hold();
