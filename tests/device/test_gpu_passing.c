@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 3, BYTES = 100000, SECONDS = 30 };
+enum { RANKS = 3, BYTES = 100000, SECONDS = 100 };
 
 struct card {
     struct tti_passing_door door;
@@ -165,7 +165,7 @@ static void test_passed(void **state)
         assert_int_equal(pipe(up[r]) | pipe(down[r]), 0);
         pids[r] = fork();
         if (pids[r] == 0) {
-            alarm(30);
+            alarm(200);
             child_rank = r;
             child_up = up[r][1];
             child_down = down[r][0];

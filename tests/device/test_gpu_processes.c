@@ -209,7 +209,7 @@ static struct child start(int rank)
     if (pid == 0) {
         close(up[0]);
         close(down[1]);
-        alarm(100);
+        alarm(200);
         child_rank = rank;
         child_wires = (struct wires){.up = up[1], .down = down[0]};
         const struct CMUnitTest tests[] = {cmocka_unit_test(child_test)};

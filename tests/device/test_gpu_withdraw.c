@@ -182,7 +182,7 @@ static void stalled(bool for_long)
     atomic_store(&let_go, 0);
     fault_page = ranks[0].in + PAGE;
     assert_int_equal(mprotect(fault_page, PAGE, PROT_NONE), 0);
-    start(0, TTI_KERNEL_TWO_SHOT, for_long ? 0.2 : 30);
+    start(0, TTI_KERNEL_TWO_SHOT, for_long ? 5 : 30); /* by when rank 1 must be held */
     start(1, TTI_KERNEL_TWO_SHOT, 30);
     while (!atomic_load(&held))
         usleep(1000);
