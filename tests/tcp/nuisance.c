@@ -191,7 +191,7 @@ static void nuisance_start(struct nuisance *n, char **arguments)
 
 static void nuisance_run(struct nuisance *n, unsigned count, char **arguments)
 {
-    uint64_t deadline = tti_deadline_in(90);
+    uint64_t deadline = tti_deadline_in(250);
     n->over = true;
     for (unsigned turn = 0; n->made < count && !tti_deadline_passed(deadline); turn++) {
         if (n->over && n->status != 0)

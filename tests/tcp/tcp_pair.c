@@ -86,7 +86,7 @@ void tcp_pair_stream(struct tcp_pair *pair, size_t bytes, void (*meanwhile)(stru
     unsigned char *all = test_malloc(bytes);
     for (size_t i = 0; i < bytes; i++)
         all[i] = pair_byte(i);
-    uint64_t deadline = tti_deadline_in(20);
+    uint64_t deadline = tti_deadline_in(100);
     for (unsigned round = 0; taken < bytes; round++) {
         size_t accepted = 0, offer = bytes - sent < 100000 ? bytes - sent : 100000;
         assert_int_equal(tti_tcp_ops.progress(pair->transport[0]), TUTTI_OK);

@@ -1,7 +1,9 @@
 /* tutti-tcp-peer RANK RANKS FOLDER BYTES: one rank of the TCP transport alone, for tests between
  * network namespaces, which share the file system. Ranks exchange addresses through files in FOLDER
  * ("address.RANK"), connect to all others, send BYTES to each and check what they get, asleep when
- * there is nothing to do. Exit status 0 when all came as it was sent; errors on stderr. */
+ * there is nothing to do. While there is a file FOLDER/slowly, the second half goes a few bytes at
+ * a time, so that the transfer is under way for as long as somebody wants. Exit status 0 when all
+ * came as it was sent; errors on stderr. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/registry.h"
@@ -14,13 +16,15 @@
 
 extern const struct tutti_transport_ops tti_tcp_ops;
 
-enum { PEER_MOST = 8, PEER_LANES = 2, PEER_BLOCK = 1 << 20, PEER_SECONDS = 30 };
+enum { PEER_MOST = 8, PEER_LANES = 2, PEER_BLOCK = 1 << 20, PEER_SECONDS = 100, PEER_SLOW = 64 };
 
 struct peer_run {
     int rank, ranks;
     const char *folder;
     size_t bytes;
     uint64_t deadline;
+    bool slow;              /* FOLDER/slowly was there when last looked for */
+    uint64_t look, go_slow; /* when to look again, and to send the next few bytes */
     void *transport;
     void *endpoint[PEER_MOST];
     struct tutti_peer peer[PEER_MOST];
@@ -84,7 +88,7 @@ static void peer_sleep(struct peer_run *run)
 {
     if (tti_tcp_ops.arm(run->transport)) {
         struct pollfd wake = {.fd = tti_tcp_ops.fd(run->transport), .events = POLLIN};
-        poll(&wake, 1, 1000);
+        poll(&wake, 1, run->slow ? 2 : 1000);
     }
     tti_tcp_ops.disarm(run->transport);
 }
@@ -109,6 +113,16 @@ static int peer_connect(struct peer_run *run)
     return 0;
 }
 
+static void peer_look_whether_slow(struct peer_run *run)
+{
+    char path[512];
+    if (!tti_deadline_passed(run->look))
+        return;
+    snprintf(path, sizeof path, "%s/slowly", run->folder);
+    run->slow = access(path, F_OK) == 0;
+    run->look = tti_deadline_in(0.01);
+}
+
 /* Returns 1 when something moved, 0 when not, -1 on an error. */
 static int peer_send(struct peer_run *run, int to, int lane)
 {
@@ -120,6 +134,12 @@ static int peer_send(struct peer_run *run, int to, int lane)
         piece = run->bytes - *sent;
     if (lane == 1 && piece > 1000) /* small fragments on one lane, large ones on the other */
         piece = 1000;
+    if (run->slow && *sent >= run->bytes / 2) {
+        if (!tti_deadline_passed(run->go_slow))
+            return 0;
+        run->go_slow = tti_deadline_in(0.001);
+        piece = piece < PEER_SLOW ? piece : PEER_SLOW;
+    }
     if (tti_tcp_ops.send(run->endpoint[to], lane, 5, run->block + at, piece, &accepted) != TUTTI_OK)
         return peer_fail(run, "send", tutti_last_error());
     *sent += accepted;
@@ -151,6 +171,7 @@ static int peer_exchange(struct peer_run *run)
     for (bool done = false; !done;) {
         int moved = 0;
         done = true;
+        peer_look_whether_slow(run);
         if (tti_tcp_ops.progress(run->transport) != TUTTI_OK)
             return peer_fail(run, "progress", tutti_last_error());
         for (int i = 0; i < run->ranks * PEER_LANES; i++) {
@@ -190,6 +211,7 @@ static int peer_run(struct peer_run *run)
     if (tti_tcp_ops.probe(env.services) != TUTTI_OK ||
         tti_tcp_ops.open(&env, &run->transport) != TUTTI_OK)
         return peer_fail(run, "open", tutti_last_error());
+    peer_look_whether_slow(run);
     int status = peer_publish(run);
     for (int i = 0; i < run->ranks && status == 0; i++)
         status = peer_look_up(run, i);

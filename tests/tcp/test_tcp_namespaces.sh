@@ -133,10 +133,11 @@ finish "an address that swallows everything"
 took=$((($(date +%s%N) - begin) / 1000000))
 expect 'over net1 10\.77\.1\.1:'
 [ "$took" -ge 300 ] || fail "the dead address was not tried first: the test is void"
-[ "$took" -lt 5000 ] || fail "it took $took ms to give up a dead address"
+[ "$took" -lt 30000 ] || fail "it took $took ms to give up a dead address"
 in_right ip route del blackhole 10.77.0.1/32
 
 # Strangers at both ports while data flows.
+touch "$folder/slowly"
 start 60000000
 until [ -e "$folder/address.0" ] && [ -e "$folder/address.1" ]; do sleep 0.01; done
 port_of() { od -An -tu2 -j6 -N2 "$folder/address.$1" | tr -d ' '; }
@@ -149,16 +150,21 @@ while kill -0 "${jobs[0]}" 2>/dev/null && [ "$strangers" -lt 40 ]; do
         strangers=$((strangers + 1))
     done
 done
-[ "$strangers" -gt 0 ] || fail "no stranger came in time"
+[ "$strangers" = 40 ] || fail "the transfer was over before the strangers"
+rm "$folder/slowly"
 finish "$strangers strangers during a transfer"
 
 # In mid-transfer the interface in use is taken down: the lanes go on over the other one.
-start 400000000
+touch "$folder/slowly"
+start 60000000
 until grep -q 'over net0' "$folder/out.0" 2>/dev/null; do sleep 0.01; done
 sleep 0.1
 in_left ip link set net0 down
+went_on='the connection to rank 1 \(rank1:0\) goes on \(lane [01], (10\.77\.1\.2|\[fd77:1::2\]):'
+while kill -0 "${jobs[0]}" 2>/dev/null && ! grep -qE "$went_on" "$folder/out.0"; do sleep 0.05; done
+rm "$folder/slowly"
 finish "an interface taken down in mid-transfer"
-expect 'the connection to rank 1 \(rank1:0\) goes on \(lane [01], (10\.77\.1\.2|\[fd77:1::2\]):'
+expect "$went_on"
 in_left ip link set net0 up
 
 # There is only one, and in mid-transfer answers vanish: the sender says so long before the kernel gives

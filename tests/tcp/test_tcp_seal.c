@@ -36,7 +36,7 @@ static enum seal_end seal_stream(struct tcp_pair *pair, size_t bytes)
     size_t sent = 0, taken = 0, offer = SEAL_MESSAGE;
     unsigned char *all = test_malloc(bytes);
     enum seal_end end = SEAL_RIGHT;
-    uint64_t deadline = tti_deadline_in(20);
+    uint64_t deadline = tti_deadline_in(60);
     for (size_t i = 0; i < bytes; i++)
         all[i] = (unsigned char)seal_marker[i % (sizeof seal_marker - 1)];
     while (taken < bytes && end == SEAL_RIGHT) {
@@ -78,7 +78,7 @@ static enum seal_end seal_run(struct tcp_between *between, bool without_aes)
     if (without_aes)
         pair.address[1][17] &= (uint8_t)~TTI_TCP_AES;
     tcp_between_begin(between, &pair);
-    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
     end = seal_stream(&pair, SEAL_BYTES);
     print_message("%u flipped, %u repeated: %s\n", atomic_load(&between->flipped),
                   atomic_load(&between->repeated),
@@ -202,7 +202,7 @@ static const uint8_t *resume_hello(const struct tcp_between *between)
 static size_t stranger_hears(struct tcp_pair *pair, int socket, size_t bytes)
 {
     uint8_t heard[TTI_TCP_HELLO_BYTES];
-    uint64_t deadline = tti_deadline_in(10);
+    uint64_t deadline = tti_deadline_in(60);
     for (size_t have = 0;;) {
         (void)tti_tcp_ops.arm(pair->transport[1]);
         ssize_t got = recv(socket, heard, bytes - have, MSG_DONTWAIT);
@@ -224,7 +224,7 @@ static void a_replayed_hello_is_refused(void **state)
     seal_set("1", "0", "1");
     tcp_pair_open(&pair, 1, 1, 7, 7);
     tcp_between_begin(&between, &pair);
-    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_OK);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
     assert_int_equal(seal_stream(&pair, SEAL_BYTES), SEAL_RIGHT);
     const struct tti_tcp_lane *lane = &((struct tti_tcp_endpoint *)pair.endpoint[1])->lane[0];
     const uint8_t *hello = resume_hello(&between);
@@ -264,7 +264,7 @@ static void ranks_must_agree(void **state)
     tcp_pair_open(&pair, 1, 1, 7, 7);
     ((struct tti_tcp_transport *)pair.transport[0])->advert.seals = 0;
     pair.address[1][17] = 0;
-    assert_int_equal(tcp_pair_connect(&pair, 10), TUTTI_ERR_LINK);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_ERR_LINK);
     assert_non_null(strstr(tutti_last_error(), "it has another TUTTI_TCP_CHECKSUM"));
     tcp_pair_close(&pair);
 }
