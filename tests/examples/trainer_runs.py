@@ -16,7 +16,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_"))}
 
 
-def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=60,
+def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=250,
         elastic=False):
     """Run a program of build/bin, under tuttirun for ranks > 0; its output, both streams."""
     if "--plot" not in flags:
@@ -56,7 +56,7 @@ def knocking(program, *flags, folder):
 
 def ends(processes, killed=()):
     """What all said, when they have ended: well, but for those killed."""
-    said = [process.communicate(timeout=60)[0] for process in processes]
+    said = [process.communicate(timeout=250)[0] for process in processes]
     for number, process in enumerate(processes):
         wanted = -signal.SIGKILL if number in killed else 0
         assert process.returncode == wanted, f"number {number}: status {process.returncode}\n{said[number]}"

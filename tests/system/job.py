@@ -94,7 +94,7 @@ class Job:
                 pass
         self.process.wait()
         for reader in self.readers:
-            reader.join(5)
+            reader.join(20)
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -121,7 +121,7 @@ class Job:
         except subprocess.TimeoutExpired:
             self.fail(f"still running after {seconds:g} s")
         for reader in self.readers:
-            reader.join(2)
+            reader.join(20)
         return status
 
     def until(self, condition, seconds, what):
@@ -155,7 +155,7 @@ class Job:
         if tables:
             self.check(self.rows(), "no row of a table")
 
-    def gone(self, seconds=1.0):
+    def gone(self, seconds=20.0):
         """No process of the job is left."""
         by = time.monotonic() + seconds
         while marked(self.mark):

@@ -83,13 +83,13 @@ class Hosts:
         """A command in host k."""
         return ["ip", "netns", "exec", self.names[k], *words]
 
-    def start(self, k, ranks, *flags, environment=None):
-        """Host k's tuttirun."""
+    def start(self, k, ranks, *flags, environment=None, launch=()):
+        """Host k's tuttirun, with the flags `launch` of its own."""
         return job.Job(self.inside(
-            k, job.TUTTIRUN, "--nnodes", len(self.names), "--node-rank", k, "-n", ranks,
+            k, job.TUTTIRUN, *launch, "--nnodes", len(self.names), "--node-rank", k, "-n", ranks,
             "--master-addr", self.address, "--master-port", PORT, job.BENCH, *flags), environment)
 
-    def run(self, ranks, *flags, seconds=40, environment=None):
+    def run(self, ranks, *flags, seconds=100, environment=None):
         """A job of `ranks` ranks a host to its good end; the first host's, which has the table."""
         jobs = []
         try:

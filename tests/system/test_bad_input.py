@@ -5,6 +5,7 @@ import socket
 
 import job
 
+LIMIT = 60  # far less than what waits for ever
 QUICK = ["-b", "8", "-e", "64", "-n", "2", "-w", "1"]
 
 
@@ -20,7 +21,7 @@ def complains(running, seconds, *patterns, lines=1):
     running.gone()
 
 
-def wrong(flags, *patterns, environment=None, seconds=5):
+def wrong(flags, *patterns, environment=None, seconds=LIMIT):
     """A case: the benchmark with these flags."""
     def case():
         with job.Job([job.BENCH, *QUICK, *flags], environment) as running:
@@ -32,7 +33,7 @@ def wrong_launch(flags, *patterns):
     """A case: tuttirun with these flags."""
     def case():
         with job.Job([job.TUTTIRUN, *flags]) as running:
-            complains(running, 5, *patterns)
+            complains(running, LIMIT, *patterns)
     return case
 
 
@@ -40,7 +41,7 @@ def missing_peer():
     """Rank 1 never comes: rank 0 says which rank it waited for."""
     environment = {**job.by_hand(0, 2, job.free_port()), "TUTTI_INIT_TIMEOUT": "2"}
     with job.Job([job.BENCH, *QUICK], environment) as running:
-        complains(running, 6, r"rank 1\b", r"2 s")
+        complains(running, LIMIT, r"rank 1\b", r"2 s")
 
 
 def missing_root():
@@ -48,7 +49,7 @@ def missing_root():
     port = job.free_port()
     environment = {**job.by_hand(1, 2, port), "TUTTI_INIT_TIMEOUT": "2"}
     with job.Job([job.BENCH, *QUICK], environment) as running:
-        complains(running, 6, rf"127\.0\.0\.1\D+{port}")
+        complains(running, LIMIT, rf"127\.0\.0\.1\D+{port}")
 
 
 def taken_port(rank, *patterns):
@@ -58,7 +59,7 @@ def taken_port(rank, *patterns):
             port = other.getsockname()[1]
             environment = {**job.by_hand(rank, 2, port), "TUTTI_INIT_TIMEOUT": "2"}
             with job.Job([job.BENCH, *QUICK], environment) as running:
-                complains(running, 6, str(port), *patterns)
+                complains(running, LIMIT, str(port), *patterns)
     return case
 
 
@@ -67,20 +68,21 @@ def taken_port_of_tuttirun():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with job.Job([job.TUTTIRUN, "-n", 2, "--master-port", port, job.BENCH, *QUICK]) as running:
-            complains(running, 6, str(port), "taken")
+            complains(running, LIMIT, str(port), "taken")
 
 
-def together(settings, *patterns):
-    """A case: ranks of one job that differ; every one of them says how."""
+def together(settings, *patterns, meet="30"):
+    """A case: ranks of one job that differ; every one of them says how. `meet`: seconds, where one
+    waits for another in vain."""
     def case():
         port = job.free_port()
         jobs = [job.Job([job.BENCH, *QUICK, *flags],
-                        {**job.by_hand(rank, len(settings), port), "TUTTI_TIMEOUT": "5",
-                         "TUTTI_INIT_TIMEOUT": "5", **environment})
+                        {**job.by_hand(rank, len(settings), port), "TUTTI_TIMEOUT": "30",
+                         "TUTTI_INIT_TIMEOUT": meet, **environment})
                 for rank, (flags, environment) in enumerate(settings)]
         try:
             for each in jobs:
-                complains(each, 10, *patterns)
+                complains(each, LIMIT, *patterns)
         finally:
             for each in jobs:
                 each.end()
@@ -131,7 +133,7 @@ def cases():
                                                          "RANK": "one"})
     yield "one rank's transport is unknown", together(
         [([], {"TUTTI_TRANSPORT": "shm"}), ([], {"TUTTI_TRANSPORT": "pigeon"})],
-        "pigeon|rank 1 of 2 has not joined")
+        "pigeon|rank 1 of 2 has not joined", meet="5")
     yield "no transport in common", together(
         [([], {"TUTTI_TRANSPORT": "shm"}), ([], {"TUTTI_TRANSPORT": "tcp"})],
         r"no transport reaches rank \d")
@@ -141,7 +143,7 @@ def cases():
         [([], {"WORLD_SIZE": "3"}), ([], {"WORLD_SIZE": "3"}),
          ([], {"WORLD_SIZE": "3", "RANK": "1"})], "two processes.*rank 1")
     yield "secrets differ", together(
-        [([], {"TUTTI_SECRET": "00" * 32}), ([], {"TUTTI_SECRET": "11" * 32})], "rank 1 of 2")
+        [([], {"TUTTI_SECRET": "00" * 32}), ([], {"TUTTI_SECRET": "11" * 32})], "rank 1 of 2", meet="5")
     yield "sizes differ", together(
         [([], {}), ([], {"WORLD_SIZE": "3"})], r"rank 0\b.*\b2\b|\b2\b.*rank 0\b", r"\b3\b")
     yield "algorithms differ", together(

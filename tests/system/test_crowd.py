@@ -6,7 +6,7 @@ import time
 
 import job
 
-LIMIT = 60
+LIMIT = 200
 
 
 def crowd(ranks, *flags):
@@ -40,7 +40,7 @@ def idle():
     jobs = [job.Job([job.BENCH, "-b", "64K", "-e", "64K", "-N", "100000", "-T", "30"],
                     job.by_hand(rank, 2, port)) for rank in range(2)]
     try:
-        jobs[0].until(jobs[0].rows, 20, "row of the table")
+        jobs[0].until(jobs[0].rows, LIMIT, "row of the table")
         os.kill(jobs[1].process.pid, 19)
         time.sleep(0.5)
         begin = processor_seconds(jobs[0].process.pid)

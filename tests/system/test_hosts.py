@@ -12,7 +12,7 @@ import job
 from namespaces import Hosts, ip, namespaces_work
 
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
-LIMIT = 40
+LIMIT = 100
 
 
 def judge_head(first, count, ranks):
@@ -25,7 +25,7 @@ def judge_head(first, count, ranks):
 def algorithms():
     """Those of all-reduce, which a wrong name brings up."""
     with job.Job([job.BENCH, "--algo", "all_reduce=none"]) as running:
-        running.wait(10)
+        running.wait(LIMIT)
         names = running.err[0].partition("there are: ")[2].split(", ") if running.err else []
         running.check("ring" in names and "hierarchical" in names, "no list of algorithms")
         return names
@@ -48,13 +48,14 @@ def unlucky(misfortune):
     first ends in time, and names a rank of the other."""
     with Hosts(2) as network:
         jobs = [network.start(k, 2, "-b", "1K", "-e", "1M", "-f", "4", "-n", "20", "-N",
-                              "10000", environment={"TUTTI_TIMEOUT": "2"})
+                              "10000", environment={"TUTTI_TIMEOUT": "8"},
+                              launch=["--elastic"])  # a rank that fails does not end the other
                 for k in range(2)]
         try:
-            jobs[0].until(lambda: len(jobs[0].rows()) >= 4, 30, "rows of the table")
+            jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
             misfortune(network, jobs)
             for each in jobs:
-                each.check(each.wait(10) != 0, "it ended well")
+                each.check(each.wait(LIMIT) != 0, "it ended well")
                 each.gone()
             said = [line for line in jobs[0].err if re.match(r"\[[01]\] ", line)]
             for rank in range(2):

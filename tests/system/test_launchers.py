@@ -9,7 +9,7 @@ import subprocess
 import job
 
 SWEEP = [job.BENCH, "-b", "8", "-e", "256K", "-f", "32", "-n", "5", "-w", "1"]
-LIMIT = 60
+LIMIT = 200
 
 
 def ranks_said(running, size):

@@ -10,7 +10,7 @@ import job
 STATUS = os.path.join(job.BIN, "tutti-status")
 DUMP = os.path.join(job.BIN, "tutti-dump")
 SIZE = 3
-LIMIT = 30
+LIMIT = 100
 SWEEP = [job.BENCH, "-b", "64K", "-e", "64K", "-n", "2000000", "-w", "10", "-c", "0"]
 
 
@@ -74,7 +74,7 @@ def stopped():
 def failure():
     """A stopped rank and a deadline: the dumps of the others say who it was."""
     with tempfile.TemporaryDirectory() as folder:
-        running, pids = start(TUTTI_TIMEOUT="1", TUTTI_DUMP=os.path.join(folder, "dump.%r"))
+        running, pids = start(TUTTI_TIMEOUT="8", TUTTI_DUMP=os.path.join(folder, "dump.%r"))
         with running:
             os.kill(pids[1], signal.SIGSTOP)
             running.check(running.wait(LIMIT) > 0, "it went on")
