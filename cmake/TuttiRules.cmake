@@ -89,8 +89,9 @@ function(tti_script_test name)
 endfunction()
 
 function(tti_test_properties name timeout labels serial)
-  if(timeout STREQUAL "")
-    set(timeout 120)
+  # Against what hangs: far more than the slowest machine needs, whatever a test takes on a fast one.
+  if(timeout STREQUAL "" OR timeout LESS 300)
+    set(timeout 300)
   endif()
   # What tutti-tune once wrote on this machine must not choose for the tests. PROCESSORS counts half
   # cores (./dev runs two such places a core).
