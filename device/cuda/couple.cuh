@@ -81,7 +81,8 @@ TTI_DEVICE uint64_t tti_enter(const tti_gpu_control *own)
 }
 
 /* Every block, last: true in one thread of the block that leaves last, when all have read what is
- * this rank's own. That thread writes such words, then ends the epoch. */
+ * this rank's own. That thread writes such words, then ends the epoch. Only this
+ * rank's next launch reads the epoch, which begins when this one is over: no fence. */
 TTI_DEVICE bool tti_leaves_last(tti_gpu_control *own)
 {
     __syncthreads();
@@ -91,7 +92,7 @@ TTI_DEVICE bool tti_leaves_last(tti_gpu_control *own)
 TTI_DEVICE void tti_end_epoch(tti_gpu_control *own, uint64_t epoch)
 {
     own->leaving = 0;
-    tti_release(&own->epoch, epoch);
+    own->epoch = epoch;
 }
 
 #endif

@@ -15,6 +15,7 @@ template <class W> union alignas(16) tti_pack {
 
 template <class W> TTI_DEVICE W tti_load_any(const void *at)
 {
+    at = tti_global(at);
     if ((uintptr_t)at % sizeof(W) == 0)
         return *(const W *)at;
     union {
@@ -28,6 +29,7 @@ template <class W> TTI_DEVICE W tti_load_any(const void *at)
 
 template <class W> TTI_DEVICE void tti_store_any(void *at, W value)
 {
+    at = tti_global(at);
     if ((uintptr_t)at % sizeof(W) == 0) {
         *(W *)at = value;
         return;
@@ -78,10 +80,11 @@ TTI_DEVICE void tti_fold_load(const tti_fold &f, uint32_t k, uint64_t base, uint
     typedef typename group::acc acc;
     typedef tti_pack<typename group::word> pack;
     const int packs = N / group::size;
+    const void *src = tti_global(f.src[k]);
     if (group::wide_packs > 1 && (f.src_wide >> k & 1)) {
         TTI_EACH (u, packs) {
-            const tti_pack<acc> *from = (const tti_pack<acc> *)((const acc *)f.src[k] + base +
-                                                                (at + u * stride) * group::size);
+            const tti_pack<acc> *from =
+                (const tti_pack<acc> *)((const acc *)src + base + (at + u * stride) * group::size);
             TTI_EACH (w, group::wide_packs) {
                 const tti_pack<acc> p = from[w];
                 const int each = 16 / sizeof(acc);
@@ -93,7 +96,7 @@ TTI_DEVICE void tti_fold_load(const tti_fold &f, uint32_t k, uint64_t base, uint
     }
     pack p[packs];
     TTI_EACH (u, packs)
-        p[u] = ((const pack *)((const typename group::word *)f.src[k] + base))[at + u * stride];
+        p[u] = ((const pack *)((const typename group::word *)src + base))[at + u * stride];
     if (f.scaled >> k & 1) {
         const acc factor = tti_factor<TYPE>(f.scale[k * f.scale_step]);
         TTI_EACH (i, N) {
@@ -118,10 +121,11 @@ TTI_DEVICE void tti_fold_store(const tti_fold &f, uint32_t k, uint64_t base, uin
     typedef typename group::acc acc;
     typedef tti_pack<typename group::word> pack;
     const int packs = N / group::size;
+    void *dst = tti_global(f.dst[k]);
     if (group::wide_packs > 1 && (f.dst_wide >> k & 1)) {
         TTI_EACH (u, packs) {
             tti_pack<acc> *to =
-                (tti_pack<acc> *)((acc *)f.dst[k] + base + (at + u * stride) * group::size);
+                (tti_pack<acc> *)((acc *)dst + base + (at + u * stride) * group::size);
             TTI_EACH (w, group::wide_packs) {
                 const int each = 16 / sizeof(acc);
                 tti_pack<acc> p;
@@ -133,7 +137,7 @@ TTI_DEVICE void tti_fold_store(const tti_fold &f, uint32_t k, uint64_t base, uin
         return;
     }
     TTI_EACH (u, packs)
-        ((pack *)((typename group::word *)f.dst[k] + base))[at + u * stride] = narrow[u];
+        ((pack *)((typename group::word *)dst + base))[at + u * stride] = narrow[u];
 }
 
 /* PACKS packs of 16 bytes, `stride` packs apart, from pack `at` on: counted from element `base`,

@@ -25,6 +25,15 @@
     extern "C" __global__ void __launch_bounds__(TTI_PAIRED_THREADS, 2) \
         name(const __grid_constant__ arguments a)
 
+/* A pointer to memory that all blocks share, of whichever device or of the host. The compiler,
+ * which cannot know that of an address out of shared memory, would ask the address at every access.
+ */
+template <class T> TTI_DEVICE T *tti_global(T *pointer)
+{
+    __builtin_assume(__isGlobal(pointer));
+    return pointer;
+}
+
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
     uint64_t value;
@@ -68,6 +77,19 @@ TTI_DEVICE uint32_t tti_add_acq_rel(uint32_t *word, uint32_t value)
                  : "l"(word), "r"(value)
                  : "memory");
     return before;
+}
+
+/* Adds; what is loaded later is loaded after all can see that (tti_store_first). And: adds, behind
+ * all that was done before, for others to see. */
+TTI_DEVICE void tti_add_first(uint32_t *word, uint32_t value)
+{
+    asm volatile("red.relaxed.sys.global.add.u32 [%0], %1; fence.sc.sys;" ::"l"(word), "r"(value)
+                 : "memory");
+}
+
+TTI_DEVICE void tti_add_release(uint32_t *word, uint32_t value)
+{
+    asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 TTI_DEVICE uint32_t tti_swap_first(uint32_t *word, uint32_t value)

@@ -100,6 +100,10 @@ template <class T> TTI_DEVICE T __shfl_up_sync(uint32_t mask, T value, unsigned 
 /* ---- Memory order, atomics --------------------------------------------------------------------
  */
 
+template <class T> TTI_DEVICE T *tti_global(T *pointer)
+{
+    return pointer;
+}
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST); /* for tti_store_first */
@@ -123,6 +127,17 @@ TTI_DEVICE uint32_t tti_add_acq_rel(uint32_t *word, uint32_t value)
 {
     tti_sim_point();
     return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+TTI_DEVICE void tti_add_first(uint32_t *word, uint32_t value)
+{
+    tti_sim_point();
+    (void)__atomic_fetch_add(word, value, __ATOMIC_SEQ_CST);
+    tti_sim_point();
+}
+TTI_DEVICE void tti_add_release(uint32_t *word, uint32_t value)
+{
+    tti_sim_point();
+    (void)__atomic_fetch_add(word, value, __ATOMIC_RELEASE);
 }
 TTI_DEVICE uint32_t tti_swap_first(uint32_t *word, uint32_t value)
 {
