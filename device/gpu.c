@@ -25,6 +25,7 @@ static const struct {
     [TTI_KERNEL_PEER_PROBE] = {"peer_probe", false},
     [TTI_KERNEL_WARP_PROBE] = {"warp_probe", false},
     [TTI_KERNEL_TELL] = {"tell", false},
+    [TTI_KERNEL_PLACE] = {"place", false},
     [TTI_KERNEL_PLAN_RUN] = {"plan_run", false},
     [TTI_KERNEL_TRAIN_SCALE] = {"train_scale", false},
     [TTI_KERNEL_TRAIN_NORM] = {"train_norm", false},

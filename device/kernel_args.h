@@ -26,6 +26,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_PEER_PROBE,     /* tti_peer_probe_args */
     TTI_KERNEL_WARP_PROBE,     /* tti_warp_probe_args */
     TTI_KERNEL_TELL,           /* tti_tell_args */
+    TTI_KERNEL_PLACE,          /* tti_place_args */
     TTI_KERNEL_PLAN_RUN,       /* tti_plan_args */
     TTI_KERNEL_TRAIN_SCALE,    /* tti_train_scale_args */
     TTI_KERNEL_TRAIN_NORM,     /* tti_train_norm_args */
@@ -42,6 +43,23 @@ struct tti_copy_args {
     uint32_t dsts;
 };
 
+/* Where a rank's buffers are for the call under way, as another rank maps them; NULL: not mapped.
+ */
+struct tti_gpu_place {
+    const void *in;
+    void *out;
+};
+
+/* One rank's words in device memory, which peers map: where the others' buffers are, as they write
+ * it down. Before a block touches these it adds itself to `inside` and then looks at `gave_up`; who
+ * gives up writes that at all ranks and then waits until nobody is inside. One of the two sees the
+ * other. */
+struct tti_gpu_places {
+    struct tti_gpu_place of[TTI_GPU_RANKS];
+    uint32_t gave_up; /* not 0: keep off the others' buffers, for good */
+    uint32_t inside;  /* blocks of this rank that are at them */
+};
+
 /* dst[d][i] = finish(src[0][i] op src[1][i] op ...), folded from the left in the accumulator type
  * (float32 for 16- and 8-bit floats, else the element type) and rounded once: the same bits as
  * tti_reduce and tti_convert of reduce.h. Sources and destinations at any address; a destination is
@@ -56,6 +74,12 @@ struct tti_reduce_copy_args {
     uint32_t divisor;            /* average: divide by it at the end; 0: do not */
     uint32_t scaled;             /* bit k: element-typed source k is multiplied by `scale` first, */
     uint64_t scale;              /* ... one element, rounded to the element type (tti_scale) */
+    /* Not NULL: operand k is rank (far_first + k)'s, and where that rank has written down its
+     * buffers, it is in_at bytes into its input (out_at into its output, if far_out), and not what
+     * is given. */
+    struct tti_gpu_places *places;
+    uint64_t in_at, out_at;
+    uint32_t far_first, far_out;
 };
 
 /* Messages of a block to and from the block of that number at another rank, counted over all
@@ -242,6 +266,13 @@ struct tti_tell_args {
     const uint32_t *poison;
     uint32_t *count;                                     /* device memory: how often so far */
     uint32_t *told_poison, *told_progress, *told_inside; /* PINNED */
+};
+
+/* Writes down at each of `ranks` ranks where it finds this rank's buffers. */
+struct tti_place_args {
+    struct tti_gpu_place *at[TTI_GPU_RANKS]; /* NULL: leave it out */
+    struct tti_gpu_place place[TTI_GPU_RANKS];
+    uint32_t ranks, unused;
 };
 
 /* ---- Training (ddp/ddp_device.c): each gives the bits of its twin for the host. `type` is

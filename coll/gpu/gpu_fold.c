@@ -15,38 +15,45 @@ static unsigned fold_blocks(const struct tti_gpu *gpu, size_t bytes, unsigned th
     return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
-enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operation *o,
-                               const void *const *src, int srcs, void *dst, size_t count,
-                               uint32_t divisor, bool scale, tutti_stream stream)
+enum tutti_result tti_gpu_fold_all(struct tutti_comm *comm, const struct tti_operation *o,
+                                   struct tti_reduce_copy_args *args, size_t count,
+                                   uint32_t divisor, tutti_stream stream)
 {
     enum { THREADS = 256, FEW_THREADS = 64, FEW_BYTES = 4096 };
     struct tti_gpu *gpu = comm->gpu->gpu;
     const size_t bytes = count * tutti_type_size(o->type);
     const bool basic = tti_reduces(o->collective) && o->op <= TUTTI_MIN;
-    struct tti_reduce_copy_args args = {
-        .count = count,
-        .srcs = (uint32_t)srcs,
-        .dsts = 1,
-        .op = basic ? (uint32_t)o->op : TUTTI_SUM,
-        .divisor = divisor,
-        .scaled = scale ? 1 : 0,
-        .scale = scale ? o->factor : 0,
-    };
     if (count == 0)
         return TUTTI_OK;
-    for (int k = 0; k < srcs; k++)
-        args.src[k] = src[k];
-    args.dst[0] = dst;
+    args->count = count;
+    args->op = basic ? (uint32_t)o->op : TUTTI_SUM;
+    args->divisor = divisor;
     const unsigned threads = tti_gpu_threads(gpu, bytes <= FEW_BYTES ? FEW_THREADS : THREADS);
     const struct tti_gpu_launch launch = {
         .kernel = TTI_KERNEL_REDUCE_COPY,
         .type = o->type,
         .blocks = fold_blocks(gpu, bytes, threads),
         .threads = threads,
-        .args = &args,
-        .args_bytes = sizeof args,
+        .args = args,
+        .args_bytes = sizeof *args,
     };
     return gpu->ops->launch(gpu, &launch, stream);
+}
+
+enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operation *o,
+                               const void *const *src, int srcs, void *dst, size_t count,
+                               uint32_t divisor, bool scale, tutti_stream stream)
+{
+    struct tti_reduce_copy_args args = {
+        .dst = {dst},
+        .srcs = (uint32_t)srcs,
+        .dsts = 1,
+        .scaled = scale ? 1 : 0,
+        .scale = scale ? o->factor : 0,
+    };
+    for (int k = 0; k < srcs; k++)
+        args.src[k] = src[k];
+    return tti_gpu_fold_all(comm, o, &args, count, divisor, stream);
 }
 
 enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operation *o,

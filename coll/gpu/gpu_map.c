@@ -16,6 +16,7 @@ enum {
     WINDOW_LEAST = 64 << 10,
     PROBE_WORDS = 64, /* from each rank to each */
 };
+_Static_assert(sizeof(struct tti_lend_page) <= TTI_ARENA_PAGE, "letters fit their page");
 
 static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
 static const char *const handle_names[] = {"fd", "ipc"};
@@ -50,6 +51,7 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     TTI_TRY(map_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
     map->by_descriptor = found == 0;
     TTI_TRY(tti_config_bytes("TUTTI_NVLS", 0, &map->nvls_from));
+    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MAP", 0, &map->lend_from));
     map->wire = tti_gpu_wire_asked;
     return TUTTI_OK;
 }
@@ -132,8 +134,10 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(map_resident(gpu, &hello->resident));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
+    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_PLACE, TUTTI_UINT8));
     map->arena_bytes = bytes;
     hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
+    hello->lend_from = map->lend_from;
     return TUTTI_OK;
 }
 
@@ -269,6 +273,19 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
     map->window_bytes = bytes - map->window_at;
 }
 
+/* Threads of one process need not lend each other anything, unless they go by the window. */
+static enum tutti_result map_lend(struct tutti_comm *comm, struct tti_gpu_map *map,
+                                  const struct tti_gpu_hello *hellos)
+{
+    uint64_t from = 0;
+    bool all = map->way == TTI_GPU_WINDOW || !map->one_process;
+    for (int r = 0; r < comm->size; r++) {
+        all = all && hellos[r].lend_from > 0;
+        from = hellos[r].lend_from > from ? hellos[r].lend_from : from;
+    }
+    return all ? tti_gpu_lend_make(map, from) : TUTTI_OK;
+}
+
 /* May lines be used: do they arrive whole at all ranks? */
 static enum tutti_result map_lines(struct tutti_comm *comm, struct tti_gpu_map *map,
                                    const struct tti_gpu_hello *hellos)
@@ -313,6 +330,7 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     map_decide(comm, map, hellos);
     map_queues(comm, map, hellos);
     TTI_TRY(map_lines(comm, map, hellos));
+    TTI_TRY(map_lend(comm, map, hellos));
     return tti_gpu_nvls_make(comm, map, hellos, deadline);
 }
 
@@ -344,6 +362,7 @@ static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
     if (map->aside)
         side->ops->stream_destroy(side->gpu, map->aside);
     tti_gpu_nvls_drop(side, map);
+    tti_gpu_lend_drop(side, map);
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         tti_arena_unmap(side->gpu, &map->arenas[r]);
     if (map->told)
@@ -393,7 +412,7 @@ void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *me
     const struct tti_gpu_map *map = side->map;
     if (!map)
         return;
-    memory->host += tti_heap_bytes(map);
+    memory->host += tti_heap_bytes(map) + tti_gpu_lend_bytes(map);
     memory->device += map->arena_bytes;
     memory->pinned += map->told ? sizeof *map->told : 0;
 }

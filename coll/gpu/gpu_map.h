@@ -7,6 +7,7 @@
 #ifndef TTI_COLL_GPU_MAP_H
 #define TTI_COLL_GPU_MAP_H
 
+#include "coll/gpu/gpu_lend.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/program.h"
 #include "transport/cuda_ipc/arena.h"
@@ -28,8 +29,9 @@ enum {
     TTI_ARENA_POISON = TTI_ARENA_FLAGS + TTI_ARENA_PAGE - 64, /* who gave up, plus 1 */
     TTI_ARENA_COUNT = TTI_ARENA_POISON + 4,                   /* of operations that ended */
     TTI_ARENA_PROBE = TTI_ARENA_FLAGS + TTI_ARENA_PAGE,       /* of the self-test */
+    TTI_ARENA_LEND = TTI_ARENA_PROBE + TTI_ARENA_PAGE,        /* struct tti_lend_page */
     /* Of one-shot LL; then its lines, packets of plans, plans, the window (gpu_map.c). */
-    TTI_ARENA_SLOTS = TTI_ARENA_PROBE + TTI_ARENA_PAGE,
+    TTI_ARENA_SLOTS = TTI_ARENA_LEND + TTI_ARENA_PAGE,
 
     TTI_MEETS = 3,           /* sets of flags, used by turns (gpu_window.c) */
     TTI_FLAG_STEP = 64,      /* between flags */
@@ -62,6 +64,7 @@ struct tti_gpu_told {
     uint32_t inside;                     /* ... not 0: the stream is at one that waits for flags */
     unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline */
     uint32_t probe[2][TTI_ARENA_PAGE / 4];
+    struct tti_lend_told lend;
     unsigned char program[TTI_PROGRAM_BYTES]; /* on its way to the device */
 };
 
@@ -73,6 +76,7 @@ struct tti_gpu_hello {
     int32_t way;                  /* the most that this rank allows */
     int32_t resident;             /* blocks of any coupled kernel that its device holds */
     uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
+    uint64_t lend_from;           /* bytes; 0: it may not (gpu_lend.c) */
 };
 
 struct tti_gpu_map {
@@ -86,7 +90,9 @@ struct tti_gpu_map {
     struct tti_arena_map arenas[TTI_GPU_RANKS];
     struct tti_gpu_multicast *multicast; /* of the arenas, and its address; NULL: there is none */
     char *multi;
-    size_t nvls_from; /* bytes of an all-reduce that takes it */
+    size_t nvls_from;          /* bytes of an all-reduce that takes it */
+    size_t lend_from;          /* bytes of a call on lent buffers: as this rank asks for */
+    struct tti_gpu_lend *lend; /* NULL: nobody lends */
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
     struct tti_gpu_program programs[TTI_PROGRAMS];
     int program_count;
@@ -121,6 +127,11 @@ static inline char *tti_gpu_at(const struct tti_gpu_map *map, int rank, size_t o
     return map->arenas[rank].base + offset;
 }
 
+static inline struct tti_lend_page *tti_gpu_lend_page(const struct tti_gpu_map *map, int rank)
+{
+    return (struct tti_lend_page *)(void *)tti_gpu_at(map, rank, TTI_ARENA_LEND);
+}
+
 /* Decide the way, and set it up; side->map is there afterwards. Under the side's lock. */
 enum tutti_result tti_gpu_map_make(struct tutti_comm *comm);
 /* `idle`: nothing is queued any more. */
@@ -152,7 +163,7 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
 
 /* ---- gpu_window.c ---- */
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
-                                 tutti_stream stream);
+                                 tutti_stream stream, bool capturing);
 /* ---- gpu_couple.c ---- */
 /* *served is false for what goes through the window; alike on all ranks. */
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
@@ -175,6 +186,11 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
                                const void *const *src, int srcs, void *dst, size_t count,
                                uint32_t divisor, bool scale, tutti_stream stream);
 bool tti_gpu_premultiplied(const struct tti_operation *o);
+/* The same with operands, places and destinations in *args; sets its count, operator and divisor.
+ */
+enum tutti_result tti_gpu_fold_all(struct tutti_comm *comm, const struct tti_operation *o,
+                                   struct tti_reduce_copy_args *args, size_t count,
+                                   uint32_t divisor, tutti_stream stream);
 
 /* ---- gpu_record.c ---- */
 /* A collective of mapped ranks begins, outside of captures. Under the side's lock. */

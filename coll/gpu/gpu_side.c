@@ -241,7 +241,7 @@ static enum tutti_result side_point(struct tti_gpu_side *side, tutti_stream stre
 /* By flags in memory. The stream tells the host when it begins to wait and when it is through, in
  * each replay of a graph, too; and in the end whether a peer gave up (gpu_watch.c). */
 static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *o,
-                                     tutti_stream stream)
+                                     tutti_stream stream, bool capturing)
 {
     struct tti_gpu_side *side = comm->gpu;
     struct tti_gpu_map *map = side->map;
@@ -258,19 +258,19 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
                                         .args = &args,
                                         .args_bytes = sizeof args};
     TTI_TRY(side->ops->stream_write(side->gpu, &map->told->inside, 1, stream));
-    TTI_TRY(tti_gpu_window(comm, o, stream));
+    TTI_TRY(tti_gpu_window(comm, o, stream, capturing));
     return side->ops->launch(side->gpu, &tell, stream);
 }
 
 static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,
-                                     tutti_stream stream)
+                                     tutti_stream stream, bool capturing)
 {
     bool served = false;
     if (o->count == 0)
         return TUTTI_OK;
-    if (comm->gpu->map->way == TTI_GPU_COUPLED)
+    if (comm->gpu->map->way == TTI_GPU_COUPLED && !tti_gpu_lend_takes(comm, o))
         TTI_TRY(tti_gpu_couple(comm, o, stream, &served));
-    return served ? TUTTI_OK : side_window(comm, o, stream);
+    return served ? TUTTI_OK : side_window(comm, o, stream, capturing);
 }
 
 static enum tutti_result side_collective(struct tutti_comm *comm, const struct tti_operation *o,
@@ -282,7 +282,7 @@ static enum tutti_result side_collective(struct tutti_comm *comm, const struct t
         return tti_gpu_staged(comm, o, 1, stream, capturing);
     if (!capturing && (o->count > 0 || o->collective == TUTTI_BARRIER))
         tti_gpu_record_begin(comm, o);
-    enum tutti_result result = side_mapped(comm, o, stream);
+    enum tutti_result result = side_mapped(comm, o, stream, capturing);
     /* What of it is queued cannot be taken back, and the others count on the rest. */
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);
 }

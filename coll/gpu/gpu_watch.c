@@ -13,7 +13,13 @@
 
 #include <stdio.h>
 
-enum { TURN_MS = 20, NOTICE_MS = 500, FLAGS_SECONDS = 1, LET_THROUGH_A_TURN = 50 };
+enum {
+    TURN_MS = 20,
+    NOTICE_MS = 500,
+    FLAGS_SECONDS = 1,
+    LET_THROUGH_A_TURN = 50,
+    EVERYTHING = 1 << 30, /* more than any stream waits for */
+};
 static const double GRACE_SECONDS = 0.5; /* the host's own deadlines come first */
 
 /* ---- what the device says ---- */
@@ -153,12 +159,14 @@ static void watch_let_through(struct tutti_comm *comm)
         if (r != comm->rank)
             (void)gpu->ops->stream_write(gpu, (uint32_t *)tti_gpu_at(map, r, TTI_ARENA_POISON),
                                          (uint32_t)comm->rank + 1, map->aside);
+    if (!map->poisoned)
+        tti_gpu_lend_end(comm);
     map->poisoned = true;
     for (int k = 0; k < TTI_MEETS * TTI_GPU_RANKS; k++)
         (void)gpu->ops->stream_write(
             gpu,
-            (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP), 1,
-            map->aside);
+            (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP),
+            EVERYTHING, map->aside);
     (void)tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "letting through");
 }
 
@@ -175,8 +183,10 @@ static void watch_turn(struct tutti_comm *comm)
     tti_gpu_record_look(comm);
     if (tti_comm_check(comm) == TUTTI_OK)
         watch_deadline(comm);
-    if (tti_comm_check(comm) == TUTTI_OK)
+    if (tti_comm_check(comm) == TUTTI_OK) {
+        tti_gpu_lend_turn(comm);
         return;
+    }
     watch_let_through(comm);
     /* A graph may hold many meetings: let it through them without a turn for each. */
     for (int more = 0; more < LET_THROUGH_A_TURN && watch_waits(comm->gpu->map); more++)

@@ -36,20 +36,39 @@ static uint32_t *window_flag(const struct window *w, int at, int meeting, int fr
     return (uint32_t *)tti_gpu_at(w->map, at, TTI_ARENA_FLAGS + (size_t)index * TTI_FLAG_STEP);
 }
 
-static enum tutti_result window_meet(const struct window *w, int meeting)
+/* At all others; until all others have; down again, which were raised here. */
+static enum tutti_result window_raise(const struct window *w, int meeting, uint32_t value)
 {
-    const struct tti_gpu_ops *ops = w->gpu->ops;
     const int rank = w->comm->rank, n = w->comm->size;
     for (int k = 1; k < n; k++)
-        TTI_TRY(
-            ops->stream_write(w->gpu, window_flag(w, (rank + k) % n, meeting, rank), 1, w->stream));
-    for (int k = 1; k < n; k++)
-        TTI_TRY(
-            ops->stream_wait(w->gpu, window_flag(w, rank, meeting, (rank + k) % n), 1, w->stream));
-    for (int k = 1; k < n; k++)
-        TTI_TRY(
-            ops->stream_write(w->gpu, window_flag(w, rank, meeting, (rank + k) % n), 0, w->stream));
+        TTI_TRY(w->gpu->ops->stream_write(w->gpu, window_flag(w, (rank + k) % n, meeting, rank),
+                                          value, w->stream));
     return TUTTI_OK;
+}
+
+static enum tutti_result window_await(const struct window *w, int meeting, uint32_t value)
+{
+    const int rank = w->comm->rank, n = w->comm->size;
+    for (int k = 1; k < n; k++)
+        TTI_TRY(w->gpu->ops->stream_wait(w->gpu, window_flag(w, rank, meeting, (rank + k) % n),
+                                         value, w->stream));
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_lower(const struct window *w, int meeting)
+{
+    const int rank = w->comm->rank, n = w->comm->size;
+    for (int k = 1; k < n; k++)
+        TTI_TRY(w->gpu->ops->stream_write(w->gpu, window_flag(w, rank, meeting, (rank + k) % n), 0,
+                                          w->stream));
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_meet(const struct window *w, int meeting)
+{
+    TTI_TRY(window_raise(w, meeting, 1));
+    TTI_TRY(window_await(w, meeting, 1));
+    return window_lower(w, meeting);
 }
 
 /* ---- publishing ---- */
@@ -138,20 +157,81 @@ static enum tutti_result window_two_shot(const struct window *w)
     return window_meet(w, 2);
 }
 
-static enum tutti_result window_take_all(const struct window *w)
+/* ---- the same out of buffers that are lent (gpu_lend.h), by run-time addresses ---- */
+
+struct lent {
+    struct window w;
+    char *in[TTI_GPU_RANKS], *out[TTI_GPU_RANKS]; /* own buffers, as the others have them */
+    bool in_lent, out_lent;
+    uint32_t turns;
+};
+
+/* `srcs` ranks' inputs from rank `first` on, elements [begin, end) of this range of block `b`: to
+ * dst, or, if that is NULL, into all outputs. */
+static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, size_t b,
+                                   size_t begin, size_t end, char *dst)
+{
+    const struct window *w = &l->w;
+    const int rank = w->comm->rank, n = w->comm->size;
+    const size_t at = (w->from + begin) * w->width, in_window = (b * w->length + begin) * w->width;
+    struct tti_reduce_copy_args args = {.srcs = (uint32_t)srcs,
+                                        .dsts = dst ? 1 : (uint32_t)n,
+                                        .places = &tti_gpu_lend_page(w->map, rank)->places,
+                                        .in_at = b * w->block + at,
+                                        .out_at = at,
+                                        .far_first = (uint32_t)first,
+                                        .far_out = !dst};
+    for (int k = 0; k < srcs; k++)
+        args.src[k] = first + k == rank && l->in_lent ? (const char *)w->o->in + b * w->block + at
+                                                      : window_at(w, first + k) + in_window;
+    for (int p = 0; p < n && !dst; p++)
+        args.dst[p] =
+            p == rank && l->out_lent ? (char *)w->o->out + at : window_at(w, p) + in_window;
+    if (dst)
+        args.dst[0] = dst;
+    const bool averages = tti_reduces(w->o->collective) && w->o->op == TUTTI_AVG;
+    return tti_gpu_fold_all(w->comm, w->o, &args, end - begin, averages ? (uint32_t)n : 0,
+                            w->stream);
+}
+
+/* Block `b` of the input of rank p to block `to` of the output. */
+static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
+{
+    char *dst = window_out(&l->w, to);
+    const char *own = (const char *)l->w.o->in + (size_t)b * l->w.block + l->w.from * l->w.width;
+    if (p == l->w.comm->rank && own == dst)
+        return TUTTI_OK;
+    return lent_fold(l, p, 1, (size_t)b, 0, l->w.length, dst);
+}
+
+/* ---- either: `l` is NULL where nothing is lent ---- */
+
+static enum tutti_result take_sum(const struct window *w, const struct lent *l, size_t b)
+{
+    return l ? lent_fold(l, 0, w->comm->size, b, 0, w->length, window_out(w, 0))
+             : window_fold(w, b, 0, w->length, window_out(w, 0));
+}
+
+static enum tutti_result take_block(const struct window *w, const struct lent *l, int p, int b,
+                                    int to)
+{
+    return l ? lent_take(l, p, b, to) : window_take(w, p, b, to);
+}
+
+static enum tutti_result take_all(const struct window *w, const struct lent *l)
 {
     const int rank = w->comm->rank, n = w->comm->size;
     switch (w->o->collective) {
     case TUTTI_ALL_REDUCE:
-        return window_fold(w, 0, 0, w->length, window_out(w, 0));
+        return take_sum(w, l, 0);
     case TUTTI_REDUCE:
-        return rank == w->o->root ? window_fold(w, 0, 0, w->length, window_out(w, 0)) : TUTTI_OK;
+        return rank == w->o->root ? take_sum(w, l, 0) : TUTTI_OK;
     case TUTTI_REDUCE_SCATTER:
-        return window_fold(w, (size_t)rank, 0, w->length, window_out(w, 0));
+        return take_sum(w, l, (size_t)rank);
     case TUTTI_BROADCAST:
-        return window_take(w, w->o->root, 0, 0);
+        return take_block(w, l, w->o->root, 0, 0);
     case TUTTI_SCATTER:
-        return window_take(w, w->o->root, rank, 0);
+        return take_block(w, l, w->o->root, rank, 0);
     case TUTTI_GATHER:
         if (rank != w->o->root)
             return TUTTI_OK;
@@ -161,7 +241,7 @@ static enum tutti_result window_take_all(const struct window *w)
     }
     const int b = w->o->collective == TUTTI_ALL_TO_ALL ? rank : 0;
     for (int k = 0; k < n; k++) /* not all from the same rank at once */
-        TTI_TRY(window_take(w, (rank + k) % n, b, (rank + k) % n));
+        TTI_TRY(take_block(w, l, (rank + k) % n, b, (rank + k) % n));
     return TUTTI_OK;
 }
 
@@ -171,12 +251,88 @@ static enum tutti_result window_pass(const struct window *w)
     TTI_TRY(window_meet(w, 0));
     if (w->o->collective == TUTTI_ALL_REDUCE && w->length * w->width > ONE_SHOT_BYTES)
         return window_two_shot(w);
-    TTI_TRY(window_take_all(w));
+    TTI_TRY(take_all(w, NULL));
     return window_meet(w, 1);
 }
 
+/* ---- on the callers' buffers, where they are lent (gpu_lend.h) ----
+ *
+ * The same in ranges of what a window holds, but a rank whose buffers all others have mapped copies
+ * nothing and lets them take all ranges at once. In set 0 of the flags it raises how many ranges of
+ * its input, or its window, are ready for them; in set 1, how many it is through with. Both only
+ * grow during a call. Set 0 is lowered when all have raised it for the last time, before this rank
+ * raises set 1 for the last time, without which nobody goes on to the next call; set 1 is lowered
+ * last, before this rank raises set 0 of the next. */
+
+enum { READY, THROUGH };
+
+/* Tells all where this rank's buffers are, or that they are not lent. */
+static enum tutti_result lent_place(const struct lent *l)
+{
+    const struct window *w = &l->w;
+    struct tti_place_args args = {.ranks = (uint32_t)w->comm->size};
+    for (int p = 0; p < w->comm->size; p++) {
+        struct tti_gpu_places *places = &tti_gpu_lend_page(w->map, p)->places;
+        args.at[p] = p == w->comm->rank ? NULL : &places->of[w->comm->rank];
+        args.place[p] =
+            (struct tti_gpu_place){l->in_lent ? l->in[p] : NULL, l->out_lent ? l->out[p] : NULL};
+    }
+    const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_PLACE,
+                                          .blocks = 1,
+                                          .threads = 32,
+                                          .args = &args,
+                                          .args_bytes = sizeof args};
+    return w->gpu->ops->launch(w->gpu, &launch, w->stream);
+}
+
+static enum tutti_result lent_range(const struct lent *l, uint32_t turn)
+{
+    const struct window *w = &l->w;
+    const bool back = w->o->collective == TUTTI_ALL_REDUCE && !l->out_lent;
+    const bool steps = !l->in_lent || back; /* the window is used in each range anew */
+    if (steps && turn > 0)
+        TTI_TRY(window_await(w, THROUGH, turn));
+    if (!l->in_lent)
+        TTI_TRY(window_publish(w));
+    if (steps || turn == 0)
+        TTI_TRY(window_raise(w, READY, steps ? turn + 1 : l->turns));
+    TTI_TRY(window_await(w, READY, turn + 1));
+    if (turn + 1 == l->turns)
+        TTI_TRY(window_lower(w, READY));
+    TTI_TRY(w->o->collective == TUTTI_ALL_REDUCE
+                ? lent_fold(l, 0, w->comm->size, 0, window_part(w, w->comm->rank),
+                            window_part(w, w->comm->rank + 1), NULL)
+                : take_all(w, l));
+    TTI_TRY(window_raise(w, THROUGH, turn + 1));
+    if (!back)
+        return TUTTI_OK;
+    TTI_TRY(window_await(w, THROUGH, turn + 1));
+    return w->gpu->ops->copy(w->gpu, window_out(w, 0), window_at(w, w->comm->rank),
+                             w->length * w->width, w->stream);
+}
+
+static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
+{
+    uint32_t in = 0, out = 0;
+    struct lent l = {.w = *w, .turns = (uint32_t)((w->o->count + most - 1) / most)};
+    tti_shape(w->o->collective, w->comm->size, w->comm->rank, w->o->root, &in, &out);
+    l.in_lent = in == 0 || tti_gpu_lend_find(w->comm, w->o->in, capturing, l.in);
+    l.out_lent = w->o->collective == TUTTI_ALL_REDUCE &&
+                 tti_gpu_lend_find(w->comm, w->o->out, capturing, l.out);
+    tti_gpu_lend_count(w->comm->gpu->map,
+                       l.in_lent && (l.out_lent || w->o->collective != TUTTI_ALL_REDUCE));
+    TTI_TRY(lent_place(&l));
+    for (uint32_t turn = 0; turn < l.turns; turn++) {
+        l.w.from = turn * most;
+        l.w.length = w->o->count - l.w.from < most ? w->o->count - l.w.from : most;
+        TTI_TRY(lent_range(&l, turn));
+    }
+    TTI_TRY(window_await(&l.w, THROUGH, l.turns));
+    return window_lower(&l.w, THROUGH);
+}
+
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
-                                 tutti_stream stream)
+                                 tutti_stream stream, bool capturing)
 {
     struct window w = {.comm = comm,
                        .map = comm->gpu->map,
@@ -192,6 +348,8 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
     size_t most = w.map->window_bytes / (window_blocks(&w) * w.width);
     if (most > PART_ELEMENTS)
         most = most / PART_ELEMENTS * PART_ELEMENTS;
+    if (tti_gpu_lend_takes(comm, o))
+        return lent_run(&w, most, capturing);
     for (w.from = 0; w.from < o->count; w.from += w.length) {
         w.length = o->count - w.from < most ? o->count - w.from : most;
         TTI_TRY(window_pass(&w));

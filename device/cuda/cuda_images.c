@@ -41,6 +41,7 @@ static const struct {
     [TTI_KERNEL_PEER_PROBE] = FROM(probe),
     [TTI_KERNEL_WARP_PROBE] = FROM(probe),
     [TTI_KERNEL_TELL] = FROM(probe),
+    [TTI_KERNEL_PLACE] = FROM(probe),
     [TTI_KERNEL_TRAIN_SCALE] = FROM(train),
     [TTI_KERNEL_TRAIN_NORM] = FROM(train),
     [TTI_KERNEL_TRAIN_STEP] = FROM(train),

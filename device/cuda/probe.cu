@@ -1,6 +1,6 @@
 /* Kernels that try the device: mapped memory between two sides, used before a mapping is trusted,
- * and what warps and blocks do, for tests of the simulated device and of a real one; and the one
- * that tells the host how far a stream has come. */
+ * and what warps and blocks do, for tests of the simulated device and of a real one; and small ones
+ * that tell: the host how far a stream has come, other ranks where buffers are. */
 #include "device/cuda/couple.cuh"
 
 TTI_DEVICE uint32_t tti_probe_word(uint32_t seed, uint64_t i)
@@ -77,4 +77,11 @@ TTI_KERNEL(tti_kernel_tell, tti_tell_args, a)
     tti_release(a.told_poison, tti_glance(a.poison));
     tti_release(a.told_progress, count);
     tti_release(a.told_inside, 0u);
+}
+
+TTI_KERNEL(tti_kernel_place, tti_place_args, a)
+{
+    const uint32_t rank = tti_thread_of_grid();
+    if (rank < a.ranks && a.at[rank])
+        *a.at[rank] = a.place[rank];
 }

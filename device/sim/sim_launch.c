@@ -45,6 +45,7 @@ DECLARE(copy)
 DECLARE(peer_probe)
 DECLARE(warp_probe)
 DECLARE(tell)
+DECLARE(place)
 DECLARE(plan_run)
 DECLARE(train_scale)
 DECLARE(train_norm)
@@ -68,6 +69,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_PEER_PROBE] = {tti_kernel_peer_probe},
     [TTI_KERNEL_WARP_PROBE] = {tti_kernel_warp_probe},
     [TTI_KERNEL_TELL] = {tti_kernel_tell},
+    [TTI_KERNEL_PLACE] = {tti_kernel_place},
     [TTI_KERNEL_PLAN_RUN] = {tti_kernel_plan_run},
     [TTI_KERNEL_TRAIN_SCALE] = {tti_kernel_train_scale},
     [TTI_KERNEL_TRAIN_NORM] = {tti_kernel_train_norm},

@@ -337,6 +337,14 @@ static size_t args_bytes(enum tti_gpu_kernel kernel)
         return sizeof(struct tti_warp_probe_args);
     case TTI_KERNEL_TELL:
         return sizeof(struct tti_tell_args);
+    case TTI_KERNEL_PLACE:
+        return sizeof(struct tti_place_args);
+    case TTI_KERNEL_TRAIN_SCALE:
+        return sizeof(struct tti_train_scale_args);
+    case TTI_KERNEL_TRAIN_NORM:
+        return sizeof(struct tti_train_norm_args);
+    case TTI_KERNEL_TRAIN_STEP:
+        return sizeof(struct tti_train_step_args);
     case TTI_KERNEL_DIRECT:
         return sizeof(struct tti_direct_args);
     case TTI_KERNEL_PLAN_RUN:
