@@ -4,6 +4,8 @@ much, or not measured. Used by gpu_report, which measures; figures come in as it
 FLOOR_SHARE, SMALL_US, PROCESS_FACTOR, ALONE_US = 0.8, 10.0, 2.0, 3.0
 LARGE, SMALL, PROCESSES_FROM = 256 << 20, 8 << 10, 64 << 20
 RANKS = (2, 3, 4, 8)
+# The kind of a sweep whose ranks are processes that map each other's buffers (TUTTI_DEVICE_MAP).
+MAPPED = "processes, mapped"
 
 
 def floor_us(size, ranks, gpus, copy_gbps):
@@ -23,10 +25,12 @@ def copies(report):
 
 
 def sweep_of(report, ranks, kind, graph):
+    """Microseconds by size; of several sweeps alike, the last has the word."""
+    found = {}
     for sweep in report["sweeps"]:
         if (sweep["ranks"], sweep["kind"], sweep["graph"]) == (ranks, kind, graph):
-            return {row["size"]: row["us"] for row in sweep["rows"]}
-    return {}
+            found.update({row["size"]: row["us"] for row in sweep["rows"]})
+    return found
 
 
 def verdict(target, states, details):
@@ -74,11 +78,11 @@ def small(report):
     return verdict(f"all-reduce of 8 KiB under {SMALL_US:g} us with graph replay, as threads", states, details)
 
 
-def processes(report):
+def processes(report, kind="processes"):
     states, details = [], []
     for ranks in RANKS:
         threads = sweep_of(report, ranks, "threads", False)
-        apart = sweep_of(report, ranks, "processes", False)
+        apart = sweep_of(report, ranks, kind, False)
         sizes = [size for size in threads if size >= PROCESSES_FROM and size in apart]
         states += [None] if not sizes else []
         for size in sizes:
@@ -88,7 +92,11 @@ def processes(report):
                            f" {factor:.2f} times" +
                            ("" if factor <= PROCESS_FACTOR else
                             f", missed by {factor - PROCESS_FACTOR:.2f}"))
-    return verdict(f"processes within {PROCESS_FACTOR:g} times of threads at 64 MiB and above", states, details)
+    return verdict(f"{kind} within {PROCESS_FACTOR:g} times of threads at 64 MiB and above", states, details)
+
+
+def mapped(report):
+    return processes(report, MAPPED)
 
 
 def alone(report):
@@ -104,7 +112,7 @@ def alone(report):
 
 
 def verdicts(report):
-    return [ask(report) for ask in (correct, large, small, processes, alone)]
+    return [ask(report) for ask in (correct, large, small, processes, mapped, alone)]
 
 
 def text_of(report):
