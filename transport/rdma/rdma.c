@@ -119,7 +119,7 @@ static enum tutti_result rdma_settings(struct tti_rdma_settings *settings)
 {
     double outage = 0;
     TTI_TRY(tti_config_int("TUTTI_RDMA_SLOTS", 2, 1024, 8, &settings->slots));
-    TTI_TRY(tti_config_bytes("TUTTI_RDMA_SLOT_BYTES", 64 * 1024, &settings->slot_bytes));
+    TTI_TRY(tti_config_bytes("TUTTI_RDMA_SLOT_BYTES", 128 * 1024, &settings->slot_bytes));
     TTI_TRY(tti_config_int("TUTTI_RDMA_QPS", 1, TTI_RDMA_MAX_QPS, 1, &settings->qps));
     TTI_TRY(tti_config_int("TUTTI_RDMA_GID_INDEX", 0, 255, -1, &settings->gid_index));
     TTI_TRY(tti_config_int("TUTTI_RDMA_ROCE", 1, 2, 0, &settings->roce));
