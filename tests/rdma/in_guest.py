@@ -376,7 +376,7 @@ def row(what, size, ours_now, theirs_now, higher_wins):
           f"{median(ratios)[0]:.2f} | {median(ratios)[1]:.0f}% |", flush=True)
 
 
-ROUNDS = 3
+ROUNDS = 7
 
 
 def head():
@@ -397,7 +397,7 @@ def bandwidth(rails, environment):
     """Broadcasts between two ranks are a stream one way, as ib_write_bw is: as many after one another
     as that has writes. Then one alone, from its call to its last byte."""
     head()
-    for size, count in ((65536, 100), (1 << 20, 20), (4 << 20, 8), (16 << 20, 5)):
+    for size, count in ((65536, 200), (1 << 20, 40), (4 << 20, 12), (16 << 20, 5)):
         rounds = [(*ours("broadcast", size, count, environment),
                    theirs_bandwidth(size, count, rails)) for _ in range(ROUNDS)]
         theirs = [each[2] for each in rounds]
