@@ -99,9 +99,13 @@ static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collec
 #elif defined __SANITIZE_ADDRESS__ /* the ends of what is copied, and one between */
     static const size_t bytes[] = {1, 49, 200, MOST_BYTES};
 #else
-    static const size_t bytes[] = {1, 8, 48, 49, 64, 200, 1000, 2048, MOST_BYTES};
+    static const size_t bytes[] = {1, 8, 48, 49, 200, 2048, MOST_BYTES};
 #endif
     for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
+        /* Of 4 ranks there are 16 mixtures, which take long: the types of all_operations take turns
+         * with the sizes there, and operators with types. */
+        if (comm->size == MOST_RANKS && (b + (size_t)type / 2 + (size_t)op) % 2)
+            continue;
         struct tti_operation o = {.collective = collective,
                                   .count = bytes[b] / tutti_type_size(type),
                                   .type = type,
