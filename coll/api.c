@@ -82,15 +82,47 @@ static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operat
     return api_call(comm, operation, false, NULL, NULL);
 }
 
+/* ---- the operations: each in a form that waits and one that does not ---- */
+
+static inline struct tti_operation api_reducing(enum tutti_collective collective, const void *in,
+                                                void *out, size_t count, enum tutti_type type,
+                                                enum tutti_op op, int root)
+{
+    return (struct tti_operation){.collective = collective,
+                                  .in = in,
+                                  .out = out,
+                                  .count = count,
+                                  .type = type,
+                                  .op = op,
+                                  .root = root};
+}
+
+static inline struct tti_operation api_moving(enum tutti_collective collective, const void *in,
+                                              void *out, size_t count, enum tutti_type type,
+                                              int root)
+{
+    return (struct tti_operation){
+        .collective = collective, .in = in, .out = out, .count = count, .type = type, .root = root};
+}
+
+static inline struct tti_operation api_receiving(void *out, size_t count, enum tutti_type type,
+                                                 int peer)
+{
+    struct tti_operation operation = api_moving(TUTTI_SEND_RECV, NULL, out, count, type, peer);
+    operation.receives = true;
+    return operation;
+}
+
+static inline struct tti_operation api_barrier(tutti_comm *comm)
+{
+    uint8_t *token = comm ? &comm->token : NULL;
+    return api_reducing(TUTTI_BARRIER, token, token, 1, TUTTI_UINT8, TUTTI_MAX, 0);
+}
+
 enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count, enum tutti_type type,
                                    enum tutti_op op, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_ALL_REDUCE,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op};
+    struct tti_operation operation = api_reducing(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -98,24 +130,14 @@ enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count
                                          enum tutti_type type, enum tutti_op op, tutti_comm *comm,
                                          tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_ALL_REDUCE,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op};
+    struct tti_operation operation = api_reducing(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_broadcast(const void *in, void *out, size_t count, enum tutti_type type,
                                   int root, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_BROADCAST,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_BROADCAST, in, out, count, type, root);
     return api_blocking(comm, &operation);
 }
 
@@ -123,25 +145,14 @@ enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
                                         enum tutti_type type, int root, tutti_comm *comm,
                                         tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_BROADCAST,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_BROADCAST, in, out, count, type, root);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_reduce(const void *in, void *out, size_t count, enum tutti_type type,
                                enum tutti_op op, int root, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_REDUCE,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op,
-                                      .root = root};
+    struct tti_operation operation = api_reducing(TUTTI_REDUCE, in, out, count, type, op, root);
     return api_blocking(comm, &operation);
 }
 
@@ -149,25 +160,15 @@ enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count, en
                                      enum tutti_op op, int root, tutti_comm *comm,
                                      tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_REDUCE,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op,
-                                      .root = root};
+    struct tti_operation operation = api_reducing(TUTTI_REDUCE, in, out, count, type, op, root);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
                                        enum tutti_type type, enum tutti_op op, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_REDUCE_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op};
+    struct tti_operation operation =
+        api_reducing(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -176,20 +177,15 @@ enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t c
                                              tutti_comm *comm, tutti_stream stream,
                                              tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_REDUCE_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .op = op};
+    struct tti_operation operation =
+        api_reducing(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_all_gather(const void *in, void *out, size_t count, enum tutti_type type,
                                    tutti_comm *comm)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_ALL_GATHER, .in = in, .out = out, .count = count, .type = type};
+    struct tti_operation operation = api_moving(TUTTI_ALL_GATHER, in, out, count, type, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -197,16 +193,14 @@ enum tutti_result tutti_all_gather_async(const void *in, void *out, size_t count
                                          enum tutti_type type, tutti_comm *comm,
                                          tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_ALL_GATHER, .in = in, .out = out, .count = count, .type = type};
+    struct tti_operation operation = api_moving(TUTTI_ALL_GATHER, in, out, count, type, 0);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_all_to_all(const void *in, void *out, size_t count, enum tutti_type type,
                                    tutti_comm *comm)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_ALL_TO_ALL, .in = in, .out = out, .count = count, .type = type};
+    struct tti_operation operation = api_moving(TUTTI_ALL_TO_ALL, in, out, count, type, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -214,20 +208,14 @@ enum tutti_result tutti_all_to_all_async(const void *in, void *out, size_t count
                                          enum tutti_type type, tutti_comm *comm,
                                          tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_ALL_TO_ALL, .in = in, .out = out, .count = count, .type = type};
+    struct tti_operation operation = api_moving(TUTTI_ALL_TO_ALL, in, out, count, type, 0);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_gather(const void *in, void *out, size_t count, enum tutti_type type,
                                int root, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_GATHER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_GATHER, in, out, count, type, root);
     return api_blocking(comm, &operation);
 }
 
@@ -235,24 +223,14 @@ enum tutti_result tutti_gather_async(const void *in, void *out, size_t count, en
                                      int root, tutti_comm *comm, tutti_stream stream,
                                      tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_GATHER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_GATHER, in, out, count, type, root);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_scatter(const void *in, void *out, size_t count, enum tutti_type type,
                                 int root, tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_SCATTER, in, out, count, type, root);
     return api_blocking(comm, &operation);
 }
 
@@ -260,77 +238,48 @@ enum tutti_result tutti_scatter_async(const void *in, void *out, size_t count, e
                                       int root, tutti_comm *comm, tutti_stream stream,
                                       tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = root};
+    struct tti_operation operation = api_moving(TUTTI_SCATTER, in, out, count, type, root);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
                              tutti_comm *comm)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_SEND_RECV, .in = in, .count = count, .type = type, .root = peer};
+    struct tti_operation operation = api_moving(TUTTI_SEND_RECV, in, NULL, count, type, peer);
     return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type, int peer,
                                    tutti_comm *comm, tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {
-        .collective = TUTTI_SEND_RECV, .in = in, .count = count, .type = type, .root = peer};
+    struct tti_operation operation = api_moving(TUTTI_SEND_RECV, in, NULL, count, type, peer);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int peer,
                              tutti_comm *comm)
 {
-    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = peer,
-                                      .receives = true};
+    struct tti_operation operation = api_receiving(out, count, type, peer);
     return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type, int peer,
                                    tutti_comm *comm, tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
-                                      .out = out,
-                                      .count = count,
-                                      .type = type,
-                                      .root = peer,
-                                      .receives = true};
+    struct tti_operation operation = api_receiving(out, count, type, peer);
     return api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_barrier(tutti_comm *comm)
 {
-    uint8_t *token = comm ? &comm->token : NULL;
-    struct tti_operation operation = {.collective = TUTTI_BARRIER,
-                                      .in = token,
-                                      .out = token,
-                                      .count = 1,
-                                      .type = TUTTI_UINT8,
-                                      .op = TUTTI_MAX};
+    struct tti_operation operation = api_barrier(comm);
     return api_blocking(comm, &operation);
 }
 
 enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
                                       tutti_request **request)
 {
-    uint8_t *token = comm ? &comm->token : NULL;
-    struct tti_operation operation = {.collective = TUTTI_BARRIER,
-                                      .in = token,
-                                      .out = token,
-                                      .count = 1,
-                                      .type = TUTTI_UINT8,
-                                      .op = TUTTI_MAX};
+    struct tti_operation operation = api_barrier(comm);
     return api_call(comm, &operation, true, stream, request);
 }
 
