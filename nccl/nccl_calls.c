@@ -285,34 +285,36 @@ static ncclResult_t call(struct call c)
     return failed ? tti_nccl_group_failed(result) : result;
 }
 
+static struct call call_of(enum tutti_collective collective, const void *in, void *out,
+                           size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
+{
+    return (struct call){.collective = collective,
+                         .in = in,
+                         .out = out,
+                         .count = count,
+                         .type = type,
+                         .comm = comm,
+                         .stream = stream};
+}
+
 /* ---- the operations ---- */
 
 ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_ALL_REDUCE,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .op = op,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_ALL_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
+    c.op = op;
+    return call(c);
 }
 TTI_NCCL_ALSO(AllReduce);
 
 ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_BROADCAST,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = root,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_BROADCAST, sendbuff, recvbuff, count, datatype, comm, stream);
+    c.root = root;
+    return call(c);
 }
 TTI_NCCL_ALSO(Broadcast);
 
@@ -327,28 +329,17 @@ ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
                          ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                          cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_REDUCE,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .op = op,
-                              .root = root,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
+    c.op = op;
+    c.root = root;
+    return call(c);
 }
 TTI_NCCL_ALSO(Reduce);
 
 ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_ALL_GATHER,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = sendcount,
-                              .type = datatype,
-                              .comm = comm,
-                              .stream = stream});
+    return call(call_of(TUTTI_ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, comm, stream));
 }
 TTI_NCCL_ALSO(AllGather);
 
@@ -356,81 +347,53 @@ ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t rec
                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                 cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_REDUCE_SCATTER,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = recvcount,
-                              .type = datatype,
-                              .op = op,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c =
+        call_of(TUTTI_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, datatype, comm, stream);
+    c.op = op;
+    return call(c);
 }
 TTI_NCCL_ALSO(ReduceScatter);
 
 ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_ALL_TO_ALL,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .comm = comm,
-                              .stream = stream});
+    return call(call_of(TUTTI_ALL_TO_ALL, sendbuff, recvbuff, count, datatype, comm, stream));
 }
 TTI_NCCL_ALSO(AlltoAll);
 
 ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_GATHER,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = root,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_GATHER, sendbuff, recvbuff, count, datatype, comm, stream);
+    c.root = root;
+    return call(c);
 }
 TTI_NCCL_ALSO(Gather);
 
 ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_SCATTER,
-                              .in = sendbuff,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = root,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_SCATTER, sendbuff, recvbuff, count, datatype, comm, stream);
+    c.root = root;
+    return call(c);
 }
 TTI_NCCL_ALSO(Scatter);
 
 ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_SEND_RECV,
-                              .in = sendbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = peer,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_SEND_RECV, sendbuff, NULL, count, datatype, comm, stream);
+    c.root = peer;
+    return call(c);
 }
 TTI_NCCL_ALSO(Send);
 
 ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct call){.collective = TUTTI_SEND_RECV,
-                              .out = recvbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = peer,
-                              .receives = true,
-                              .comm = comm,
-                              .stream = stream});
+    struct call c = call_of(TUTTI_SEND_RECV, NULL, recvbuff, count, datatype, comm, stream);
+    c.root = peer;
+    c.receives = true;
+    return call(c);
 }
 TTI_NCCL_ALSO(Recv);
