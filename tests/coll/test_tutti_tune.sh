@@ -3,38 +3,14 @@
 # second run keeps what it did not measure; wrong input is one line and status 2. No times are
 # asserted.
 set -u
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../from_outside.sh"
+tune=$TUTTI_BIN/tutti-tune
+bench=$TUTTI_BIN/allreduce_bench
 unset TUTTI_TUNING
 export XDG_CONFIG_HOME=$dir/config
 file=$dir/config/tutti/tuning.json
 
-wrong() {
-    echo "FAILED: $*"
-    sed 's/^/    out: /' "$dir/out"
-    sed 's/^/    err: /' "$dir/err"
-    failed=1
-}
-# try STATUS PROGRAM ARGUMENTS...
-try() {
-    local wanted=$1 program=$2 status
-    shift 2
-    "$TUTTI_BIN/$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null
-    status=$?
-    [ $status = "$wanted" ] || wrong "status $status instead of $wanted: $program $*"
-}
-out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
-# refuses TEXT ARGUMENTS...
-refuses() {
-    local text=$1
-    shift
-    try 2 tutti-tune "$@"
-    [ "$(wc -l <"$dir/err")" = 1 ] && [ ! -s "$dir/out" ] || wrong "not one line on stderr: $*"
-    grep -qF -- "$text" "$dir/err" || wrong "no \"$text\": $*"
-}
-
-try 0 tutti-tune -n 2 -t 1 -e 32K --coll all_reduce,barrier
+try 0 "$tune" -n 2 -t 1 -e 32K --coll all_reduce,barrier
 out_has '^# all_reduce, 2 ranks, mapped$'
 out_has '^# all_reduce, 2 ranks, private$'
 out_has '^# 2 ranks: [0-9]+ sizes measured in '
@@ -42,14 +18,14 @@ out_has '^# written to .*/config/tutti/tuning.json'
 [ -f "$file" ] || wrong "no file"
 command -v python3 >/dev/null && { python3 -m json.tool "$file" >/dev/null || wrong "no JSON"; }
 
-try 0 tutti-tune -n 3 -t 1 -e 2K --coll broadcast --quiet
+try 0 "$tune" -n 3 -t 1 -e 2K --coll broadcast --quiet
 grep -q '"all_reduce"' "$file" || wrong "what was measured before is gone"
 grep -q '"broadcast".*"ranks": 3' "$file" || wrong "what was measured now is not there"
-try 0 tuttirun -n 2 "$TUTTI_BIN/tutti-tune" -t 1 -e 2K --coll all_gather --quiet -o "$dir/by_launcher.json"
+try 0 "$TUTTI_BIN/tuttirun" -n 2 "$TUTTI_BIN/tutti-tune" -t 1 -e 2K --coll all_gather --quiet -o "$dir/by_launcher.json"
 grep -q '"all_gather".*"ranks": 2' "$dir/by_launcher.json" || wrong "nothing by tuttirun"
 
 cp "$file" "$dir/refit.json"
-try 0 tutti-tune --refit --constants -o "$dir/refit.json"
+try 0 "$tune" --refit --constants -o "$dir/refit.json"
 out_has '^#   touch_l2 +[0-9.e-]+$'
 grep -o '"series".*' <(tr -d '\n' <"$file") >"$dir/series"
 grep -o '"series".*' <(tr -d '\n' <"$dir/refit.json") | cmp -s - "$dir/series" ||
@@ -57,25 +33,25 @@ grep -o '"series".*' <(tr -d '\n' <"$dir/refit.json") | cmp -s - "$dir/series" |
 
 # Say that ring is the fastest by far at 128 B: it is chosen, by itself and by name.
 sed -i -E '/"all_reduce", "medium": "mapped".*"ring"/{n;s/\[128, [^]]*\]/[128, 0.001]/}' "$file"
-try 0 allreduce_bench -b 128 -e 128 -n 20
+try 0 "$bench" -b 128 -e 128 -n 20
 out_has ' ring$'
-TUTTI_TUNING=$file try 0 allreduce_bench -b 128 -e 128 -n 20
+TUTTI_TUNING=$file try 0 "$bench" -b 128 -e 128 -n 20
 out_has ' ring$'
-try 0 allreduce_bench -b 128 -e 128 -n 20 --algo tree
+try 0 "$bench" -b 128 -e 128 -n 20 --algo tree
 out_has ' tree$'
-TUTTI_TUNING=off try 0 allreduce_bench -b 128 -e 128 -n 20
+TUTTI_TUNING=off try 0 "$bench" -b 128 -e 128 -n 20
 grep -q ' ring$' "$dir/out" && wrong "TUTTI_TUNING=off does not switch it off"
-try 0 allreduce_bench -b 128 -e 128 -n 20 --explain
+try 0 "$bench" -b 128 -e 128 -n 20 --explain
 out_has "^# Tuning: $file\$"
 out_has '^ +128 +ring +plan +[12] .*\*'
 out_has '^# [01] of 1 sizes within 25% of the prediction'
 echo '{' >"$file"
-try 0 allreduce_bench -b 128 -e 128 -n 20 --explain # a broken file is passed over
+try 0 "$bench" -b 128 -e 128 -n 20 --explain # a broken file is passed over
 out_has '^# Tuning: none; ignored .*tuning.json: line 2 of the tuning'
-try 2 allreduce_bench --coll sendrecv --explain
+try 2 "$bench" --coll sendrecv --explain
 
-refuses '--ranks "1"' -n 1
-refuses '--ranks "2;4"' -n '2;4'
-refuses 'no collective' --coll all_reduce,nothing
-refuses '--time' --time 0
+refused '--ranks "1"' "$tune" -n 1
+refused '--ranks "2;4"' "$tune" -n '2;4'
+refused 'no collective' "$tune" --coll all_reduce,nothing
+refused '--time' "$tune" --time 0
 exit $failed

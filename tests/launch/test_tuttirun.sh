@@ -4,28 +4,8 @@
 set -u
 run=$TUTTI_BIN/tuttirun
 place=$TUTTI_BUILD/tests/place_print
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../from_outside.sh"
 
-wrong() {
-    echo "FAILED: $*"
-    sed 's/^/    out: /' "$dir/out"
-    sed 's/^/    err: /' "$dir/err"
-    failed=1
-}
-
-# try STATUS COMMAND...: its output goes to $dir/out and $dir/err.
-try() {
-    local wanted=$1 status
-    shift
-    "$@" >"$dir/out" 2>"$dir/err" </dev/null
-    status=$?
-    [ $status = "$wanted" ] || wrong "status $status instead of $wanted: $*"
-}
-out_has() { grep -qE -- "$1" "$dir/out" || wrong "no \"$1\" on stdout"; }
-err_has() { grep -qE -- "$1" "$dir/err" || wrong "no \"$1\" on stderr"; }
-err_lines() { [ "$(wc -l <"$dir/err")" = "$1" ] || wrong "not $1 line(s) on stderr"; }
 runs() { [ -d "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
 # gone FILE: the processes whose ids are in the file do not run (a zombie does not either).
 gone() {
