@@ -50,7 +50,10 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
         bytes * (way->path == TTI_PATH_STAGED ? tti_staged_touched(spec->collective, spec->nranks)
                                               : tti_fused_touched(spec->collective, spec->nranks));
     double level = cost_level(profile, place, touched);
-    return cost[TTI_COST_FUSED] + touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
+    /* A root that would run ahead by messages waits for the others here, who are a message late. */
+    bool late = way->path == TTI_PATH_FUSED && cost_is_rooted(spec->collective);
+    double behind = late ? cost[TTI_COST_ALPHA] : 0;
+    return cost[TTI_COST_FUSED] + behind + touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
 }
 
 bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
@@ -101,7 +104,7 @@ static double cost_waits(const struct tti_cost_place *place, const struct tti_co
                          double bytes)
 {
     static const double RING = 512 << 10;  /* of copies in a transport */
-    static const double COPIED = 16 << 10; /* below this it copies what it could refer to, too */
+    static const double COPIED = 32 << 10; /* below this it copies what it could refer to, too */
     const double stage = (double)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES;
     double part = 1; /* references: the sender waits for the readers */
     if (way->path == TTI_PATH_FUSED || !cost_is_rooted(way->spec.collective))

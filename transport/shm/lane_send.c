@@ -80,6 +80,9 @@ static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, 
         out->counted++;
         out->released += bytes;
     }
+    /* One who sends without being answered, as a broadcast's root, has each line taken from the
+     * peer who read it a lap ago: ask for one of the next. */
+    tti_prefetch_write(&out->lines[shm_line_at(out->sent + SHM_OWN_AHEAD)]);
     tti_shm_ring(self);
 }
 

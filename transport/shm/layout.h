@@ -31,6 +31,7 @@
 enum {
     SHM_LINES = 256,    /* per lane and direction, a power of two */
     SHM_ACK_EVERY = 64, /* a sender that sleeps for a free line is woken every so many */
+    SHM_OWN_AHEAD = 3,  /* lines before its turn that a line is fetched for writing */
     SHM_INLINE = 48,    /* bytes that fit into a line */
     SHM_TAILS = 32,     /* per lane and direction, a power of two */
     SHM_TAIL_BYTES = 512,

@@ -75,7 +75,7 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
     TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 4, &slots));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 128 << 10, &bytes));
     TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 0, &memory));
-    TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 16 << 10, &settings->region_from));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 32 << 10, &settings->region_from));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
     if (bytes < SHM_PAGE || bytes > SHM_REFERENCE_MOST || bytes % SHM_PAGE)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
