@@ -425,9 +425,9 @@ void tti_gpu_lend_end(struct tutti_comm *comm)
     struct tti_gpu_map *map = comm->gpu->map;
     const struct tti_gpu_ops *ops = comm->gpu->ops;
     const uint64_t deadline = tti_deadline_in(LEAVE_SECONDS);
-    uint32_t *inside = map->told ? map->told->lend.inside : NULL;
-    if (!map->lend)
+    if (!map->lend || !map->told)
         return;
+    uint32_t *inside = map->told->lend.inside;
     for (int r = 0; r < comm->size; r++)
         (void)ops->stream_write(comm->gpu->gpu, &tti_gpu_lend_page(map, r)->places.gave_up, 1,
                                 map->aside);

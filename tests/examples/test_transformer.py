@@ -91,6 +91,9 @@ def resumed_with_other_sharding(folder):
 
 def killed_and_resumed(folder):
     saved = folder + "/saved"
+    short = folder + "/short.txt"  # no step could be made of it
+    with open(short, "w", encoding="ascii") as out:
+        out.write("A text.\n")
     # After a step; in one, at the first gradient, in the midst of them, at the last.
     for flags, when in (((), 0), (("--bf16",), 28), (("--zero", 2), 1), (("--hook", "bf16"), 15)):
         runs.run("transformer", *SHORT, *flags, "--log", folder + "/whole", ranks=2)
@@ -106,6 +109,8 @@ def killed_and_resumed(folder):
         assert away < (1e-2 if flags[:1] in (("--bf16",), ("--hook",)) else 1e-5), away
         weights = saved + "/step-00000012/model.safetensors"
         runs.run("transformer", *MODEL, "--steps", 1, "--batch", 4, "--warmup", 0, "--init", weights)
+        said = runs.run("transformer", *MODEL[:-1], 9, "--data", short, "--steps", 0, "--init", weights)
+        assert "a sample:" in said, said
         said = runs.run("transformer", *SHORT, "--layers", 3, "--checkpoints", saved, "--resume",
                         *flags, status=1)
         assert 'it has no "h.2.' in said, said
