@@ -20,8 +20,9 @@ command -v ss >/dev/null || skip "there is no ss command (Debian: iproute2)"
 ss -H -K -t state established "$ports" >"$folder/why" 2>&1 || skip "ss -K: $(cat "$folder/why")"
 [ "$(id -u)" = 0 ] || skip "ss -K needs root"
 
+: >"$folder/out" # is looked at before the job has opened it
 TUTTI_LOG=info TUTTI_TCP_RESUME=1 TUTTI_TCP_PORTS=$first-$((first + 99)) \
-    "$build/tests/test_operations" --ranks 3 --processes --transport tcp >"$folder/out" 2>&1 &
+    "$build/tests/test_operations" --ranks 3 --processes --transport tcp >>"$folder/out" 2>&1 &
 job=$!
 ends=6 # of connections, each of which both ranks tell of
 while kill -0 "$job" 2>/dev/null &&
