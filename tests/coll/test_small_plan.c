@@ -3,8 +3,7 @@
  * alone. Every collective by every algorithm.
  *
  * Ranks are threads with random contributions (sums are not exact, so the order of combination
- * shows). In round m of a case, rank r runs the program if bit r of m is set: all mixtures of 2 and
- * 3 ranks, some of 4. */
+ * shows). In round m of a case, rank r runs the program if bit r of m is set: all mixtures. */
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
 #include "coll/plan_cache.h"
@@ -85,16 +84,10 @@ static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_opera
 
 static int mixtures(tutti_comm *comm, struct memory *memory, const struct tti_operation *o)
 {
-    /* Of 4 ranks, which outnumber the cores of many machines: none, one, neighbours, every other,
-     * all but one, all. */
-    const unsigned some = 1u << 0 | 1u << 1 | 1u << 3 | 1u << 5 | 1u << 14 | 1u << 15;
-    for (unsigned mixture = 0; mixture < 1u << comm->size; mixture++) {
-        if (comm->size == MOST_RANKS && !(some >> mixture & 1))
-            continue;
+    for (unsigned mixture = 0; mixture < 1u << comm->size; mixture++)
         for (int in_place = 0; in_place < 2; in_place++)
             if (one_mixture(comm, memory, *o, in_place == 1, mixture))
                 return 1;
-    }
     return 0;
 }
 
@@ -106,13 +99,9 @@ static int all_counts(tutti_comm *comm, struct memory *memory, enum tutti_collec
 #elif defined __SANITIZE_ADDRESS__ /* the ends of what is copied, and one between */
     static const size_t bytes[] = {1, 49, 200, MOST_BYTES};
 #else
-    static const size_t bytes[] = {1, 8, 48, 49, 200, 2048, MOST_BYTES};
+    static const size_t bytes[] = {1, 8, 48, 49, 64, 200, 1000, 2048, MOST_BYTES};
 #endif
     for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
-        /* Of 4 ranks the types of all_operations take turns with the sizes, and operators with
-         * types. */
-        if (comm->size == MOST_RANKS && (b + (size_t)type / 2 + (size_t)op) % 2)
-            continue;
         struct tti_operation o = {.collective = collective,
                                   .count = bytes[b] / tutti_type_size(type),
                                   .type = type,

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A close flushes for at most a second; the rest is for a busy machine. */
-#define END_CLOSE_NS UINT64_C(10000000000)
-enum { END_MESSAGES = 40, END_MOST = 150000, END_BYTES = 1 << 20, END_WITHIN_MS = CONF_ASLEEP_MS };
+enum { END_MESSAGES = 40, END_MOST = 150000, END_BYTES = 1 << 20, END_WITHIN_MS = 2000 };
 
 /* Sizes for every way that a transport may carry: most are small, some are not. */
 static size_t end_size(int message)
@@ -34,7 +32,7 @@ static void end_take_some(struct conf_rank *me)
         conf_take_message(me, 0, i % CONF_LANES, (uint64_t)i, end_size(i));
 }
 
-/* Rank 0 has gone: peek and send must say so, by name, though nothing more comes. */
+/* Rank 0 has gone: peek and send must say so within two seconds, by name. */
 static void end_expect_error(struct conf_rank *me, bool asleep)
 {
     uint64_t until = tti_deadline_in(END_WITHIN_MS / 1e3);
@@ -48,7 +46,7 @@ static void end_expect_error(struct conf_rank *me, bool asleep)
         if (result == TUTTI_OK)
             result = me->ops->peek(me->endpoints[0], 0, &tag, &data, &bytes);
         CONF_REQUIRE(me, result != TUTTI_OK || bytes == 0, "bytes that nobody has sent");
-        CONF_REQUIRE(me, !tti_deadline_passed(until), "rank 0 is gone for 20 s and nobody says so");
+        CONF_REQUIRE(me, !tti_deadline_passed(until), "rank 0 is gone for 2 s and nobody says so");
         if (result == TUTTI_OK && asleep)
             (void)conf_sleep(me, END_WITHIN_MS);
     }
@@ -76,7 +74,7 @@ static void end_closed(struct conf_rank *me, bool late)
         end_send_some(me);
         uint64_t begin = tti_now_ns();
         conf_close(me);
-        CONF_REQUIRE(me, tti_now_ns() - begin < END_CLOSE_NS, "close took more than 10 s");
+        CONF_REQUIRE(me, tti_now_ns() - begin < 3000000000u, "close took more than 3 s");
     } else {
         if (late)
             (void)poll(NULL, 0, 200);
@@ -109,7 +107,7 @@ static void end_unread(struct conf_rank *me, bool region)
         CONF_OK(me, me->ops->send(me->endpoints[1], 0, 1, block, END_BYTES, &accepted));
         uint64_t begin = tti_now_ns();
         conf_close(me);
-        CONF_REQUIRE(me, tti_now_ns() - begin < END_CLOSE_NS, "close took more than 10 s");
+        CONF_REQUIRE(me, tti_now_ns() - begin < 3000000000u, "close took more than 3 s");
         memset(block, 0, END_BYTES);
     } else {
         (void)poll(NULL, 0, 1500); /* longer than the second for which close may flush */

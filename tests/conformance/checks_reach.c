@@ -181,8 +181,7 @@ static void reach_cut_off(struct conf_rank *me)
         enum tutti_result result = me->ops->withdraw(me->endpoints[1], SHORT_MS);
         CONF_REQUIRE(me, result == TUTTI_OK || result == TUTTI_ERR_TIMEOUT, "withdrawing gave %d",
                      (int)result);
-        CONF_REQUIRE(me, tti_now_ns() - begin < UINT64_C(10000000000),
-                     "withdrawing took more than 10 s");
+        CONF_REQUIRE(me, tti_now_ns() - begin < 2000000000u, "withdrawing took more than 2 s");
         conf_barrier(me); /* now the peer writes */
         conf_barrier(me);
         CONF_REQUIRE(me, result != TUTTI_OK || conf_compare(1, 0, block, REACH_BYTES) == SIZE_MAX,
@@ -214,8 +213,8 @@ static void reach_dead(struct conf_rank *me)
     reach_offer(me, 0, block, REACH_BYTES);
     conf_barrier(me);
     uint64_t begin = tti_now_ns();
-    CONF_OK(me, me->ops->withdraw(me->endpoints[0], 40000));
-    CONF_REQUIRE(me, tti_now_ns() - begin < UINT64_C(20000000000), "waited for a dead peer");
+    CONF_OK(me, me->ops->withdraw(me->endpoints[0], 20000));
+    CONF_REQUIRE(me, tti_now_ns() - begin < 5000000000u, "waited for a dead peer");
     conf_close(me);
 }
 

@@ -18,10 +18,8 @@ TESTS = os.path.join(os.path.dirname(os.path.abspath(job.BIN)), "tests")
 RANK = os.path.join(TESTS, "fault_rank")
 CLOCK = os.path.join(TESTS, "fault_clock.so")
 FLIP = os.path.join(TESTS, "fault_flip.so")
-# Seconds; GRACE: over a deadline, for hearing the others out and a busy machine. The table is made
-# with these; who asks only whether rows are as they must be (CTest) has more patience.
-TIMEOUT = INIT_TIMEOUT = int(os.environ.get("TUTTI_FAULTS_TIMEOUT", 3))
-GRACE = float(os.environ.get("TUTTI_FAULTS_GRACE", 2))
+TIMEOUT, INIT_TIMEOUT = 3, 3
+GRACE = 2.0  # seconds over a deadline: hearing the others out, and a busy machine
 EVENT = re.compile(r"^(\d+\.\d+) (\w+) ?(.*)$")
 
 
@@ -57,7 +55,7 @@ class Ranks:
         found = (EVENT.match(line) for line in list(self.jobs[rank].out))
         return [(float(m[1]), m[2], m[3]) for m in found if m and name in (None, m[2])]
 
-    def until(self, rank, name, seconds=60):
+    def until(self, rank, name, seconds=30):
         """Wait for an event; its time."""
         by = time.monotonic() + seconds
         while not self.events(rank, name):
@@ -104,7 +102,7 @@ def connections():
 
 def left_outside(ranks, tcp_before=frozenset()):
     """Processes, segments, sockets and files that are still there a moment after the end."""
-    by = time.monotonic() + max(1.5, GRACE)
+    by = time.monotonic() + 1.5
     while True:
         left = {f"process {pid}" for each in ranks.jobs.values() for pid in job.marked(each.mark)}
         left |= job.things() - ranks.before

@@ -155,7 +155,7 @@ class Job:
         if tables:
             self.check(self.rows(), "no row of a table")
 
-    def gone(self, seconds=20.0):
+    def gone(self, seconds=1.0):
         """No process of the job is left."""
         by = time.monotonic() + seconds
         while marked(self.mark):

@@ -5,7 +5,6 @@ import socket
 
 import job
 
-LIMIT = 60  # far less than what waits for ever
 QUICK = ["-b", "8", "-e", "64", "-n", "2", "-w", "1"]
 
 
@@ -21,7 +20,7 @@ def complains(running, seconds, *patterns, lines=1):
     running.gone()
 
 
-def wrong(flags, *patterns, environment=None, seconds=LIMIT):
+def wrong(flags, *patterns, environment=None, seconds=5):
     """A case: the benchmark with these flags."""
     def case():
         with job.Job([job.BENCH, *QUICK, *flags], environment) as running:
@@ -33,7 +32,7 @@ def wrong_launch(flags, *patterns):
     """A case: tuttirun with these flags."""
     def case():
         with job.Job([job.TUTTIRUN, *flags]) as running:
-            complains(running, LIMIT, *patterns)
+            complains(running, 5, *patterns)
     return case
 
 
@@ -41,7 +40,7 @@ def missing_peer():
     """Rank 1 never comes: rank 0 says which rank it waited for."""
     environment = {**job.by_hand(0, 2, job.free_port()), "TUTTI_INIT_TIMEOUT": "2"}
     with job.Job([job.BENCH, *QUICK], environment) as running:
-        complains(running, LIMIT, r"rank 1\b", r"2 s")
+        complains(running, 6, r"rank 1\b", r"2 s")
 
 
 def missing_root():
@@ -49,7 +48,7 @@ def missing_root():
     port = job.free_port()
     environment = {**job.by_hand(1, 2, port), "TUTTI_INIT_TIMEOUT": "2"}
     with job.Job([job.BENCH, *QUICK], environment) as running:
-        complains(running, LIMIT, rf"127\.0\.0\.1\D+{port}")
+        complains(running, 6, rf"127\.0\.0\.1\D+{port}")
 
 
 def taken_port(rank, *patterns):
@@ -59,7 +58,7 @@ def taken_port(rank, *patterns):
             port = other.getsockname()[1]
             environment = {**job.by_hand(rank, 2, port), "TUTTI_INIT_TIMEOUT": "2"}
             with job.Job([job.BENCH, *QUICK], environment) as running:
-                complains(running, LIMIT, str(port), *patterns)
+                complains(running, 6, str(port), *patterns)
     return case
 
 
@@ -68,7 +67,7 @@ def taken_port_of_tuttirun():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with job.Job([job.TUTTIRUN, "-n", 2, "--master-port", port, job.BENCH, *QUICK]) as running:
-            complains(running, LIMIT, str(port), "taken")
+            complains(running, 6, str(port), "taken")
 
 
 def together(settings, *patterns, meet="30"):
@@ -82,7 +81,7 @@ def together(settings, *patterns, meet="30"):
                 for rank, (flags, environment) in enumerate(settings)]
         try:
             for each in jobs:
-                complains(each, LIMIT, *patterns)
+                complains(each, 10, *patterns)
         finally:
             for each in jobs:
                 each.end()

@@ -12,7 +12,7 @@ import job
 from namespaces import Hosts, ip, namespaces_work
 
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
-LIMIT = 100
+LIMIT = 40
 
 
 def judge_head(first, count, ranks):
@@ -25,7 +25,7 @@ def judge_head(first, count, ranks):
 def algorithms():
     """Those of all-reduce, which a wrong name brings up."""
     with job.Job([job.BENCH, "--algo", "all_reduce=none"]) as running:
-        running.wait(LIMIT)
+        running.wait(10)
         names = running.err[0].partition("there are: ")[2].split(", ") if running.err else []
         running.check("ring" in names and "hierarchical" in names, "no list of algorithms")
         return names
@@ -55,7 +55,7 @@ def unlucky(misfortune):
             jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
             misfortune(network, jobs)
             for each in jobs:
-                each.check(each.wait(LIMIT) != 0, "it ended well")
+                each.check(each.wait(16) != 0, "it ended well")
                 each.gone()
             said = [line for line in jobs[0].err if re.match(r"\[[01]\] ", line)]
             for rank in range(2):

@@ -14,8 +14,7 @@ import time
 import job
 
 SIZE = 3
-LIMIT = 30.0  # seconds that survivors may take, far less than their deadline (300)
-PATIENCE = 100  # seconds for what must come
+LIMIT = 5.0  # seconds that survivors may take
 SWEEP = ["-b", "1K", "-e", "1M", "-f", "4", "-n", "20", "-w", "1", "-N", "10000"]
 
 
@@ -26,7 +25,7 @@ def named(victim, pid):
 
 def kill(ranks, victim, running):
     """Kill a rank in mid-sweep; returns the time."""
-    running.until(lambda: len(running.rows()) >= 8, PATIENCE, "rows of the table")
+    running.until(lambda: len(running.rows()) >= 8, 30, "rows of the table")
     os.kill(ranks[victim], signal.SIGKILL)
     return time.monotonic()
 
@@ -35,7 +34,7 @@ def clean(before, jobs):
     """Nothing is left of the jobs."""
     for each in jobs:
         each.gone()
-    by = time.monotonic() + 20
+    by = time.monotonic() + 1
     left = job.things() - before
     while left and time.monotonic() < by:  # what dies is invisible before its sockets are
         time.sleep(0.02)
@@ -51,7 +50,7 @@ def started_by_hand(transport, victim):
     jobs = [job.Job(command, job.by_hand(rank, SIZE, port)) for rank in range(SIZE)]
     try:
         pids = {rank: each.process.pid for rank, each in enumerate(jobs)}
-        jobs[0].until(lambda: jobs[0].rows(), PATIENCE, "first row of the table")
+        jobs[0].until(lambda: jobs[0].rows(), 30, "first row of the table")
         at = kill(pids, victim, jobs[0])
         for rank, each in enumerate(jobs):
             status = each.wait(max(0.1, at + LIMIT - time.monotonic()))
@@ -71,14 +70,14 @@ def launched(launcher, transport, victim):
     before = job.things()
     command = [*launcher, *SWEEP, "--transport", transport]
     with job.Job(command) as running:
-        running.until(lambda: len(running.ranks()) == SIZE, PATIENCE, "three ranks")
+        running.until(lambda: len(running.ranks()) == SIZE, 30, "three ranks")
         pids = running.ranks()
         at = kill(pids, victim, running)
         status = running.wait(max(0.1, at + LIMIT - time.monotonic()))
         running.check(status == 128 + signal.SIGKILL, f"exit status {status}, not 128 + SIGKILL")
         says = [line for line in running.err if named(victim, pids[victim]).search(line)]
-        # Who is slow to hear of it is ended by its launcher (by hand, every one must say it).
-        running.check(says, f"no survivor names rank {victim} (pid {pids[victim]})")
+        running.check(len(says) >= SIZE - 1, f"not every survivor names rank {victim} "
+                      f"(pid {pids[victim]})")
         running.check(any(re.search(rf"rank {victim}\b", line) for line in running.err[-3:]),
                       f"the last words are not about rank {victim}")
         clean(before, [running])
@@ -94,8 +93,8 @@ def at_any_moment():
         victim, transport = chance.randrange(SIZE), chance.choice(["shm", "tcp"])
         launcher, pause = chance.choice(list(LAUNCHERS.values())), chance.uniform(0, 0.1)
         with job.Job([*launcher, *SWEEP, "--transport", transport],
-                     {"TUTTI_INIT_TIMEOUT": "20"}) as running:
-            running.until(lambda r=running, v=victim: v in r.ranks(), PATIENCE, f"rank {victim}")
+                     {"TUTTI_INIT_TIMEOUT": "3"}) as running:
+            running.until(lambda r=running, v=victim: v in r.ranks(), 30, f"rank {victim}")
             time.sleep(pause)
             os.kill(running.ranks()[victim], signal.SIGKILL)
             status = running.wait(LIMIT)
@@ -111,18 +110,18 @@ def stopped(transport):
     before = job.things()
     port = job.free_port()
     command = [job.BENCH, *SWEEP, "--transport", transport, "--algo", "one_shot"]
-    jobs = [job.Job(command, {**job.by_hand(rank, SIZE, port), "TUTTI_TIMEOUT": "6"})
+    jobs = [job.Job(command, {**job.by_hand(rank, SIZE, port), "TUTTI_TIMEOUT": "2"})
             for rank in range(SIZE)]
     victim = 1
     try:
-        jobs[0].until(lambda: len(jobs[0].rows()) >= 8, PATIENCE, "rows of the table")
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 8, 30, "rows of the table")
         os.kill(jobs[victim].process.pid, signal.SIGSTOP)
         for rank, each in enumerate(jobs):
             if rank != victim:
-                status = each.wait(6 + LIMIT)
+                status = each.wait(2 + LIMIT)
                 each.check(status > 0, f"rank {rank} ended with status {status}")
         said = "\n".join(line for each in jobs for line in each.err)
-        jobs[0].check(re.search(rf"within 6 s.*rank {victim} \([^)]*:{jobs[victim].process.pid}\)",
+        jobs[0].check(re.search(rf"within 2 s.*rank {victim} \([^)]*:{jobs[victim].process.pid}\)",
                                 said), f"rank {victim} is not named: {said}")
         os.kill(jobs[victim].process.pid, signal.SIGCONT)
         jobs[victim].check(jobs[victim].wait(LIMIT) > 0, "it went on alone")
@@ -136,7 +135,7 @@ def launcher_ends(launcher, number):
     """A signal to the launcher ends the job; SIGKILL too."""
     before = job.things()
     with job.Job([*launcher, *SWEEP]) as running:
-        running.until(lambda: len(running.rows()) >= 8, PATIENCE, "rows of the table")
+        running.until(lambda: len(running.rows()) >= 8, 30, "rows of the table")
         os.kill(running.process.pid, number)
         status = running.wait(LIMIT)
         expected = -number if number == signal.SIGKILL else 128 + number
