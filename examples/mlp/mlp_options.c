@@ -31,7 +31,7 @@ int mlp_options_parse(int argc, char **argv, struct mlp_options *o)
          .help = "images a step, of all ranks",
          .number = &o->batch,
          .least = 1,
-         .most = 4096},
+         .most = MLP_BATCH_MOST},
         {.name = "hidden",
          .help = "neurons of each hidden layer",
          .number = &o->hidden,

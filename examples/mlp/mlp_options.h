@@ -4,6 +4,8 @@
 
 #include "examples/train/flags.h"
 
+enum { MLP_BATCH_MOST = 4096 };
+
 struct mlp_options {
     const char *data;  /* folder of the small set */
     const char *mnist; /* folder of MNIST's four files, instead; NULL: none */

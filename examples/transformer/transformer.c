@@ -1,18 +1,17 @@
 /* Trains a GPT-2-shaped transformer on text, on one rank or many: gradient accumulation, clipping,
  * learning-rate schedule, validation, checkpoints, a sample at the end. The model is gpt.h's, what
- * lies between it and tutti/ddp.h is examples/train/trainer.h; here is the loop. What happens when
- * ranks die or come is in transformer_elastic.c. */
-#include "examples/transformer/transformer_run.h"
-
+ * lies between it and tutti/ddp.h is examples/train/trainer.h, the loop and what happens when ranks
+ * die or come are examples/train/train_run.h; here is a step. */
 #include "examples/train/blas.h"
-#include "examples/train/regroup.h"
 #include "examples/train/together.h"
+#include "examples/train/train_run.h"
 #include "examples/transformer/gpt_device.h"
 #include "examples/transformer/gpt_kernels.h"
 #include "examples/transformer/gpt_sample.h"
+#include "examples/transformer/tokens.h"
+#include "examples/transformer/transformer_options.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,23 @@
 
 /* One token in so many is kept for checking, and at most so many sequences are looked at. */
 enum { CHECK_SHARE = 20, CHECK_SEQUENCES = 64 };
+
+struct run {
+    struct train_run base;
+    const struct transformer_options *options;
+    const struct tokens *tokens;
+    struct tutti_schedule schedule;
+    size_t checks;     /* sequences to check with, behind those to train on */
+    int micro, passes; /* sequences of a small batch; small batches of a step */
+    struct gpt model;
+    struct train_gpu side; /* --device; zeros: the CPU */
+    uint16_t *inputs, *targets;
+    size_t *indices;
+    double work, peak; /* --device cuda: of a token, of all GPUs a second; 0: not known */
+    double forward_s, backward_s; /* of all steps of this process in this group of ranks */
+    double began;
+    uint64_t began_at; /* steps that were finished then */
+};
 
 /* Sequence number `window` becomes number `at` of the small batch; targets are the next tokens. */
 static void run_take(struct run *r, size_t window, int at)
@@ -36,39 +52,26 @@ static int run_check(struct run *r, double *loss)
     const int length = r->options->model.context;
     const size_t sequences = r->checks < CHECK_SEQUENCES ? r->checks : CHECK_SEQUENCES;
     double sums[2] = {0, 0};
-    const size_t share = (sequences + (size_t)r->ranks - 1) / (size_t)r->ranks;
-    size_t at = (size_t)r->rank;
+    const size_t share = (sequences + (size_t)r->base.ranks - 1) / (size_t)r->base.ranks;
+    size_t at = (size_t)r->base.rank;
     /* All ranks make as many passes, an empty one with something: parameters may be gathered. */
     for (size_t done = 0; done < share; done += (size_t)r->micro) {
         int count = 0;
-        for (; count < r->micro && at < sequences; at += (size_t)r->ranks)
-            run_take(r, r->windows + at, count++);
+        for (; count < r->micro && at < sequences; at += (size_t)r->base.ranks)
+            run_take(r, r->base.samples + at, count++);
         double sum = 0;
-        if (gpt_forward(&r->model, &r->trainer, r->inputs, count > 0 ? count : 1, length) ||
-            gpt_classify(&r->model, &r->trainer, r->targets, count * length, 0, &sum))
+        if (gpt_forward(&r->model, &r->base.trainer, r->inputs, count > 0 ? count : 1, length) ||
+            gpt_classify(&r->model, &r->base.trainer, r->targets, count * length, 0, &sum))
             return 1;
         sums[0] += sum;
         sums[1] += (double)count * length;
     }
-    if (together_check(r->comm, tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->comm),
+    if (together_check(r->base.comm,
+                       tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->base.comm),
                        "validation"))
         return 1;
     *loss = sums[0] / sums[1];
     return 0;
-}
-
-/* This rank's sequences of the next step: together the same for every number of ranks. */
-static int run_batch(struct run *r)
-{
-    uint64_t epoch = 0, position = 0;
-    size_t taken = 0;
-    tutti_sampler_position(r->sampler, &epoch, &position);
-    if (position + (uint64_t)r->batch > r->windows &&
-        together_check(r->comm, tutti_sampler_seek(r->sampler, epoch + 1, 0), "sampler"))
-        return 1;
-    return together_check(
-        r->comm, tutti_sampler_next(r->sampler, (size_t)(r->micro * r->passes), r->indices, &taken),
-        "sampler");
 }
 
 /* Forward and backward of a step; *loss is this rank's mean. */
@@ -80,14 +83,14 @@ static int run_passes(struct run *r, double *loss)
     for (int pass = 0; pass < r->passes; pass++) {
         for (int i = 0; i < r->micro; i++)
             run_take(r, r->indices[pass * r->micro + i], i);
-        if (trainer_begin(&r->trainer, pass == r->passes - 1))
+        if (trainer_begin(&r->base.trainer, pass == r->passes - 1))
             return 1;
         const double start = together_seconds();
-        if (gpt_forward(&r->model, &r->trainer, r->inputs, r->micro, length) ||
-            gpt_classify(&r->model, &r->trainer, r->targets, rows, slope, loss))
+        if (gpt_forward(&r->model, &r->base.trainer, r->inputs, r->micro, length) ||
+            gpt_classify(&r->model, &r->base.trainer, r->targets, rows, slope, loss))
             return 1;
         const double middle = together_seconds();
-        if (gpt_backward(&r->model, &r->trainer, r->inputs, r->micro, length))
+        if (gpt_backward(&r->model, &r->base.trainer, r->inputs, r->micro, length))
             return 1;
         r->forward_s += middle - start;
         r->backward_s += together_seconds() - middle;
@@ -121,11 +124,11 @@ static int run_peak(struct run *r)
     const struct gpt_config *m = &r->options->model;
     const char *name = r->side.gpu->properties.name;
     int devices = 0;
-    if (together_check(r->comm, r->side.ops->count(&devices), "devices"))
+    if (together_check(r->base.comm, r->side.ops->count(&devices), "devices"))
         return 1;
-    const int sharing = tutti_comm_local_size(r->comm);
-    const int used = tutti_comm_hosts(r->comm) * (sharing < devices ? sharing : devices);
-    r->work = 6 * (double)r->trainer.elements + 12.0 * m->layers * m->channels * m->context;
+    const int sharing = tutti_comm_local_size(r->base.comm);
+    const int used = tutti_comm_hosts(r->base.comm) * (sharing < devices ? sharing : devices);
+    r->work = 6 * (double)r->base.trainer.elements + 12.0 * m->layers * m->channels * m->context;
     for (size_t i = 0; i < sizeof known / sizeof *known && r->options->bf16; i++)
         if (strstr(name, known[i].name))
             r->peak = known[i].peak * used;
@@ -136,7 +139,7 @@ static void run_print(const struct run *r, const struct curve_point *p)
 {
     const struct transformer_options *o = r->options;
     const bool checked = isfinite(p->check);
-    if (r->rank != 0 || (p->step % (uint64_t)o->print_every != 0 && p->step != 1 && !checked))
+    if (r->base.rank != 0 || (p->step % (uint64_t)o->print_every != 0 && p->step != 1 && !checked))
         return;
     printf("step %5llu  loss %.4f", (unsigned long long)p->step, p->loss);
     if (checked)
@@ -148,105 +151,35 @@ static void run_print(const struct run *r, const struct curve_point *p)
     run_print_left(r, p->step);
 }
 
-/* The loss of all ranks; and what rank 0 has heard at the door. */
-static int run_mean(struct run *r, double *loss)
+static int run_step(struct train_run *base)
 {
-    const char *door = r->options->common.elastic;
-    double sums[2] = {*loss / r->ranks, 0};
-    if (door && r->rank == 0)
-        sums[1] = regroup_knocks(door);
-    if (together_check(r->comm, tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, r->comm),
-                       "loss"))
-        return 1;
-    *loss = sums[0];
-    r->knocks = (int)sums[1];
-    return 0;
-}
-
-static int run_step(struct run *r, const struct tutti_schedule *schedule)
-{
+    struct run *r = (struct run *)base;
     const struct transformer_options *o = r->options;
     const double start = together_seconds();
-    struct curve_point p = {.step = r->trainer.steps + 1, .check = NAN};
-    if (run_batch(r) || run_passes(r, &p.loss) ||
-        together_check(r->comm, tutti_schedule_rate(schedule, r->trainer.steps, &p.rate),
-                       "learning rate") ||
-        trainer_update(&r->trainer, p.rate, &p.norm))
+    struct curve_point p = {.check = NAN};
+    if (train_run_next(base, r->indices, (size_t)(r->micro * r->passes)) ||
+        run_passes(r, &p.loss) || train_run_update(base, &r->schedule, start, &p))
         return 1;
-    tutti_sampler_position(r->sampler, &r->place[0], &r->place[1]);
-    if (run_mean(r, &p.loss))
-        return 1;
-    p.ms = 1e3 * (together_seconds() - start);
-    p.per_second = (double)r->batch * o->model.context / (1e-3 * p.ms);
+    p.per_second = (double)base->batch * o->model.context / (1e-3 * p.ms);
     if (((o->check_every > 0 && p.step % (uint64_t)o->check_every == 0) ||
          p.step == (uint64_t)o->steps) &&
         run_check(r, &p.check))
         return 1;
     run_print(r, &p);
-    return r->rank == 0 && curve_add(&r->curve, &p);
-}
-
-void run_doom(struct run *r)
-{
-    const struct common_options *o = &r->options->common;
-    if (r->dies && o->die_in > 0)
-        trainer_die(&r->trainer, (uint64_t)o->die_at, (size_t)o->die_in);
-}
-
-/* A step, and what is due after it; *saved: the step of the latest checkpoint. */
-static int run_once(struct run *r, const struct tutti_schedule *schedule, uint64_t *saved)
-{
-    const struct common_options *o = &r->options->common;
-    if (run_step(r, schedule))
-        return 1;
-    if (o->save_every > 0 && r->trainer.steps % (uint64_t)o->save_every == 0) {
-        if (trainer_save(&r->trainer, r->sampler, o->checkpoints, o->keep))
-            return 1;
-        *saved = r->trainer.steps;
-    }
-    if (r->dies && o->die_in == 0 && r->trainer.steps == (uint64_t)o->die_at)
-        raise(SIGKILL);
-    return r->knocks > 0 && run_admit(r);
-}
-
-static int run_loop(struct run *r)
-{
-    const struct transformer_options *o = r->options;
-    const struct tutti_schedule schedule = {.kind = o->schedule,
-                                            .peak = o->rate,
-                                            .final = o->rate * o->final,
-                                            .warmup = (uint64_t)o->warmup,
-                                            .total = (uint64_t)o->steps,
-                                            .decay = (uint64_t)o->decay};
-    uint64_t saved = r->trainer.steps;
-    tutti_sampler_position(r->sampler, &r->place[0], &r->place[1]);
-    r->began = together_seconds();
-    r->began_at = r->trainer.steps;
-    r->dies = r->trainer.steps == 0 && o->common.die_at > 0 && r->rank == r->ranks - 1;
-    run_doom(r);
-    while (r->trainer.steps < (uint64_t)o->steps)
-        if (run_once(r, &schedule, &saved) && (!o->common.elastic || run_survive(r)))
-            return 1;
-    return o->common.checkpoints && saved != r->trainer.steps &&
-           trainer_save(&r->trainer, r->sampler, o->common.checkpoints, o->common.keep);
+    return base->rank == 0 && curve_add(&base->curve, &p);
 }
 
 /* ---- Beginning and end ------------------------------------------------------------------------
  */
 
-int run_share(struct run *r)
+/* How the batch is shared out. */
+static int run_share(struct run *r)
 {
     const struct transformer_options *o = r->options;
     const size_t all = (r->tokens->count - 1) / (size_t)o->model.context;
-    const int share = o->batch / r->ranks;
-    r->batch = share * r->ranks;
-    if (share == 0 || (r->batch != o->batch && !o->common.elastic)) {
-        fprintf(stderr, "--batch %d is no multiple of %d ranks\n", o->batch, r->ranks);
+    int share = 0;
+    if (train_run_share(&r->base, o->batch, &share))
         return 1;
-    }
-    if (r->batch != o->batch && r->rank == 0)
-        printf("batches of %d instead of %d, which %d ranks cannot share alike\n", r->batch,
-               o->batch, r->ranks);
     r->micro = o->micro > 0 ? o->micro : share;
     if (share % r->micro != 0) {
         fprintf(stderr, "--micro %d does not divide the %d sequences of a rank\n", r->micro, share);
@@ -254,24 +187,29 @@ int run_share(struct run *r)
     }
     r->passes = share / r->micro;
     r->checks = all / CHECK_SHARE > 0 ? all / CHECK_SHARE : 1;
-    r->windows = all > r->checks ? all - r->checks : 0;
+    r->base.samples = all > r->checks ? all - r->checks : 0;
     if (o->steps == 0) { /* only a sample is written: any text will do */
-        r->windows = r->windows > 0 ? r->windows : 1;
+        r->base.samples = r->base.samples > 0 ? r->base.samples : 1;
         return 0;
     }
-    if (r->windows < (size_t)r->batch) {
+    if (r->base.samples < (size_t)r->base.batch) {
         fprintf(stderr,
                 "%zu tokens are too few: a step takes %d sequences of %d, and %d%% are kept for "
                 "validation\n",
-                r->tokens->count, r->batch, o->model.context, 100 / CHECK_SHARE);
+                r->tokens->count, r->base.batch, o->model.context, 100 / CHECK_SHARE);
         return 1;
     }
     return 0;
 }
 
-int run_memory(struct run *r)
+static int run_arrange(struct train_run *base)
 {
-    const size_t rows = (size_t)r->micro * (size_t)r->options->model.context;
+    struct run *r = (struct run *)base;
+    const struct transformer_options *o = r->options;
+    r->forward_s = r->backward_s = 0;
+    if (run_share(r))
+        return 1;
+    const size_t rows = (size_t)r->micro * (size_t)o->model.context;
     r->inputs = calloc(rows, sizeof *r->inputs);
     r->targets = calloc(rows, sizeof *r->targets);
     r->indices = calloc((size_t)(r->micro * r->passes), sizeof *r->indices);
@@ -279,16 +217,16 @@ int run_memory(struct run *r)
         fprintf(stderr, "no memory for batches of %zu tokens\n", rows);
         return 1;
     }
-    const struct gpt_on on = {&r->side, r->options->recompute, r->options->bf16,
-                              r->options->common.plain,
-                              strcmp(r->options->attention, "products") == 0};
+    const struct gpt_on on = {&r->side, o->recompute, o->bf16, o->common.plain,
+                              strcmp(o->attention, "products") == 0};
     if (r->side.gpu)
-        return gpt_create_on(&r->model, &r->options->model, (int)rows, &on);
-    return gpt_create(&r->model, &r->options->model, (int)rows, r->options->recompute);
+        return gpt_create_on(&r->model, &o->model, (int)rows, &on);
+    return gpt_create(&r->model, &o->model, (int)rows, o->recompute);
 }
 
-void run_memory_free(struct run *r)
+static void run_release(struct train_run *base)
 {
+    struct run *r = (struct run *)base;
     gpt_destroy(&r->model);
     free(r->inputs);
     free(r->targets);
@@ -297,13 +235,15 @@ void run_memory_free(struct run *r)
     r->indices = NULL;
 }
 
-struct trainer_tensor *run_settings(struct run *r, struct trainer_options *options)
+static struct trainer_tensor *run_tensors(struct train_run *base, size_t *count,
+                                          struct trainer_options *options)
 {
+    struct run *r = (struct run *)base;
     const struct transformer_options *o = r->options;
-    const size_t count = gpt_tensor_count(&o->model);
-    struct trainer_tensor *tensors = calloc(count, sizeof *tensors);
+    *count = gpt_tensor_count(&o->model);
+    struct trainer_tensor *tensors = calloc(*count, sizeof *tensors);
     if (!tensors) {
-        fprintf(stderr, "no memory for %zu tensors\n", count);
+        fprintf(stderr, "no memory for %zu tensors\n", *count);
         return NULL;
     }
     *options = (struct trainer_options){.optimizer = TUTTI_ADAMW_INIT,
@@ -324,37 +264,14 @@ struct trainer_tensor *run_settings(struct run *r, struct trainer_options *optio
     return tensors;
 }
 
-static int run_model(struct run *r)
+static int run_initialise(struct train_run *base)
 {
+    struct run *r = (struct run *)base;
     const struct transformer_options *o = r->options;
-    struct trainer_options options;
-    struct trainer_tensor *tensors = run_settings(r, &options);
-    int failed = !tensors || trainer_create(&r->trainer, r->comm, tensors,
-                                            gpt_tensor_count(&o->model), &options);
-    free(tensors);
-    if (!failed && o->trace)
-        failed = together_check(r->comm, tutti_ddp_trace(r->trainer.ddp, true), "trace");
-    return failed || (o->init ? gpt_load(&r->model, &r->trainer, o->init)
-                              : gpt_initialise(&r->model, &r->trainer, (uint64_t)o->common.seed));
-}
-
-int run_sampler(struct run *r)
-{
-    struct tutti_sampler_options order = TUTTI_SAMPLER_INIT;
-    order.samples = r->windows;
-    order.rank = r->rank;
-    order.ranks = r->ranks;
-    order.seed = (uint64_t)r->options->common.seed;
-    return together_check(r->comm, tutti_sampler_create(&order, &r->sampler), "sampler");
-}
-
-static int run_start(struct run *r)
-{
-    if (run_share(r) || run_memory(r) || run_model(r) || run_sampler(r) ||
-        (r->options->common.resume &&
-         trainer_resume(&r->trainer, r->sampler, r->options->common.checkpoints)))
+    if (o->trace && together_check(base->comm, tutti_ddp_trace(base->trainer.ddp, true), "trace"))
         return 1;
-    return r->rank == 0 && curve_open(&r->curve, r->options->common.log, r->trainer.steps);
+    return o->init ? gpt_load(&r->model, &base->trainer, o->init)
+                   : gpt_initialise(&r->model, &base->trainer, (uint64_t)o->common.seed);
 }
 
 /* What became of the time for communication; each rank its own trace. */
@@ -363,13 +280,13 @@ static int run_report(struct run *r)
     struct tutti_ddp_statistics s;
     char path[4200];
     if (r->options->trace) {
-        snprintf(path, sizeof path, "%s.%d.json", r->options->trace, r->rank);
-        if (together_check(r->comm, tutti_ddp_trace_write(r->trainer.ddp, path), "trace"))
+        snprintf(path, sizeof path, "%s.%d.json", r->options->trace, r->base.rank);
+        if (together_check(r->base.comm, tutti_ddp_trace_write(r->base.trainer.ddp, path), "trace"))
             return 1;
     }
-    if (together_check(r->comm, tutti_ddp_statistics(r->trainer.ddp, &s), "statistics"))
+    if (together_check(r->base.comm, tutti_ddp_statistics(r->base.trainer.ddp, &s), "statistics"))
         return 1;
-    if (r->rank != 0 || s.steps == 0 || r->ranks == 1)
+    if (r->base.rank != 0 || s.steps == 0 || r->base.ranks == 1)
         return 0;
     const double steps = (double)s.steps;
     printf(
@@ -384,7 +301,7 @@ static int run_report(struct run *r)
         printf("ZeRO %d: at most %.2f MB of gradients, and %.2f MB of optimizer state on this "
                "rank\n",
                r->options->zero, (double)s.gradient_bytes_most * 1e-6,
-               (double)(r->trainer.owned * (r->options->bf16 ? 3 : 2) * sizeof(float)) * 1e-6);
+               (double)(r->base.trainer.owned * (r->options->bf16 ? 3 : 2) * sizeof(float)) * 1e-6);
     return 0;
 }
 
@@ -393,8 +310,8 @@ static int run_draw(const struct run *r)
     const struct transformer_options *o = r->options;
     char title[128];
     snprintf(title, sizeof title, "Transformer of %.1fM parameters, batches of %d x %d tokens",
-             (double)r->trainer.elements * 1e-6, r->batch, o->model.context);
-    if (curve_draw(&r->curve, o->common.plot, title, "validation loss"))
+             (double)r->base.trainer.elements * 1e-6, r->base.batch, o->model.context);
+    if (curve_draw(&r->base.curve, o->common.plot, title, "validation loss"))
         return 1;
     printf("loss curve: %s\n", o->common.plot);
     return 0;
@@ -403,14 +320,14 @@ static int run_draw(const struct run *r)
 static int run_end(struct run *r)
 {
     const struct transformer_options *o = r->options;
-    const bool loud = r->rank == 0;
+    const bool loud = r->base.rank == 0;
     if (run_report(r) || (loud && o->common.plot && o->steps > 0 && run_draw(r)))
         return 1;
     if (o->sample == 0 || (!loud && o->zero < 3))
         return 0;
     if (loud)
         printf("a sample:\n");
-    return gpt_sample(&r->model, &r->trainer, o->prompt, o->sample, o->temperature,
+    return gpt_sample(&r->model, &r->base.trainer, o->prompt, o->sample, o->temperature,
                       (uint64_t)o->common.seed, loud);
 }
 
@@ -418,7 +335,7 @@ static int run_end(struct run *r)
 static int run_cores(const struct run *r)
 {
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
-    const int sharing = tutti_comm_local_size(r->comm);
+    const int sharing = tutti_comm_local_size(r->base.comm);
     const int share = (int)(all / (sharing > 0 ? sharing : 1));
     return r->options->cores > 0 ? r->options->cores : share > 0 ? share : 1;
 }
@@ -437,47 +354,34 @@ static const char *run_computes(const struct run *r)
 static int run_rank(tutti_comm *comm, void *argument)
 {
     struct run r = *(struct run *)argument;
-    r.comm = comm;
-    r.rank = tutti_comm_rank(comm);
-    r.ranks = tutti_comm_size(comm);
+    const struct transformer_options *o = r.options;
+    train_run_open(&r.base, comm);
     const int cores = run_cores(&r);
     gpt_threads(cores);
-    if (r.options->common.threads == 0)
+    if (o->common.threads == 0)
         blas_threads(cores);
-    int failed = (strcmp(r.options->device, "cpu") != 0 && train_gpu_open(&r.side, comm)) ||
-                 (r.options->common.join ? run_join(&r) : run_start(&r));
-    failed = failed || (r.side.gpu && run_peak(&r));
-    if (!failed && r.rank == 0)
+    int failed = (strcmp(o->device, "cpu") != 0 && train_gpu_open(&r.side, comm)) ||
+                 train_run_start(&r.base) || (r.side.gpu && run_peak(&r));
+    if (!failed && r.base.rank == 0)
         printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "
                "%s\n",
-               r.tokens->count, r.tokens->vocabulary, r.trainer.elements, r.options->model.layers,
-               r.ranks, r.ranks == 1 ? "" : "s", cores, cores == 1 ? "" : "s", run_computes(&r));
-    failed = failed || run_loop(&r) || run_end(&r);
-    curve_close(&r.curve);
-    tutti_sampler_destroy(r.sampler);
-    trainer_destroy(&r.trainer);
-    run_memory_free(&r);
+               r.tokens->count, r.tokens->vocabulary, r.base.trainer.elements, o->model.layers,
+               r.base.ranks, r.base.ranks == 1 ? "" : "s", cores, cores == 1 ? "" : "s",
+               run_computes(&r));
+    r.began = together_seconds();
+    r.began_at = r.base.trainer.steps;
+    failed = failed || train_run_loop(&r.base) || run_end(&r);
+    train_run_close(&r.base, failed);
     train_gpu_close(&r.side);
-    if (failed && r.made)
-        tutti_comm_abort(r.made, "a rank gave up");
-    tutti_comm_destroy(r.made);
     return failed;
-}
-
-/* A newcomer has no other ranks yet. */
-static int run_newcomer(struct run *shared)
-{
-    enum { PATIENCE_S = 600 };
-    if (regroup_join(shared->options->common.elastic, PATIENCE_S, &shared->made))
-        return 1;
-    return run_rank(shared->made, shared);
 }
 
 int main(int argc, char **argv)
 {
+    static const struct train_model model = {run_arrange, run_release, run_tensors, run_initialise,
+                                             run_step};
     struct transformer_options options;
     struct tokens tokens = {0};
-    struct run shared = {.options = &options, .tokens = &tokens};
     int status = transformer_options_parse(argc, argv, &options);
     if (status != 0)
         return status == 1 ? 0 : 2;
@@ -486,10 +390,18 @@ int main(int argc, char **argv)
         return 1;
     options.model.vocabulary = tokens.vocabulary;
     blas_start(!options.common.plain);
-    if (strcmp(options.device, "cpu") != 0 && train_gpu_choose(options.device))
-        return 1;
-    int failed = options.common.join ? run_newcomer(&shared)
-                                     : together_run(options.common.threads, run_rank, &shared);
+    struct run shared = {
+        .base = {.model = &model, .options = &options.common, .steps = (uint64_t)options.steps},
+        .options = &options,
+        .tokens = &tokens,
+        .schedule = {.kind = options.schedule,
+                     .peak = options.rate,
+                     .final = options.rate * options.final,
+                     .warmup = (uint64_t)options.warmup,
+                     .total = (uint64_t)options.steps,
+                     .decay = (uint64_t)options.decay}};
+    int failed = (strcmp(options.device, "cpu") != 0 && train_gpu_choose(options.device)) ||
+                 train_run_ranks(&options.common, run_rank, &shared);
     tokens_free(&tokens);
     return failed;
 }
