@@ -204,7 +204,7 @@ static int run_save(struct train_run *r)
     return 0;
 }
 
-/* A step, and what is due after it. */
+/* A step, and what is due after it. After the last one nobody is let in: there is nothing to do. */
 static int run_once(struct train_run *r)
 {
     const struct common_options *o = r->options;
@@ -213,7 +213,7 @@ static int run_once(struct train_run *r)
         return 1;
     if (r->dies && o->die_in == 0 && r->trainer.steps == (uint64_t)o->die_at)
         raise(SIGKILL);
-    return r->knocks > 0 && run_admit(r);
+    return r->knocks > 0 && r->trainer.steps < r->steps && run_admit(r);
 }
 
 int train_run_loop(struct train_run *r)

@@ -66,6 +66,21 @@ def elastic(folder):
     assert runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log")) < 5e-6
 
 
+def too_late(folder):
+    """Who knocks in the last step is not let in, and the run ends as ever."""
+    flags = ("--epochs", 1, "--batch", 1496, "--plain", "--elastic", folder, "--checkpoints",
+             folder + "/saved")
+    newcomer = runs.knocking("mlp", *flags, folder=folder)
+    try:
+        said = runs.ends(runs.by_hand("mlp", *flags, ranks=2))
+        assert "accuracy on 300" in said[0] and "joined" not in said[0], said[0]
+        assert os.listdir(folder + "/saved") == ["step-00000001"]
+        assert newcomer[0].poll() is None, newcomer[0].communicate()
+    finally:
+        newcomer[0].kill()
+        newcomer[0].communicate()
+
+
 def other_model(folder):
     runs.run("mlp", "--epochs", 1, "--checkpoints", folder)
     said = runs.run("mlp", "--hidden", 64, "--checkpoints", folder, "--resume", status=1)
@@ -108,5 +123,5 @@ def wrong_input(folder):
     assert "1797 + 1797 images of 64 pixels" in said, said
 
 
-runs.main([learns, ranks_change_rounding_only, killed_and_resumed, elastic, other_model, disk_full,
-           wrong_input], few=[killed_and_resumed, wrong_input])
+runs.main([learns, ranks_change_rounding_only, killed_and_resumed, elastic, too_late, other_model,
+           disk_full, wrong_input], few=[killed_and_resumed, wrong_input])
