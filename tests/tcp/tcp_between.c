@@ -21,6 +21,27 @@ static struct sockaddr_in between_address(uint16_t port)
     return address;
 }
 
+/* Both ends are reset; what they have not read is lost. */
+static void between_reset(struct tcp_between *b, int pair)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    for (int side = 0; side < 2; side++) {
+        int *socket = &b->socket[2 * pair + side];
+        setsockopt(*socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        close(*socket);
+        *socket = -1;
+    }
+    atomic_fetch_add(&b->cut, 1);
+}
+
+/* How many of `bytes` go through before this pair is reset; all: it is not. */
+static size_t between_until_cut(const struct tcp_between *b, int pair, size_t bytes)
+{
+    if (pair >= 32 || !(b->cut_which >> pair & 1))
+        return SIZE_MAX;
+    return b->went[pair] + bytes < b->cut_after ? SIZE_MAX : (size_t)(b->cut_after - b->went[pair]);
+}
+
 static void between_admit(struct tcp_between *b)
 {
     int on = 1, from = accept(b->listener, NULL, NULL);
@@ -37,7 +58,10 @@ static void between_admit(struct tcp_between *b)
     setsockopt(from, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(to, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     b->socket[2 * b->sockets] = from;
-    b->socket[2 * b->sockets++ + 1] = to;
+    b->socket[2 * b->sockets + 1] = to;
+    b->went[b->sockets++] = 0;
+    if (between_until_cut(b, b->sockets - 1, 0) == 0)
+        between_reset(b, b->sockets - 1);
 }
 
 static bool between_say(int socket, const uint8_t *data, size_t bytes)
@@ -84,6 +108,13 @@ static bool between_relay(struct tcp_between *b, int pair, int side, uint64_t *s
     ssize_t got = recv(from, data, sizeof data, MSG_DONTWAIT);
     if (got <= 0)
         return false;
+    const size_t until_cut = between_until_cut(b, pair, (size_t)got);
+    if (until_cut != SIZE_MAX) {
+        (void)between_say(to, data, until_cut);
+        between_reset(b, pair);
+        return true;
+    }
+    b->went[pair] += (size_t)got;
     size_t captured = atomic_load(&b->captured);
     if (captured + (size_t)got <= BETWEEN_CAPTURE) {
         memcpy(b->capture + captured, data, (size_t)got);
@@ -133,6 +164,7 @@ void tcp_between_begin(struct tcp_between *b, struct tcp_pair *pair)
     atomic_store(&b->captured, 0);
     atomic_store(&b->flipped, 0);
     atomic_store(&b->repeated, 0);
+    atomic_store(&b->cut, 0);
     b->to = pair->port[1];
     b->capture = test_malloc(BETWEEN_CAPTURE);
     b->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

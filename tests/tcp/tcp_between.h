@@ -28,6 +28,11 @@ struct tcp_between {
     unsigned flips;                  /* this often at most */
     uint64_t repeat_from, repeat_to; /* these are said twice */
 
+    unsigned cut_which; /* bit k: the k-th connection is reset ... */
+    uint64_t cut_after; /* ... when so many bytes have passed, of both sides */
+    uint64_t went[BETWEEN_SOCKETS];
+    atomic_uint cut;
+
     uint8_t *capture; /* the first BETWEEN_CAPTURE bytes in both directions */
     atomic_size_t captured;
     atomic_uint flipped, repeated;

@@ -48,8 +48,10 @@ enum tutti_result tcp_pair_connect(struct tcp_pair *pair, double seconds)
                                              &pair->endpoint[rank]),
                          TUTTI_OK);
     while (!tti_deadline_passed(deadline)) {
-        for (int rank = 0; rank < 2; rank++)
+        for (int rank = 0; rank < 2; rank++) {
             result[rank] = tti_tcp_ops.advance(pair->endpoint[rank]);
+            assert_int_equal(tti_tcp_ops.progress(pair->transport[rank]), TUTTI_OK);
+        }
         if (result[0] != TUTTI_IN_PROGRESS && (result[0] != TUTTI_OK || result[1] == TUTTI_OK))
             break;
         usleep(500);

@@ -1,9 +1,9 @@
 /* Making connections: who gets in, who does not, and that those who do not disturb nothing. */
-#include "tests/tcp/tcp_pair.h"
+#include "tests/tcp/tcp_between.h"
 
 #include "base/clock.h"
 #include "transport/registry.h"
-#include "transport/tcp/tcp_talk.h"
+#include "transport/tcp/tcp.h"
 
 #include "tests/tutti_cmocka.h"
 
@@ -212,6 +212,94 @@ static void a_refused_connection_says_what_was_tried(void **state)
     tti_tcp_ops.close(pair.transport[0]);
 }
 
+/* ---- connections that are lost while they are made --------------------------------------------
+ */
+
+/* Rank 1 sends a few bytes on lane 0. */
+static void cut_check(struct tcp_pair *pair)
+{
+    static const char word[] = "after all";
+    uint64_t tag = 0, deadline = tti_deadline_in(60);
+    const void *data = NULL;
+    size_t accepted = 0, bytes = 0;
+    assert_int_equal(tti_tcp_ops.send(pair->endpoint[1], 0, 7, word, sizeof word, &accepted),
+                     TUTTI_OK);
+    assert_int_equal(accepted, sizeof word);
+    while (bytes == 0 && !tti_deadline_passed(deadline)) {
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(tti_tcp_ops.progress(pair->transport[rank]), TUTTI_OK);
+        assert_int_equal(tti_tcp_ops.peek(pair->endpoint[0], 0, &tag, &data, &bytes), TUTTI_OK);
+    }
+    assert_int_equal(bytes, sizeof word);
+    assert_int_equal(tag, 7);
+    assert_memory_equal(data, word, sizeof word);
+    tti_tcp_ops.consume(pair->endpoint[0], 0, bytes);
+}
+
+/* Wherever in the handshake it happens, and to whichever connections: others are made, and every
+ * byte arrives. Plain, with sums and encrypted by turns. */
+static void a_connection_lost_in_the_making_is_made_again(void **state)
+{
+    enum {
+        GONE =
+            TTI_TCP_CHALLENGE_BYTES + TTI_TCP_HELLO_BYTES + TTI_TCP_ANSWER_BYTES + TTI_TCP_GO_BYTES,
+        HANDSHAKE = GONE + TTI_TCP_READY_BYTES, /* of lane 0, which the first connection is for */
+    };
+    static struct tcp_between between;
+    unsigned turn = 0, cuts = 0;
+    (void)state;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    for (uint64_t after = 0; after <= HANDSHAKE; after += after < GONE ? 13 : 4, turn++) {
+        struct tcp_pair pair;
+        setenv("TUTTI_TCP_CHECKSUM", turn % 3 == 1 ? "1" : "0", 1);
+        setenv("TUTTI_TCP_ENCRYPT", turn % 3 == 2 ? "1" : "0", 1);
+        tcp_pair_open(&pair, 1, 1, 7, 7);
+        between.cut_which = after <= GONE ? 1 + turn % 7 : 1;
+        between.cut_after = after;
+        tcp_between_begin(&between, &pair);
+        if (tcp_pair_connect(&pair, 60) != TUTTI_OK)
+            fail_msg("cut %x after %u: %s", between.cut_which, (unsigned)after, tutti_last_error());
+        cut_check(&pair);
+        tcp_pair_stream(&pair, 100000, NULL);
+        cuts += atomic_load(&between.cut);
+        tcp_pair_close(&pair);
+        tcp_between_end(&between);
+    }
+    print_message("%u connections cut in %u handshakes\n", cuts, turn);
+    assert_true(cuts >= turn / 2);
+    unsetenv("TUTTI_TCP_RESUME");
+    unsetenv("TUTTI_TCP_CHECKSUM");
+    unsetenv("TUTTI_TCP_ENCRYPT");
+}
+
+/* Who has proved itself and is gone before it was ready has died: that is told at once. */
+static void the_end_of_a_peer_is_no_lost_connection(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    enum tutti_result result = TUTTI_IN_PROGRESS;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(
+        tti_tcp_ops.connect(pair.transport[0], &pair.peer[1], PAIR_LANES, &pair.endpoint[0]),
+        TUTTI_OK);
+    const struct tti_tcp_endpoint *endpoint = pair.endpoint[0];
+    for (uint64_t end = tti_deadline_in(60); endpoint->up < endpoint->lanes;) {
+        assert_false(tti_deadline_passed(end));
+        assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
+        assert_int_equal(tti_tcp_ops.advance(pair.endpoint[0]), TUTTI_IN_PROGRESS);
+    }
+    tti_tcp_ops.close(pair.transport[1]);
+    for (uint64_t end = tti_deadline_in(60); result == TUTTI_IN_PROGRESS;) {
+        assert_false(tti_deadline_passed(end));
+        result = tti_tcp_ops.advance(pair.endpoint[0]);
+    }
+    assert_int_equal(result, TUTTI_ERR_PEER);
+    assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1) closed the connection"));
+    tti_tcp_ops.close(pair.transport[0]);
+    unsetenv("TUTTI_TCP_RESUME");
+}
+
 static void wrong_settings_are_refused(void **state)
 {
     (void)state;
@@ -245,6 +333,8 @@ int main(void)
         cmocka_unit_test(another_job_is_refused),
         cmocka_unit_test(different_lanes_are_refused),
         cmocka_unit_test(a_refused_connection_says_what_was_tried),
+        cmocka_unit_test(a_connection_lost_in_the_making_is_made_again),
+        cmocka_unit_test(the_end_of_a_peer_is_no_lost_connection),
         cmocka_unit_test(wrong_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,7 @@ struct tti_tcp_endpoint {
     struct tti_tcp_candidate candidate[TTI_TCP_MAX_ADDRESSES];
     int attempts;
     struct tti_tcp_attempt *attempt; /* while connecting */
+    uint64_t give_up_ns; /* connections lost in the making are made again until then; 0: none yet */
     struct tti_tcp_lane lane[];
 };
 
@@ -146,6 +147,9 @@ void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint);
  * and tells the connector so. On failure the endpoint is FAILED and the socket closed. */
 void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int socket,
                               const char *remote, const struct tti_tcp_keys *keys);
+/* The connection of lane 0 was lost before the acceptor's word that it is ready came (the lane's
+ * receive_error says how): call again. False: this endpoint does not resume, or for too long. */
+bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint);
 /* Connector, with all lanes up: CONNECTED once the acceptor has said that it is ready. */
 void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint);
 /* Make FAILED of an endpoint, with the calling thread's last error. */
@@ -160,6 +164,9 @@ uint64_t tti_tcp_resume_all(struct tti_tcp_transport *transport, uint64_t now);
  */
 struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
                                           const struct tti_tcp_hello *hello);
+/* The lane of a connected endpoint that a proven hello begins again, cut; NULL: there is none. */
+struct tti_tcp_lane *tti_tcp_resume_anew(struct tti_tcp_transport *transport,
+                                         const struct tti_tcp_hello *hello);
 /* Go on over a socket (which it takes), from what the peer has `received`. */
 void tti_tcp_resume_lane(struct tti_tcp_lane *lane, int socket, const char *remote,
                          const struct tti_tcp_keys *keys, uint64_t received);

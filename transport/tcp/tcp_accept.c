@@ -141,19 +141,41 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
     return true;
 }
 
-/* The lane was cut when the hello came, so its position is what the answer said. */
-static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
+/* The lane's stream goes on over the guest's socket, from what the peer has `received`. */
+static void accept_go_on(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest,
+                         struct tti_tcp_lane *lane, uint64_t received)
 {
-    struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
-    if (!lane || lane->received != guest->received)
-        return;
     if (lane->endpoint->advert.host == transport->host)
         tti_tcp_socket_tune_local(guest->talk.socket);
     struct tti_tcp_keys keys;
     tti_tcp_talk_keys(&guest->talk, transport->secret, &keys);
-    tti_tcp_resume_lane(lane, guest->talk.socket, guest->talk.remote, &keys, guest->hello.received);
+    tti_tcp_resume_lane(lane, guest->talk.socket, guest->talk.remote, &keys, received);
     sodium_memzero(&keys, sizeof keys);
     guest->talk.socket = -1;
+}
+
+/* The lane was cut when the hello came, so its position is what the answer said. */
+static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
+{
+    struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
+    if (lane && lane->received == guest->received)
+        accept_go_on(transport, guest, lane, guest->hello.received);
+}
+
+/* A peer whose endpoint is connected here, and who calls as if it were not, has not got the word
+ * that it is: nothing went over that lane yet, so it begins anew. False: there is no such. */
+static bool accept_anew(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
+{
+    struct tti_tcp_lane *lane = tti_tcp_resume_anew(transport, &guest->hello);
+    uint8_t ready[TTI_TCP_READY_BYTES];
+    if (!lane)
+        return false;
+    tti_tcp_put_ready(ready);
+    if (lane->cut && lane->received == 0 &&
+        send(guest->talk.socket, ready, sizeof ready, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+            (ssize_t)sizeof ready)
+        accept_go_on(transport, guest, lane, 0);
+    return true;
 }
 
 /* Move on as far as the socket lets. False: this guest is done with, one way or the other. */
@@ -186,7 +208,7 @@ static bool accept_talk(struct tti_tcp_transport *transport, struct tti_tcp_gues
         tti_tcp_unwatch_socket(transport, talk->socket);
         if (guest->hello.purpose == TTI_TCP_RESUME)
             accept_resume(transport, guest);
-        else if (guest->hello.purpose == TTI_TCP_NEW)
+        else if (guest->hello.purpose == TTI_TCP_NEW && !accept_anew(transport, guest))
             accept_park(transport, guest);
         return false;
     }

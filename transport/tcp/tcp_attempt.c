@@ -21,7 +21,7 @@ static void attempt_give_up(struct tti_tcp_attempt *attempt, const char *why)
 {
     tti_tcp_talk_end(&attempt->talk);
     attempt->state = TTI_TCP_ATTEMPT_FAILED;
-    attempt->refused = false;
+    attempt->refused = attempt->lost = false;
     snprintf(attempt->why, sizeof attempt->why, "%s", why);
     TTI_LOG(TTI_LOG_DEBUG, "tcp: %s: %s", attempt->talk.remote, why);
 }
@@ -33,13 +33,18 @@ static void attempt_give_up_errno(struct tti_tcp_attempt *attempt, int error)
     attempt->refused = error == ECONNREFUSED;
 }
 
-/* The other end hung up in the handshake. One that waited for long lost patience because this rank
- * was busy elsewhere, and deserves another call; one that hung up at once does not want us. */
-static void attempt_again(struct tti_tcp_attempt *attempt, uint64_t now)
+/* The connection ended in the handshake, by an error (errno) or because the other end hung up (0).
+ * One that waited for long lost patience because this rank was busy elsewhere, and deserves another
+ * call; one that hung up at once does not want us. */
+static void attempt_again(struct tti_tcp_attempt *attempt, int error, uint64_t now)
 {
     tti_tcp_talk_end(&attempt->talk);
     if (now - attempt->begun_ns < CONNECT_PATIENCE_NS || ++attempt->tries >= CONNECT_TRIES) {
-        attempt_give_up(attempt, "it hung up before it proved the secret of the job");
+        if (error)
+            attempt_give_up_errno(attempt, error);
+        else
+            attempt_give_up(attempt, "it hung up before it proved the secret of the job");
+        attempt->lost = error != 0;
         return;
     }
     attempt->state = TTI_TCP_ATTEMPT_PAUSED;
@@ -82,14 +87,17 @@ static void attempt_opened(struct tti_tcp_attempt *attempt, uint64_t now)
     socklen_t error_bytes = sizeof error;
     if (getsockopt(attempt->talk.socket, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
         error = errno;
-    if (error)
+    if (error) {
         attempt_give_up_errno(attempt, error);
-    else if (getpeername(attempt->talk.socket, (struct sockaddr *)&address, &bytes) == 0)
+        attempt->lost = !attempt->refused;
+    } else if (getpeername(attempt->talk.socket, (struct sockaddr *)&address, &bytes) == 0) {
         attempt->state = TTI_TCP_ATTEMPT_LISTENING;
-    else if (now >= attempt->wake_ns)
+    } else if (now >= attempt->wake_ns) {
         attempt_give_up_errno(attempt, ETIMEDOUT);
-    else
+        attempt->lost = true;
+    } else {
         attempt->talk.due = false;
+    }
 }
 
 static void attempt_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
@@ -168,7 +176,7 @@ void tti_tcp_attempt_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
         if (state == TTI_TCP_TALK_MORE)
             return;
         if (state == TTI_TCP_TALK_CLOSED)
-            attempt_again(attempt, now);
+            attempt_again(attempt, errno, now);
         else if (attempt->state == TTI_TCP_ATTEMPT_LISTENING)
             attempt_challenged(endpoint, attempt);
         else

@@ -28,6 +28,7 @@ struct tti_tcp_attempt {
     uint64_t wake_ns;     /* OPENING: its deadline; PAUSED: when to go on */
     struct tti_tcp_answer answer;
     bool refused; /* FAILED: nobody listens there, or who does has ended this endpoint */
+    bool lost;    /* FAILED: something on the way, not a rank, ended it or kept it from coming up */
     char why[80]; /* FAILED */
 };
 

@@ -1,6 +1,10 @@
 /* The side that calls. Lane 0 finds the address: the peer's addresses are tried best first, the
  * next one as soon as one fails or keeps us waiting, and the first whose handshake completes wins.
- * The other lanes then connect to that address, all at once. */
+ * The other lanes then connect to that address, all at once.
+ *
+ * Between hosts a connection that is lost while it is made is made again, for the time that one has
+ * that is lost later (tcp_resume.c). Who is refused by a rank, or has reason to doubt who it talks
+ * to, gives up at once. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -17,6 +21,8 @@
  * has but the rank is silent for CONNECT_SILENT_NS. */
 #define CONNECT_NEXT_NS UINT64_C(300000000)
 #define CONNECT_SILENT_NS UINT64_C(2000000000)
+/* A lost connection is made again after this pause. */
+#define CONNECT_AGAIN_NS UINT64_C(50000000)
 
 /* "10.0.0.2:4444 (Connection refused), ..." */
 static void connect_tried(const struct tti_tcp_endpoint *endpoint, char *text, size_t room)
@@ -76,6 +82,51 @@ void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint)
     endpoint->attempts = 0;
 }
 
+/* ---- losing --------------------------------------------------------------------------------- */
+
+static bool connect_has_time(struct tti_tcp_endpoint *endpoint, uint64_t now)
+{
+    if (endpoint->give_up_ns == 0)
+        endpoint->give_up_ns = tti_deadline_in(TTI_TCP_RESUME_SECONDS);
+    return now < endpoint->give_up_ns;
+}
+
+/* Is this attempt lost, and to be made again? */
+static bool connect_retry(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
+                          uint64_t now)
+{
+    if (!endpoint->resumes || attempt->state != TTI_TCP_ATTEMPT_FAILED || !attempt->lost ||
+        !connect_has_time(endpoint, now))
+        return false;
+    TTI_LOG(TTI_LOG_INFO,
+            "tcp: lost a connection to rank %d (%s) while making it (lane %d, %s: %s); making "
+            "another",
+            endpoint->peer->rank, endpoint->peer->name, attempt->lane, attempt->talk.remote,
+            attempt->why);
+    attempt->state = TTI_TCP_ATTEMPT_PAUSED;
+    attempt->wake_ns = now + CONNECT_AGAIN_NS;
+    return true;
+}
+
+bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint)
+{
+    struct tti_tcp_lane *lane = &endpoint->lane[0];
+    struct tti_tcp_attempt *attempt = &endpoint->attempt[0];
+    if (!endpoint->resumes || !connect_has_time(endpoint, tti_now_ns()))
+        return false;
+    tti_error_save(&endpoint->error, tti_tcp_lane_fail_receiving(lane)); /* if nobody is there */
+    tti_tcp_lane_stop(lane);
+    lane->receive_error = 0;
+    lane->cuts++;
+    endpoint->up--;
+    endpoint->ready_have = 0;
+    *attempt = (struct tti_tcp_attempt){
+        .talk = {.socket = -1}, .candidate = endpoint->chosen, .state = TTI_TCP_ATTEMPT_PAUSED};
+    return true;
+}
+
+/* ---- calling -------------------------------------------------------------------------------- */
+
 /* Hand the socket of a completed handshake to its lane. */
 static void connect_won(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt)
 {
@@ -122,6 +173,8 @@ static void connect_search(struct tti_tcp_endpoint *endpoint, uint64_t now)
         tti_tcp_attempt_talk(endpoint, attempt, now);
         if (opening && attempt->state == TTI_TCP_ATTEMPT_LISTENING)
             endpoint->start_ns = now + CONNECT_SILENT_NS;
+        if (!opening && connect_retry(endpoint, attempt, now))
+            endpoint->start_ns = now;
         if (attempt->state == TTI_TCP_ATTEMPT_WON) {
             connect_chose(endpoint, i, now);
             return;
@@ -135,6 +188,16 @@ static void connect_search(struct tti_tcp_endpoint *endpoint, uint64_t now)
         endpoint->wake_ns = endpoint->start_ns;
 }
 
+/* Who is gone after it had proved itself has ended the connection. */
+static void connect_give_up(struct tti_tcp_endpoint *endpoint,
+                            const struct tti_tcp_attempt *attempt)
+{
+    if (attempt->refused && endpoint->error.code != TUTTI_OK)
+        tti_tcp_endpoint_fail(endpoint, tti_error_restore(&endpoint->error));
+    else
+        connect_fail(endpoint);
+}
+
 static void connect_rest(struct tti_tcp_endpoint *endpoint, uint64_t now)
 {
     for (int i = 0; i < endpoint->attempts && endpoint->state == TTI_TCP_CONNECTING; i++) {
@@ -142,8 +205,8 @@ static void connect_rest(struct tti_tcp_endpoint *endpoint, uint64_t now)
         tti_tcp_attempt_talk(endpoint, attempt, now);
         if (attempt->state == TTI_TCP_ATTEMPT_WON)
             connect_won(endpoint, attempt);
-        else if (attempt->state == TTI_TCP_ATTEMPT_FAILED)
-            connect_fail(endpoint);
+        else if (attempt->state == TTI_TCP_ATTEMPT_FAILED && !connect_retry(endpoint, attempt, now))
+            connect_give_up(endpoint, attempt);
     }
 }
 

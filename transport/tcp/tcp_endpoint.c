@@ -84,6 +84,11 @@ static void endpoint_say_ready(struct tti_tcp_endpoint *endpoint)
         endpoint_connected(endpoint);
         return;
     }
+    if (endpoint->resumes) { /* lost: the connector calls again */
+        tti_tcp_lane_stop(lane);
+        endpoint->up--;
+        return;
+    }
     lane->send_error = sent < 0 ? errno : EPIPE;
     tti_tcp_endpoint_fail(endpoint, tti_tcp_lane_fail_sending(lane));
 }
@@ -117,6 +122,8 @@ void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint)
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         lane->receive_error = got < 0 ? errno : 0;
+        if (tti_tcp_connect_again(endpoint))
+            return;
         tti_tcp_endpoint_fail(endpoint, tti_tcp_lane_fail_receiving(lane));
         return;
     }
