@@ -215,17 +215,24 @@ static enum tutti_result boot_wait_turn(struct tti_boot *boot, enum boot_wait_fo
     return result;
 }
 
-/* Receive until all have started, or GATHERED has come; a failure; or the deadline. */
+/* Receive until all have started, or GATHERED has come; a failure; or the deadline, and then what
+ * the server says of it. For that there is time from when this rank sees the deadline pass: a
+ * machine that stood still over it has kept the server from speaking, too. */
 static enum tutti_result boot_wait(struct tti_boot *boot, enum boot_wait_for what,
                                    uint64_t deadline)
 {
     enum { TURN_MS = 20 }; /* the watch may take in what is waited for here */
+    bool late = false;
     for (;;) {
         enum tutti_result result = boot_wait_turn(boot, what);
         if (result != TUTTI_IN_PROGRESS)
             return result;
-        if (tti_deadline_passed(deadline))
-            return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
+        if (tti_deadline_passed(deadline)) {
+            if (late)
+                return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
+            late = true;
+            deadline = tti_deadline_in(VERDICT_S);
+        }
         struct pollfd wait = {.fd = boot->fd, .events = POLLIN};
         const int most = atomic_load(&boot->watching) ? TURN_MS : 60000;
         if (poll(&wait, 1, tti_deadline_ms(deadline, most)) < 0 && errno != EINTR)
@@ -234,12 +241,6 @@ static enum tutti_result boot_wait(struct tti_boot *boot, enum boot_wait_for wha
 }
 
 /* ---- Sending -------------------------------------------------------------------------------- */
-
-static uint64_t boot_grace(uint64_t deadline)
-{
-    uint64_t grace = (uint64_t)(VERDICT_S * 1e9);
-    return deadline > UINT64_MAX - grace ? UINT64_MAX : deadline + grace;
-}
 
 enum tutti_result tti_boot_send(struct tti_boot *boot, const struct tti_boot_frame *frame,
                                 const void *body, uint64_t deadline)
@@ -321,7 +322,7 @@ static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meet
                 tti_boot_server_where(boot->server));
     }
     TTI_TRY(tti_boot_join(&join, &boot->fd));
-    return boot_wait(boot, BOOT_WAIT_START, boot_grace(deadline));
+    return boot_wait(boot, BOOT_WAIT_START, deadline);
 }
 
 enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
@@ -399,7 +400,7 @@ enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, s
     /* A server that is gone shows as the reason why sending fails. */
     enum tutti_result result = tti_boot_send(boot, &frame, mine, deadline);
     if (result == TUTTI_OK)
-        result = boot_wait(boot, BOOT_WAIT_GATHERED, boot_grace(deadline));
+        result = boot_wait(boot, BOOT_WAIT_GATHERED, deadline);
     return boot_gather_close(boot, result);
 }
 
