@@ -1,4 +1,5 @@
 /* Checks: sleeping. A sleeper is woken by whatever it waits for, and only for a reason. */
+#include "tests/awake.h"
 #include "tests/conformance/exchange.h"
 
 #include <string.h>
@@ -85,9 +86,9 @@ static void wait_quiet(struct conf_rank *me)
     CONF_REQUIRE(me, loud <= 5, "woken %d times of 10 for nothing", loud);
     conf_barrier(me);
     if (me->rank == 0) {
-        uint64_t begin = tti_now_ns();
+        uint64_t begin = test_awake_ns();
         wait_asleep(me, 0, 3, sizeof message);
-        CONF_REQUIRE(me, tti_now_ns() - begin < 1500000000u, "woken late");
+        CONF_REQUIRE(me, test_awake_ns() - begin < 1500000000u, "woken late");
     } else {
         (void)conf_sleep(me, 100);
         conf_send_message(me, 0, 0, 3, message, sizeof message);

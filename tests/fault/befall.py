@@ -43,6 +43,7 @@ class Ranks:
         if transport == "rdma":  # in the emulated machine of tests/rdma/vm.py, which is slow to meet
             common.update({"TUTTI_RDMA_DEVICES": "rxe0/rxe1", "TUTTI_INIT_TIMEOUT": "20"})
         self.jobs = {}
+        job.awake()  # from here on standstills are seen
         for rank in range(size):
             more_flags, more = (of_rank or {}).get(rank, ((), {}))
             if more_flags is None:
@@ -102,16 +103,21 @@ def connections():
 
 def left_outside(ranks, tcp_before=frozenset()):
     """Processes, segments, sockets and files that are still there a moment after the end."""
-    by = time.monotonic() + 1.5
+    by = job.awake() + 1.5
     while True:
         left = {f"process {pid}" for each in ranks.jobs.values() for pid in job.marked(each.mark)}
         left |= job.things() - ranks.before
         left |= connections() - tcp_before
         if ranks.go in left:
             left.remove(ranks.go)
-        if not left or time.monotonic() > by:
+        if not left or job.awake() > by:
             return sorted(left)[:12]
         time.sleep(0.02)
+
+
+def took(at, when):
+    """Seconds from one moment to another in which this machine ran."""
+    return round(when - at - job.STANDSTILLS.between(at, when), 3)
 
 
 def survivors_of(ranks, victim, at, limit):
@@ -134,7 +140,7 @@ def survivors_of(ranks, victim, at, limit):
         if errors:
             when, _, text = errors[0]
             code, _, message = text.partition(" ")
-            record.update(seconds=round(when - at, 3), code=int(code),
+            record.update(seconds=took(at, when), code=int(code),
                           text=message.partition(" ")[2])
         if len(errors) > 1:
             record["later"] = errors[1][2]
@@ -142,7 +148,7 @@ def survivors_of(ranks, victim, at, limit):
             record["shrunk"] = text
         for when, _, text in ranks.events(rank, "destroyed"):
             record["destroyed"] = float(text)
-            record["over"] = round(when - at, 3)
+            record["over"] = took(at, when)
         record["wrong_sums"] = bool(ranks.events(rank, "wrong"))
         record["left"] = [text for _, _, text in ranks.events(rank, "left")]
         if not ranks.events(rank, "clean") and not record["left"]:

@@ -107,7 +107,7 @@ def in_shrink(transport, number):
             if "later" in record:
                 code, _, text = record.pop("later").partition(" ")
                 record.update(code=int(code), text=text.partition(" ")[2])
-                record["seconds"] = round(ranks.events(record["rank"], "error")[1][0] - at, 3)
+                record["seconds"] = befall.took(at, ranks.events(record["rank"], "error")[1][0])
             elif record.get("shrunk"):
                 wrong.append(f"rank {record['rank']} shrank without rank 3: try again")
         row["wrong"] = wrong + befall.verdict(row, limit, rank_named(2) + "|" + rank_named(3))

@@ -13,11 +13,15 @@
 enum { PATIENCE_S = 60 };
 #define MISSING_SLACK_S 2.4   /* after the deadline, for saying who is missing ... */
 #define IMPATIENT_SLACK_S 4.6 /* ... and where only one rank gave up */
+#define REFUSED_SLACK_S 2.5   /* ... and for saying that nobody listens */
 
 enum { VAIN_S = 8, VAIN_MOST = 5 };
 static struct boot_rank missing[VAIN_MOST], impatient[3], secretive[3], absentees[3];
+static struct boot_rank alone[64], unheard[2];
 static const bool missing_start[VAIN_MOST] = {true, false, true, false, true};
 static const bool impatient_start[3] = {true, true, false};
+static const bool alone_start[64] = {true};
+static const bool unheard_start[2] = {false, true};
 static atomic_int absent_told, absent_right;
 
 /* "within 7.98 s", of a rank that began a little after the others, is right, too. */
@@ -55,10 +59,14 @@ static int begin(void **state)
     boot_ranks_init(secretive, 3, VAIN_S, NULL);
     secretive[1].meeting.secret[5] ^= 1;
     boot_ranks_init(absentees, 3, PATIENCE_S, absent_body);
+    boot_ranks_init(alone, 64, VAIN_S, NULL);
+    boot_ranks_init(unheard, 2, VAIN_S, NULL);
     boot_ranks_start(missing, VAIN_MOST, missing_start);
     boot_ranks_start(impatient, 3, impatient_start);
     boot_ranks_start(secretive, 3, NULL);
     boot_ranks_start(absentees, 3, NULL);
+    boot_ranks_start(alone, 64, alone_start);
+    boot_ranks_start(unheard, 2, unheard_start);
     return 0;
 }
 
@@ -75,6 +83,25 @@ static void missing_ranks(void **state)
         assert_true(tells_seconds(missing[k].error.text));
         assert_true(missing[k].seconds < VAIN_S + MISSING_SLACK_S);
     }
+}
+
+static void many_missing(void **state)
+{
+    (void)state;
+    boot_ranks_join(alone, 64, alone_start);
+    assert_int_equal(alone[0].error.code, TUTTI_ERR_TIMEOUT);
+    boot_expect_text(alone[0].error.text,
+                     "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 55 more of 64 have not");
+}
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    boot_ranks_join(unheard, 2, unheard_start);
+    assert_int_equal(unheard[1].error.code, TUTTI_ERR_LINK);
+    boot_expect_text(unheard[1].error.text, "rank 1 of 2 did not reach rank 0 at 127.0.0.1:");
+    boot_expect_text(unheard[1].error.text, "Connection refused");
+    assert_true(unheard[1].seconds < VAIN_S + REFUSED_SLACK_S);
 }
 
 /* The shorter patience counts, and the others are told. */
@@ -111,10 +138,9 @@ static void absent_from_a_gather(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_ranks),
-        cmocka_unit_test(one_is_less_patient),
-        cmocka_unit_test(wrong_secret),
-        cmocka_unit_test(absent_from_a_gather),
+        cmocka_unit_test(missing_ranks),  cmocka_unit_test(many_missing),
+        cmocka_unit_test(nobody_listens), cmocka_unit_test(one_is_less_patient),
+        cmocka_unit_test(wrong_secret),   cmocka_unit_test(absent_from_a_gather),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

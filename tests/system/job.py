@@ -56,6 +56,47 @@ def marked(mark):
     return found
 
 
+class Standstills:
+    """When this process stood still, since the first look: a thread sleeps for a moment again and
+    again, and sees what it oversleeps. Why: tests/awake.h."""
+    LATE = 0.1  # ordinary lateness
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.spans = []  # (begin, end)
+        self.last = None
+
+    def _watch(self):
+        while True:
+            time.sleep(0.02)
+            self.look()
+
+    def look(self):
+        """Note one that has just ended; the time."""
+        with self.lock:
+            now = time.monotonic()
+            if self.last is None:
+                threading.Thread(target=self._watch, daemon=True).start()
+            elif now - self.last > self.LATE:
+                self.spans.append((self.last, now))
+            self.last = now
+            return now
+
+    def between(self, begin, end):
+        """Seconds of them between two times of time.monotonic()."""
+        self.look()
+        return sum(max(0.0, min(end, b) - max(begin, a)) for a, b in self.spans)
+
+
+STANDSTILLS = Standstills()
+
+
+def awake():
+    """Seconds, for bounds on what must be prompt: a clock that stands still while this process does."""
+    now = STANDSTILLS.look()
+    return now - STANDSTILLS.between(0, now)
+
+
 class Job:
     """A command that runs, its output as it comes, and the processes that it started."""
 
@@ -116,21 +157,25 @@ class Job:
 
     def wait(self, seconds):
         """The exit status, or a failure when it takes longer."""
-        try:
-            status = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"still running after {seconds:g} s")
+        by = awake() + seconds
+        while self.process.poll() is None:
+            try:
+                self.process.wait(max(0.01, by - awake()))
+            except subprocess.TimeoutExpired:
+                if awake() >= by:
+                    self.fail(f"still running after {seconds:g} s")
+        status = self.process.returncode
         for reader in self.readers:
             reader.join(20)
         return status
 
     def until(self, condition, seconds, what):
         """Wait for condition(), which must come true before the job ends."""
-        by = time.monotonic() + seconds
+        by = awake() + seconds
         while not condition():
             if self.process.poll() is not None:
                 self.fail(f"ended with status {self.process.returncode} before {what}")
-            if time.monotonic() > by:
+            if awake() > by:
                 self.fail(f"no {what} within {seconds:g} s")
             time.sleep(0.02)
 
@@ -157,9 +202,9 @@ class Job:
 
     def gone(self, seconds=1.0):
         """No process of the job is left."""
-        by = time.monotonic() + seconds
+        by = awake() + seconds
         while marked(self.mark):
-            if time.monotonic() > by:
+            if awake() > by:
                 left = ", ".join(f"{pid} ({describe(pid)})" for pid in marked(self.mark))
                 self.fail(f"left running: {left}")
             time.sleep(0.02)

@@ -24,19 +24,19 @@ def named(victim, pid):
 
 
 def kill(ranks, victim, running):
-    """Kill a rank in mid-sweep; returns the time."""
+    """Kill a rank in mid-sweep; returns when, by job.awake()."""
     running.until(lambda: len(running.rows()) >= 8, 30, "rows of the table")
     os.kill(ranks[victim], signal.SIGKILL)
-    return time.monotonic()
+    return job.awake()
 
 
 def clean(before, jobs):
     """Nothing is left of the jobs."""
     for each in jobs:
         each.gone()
-    by = time.monotonic() + 1
+    by = job.awake() + 1
     left = job.things() - before
-    while left and time.monotonic() < by:  # what dies is invisible before its sockets are
+    while left and job.awake() < by:  # what dies is invisible before its sockets are
         time.sleep(0.02)
         left = job.things() - before
     jobs[0].check(not left, f"left behind: {', '.join(sorted(left))}")
@@ -53,7 +53,7 @@ def started_by_hand(transport, victim):
         jobs[0].until(lambda: jobs[0].rows(), 30, "first row of the table")
         at = kill(pids, victim, jobs[0])
         for rank, each in enumerate(jobs):
-            status = each.wait(max(0.1, at + LIMIT - time.monotonic()))
+            status = each.wait(max(0.1, at + LIMIT - job.awake()))
             if rank == victim:
                 continue
             each.check(status > 0, f"rank {rank} ended with status {status}, not an error's")
@@ -73,7 +73,7 @@ def launched(launcher, transport, victim):
         running.until(lambda: len(running.ranks()) == SIZE, 30, "three ranks")
         pids = running.ranks()
         at = kill(pids, victim, running)
-        status = running.wait(max(0.1, at + LIMIT - time.monotonic()))
+        status = running.wait(max(0.1, at + LIMIT - job.awake()))
         running.check(status == 128 + signal.SIGKILL, f"exit status {status}, not 128 + SIGKILL")
         says = [line for line in running.err if named(victim, pids[victim]).search(line)]
         running.check(len(says) >= SIZE - 1, f"not every survivor names rank {victim} "
