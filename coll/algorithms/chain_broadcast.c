@@ -25,18 +25,11 @@ static enum tutti_result chain_broadcast_plan(const struct tti_plan_spec *spec,
 }
 
 /* n - 1 hops of the first slice, then the others one after another. */
-static double chain_broadcast_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                   double beta)
-{
-    double n = spec->nranks, slices = spec->slices;
-    return n > 1 ? (n - 2 + slices) * (alpha + bytes / slices * beta) : 0;
-}
-
 const struct tti_algorithm tti_chain_broadcast = {
     .name = "chain",
     .collective = TUTTI_BROADCAST,
     .plan = chain_broadcast_plan,
-    .cost = chain_broadcast_cost,
+    .cost = tti_chain_cost,
     .sliced = true,
     .summary = "pipeline of slices along a chain; every link carries the block once",
 };

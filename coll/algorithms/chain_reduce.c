@@ -30,18 +30,11 @@ static enum tutti_result chain_reduce_plan(const struct tti_plan_spec *spec, str
 }
 
 /* n - 1 hops of the first slice, then the others one after another. */
-static double chain_reduce_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                double beta)
-{
-    double n = spec->nranks, slices = spec->slices;
-    return n > 1 ? (n - 2 + slices) * (alpha + bytes / slices * beta) : 0;
-}
-
 const struct tti_algorithm tti_chain_reduce = {
     .name = "chain",
     .collective = TUTTI_REDUCE,
     .plan = chain_reduce_plan,
-    .cost = chain_reduce_cost,
+    .cost = tti_chain_cost,
     .sliced = true,
     .summary = "pipeline of slices along a chain to the root; every link carries the block once",
 };

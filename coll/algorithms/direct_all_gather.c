@@ -25,18 +25,11 @@ static enum tutti_result direct_all_gather_plan(const struct tti_plan_spec *spec
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_all_gather_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                     double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_all_gather = {
     .name = "direct",
     .collective = TUTTI_ALL_GATHER,
     .plan = direct_all_gather_plan,
-    .cost = direct_all_gather_cost,
+    .cost = tti_direct_cost,
     .translates = true,
     .summary = "each block straight to all; least bytes, 1 step",
 };

@@ -45,17 +45,10 @@ static enum tutti_result direct_all_to_all_plan(const struct tti_plan_spec *spec
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_all_to_all_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                     double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_all_to_all = {
     .name = "direct",
     .collective = TUTTI_ALL_TO_ALL,
     .plan = direct_all_to_all_plan,
-    .cost = direct_all_to_all_cost,
+    .cost = tti_direct_cost,
     .summary = "each block straight to its rank, partners in rotation; least bytes, 1 step",
 };

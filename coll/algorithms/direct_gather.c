@@ -25,17 +25,10 @@ static enum tutti_result direct_gather_plan(const struct tti_plan_spec *spec,
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_gather_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                 double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_gather = {
     .name = "direct",
     .collective = TUTTI_GATHER,
     .plan = direct_gather_plan,
-    .cost = direct_gather_cost,
+    .cost = tti_direct_cost,
     .summary = "each block straight to the root; least bytes, n-1 messages at the root",
 };

@@ -23,18 +23,11 @@ static enum tutti_result direct_reduce_plan(const struct tti_plan_spec *spec,
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_reduce_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                 double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_reduce = {
     .name = "direct",
     .collective = TUTTI_REDUCE,
     .plan = direct_reduce_plan,
-    .cost = direct_reduce_cost,
+    .cost = tti_direct_cost,
     .sliced = true,
     .summary =
         "all send to the root, which reduces in rank order; 1 step, (n-1) blocks at the root",

@@ -22,17 +22,10 @@ static enum tutti_result direct_reduce_scatter_plan(const struct tti_plan_spec *
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_reduce_scatter_cost(const struct tti_plan_spec *spec, double bytes,
-                                         double alpha, double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_reduce_scatter = {
     .name = "direct",
     .collective = TUTTI_REDUCE_SCATTER,
     .plan = direct_reduce_scatter_plan,
-    .cost = direct_reduce_scatter_cost,
+    .cost = tti_direct_cost,
     .summary = "each block straight to its rank, reduced in rank order; least bytes, 1 step",
 };

@@ -25,17 +25,10 @@ static enum tutti_result direct_scatter_plan(const struct tti_plan_spec *spec,
     return tti_plan_finish(&b, plan);
 }
 
-static double direct_scatter_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                  double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_direct_scatter = {
     .name = "direct",
     .collective = TUTTI_SCATTER,
     .plan = direct_scatter_plan,
-    .cost = direct_scatter_cost,
+    .cost = tti_direct_cost,
     .summary = "each block straight from the root; least bytes, n-1 messages at the root",
 };

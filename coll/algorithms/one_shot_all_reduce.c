@@ -29,17 +29,10 @@ static enum tutti_result one_shot_plan(const struct tti_plan_spec *spec, struct 
     return tti_plan_finish(&b, plan);
 }
 
-static double one_shot_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                            double beta)
-{
-    double n = spec->nranks;
-    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
-}
-
 const struct tti_algorithm tti_one_shot_all_reduce = {
     .name = "one_shot",
     .collective = TUTTI_ALL_REDUCE,
     .plan = one_shot_plan,
-    .cost = one_shot_cost,
+    .cost = tti_direct_cost,
     .summary = "everybody sends all to all and reduces in rank order; 1 step, (n-1) blocks",
 };

@@ -185,3 +185,20 @@ void tti_halving_steps(struct tti_builder *builder, int lane, uint32_t base,
         halving_all_gather(&h);
     }
 }
+
+double tti_direct_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta)
+{
+    double n = spec->nranks;
+    return n > 1 ? alpha + (n - 1) * bytes * beta : 0;
+}
+
+double tti_ring_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta)
+{
+    return (spec->nranks - 1) * (alpha + bytes * beta);
+}
+
+double tti_chain_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta)
+{
+    double n = spec->nranks, slices = spec->slices;
+    return n > 1 ? (n - 2 + slices) * (alpha + bytes / slices * beta) : 0;
+}

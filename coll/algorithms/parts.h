@@ -34,6 +34,13 @@ static inline int tti_least(int a, int b)
     return a < b ? a : b;
 }
 
+/* Cost formulas (struct tti_algorithm) of what is done in the same way in either direction, over n
+ * ranks: n - 1 blocks in one step; as many steps of one block, around a ring; and the whole along a
+ * chain, in slices. */
+double tti_direct_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
+double tti_ring_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
+double tti_chain_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
+
 /* Ranks that act together, in the order in which their contributions are combined. */
 struct tti_group {
     const int *ranks; /* NULL: ranks 0 .. size-1 */

@@ -25,17 +25,11 @@ static enum tutti_result ring_all_gather_plan(const struct tti_plan_spec *spec,
     return tti_plan_finish(&b, plan);
 }
 
-static double ring_all_gather_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                   double beta)
-{
-    return (spec->nranks - 1) * (alpha + bytes * beta);
-}
-
 const struct tti_algorithm tti_ring_all_gather = {
     .name = "ring",
     .collective = TUTTI_ALL_GATHER,
     .plan = ring_all_gather_plan,
-    .cost = ring_all_gather_cost,
+    .cost = tti_ring_cost,
     .translates = true,
     .summary = "blocks travel around a ring; least bytes, n-1 steps",
 };

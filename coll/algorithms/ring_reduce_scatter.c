@@ -33,17 +33,11 @@ static enum tutti_result ring_reduce_scatter_plan(const struct tti_plan_spec *sp
     return tti_plan_finish(&b, plan);
 }
 
-static double ring_reduce_scatter_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
-                                       double beta)
-{
-    return (spec->nranks - 1) * (alpha + bytes * beta);
-}
-
 const struct tti_algorithm tti_ring_reduce_scatter = {
     .name = "ring",
     .collective = TUTTI_REDUCE_SCATTER,
     .plan = ring_reduce_scatter_plan,
-    .cost = ring_reduce_scatter_cost,
+    .cost = tti_ring_cost,
     .translates = true,
     .summary = "partial sums travel around a ring; least bytes, n-1 steps",
 };
