@@ -9,26 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/made_file.h"
 #include "tests/tutti_cmocka.h"
-
-static void put(const char *folder, const char *name, const char *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
 
 static int node_of(const char *sysfs, int first, int last)
 {
@@ -46,12 +31,12 @@ static void cpus_of_one_node_have_it(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(node_of(folder, 0, 1), -1); /* the kernel does not tell */
-    put(folder, "devices/system/node/online", "0\n");
-    put(folder, "devices/system/node/node0/cpulist", "0-3,8-11\n");
+    made_file(folder, "devices/system/node/online", "0\n");
+    made_file(folder, "devices/system/node/node0/cpulist", "0-3,8-11\n");
     assert_int_equal(node_of(folder, 0, 1), -1); /* the only one */
-    put(folder, "devices/system/node/online", "0,2-3\n");
-    put(folder, "devices/system/node/node2/cpulist", "4-7,12\n");
-    put(folder, "devices/system/node/node3/cpulist", "\n"); /* memory alone */
+    made_file(folder, "devices/system/node/online", "0,2-3\n");
+    made_file(folder, "devices/system/node/node2/cpulist", "4-7,12\n");
+    made_file(folder, "devices/system/node/node3/cpulist", "\n"); /* memory alone */
     assert_int_equal(node_of(folder, 0, 3), 0);
     assert_int_equal(node_of(folder, 9, 11), 0);
     assert_int_equal(node_of(folder, 4, 7), 2);

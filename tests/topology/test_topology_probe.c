@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/made_file.h"
 #include "tests/tutti_cmocka.h"
 
 /* The CPUs in the graph are those of our mask, each once; every CPU is in a core on a NUMA node. */
@@ -121,30 +121,15 @@ static void hwloc_describes_other_machines(void **state)
     assert_non_null(strstr(tutti_last_error(), "/nowhere.xml"));
 }
 
-static void put(const char *folder, const char *name, const char *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void nic_rates_come_from_the_kernel(void **state)
 {
     char folder[] = "/tmp/tutti_topology_XXXXXX";
     char command[100];
     (void)state;
     assert_non_null(mkdtemp(folder));
-    put(folder, "class/net/eth0/speed", "100000\n");
-    put(folder, "class/net/eth1/speed", "-1\n");
-    put(folder, "class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
+    made_file(folder, "class/net/eth0/speed", "100000\n");
+    made_file(folder, "class/net/eth1/speed", "-1\n");
+    made_file(folder, "class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
     assert_true(tti_sysfs_nic_gbs(folder, "eth0") == 12.5);
     assert_true(tti_sysfs_nic_gbs(folder, "eth1") == 0);
     assert_true(tti_sysfs_nic_gbs(folder, "mlx5_0") == 50);
