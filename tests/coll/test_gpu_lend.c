@@ -141,9 +141,10 @@ static int seat_again(struct seat *s)
 {
     const size_t bytes = (size_t)s->ranks * COUNT * 4;
     CHECK_OK(tutti_barrier(s->comm));
-    device_free(s->out);
+    device_free_now(s->out);
     s->out = device_memory(bytes);
     CHECK(s->out);
+    CHECK_OK(tutti_barrier(s->comm));
     return seat_until_lent(s);
 }
 

@@ -1,18 +1,23 @@
 /* A CUDA driver made of the simulated device, so that the code on top of the driver (device/cuda)
  * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and no
  * more. Kernels are found by the names in the real images, and run as the simulated device's.
- * TUTTI_LIBCUDA names it. What it cannot show: that the images are right, and what the real driver
- * refuses. Memory: fake_memory.c. */
+ * TUTTI_LIBCUDA names it. It refuses, and waits for, what CUDA's documentation says that the real
+ * one does; what it cannot show: that the images are right, and what is not written down. Read
+ * next: fake_stream.c, fake_memory.c. */
 #include "tests/device/fake_cuda.h"
-
-#include "base/clock.h"
 
 #include <pthread.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, BAD_IMAGE = 200, NOT_FOUND = 500 };
+enum {
+    DEVICES = 16,
+    MODULE_MAGIC = 0x4d4f44,
+    BAD_IMAGE = 200,
+    NOT_FOUND = 500,
+    NOT_PERMITTED = 800
+};
 
 struct CUctx_st {
     struct tti_gpu *gpu;
@@ -60,15 +65,6 @@ const struct tti_gpu_ops *fake_ops(void)
 struct tti_gpu *fake_now(void)
 {
     return context_depth ? context_stack[context_depth - 1]->gpu : NULL;
-}
-
-/* Stricter than the driver: while anybody captures, what may be unsafe (allocations, queries and so
- * on) is refused to every thread that has not said that it knows. */
-static _Atomic int captures;
-static __thread unsigned capture_mode;
-bool fake_refused(void)
-{
-    return captures > 0 && capture_mode != TTI_CU_CAPTURE_RELAXED;
 }
 
 DRIVER cuInit(unsigned flags)
@@ -194,6 +190,8 @@ DRIVER cuCtxGetDevice(int *device)
 }
 DRIVER cuCtxPushCurrent_v2(tti_cu_context context)
 {
+    if (fake_in_call()) /* cuLaunchHostFunc: "must not make any CUDA API calls" */
+        return NOT_PERMITTED;
     if (context_depth == 8 || context->holders == 0)
         return FAKE_UNKNOWN;
     context_stack[context_depth++] = context;
@@ -210,58 +208,6 @@ DRIVER cuCtxEnablePeerAccess(tti_cu_context peer, unsigned flags)
 {
     return fake_now() && flags == 0 && peer->gpu != fake_now() ? TTI_CU_PEER_ALREADY
                                                                : TTI_CU_INVALID_VALUE;
-}
-
-static void *at(tti_cu_ptr address)
-{
-    return (void *)(uintptr_t)address;
-}
-
-/* ---- Streams ----------------------------------------------------------------------------------
- */
-
-DRIVER cuStreamCreate(tti_cu_stream *stream, unsigned flags)
-{
-    (void)flags;
-    return IN_CONTEXT(fake_ops()->stream_create(fake_now(), (tutti_stream *)(void *)stream));
-}
-DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
-{
-    fake_ops()->stream_destroy(fake_now(), stream);
-    return TTI_CU_OK;
-}
-DRIVER cuStreamQuery(tti_cu_stream stream)
-{
-    return SAFE_IN_CONTEXT(fake_ops()->stream_query(fake_now(), stream));
-}
-DRIVER cuStreamSynchronize(tti_cu_stream stream)
-{
-    return SAFE_IN_CONTEXT(
-        tti_gpu_stream_wait(fake_now(), stream, tti_deadline_in(60), "the fake driver"));
-}
-DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
-                               unsigned flags)
-{
-    return flags == 0 ? IN_CONTEXT(fake_ops()->stream_write(fake_now(), at(word), value, stream))
-                      : TTI_CU_INVALID_VALUE;
-}
-DRIVER cuStreamWaitValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value, unsigned flags)
-{
-    return flags == TTI_CU_WAIT_GEQ
-               ? IN_CONTEXT(fake_ops()->stream_wait(fake_now(), at(word), value, stream))
-               : TTI_CU_INVALID_VALUE;
-}
-DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream stream)
-{
-    return IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream));
-}
-DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
-{
-    return IN_CONTEXT(fake_ops()->fill(fake_now(), at(dst), byte, bytes, stream));
-}
-DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *argument)
-{
-    return IN_CONTEXT(fake_ops()->host_call(fake_now(), function, argument, stream));
 }
 
 /* ---- Kernels ----------------------------------------------------------------------------------
@@ -316,13 +262,6 @@ DRIVER cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, tti_cu_function 
     *blocks = 2;
     return threads > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
-DRIVER cuThreadExchangeStreamCaptureMode(unsigned *mode)
-{
-    const unsigned before = capture_mode;
-    capture_mode = *mode;
-    *mode = before;
-    return TTI_CU_OK;
-}
 
 static size_t args_bytes(enum tti_gpu_kernel kernel)
 {
@@ -369,92 +308,4 @@ DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned
                                           .args = parameters[0],
                                           .args_bytes = args_bytes(function->kernel)};
     return IN_CONTEXT(fake_ops()->launch(fake_now(), &launch, stream));
-}
-
-/* ---- Events and graphs ------------------------------------------------------------------------
- */
-
-DRIVER cuIpcGetEventHandle(tti_cu_handle *handle, tti_cu_event event)
-{
-    return fake_code(fake_ops()->event_export((struct tti_gpu_event *)(void *)event, handle));
-}
-DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
-{
-    return IN_CONTEXT(
-        fake_ops()->event_import(fake_now(), &handle, (struct tti_gpu_event **)(void *)event));
-}
-DRIVER cuEventCreate(tti_cu_event *event, unsigned flags)
-{
-    const int ours = (flags & TTI_CU_EVENT_NO_TIMING ? 0 : TTI_EVENT_TIMING) |
-                     (flags & TTI_CU_EVENT_INTERPROCESS ? TTI_EVENT_INTERPROCESS : 0);
-    return IN_CONTEXT(
-        fake_ops()->event_create(fake_now(), ours, (struct tti_gpu_event **)(void *)event));
-}
-DRIVER cuEventDestroy_v2(tti_cu_event event)
-{
-    fake_ops()->event_destroy((struct tti_gpu_event *)(void *)event);
-    return TTI_CU_OK;
-}
-DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
-{
-    return IN_CONTEXT(fake_ops()->event_record((struct tti_gpu_event *)(void *)event, stream));
-}
-DRIVER cuEventQuery(tti_cu_event event)
-{
-    return SAFE_IN_CONTEXT(fake_ops()->event_query((struct tti_gpu_event *)(void *)event));
-}
-DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)
-{
-    (void)flags;
-    return IN_CONTEXT(fake_ops()->event_hold((struct tti_gpu_event *)(void *)event, stream));
-}
-DRIVER cuEventElapsedTime(float *milliseconds, tti_cu_event from, tti_cu_event to)
-{
-    double seconds = 0;
-    const unsigned result = IN_CONTEXT(fake_ops()->event_elapsed(
-        (struct tti_gpu_event *)(void *)from, (struct tti_gpu_event *)(void *)to, &seconds));
-    *milliseconds = (float)(seconds * 1e3);
-    return result;
-}
-DRIVER cuStreamBeginCapture_v2(tti_cu_stream stream, unsigned mode)
-{
-    if (mode > TTI_CU_CAPTURE_RELAXED)
-        return TTI_CU_INVALID_VALUE;
-    const unsigned result = IN_CONTEXT(fake_ops()->capture_begin(fake_now(), stream));
-    captures += result == TTI_CU_OK;
-    return result;
-}
-DRIVER cuStreamEndCapture(tti_cu_stream stream, tti_cu_graph *graph)
-{
-    captures--;
-    return IN_CONTEXT(
-        fake_ops()->capture_end(fake_now(), stream, (struct tti_gpu_graph **)(void *)graph));
-}
-DRIVER cuStreamGetCaptureInfo_v2(tti_cu_stream stream, unsigned *status, unsigned long long *id,
-                                 void *graph, void *nodes, void *count)
-{
-    uint64_t found = 0;
-    const unsigned result = IN_CONTEXT(fake_ops()->capture_id(fake_now(), stream, &found));
-    *status = found != 0;
-    *id = found;
-    return graph || nodes || count ? TTI_CU_INVALID_VALUE : result;
-}
-/* The graph that was captured is the one that runs: it lives as long as the latter. */
-DRIVER cuGraphInstantiateWithFlags(tti_cu_exec *exec, tti_cu_graph graph, unsigned long long flags)
-{
-    *exec = (tti_cu_exec)(void *)graph;
-    return flags == 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
-}
-DRIVER cuGraphDestroy(tti_cu_graph graph)
-{
-    return graph ? TTI_CU_OK : TTI_CU_INVALID_HANDLE;
-}
-DRIVER cuGraphLaunch(tti_cu_exec exec, tti_cu_stream stream)
-{
-    return IN_CONTEXT(fake_ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream));
-}
-DRIVER cuGraphExecDestroy(tti_cu_exec exec)
-{
-    fake_ops()->graph_destroy((struct tti_gpu_graph *)(void *)exec);
-    return TTI_CU_OK;
 }

@@ -16,6 +16,52 @@ static void *at(tti_cu_ptr address)
     return (void *)(uintptr_t)address;
 }
 
+/* ---- What is mapped piece by piece --------------------------------------------------------------
+ */
+
+enum { PAGE = 2 << 20, MOST_MAPPED = 64 };
+
+/* A handle is the address of one. */
+struct fake_piece {
+    int holders, fd;
+    struct tti_cu_memory_prop prop;
+    size_t bytes;
+    int members;                             /* of a multicast object; 0: memory */
+    struct tti_gpu_multicast *multicast[16]; /* by device */
+    void *bound[16];
+};
+
+static struct {
+    char *base;
+    size_t bytes;
+    struct fake_piece *piece;
+    struct tti_gpu_multicast *multicast;
+} mapped[MOST_MAPPED];
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Under the lock: the mapping that holds the address, or a free place for NULL; -1: there is none.
+ */
+static int mapped_find(const void *address)
+{
+    for (int i = 0; i < MOST_MAPPED; i++)
+        if (address
+                ? mapped[i].base && (uintptr_t)address - (uintptr_t)mapped[i].base < mapped[i].bytes
+                : !mapped[i].base)
+            return i;
+    return -1;
+}
+
+static bool mapped_has(const void *address)
+{
+    pthread_mutex_lock(&mapped_lock);
+    const bool has = mapped_find(address) >= 0;
+    pthread_mutex_unlock(&mapped_lock);
+    return has;
+}
+
+/* ---- Plain memory -------------------------------------------------------------------------------
+ */
+
 DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
 {
     void *made = NULL;
@@ -28,8 +74,9 @@ DRIVER cuMemFree_v2(tti_cu_ptr memory)
 {
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
+    const unsigned result = fake_drain("freeing memory");
     fake_ops()->free(fake_now(), at(memory));
-    return TTI_CU_OK;
+    return result;
 }
 DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
 {
@@ -48,8 +95,9 @@ DRIVER cuMemFreeHost(void *memory)
 {
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
+    const unsigned result = fake_drain("freeing page-locked memory");
     fake_ops()->free(fake_now(), memory);
-    return TTI_CU_OK;
+    return result;
 }
 DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 {
@@ -58,6 +106,9 @@ DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 }
 DRIVER cuMemHostUnregister(void *memory)
 {
+    const unsigned result = fake_drain("unlocking pages");
+    if (result != TTI_CU_OK)
+        return result;
     return SAFE_IN_CONTEXT(fake_ops()->host_unregister(fake_now(), memory));
 }
 DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values,
@@ -72,7 +123,8 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
                                                            : TTI_CU_TYPE_DEVICE;
     const unsigned managed = info.kind == TTI_MEMORY_MANAGED;
     const tti_cu_ptr start = (tti_cu_ptr)(uintptr_t)info.base;
-    const unsigned long long id = info.id;
+    /* The documentation promises a number for what cuMemAlloc gives. */
+    const unsigned long long id = mapped_has(at(pointer)) ? 0 : info.id;
     for (unsigned i = 0; i < count; i++) {
         switch (attributes[i]) {
         case TTI_CU_POINTER_TYPE:
@@ -104,43 +156,30 @@ DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
     int fd = -1;
     if (getenv("TUTTI_FAKE_NO_EXPORT"))
         return TTI_CU_NOT_SUPPORTED;
+    if (mapped_has(at(memory))) /* of cuMemAlloc's alone */
+        return TTI_CU_INVALID_VALUE;
     return IN_CONTEXT(fake_ops()->memory_export(fake_now(), at(memory), handle, &fd));
 }
 DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned flags)
 {
-    void *mapped = NULL;
+    void *found = NULL;
+    struct tti_sim_ticket ticket;
+    memcpy(&ticket, &handle, sizeof ticket);
+    if (ticket.pid == (int32_t)getpid()) /* the process that made it */
+        return TTI_CU_NO_CONTEXT;
     const unsigned result =
-        SAFE_IN_CONTEXT(fake_ops()->memory_import(fake_now(), &handle, -1, &mapped));
-    *memory = (tti_cu_ptr)(uintptr_t)mapped;
+        SAFE_IN_CONTEXT(fake_ops()->memory_import(fake_now(), &handle, -1, &found));
+    *memory = (tti_cu_ptr)(uintptr_t)found;
     return flags == TTI_CU_IPC_LAZY_PEER ? result : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuIpcCloseMemHandle(tti_cu_ptr memory)
 {
+    const unsigned result = fake_drain("closing a handle of memory");
     fake_ops()->memory_release(fake_now(), at(memory));
-    return TTI_CU_OK;
+    return result;
 }
 /* ---- Memory that is mapped piece by piece -----------------------------------------------------
  */
-
-enum { PAGE = 4096, MOST_MAPPED = 64 };
-
-/* A handle is the address of one. */
-struct fake_piece {
-    int holders, fd;
-    struct tti_cu_memory_prop prop;
-    size_t bytes;
-    int members;                             /* of a multicast object; 0: memory */
-    struct tti_gpu_multicast *multicast[16]; /* by device */
-    void *bound[16];
-};
-
-static struct {
-    char *base;
-    size_t bytes;
-    struct fake_piece *piece;
-    struct tti_gpu_multicast *multicast;
-} mapped[MOST_MAPPED];
-static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct fake_piece *piece_of(tti_cu_memory memory)
 {
@@ -158,18 +197,6 @@ static unsigned piece_new(int fd, size_t bytes, tti_cu_memory *memory)
     piece->prop.handles = TTI_CU_HANDLE_FD;
     *memory = (tti_cu_memory)(uintptr_t)piece;
     return TTI_CU_OK;
-}
-
-/* Under the lock: the mapping that holds the address, or a free place for NULL; -1: there is none.
- */
-static int mapped_find(const void *address)
-{
-    for (int i = 0; i < MOST_MAPPED; i++)
-        if (address
-                ? mapped[i].base && (uintptr_t)address - (uintptr_t)mapped[i].base < mapped[i].bytes
-                : !mapped[i].base)
-            return i;
-    return -1;
 }
 
 DRIVER cuMemGetAllocationGranularity(size_t *bytes, const struct tti_cu_memory_prop *prop,

@@ -89,10 +89,12 @@ static void test_streams(void **state)
     tutti_stream a, b;
     GPU_OK(ops->stream_create(gpu, &a));
     GPU_OK(ops->stream_create(gpu, &b));
-    uint32_t *words = gpu_memory(gpu, 64, NULL);
-    uint32_t seen[2] = {9, 9};
+    uint32_t *words = gpu_memory(gpu, 64, NULL), *seen = NULL;
     int one = 1;
     atomic_store(&calls, 0);
+    /* Page-locked: a copy to other memory of the host would wait for the stream, and so for the end
+     * of this test. */
+    GPU_OK(ops->alloc(gpu, TTI_MEMORY_PINNED, 2 * sizeof *seen, (void **)&seen));
 
     /* b waits for an event of a, and a for a word that b's other half has not written yet. */
     struct tti_gpu_event *event = NULL;
@@ -103,7 +105,7 @@ static void test_streams(void **state)
     GPU_OK(ops->stream_write(gpu, words + 1, 6, a));
     GPU_OK(ops->event_record(event, a));
     GPU_OK(ops->event_hold(event, b));
-    GPU_OK(ops->copy(gpu, seen, words, sizeof seen, b));
+    GPU_OK(ops->copy(gpu, seen, words, 2 * sizeof *seen, b));
     usleep(2000);
     assert_int_equal(atomic_load(&calls), 0);
     GPU_FAILS(TUTTI_IN_PROGRESS, ops->stream_query(gpu, b));
@@ -128,6 +130,7 @@ static void test_streams(void **state)
     ops->stream_destroy(gpu, a);
     ops->stream_destroy(gpu, b);
     ops->free(gpu, words);
+    ops->free(gpu, seen);
     ops->close(gpu);
 }
 

@@ -12,6 +12,17 @@ static _Thread_local struct tti_gpu *gpu;
 static _Thread_local tutti_stream stream;
 static _Thread_local unsigned calls;
 
+/* Memory that is free again, for the next who asks. A GPU's driver frees memory when all that is
+ * queued on the device is over, of other threads too: of ranks that wait for the one that frees. So
+ * nothing is freed before the end; but on the simulated device at once, where memory is gone then,
+ * and who still uses it is found out. */
+enum { KEPT = 32 };
+static _Thread_local struct {
+    void *memory;
+    size_t bytes;
+    bool used;
+} kept[KEPT];
+
 struct tti_operation test_operation(const struct test_case *c, const void *in, void *out)
 {
     return (struct tti_operation){.collective = c->collective,
@@ -44,14 +55,52 @@ int device_begin(int rank)
            ops->stream_create(gpu, &stream) != TUTTI_OK;
 }
 
+static enum tutti_result memory_take(size_t bytes, void **memory)
+{
+    int best = -1, place = -1;
+    for (int k = 0; k < KEPT; k++) {
+        if (!kept[k].memory)
+            place = k;
+        else if (!kept[k].used && kept[k].bytes >= bytes &&
+                 (best < 0 || kept[k].bytes < kept[best].bytes))
+            best = k;
+    }
+    if (best >= 0) {
+        kept[best].used = true;
+        *memory = kept[best].memory;
+        return TUTTI_OK;
+    }
+    TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_DEVICE, bytes, memory));
+    if (place >= 0 && gpu->ops != tti_gpu_sim()) {
+        kept[place].memory = *memory;
+        kept[place].bytes = bytes;
+        kept[place].used = true;
+    }
+    return TUTTI_OK;
+}
+
 void *device_memory(size_t bytes)
 {
     void *memory = NULL;
-    return gpu->ops->alloc(gpu, TTI_MEMORY_DEVICE, bytes, &memory) == TUTTI_OK ? memory : NULL;
+    return memory_take(bytes, &memory) == TUTTI_OK ? memory : NULL;
 }
 
 void device_free(void *memory)
 {
+    for (int k = 0; k < KEPT; k++) {
+        if (memory && kept[k].memory == memory) {
+            kept[k].used = false;
+            return;
+        }
+    }
+    gpu->ops->free(gpu, memory);
+}
+
+void device_free_now(void *memory)
+{
+    for (int k = 0; k < KEPT; k++)
+        if (kept[k].memory == memory)
+            kept[k].memory = NULL;
     gpu->ops->free(gpu, memory);
 }
 
@@ -70,6 +119,8 @@ int device_end(tutti_comm *comm)
 {
     int bad = tutti_barrier_async(comm, stream, NULL) != TUTTI_OK || device_settle() != TUTTI_OK ||
               tutti_comm_error(comm) != TUTTI_OK;
+    for (int k = 0; k < KEPT; k++)
+        device_free_now(kept[k].memory);
     gpu->ops->stream_destroy(gpu, stream);
     gpu->ops->close(gpu);
     return bad;
@@ -106,7 +157,9 @@ static enum tutti_result shadow_make(struct device_shadow s, char **memory)
     *memory = NULL;
     if (!s.base)
         return TUTTI_OK;
-    TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_DEVICE, s.bytes, (void **)memory));
+    void *made = NULL;
+    TTI_TRY(memory_take(s.bytes, &made));
+    *memory = made;
     return gpu->ops->copy(gpu, *memory, s.base, s.bytes, stream);
 }
 
@@ -144,8 +197,8 @@ enum tutti_result device_call(const struct test_case *c, struct device_shadow in
     const enum tutti_result settled =
         tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test");
     result = result == TUTTI_OK ? settled : tti_error_restore(&error);
-    gpu->ops->free(gpu, out_memory);
+    device_free(out_memory);
     if (in_memory != out_memory)
-        gpu->ops->free(gpu, in_memory);
+        device_free(in_memory);
     return result;
 }

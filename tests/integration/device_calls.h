@@ -31,9 +31,12 @@ int device_begin(int rank);
 int device_end(tutti_comm *comm);
 struct tti_gpu *device_gpu(void);
 tutti_stream device_stream(void);
-/* On it; NULL: there is none. Copies are queued; settle waits for the stream. */
+/* On it; NULL: there is none. What is freed may be kept for the next who wants as much; freed now,
+ * it is the device's again: when no rank of the process waits for another on its stream. Copies are
+ * queued; settle waits for the stream. */
 void *device_memory(size_t bytes);
 void device_free(void *memory);
+void device_free_now(void *memory);
 enum tutti_result device_copy(void *to, const void *from, size_t bytes);
 enum tutti_result device_settle(void);
 

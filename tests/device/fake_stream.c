@@ -1,0 +1,346 @@
+/* Streams, events and graphs of the fake CUDA driver (fake_cuda.c). They are the simulated
+ * device's, with what NVIDIA's driver makes callers wait for and refuses (CUDA's documentation: API
+ * synchronization behavior, stream capture, cuLaunchHostFunc): a copy that has pageable memory at
+ * an end returns when its stream has come that far; freeing memory waits for all that is queued on
+ * the device; a function called by a stream may not use the driver. So code that would wait for
+ * itself on a GPU does so here, and is told. */
+#include "tests/device/fake_cuda.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STREAMS = 256, PATIENCE_SECONDS = 60 };
+
+static void *at(tti_cu_ptr address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* ---- Captures ---------------------------------------------------------------------------------
+ */
+
+/* Stricter than the driver: while anybody captures, what may be unsafe (allocations, queries and so
+ * on) is refused to every thread that has not said that it knows. */
+static _Atomic int captures;
+static __thread unsigned capture_mode;
+bool fake_refused(void)
+{
+    return captures > 0 && capture_mode != TTI_CU_CAPTURE_RELAXED;
+}
+DRIVER cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+    const unsigned before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return TTI_CU_OK;
+}
+
+/* ---- Waiting for the device -------------------------------------------------------------------
+ */
+
+/* Those there are, and (NULL) the default streams in use. Held while one may come under capture, so
+ * that nothing is recorded there by mistake. */
+static struct {
+    int device;
+    tti_cu_stream stream;
+} streams[MOST_STREAMS];
+static int stream_count;
+static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Under the lock. */
+static int stream_find(int device, tti_cu_stream stream)
+{
+    for (int i = 0; i < stream_count; i++)
+        if (streams[i].device == device && streams[i].stream == stream)
+            return i;
+    return -1;
+}
+
+static void stream_note(int device, tti_cu_stream stream)
+{
+    pthread_mutex_lock(&stream_lock);
+    if (stream_find(device, stream) < 0 && stream_count < MOST_STREAMS) {
+        streams[stream_count].device = device;
+        streams[stream_count++].stream = stream;
+    }
+    pthread_mutex_unlock(&stream_lock);
+}
+
+/* A point in the stream, if it is not under capture. */
+static struct tti_gpu_event *stream_point(tti_cu_stream stream)
+{
+    struct tti_gpu_event *event = NULL;
+    uint64_t capture = 0;
+    (void)fake_ops()->capture_id(fake_now(), stream, &capture);
+    if (capture || fake_ops()->event_create(fake_now(), 0, &event) != TUTTI_OK)
+        return NULL;
+    (void)fake_ops()->event_record(event, stream);
+    return event;
+}
+
+/* Waits for the point and lets it go. */
+static unsigned point_wait(struct tti_gpu_event *event, const char *what)
+{
+    if (!event)
+        return TTI_CU_OK;
+    const enum tutti_result result =
+        tti_gpu_event_wait(fake_now(), event, tti_deadline_in(PATIENCE_SECONDS), what);
+    if (result == TUTTI_ERR_TIMEOUT)
+        fprintf(stderr,
+                "the fake CUDA driver: %s waits for work that does not end; on a GPU it would wait "
+                "for ever\n",
+                what);
+    fake_ops()->event_destroy(event);
+    return result == TUTTI_ERR_TIMEOUT ? FAKE_UNKNOWN : TTI_CU_OK;
+}
+
+unsigned fake_drain(const char *what)
+{
+    struct tti_gpu_event *points[MOST_STREAMS];
+    unsigned code = TTI_CU_OK;
+    int count = 0;
+    if (!fake_now())
+        return TTI_CU_NO_CONTEXT;
+    pthread_mutex_lock(&stream_lock);
+    for (int i = 0; i < stream_count; i++)
+        if (streams[i].device == fake_now()->device)
+            points[count++] = stream_point(streams[i].stream);
+    pthread_mutex_unlock(&stream_lock);
+    for (int i = 0; i < count; i++) {
+        const unsigned now = point_wait(points[i], what);
+        code = code == TTI_CU_OK ? now : code;
+    }
+    return code;
+}
+
+static bool pageable(tti_cu_ptr address)
+{
+    struct tti_gpu_pointer info;
+    return fake_ops()->pointer(at(address), &info) == TUTTI_OK && info.kind == TTI_MEMORY_HOST;
+}
+
+/* The device's default stream is made at its first use. */
+static tti_cu_stream stream_used(tti_cu_stream stream)
+{
+    if (!stream && fake_now())
+        stream_note(fake_now()->device, NULL);
+    return stream;
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------
+ */
+
+DRIVER cuStreamCreate(tti_cu_stream *stream, unsigned flags)
+{
+    (void)flags;
+    const unsigned result =
+        IN_CONTEXT(fake_ops()->stream_create(fake_now(), (tutti_stream *)(void *)stream));
+    if (result == TTI_CU_OK)
+        stream_note(fake_now()->device, *stream);
+    return result;
+}
+DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
+{
+    pthread_mutex_lock(&stream_lock);
+    const int i = stream_find(fake_now()->device, stream);
+    if (i >= 0)
+        streams[i] = streams[--stream_count];
+    pthread_mutex_unlock(&stream_lock);
+    fake_ops()->stream_destroy(fake_now(), stream);
+    return TTI_CU_OK;
+}
+DRIVER cuStreamQuery(tti_cu_stream stream)
+{
+    return SAFE_IN_CONTEXT(fake_ops()->stream_query(fake_now(), stream));
+}
+DRIVER cuStreamSynchronize(tti_cu_stream stream)
+{
+    return SAFE_IN_CONTEXT(tti_gpu_stream_wait(
+        fake_now(), stream, tti_deadline_in(PATIENCE_SECONDS), "the fake driver"));
+}
+/* A word that the device cannot reach, or that is not whole, is refused. */
+static bool bad_word(tti_cu_ptr word)
+{
+    return word % sizeof(uint32_t) != 0 || pageable(word);
+}
+DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
+                               unsigned flags)
+{
+    if (flags != 0 || bad_word(word))
+        return TTI_CU_INVALID_VALUE;
+    return IN_CONTEXT(fake_ops()->stream_write(fake_now(), at(word), value, stream_used(stream)));
+}
+DRIVER cuStreamWaitValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value, unsigned flags)
+{
+    if (flags != TTI_CU_WAIT_GEQ || bad_word(word))
+        return TTI_CU_INVALID_VALUE;
+    return IN_CONTEXT(fake_ops()->stream_wait(fake_now(), at(word), value, stream_used(stream)));
+}
+DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream stream)
+{
+    const unsigned result =
+        IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream_used(stream)));
+    if (result != TTI_CU_OK || (!pageable(dst) && !pageable(src)))
+        return result;
+    pthread_mutex_lock(&stream_lock);
+    struct tti_gpu_event *point = stream_point(stream);
+    pthread_mutex_unlock(&stream_lock);
+    return point_wait(point, "a copy of pageable memory");
+}
+DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
+{
+    return pageable(dst) ? TTI_CU_INVALID_VALUE
+                         : IN_CONTEXT(fake_ops()->fill(fake_now(), at(dst), byte, bytes,
+                                                       stream_used(stream)));
+}
+
+/* ---- Functions called by streams --------------------------------------------------------------
+ */
+
+struct fake_call {
+    void (*function)(void *);
+    void *argument;
+    bool again; /* by a graph */
+    struct fake_call *next;
+};
+static _Atomic(struct fake_call *) calls_kept; /* for ever: nobody says when a graph's are over */
+static __thread bool inside_call;
+
+bool fake_in_call(void)
+{
+    return inside_call;
+}
+
+static void call_run(void *argument)
+{
+    struct fake_call *call = argument;
+    inside_call = true;
+    call->function(call->argument);
+    inside_call = false;
+    if (!call->again)
+        free(call);
+}
+
+DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *argument)
+{
+    uint64_t capture = 0;
+    if (!fake_now())
+        return TTI_CU_NO_CONTEXT;
+    struct fake_call *call = calloc(1, sizeof *call);
+    if (!call)
+        return TTI_CU_OUT_OF_MEMORY;
+    (void)fake_ops()->capture_id(fake_now(), stream, &capture);
+    *call = (struct fake_call){.function = function, .argument = argument, .again = capture != 0};
+    if (call->again) {
+        call->next = calls_kept;
+        while (!atomic_compare_exchange_weak(&calls_kept, &call->next, call)) {
+        }
+    }
+    return fake_code(fake_ops()->host_call(fake_now(), call_run, call, stream_used(stream)));
+}
+
+/* ---- Events and graphs ------------------------------------------------------------------------
+ */
+
+DRIVER cuIpcGetEventHandle(tti_cu_handle *handle, tti_cu_event event)
+{
+    return fake_code(fake_ops()->event_export((struct tti_gpu_event *)(void *)event, handle));
+}
+DRIVER cuIpcOpenEventHandle(tti_cu_event *event, tti_cu_handle handle)
+{
+    return IN_CONTEXT(
+        fake_ops()->event_import(fake_now(), &handle, (struct tti_gpu_event **)(void *)event));
+}
+DRIVER cuEventCreate(tti_cu_event *event, unsigned flags)
+{
+    if ((flags & TTI_CU_EVENT_INTERPROCESS) && !(flags & TTI_CU_EVENT_NO_TIMING))
+        return TTI_CU_INVALID_VALUE;
+    const int ours = (flags & TTI_CU_EVENT_NO_TIMING ? 0 : TTI_EVENT_TIMING) |
+                     (flags & TTI_CU_EVENT_INTERPROCESS ? TTI_EVENT_INTERPROCESS : 0);
+    return IN_CONTEXT(
+        fake_ops()->event_create(fake_now(), ours, (struct tti_gpu_event **)(void *)event));
+}
+DRIVER cuEventDestroy_v2(tti_cu_event event)
+{
+    fake_ops()->event_destroy((struct tti_gpu_event *)(void *)event);
+    return TTI_CU_OK;
+}
+DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
+{
+    return IN_CONTEXT(
+        fake_ops()->event_record((struct tti_gpu_event *)(void *)event, stream_used(stream)));
+}
+DRIVER cuEventQuery(tti_cu_event event)
+{
+    return SAFE_IN_CONTEXT(fake_ops()->event_query((struct tti_gpu_event *)(void *)event));
+}
+DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&stream_lock);
+    const unsigned result =
+        IN_CONTEXT(fake_ops()->event_hold((struct tti_gpu_event *)(void *)event, stream));
+    pthread_mutex_unlock(&stream_lock);
+    return result;
+}
+DRIVER cuEventElapsedTime(float *milliseconds, tti_cu_event from, tti_cu_event to)
+{
+    double seconds = 0;
+    const unsigned result = IN_CONTEXT(fake_ops()->event_elapsed(
+        (struct tti_gpu_event *)(void *)from, (struct tti_gpu_event *)(void *)to, &seconds));
+    *milliseconds = (float)(seconds * 1e3);
+    return result;
+}
+DRIVER cuStreamBeginCapture_v2(tti_cu_stream stream, unsigned mode)
+{
+    if (mode > TTI_CU_CAPTURE_RELAXED)
+        return TTI_CU_INVALID_VALUE;
+    if (!stream) /* the default stream cannot be captured */
+        return TTI_CU_CAPTURE_FIRST;
+    pthread_mutex_lock(&stream_lock);
+    const unsigned result = IN_CONTEXT(fake_ops()->capture_begin(fake_now(), stream));
+    pthread_mutex_unlock(&stream_lock);
+    captures += result == TTI_CU_OK;
+    return result;
+}
+DRIVER cuStreamEndCapture(tti_cu_stream stream, tti_cu_graph *graph)
+{
+    captures--;
+    return IN_CONTEXT(
+        fake_ops()->capture_end(fake_now(), stream, (struct tti_gpu_graph **)(void *)graph));
+}
+DRIVER cuStreamGetCaptureInfo_v2(tti_cu_stream stream, unsigned *status, unsigned long long *id,
+                                 void *graph, void *nodes, void *count)
+{
+    uint64_t found = 0;
+    const unsigned result = IN_CONTEXT(fake_ops()->capture_id(fake_now(), stream, &found));
+    *status = found != 0;
+    *id = found;
+    return graph || nodes || count ? TTI_CU_INVALID_VALUE : result;
+}
+/* The graph that was captured is the one that runs: it lives as long as the latter. */
+DRIVER cuGraphInstantiateWithFlags(tti_cu_exec *exec, tti_cu_graph graph, unsigned long long flags)
+{
+    *exec = (tti_cu_exec)(void *)graph;
+    return flags == 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+}
+DRIVER cuGraphDestroy(tti_cu_graph graph)
+{
+    return graph ? TTI_CU_OK : TTI_CU_INVALID_HANDLE;
+}
+DRIVER cuGraphLaunch(tti_cu_exec exec, tti_cu_stream stream)
+{
+    return IN_CONTEXT(
+        fake_ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream_used(stream)));
+}
+DRIVER cuGraphExecDestroy(tti_cu_exec exec)
+{
+    fake_ops()->graph_destroy((struct tti_gpu_graph *)(void *)exec);
+    return TTI_CU_OK;
+}
