@@ -17,7 +17,8 @@ enum tutti_result bench_device_open(const struct bench_options *o, int local_ran
     TTI_TRY(tti_gpu_find(o->device, &ops));
     TTI_TRY(ops->count(&device->count));
     if (device->count == 0)
-        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "--device %s: there is no such device here",
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "--device %s: there is no such device here (TUTTI_LOG=info says why)",
                         o->device);
     device->index = local_rank % device->count;
     TTI_TRY(ops->open(device->index, &device->gpu));

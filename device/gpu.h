@@ -41,6 +41,7 @@ struct tti_gpu_pointer {
 struct tti_gpu_properties {
     char name[64];
     char pci[32];           /* "0000:3b:00.0" */
+    char software[96];      /* versions of what drives it, for people; may be empty */
     unsigned char uuid[16]; /* equal in all processes of a host */
     int sms;                /* multiprocessors */
     int threads_per_sm;

@@ -1,7 +1,9 @@
 /* What a GPU gives Tutti's kernels: copies, launches, reductions, and all-reduces of ranks that
  * share it. One JSON object a line on stdout; bench/gpu/gpu_report makes a table of them.
  *
- *     gpu_bench [cuda|sim] [most bytes of a buffer]
+ *     gpu_bench [cuda|sim] [most bytes of a buffer | look]
+ *
+ * look: what the device is, and whether its driver runs a kernel of ours; nothing is measured.
  *
  * Times are medians of repeats, on the host's clock around a batch long enough to hide its ends.
  * Buffers of large copies are larger than the caches together. Next: gpu_ranks.c. */
@@ -64,8 +66,9 @@ static void describe(const struct tti_gpu *gpu)
     const struct tti_gpu_properties *p = &gpu->properties;
     printf(
         "{\"what\": \"device\", \"implementation\": \"%s\", \"name\": \"%s\", \"pci\": \"%s\", "
+        "\"software\": \"%s\", "
         "\"sms\": %d, \"compute\": \"%d.%d\", \"memory\": %zu, \"l2\": %zu, \"multicast\": %s}\n",
-        gpu->ops->name, p->name, p->pci, p->sms, p->compute_major, p->compute_minor,
+        gpu->ops->name, p->name, p->pci, p->software, p->sms, p->compute_major, p->compute_minor,
         p->memory_bytes, p->l2_bytes, p->multicast ? "true" : "false");
 }
 
@@ -214,6 +217,37 @@ static void bench_launches(struct gpu_bench *b, char *dst, const char *src)
     ops->graph_destroy(graph);
 }
 
+/* One copy by a kernel, there and back. */
+static void look(struct gpu_bench *b)
+{
+    enum { WORDS = 1024 };
+    uint32_t *memory = NULL, *words = NULL;
+    gpu_must(b->gpu->ops->alloc(b->gpu, TTI_MEMORY_DEVICE, 4 * WORDS, (void **)&memory),
+             "allocating");
+    gpu_must(b->gpu->ops->alloc(b->gpu, TTI_MEMORY_PINNED, 8 * WORDS, (void **)&words),
+             "allocating page-locked memory");
+    for (uint32_t i = 0; i < WORDS; i++)
+        words[i] = i * 2654435761u;
+    const struct tti_copy_args args[] = {
+        {.src = words, .dst = {memory}, .bytes = 4 * WORDS, .dsts = 1},
+        {.src = memory, .dst = {words + WORDS}, .bytes = 4 * WORDS, .dsts = 1}};
+    for (int k = 0; k < 2; k++) {
+        const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_COPY,
+                                              .blocks = 2,
+                                              .threads = 64,
+                                              .args = &args[k],
+                                              .args_bytes = sizeof args[k]};
+        gpu_must(b->gpu->ops->launch(b->gpu, &launch, b->stream), "launching a kernel");
+    }
+    gpu_finish(b, b->stream);
+    if (memcmp(words, words + WORDS, 4 * WORDS) != 0) {
+        fprintf(stderr, "gpu_bench: what a kernel copied to the device and back is not the same\n");
+        exit(1);
+    }
+    b->gpu->ops->free(b->gpu, memory);
+    b->gpu->ops->free(b->gpu, words);
+}
+
 int main(int argc, char **argv)
 {
     const struct tti_gpu_ops *ops = NULL;
@@ -222,7 +256,8 @@ int main(int argc, char **argv)
     /* Kernels of ranks that wait for each other may not stand in one hardware queue. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     gpu_must(tti_gpu_find(argc > 1 ? argv[1] : "cuda", &ops), "choosing the implementation");
-    if (argc > 2)
+    const bool looks = argc > 2 && strcmp(argv[2], "look") == 0;
+    if (argc > 2 && !looks)
         b.most_bytes = strtoull(argv[2], NULL, 0) / 4096 * 4096;
     gpu_must(ops->count(&devices), "counting devices");
     if (devices == 0 || b.most_bytes == 0) {
@@ -234,6 +269,12 @@ int main(int argc, char **argv)
     if (simulated(&b))
         b.repeats = 1;
     describe(b.gpu);
+    if (looks) {
+        look(&b);
+        ops->stream_destroy(b.gpu, b.stream);
+        ops->close(b.gpu);
+        return 0;
+    }
     char *dst = NULL, *src = NULL;
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&dst), "allocating");
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&src), "allocating");

@@ -40,8 +40,8 @@ enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops)
     TTI_TRY(found->count(&count));
     if (count == 0 && name)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "TUTTI_DEVICE is \"%s\", but there is no such device here; unset it, or "
-                        "say host",
+                        "TUTTI_DEVICE is \"%s\", but there is no such device here (TUTTI_LOG=info "
+                        "says why); unset it, or say host",
                         name);
     if (count > 0)
         *ops = found;

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 static struct tti_cuda_driver driver_functions;
 static _Atomic(const struct tti_cuda_driver *) driver_loaded;
@@ -25,6 +26,63 @@ static void driver_symbol(void *library, const char *symbol, const char *path, v
                      "the CUDA driver %s has no %s; Tutti needs that of CUDA 12 or newer", path,
                      symbol));
     *(void **)field = found;
+}
+
+/* What to do about an error that people meet on a machine that is not set up, or no more; "". */
+static const char *driver_hint(unsigned code)
+{
+    static const struct {
+        unsigned code;
+        const char *hint;
+    } hints[] = {
+        {TTI_CU_OUT_OF_MEMORY, "nvidia-smi shows who holds the device's memory"},
+        {TTI_CU_STUB, "this is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"},
+        {TTI_CU_DEVICE_UNAVAILABLE,
+         "another process has the device for itself alone: start MPS, or "
+         "nvidia-smi -c DEFAULT lets processes share it"},
+        {TTI_CU_OPERATING_SYSTEM, "the system refused the driver something: ulimit -n, or "
+                                  "/dev/nvidia* missing in a container"},
+        {TTI_CU_ILLEGAL_ADDRESS, "a kernel failed, and nothing works on the device in this process "
+                                 "any more; compute-sanitizer says which"},
+        {TTI_CU_LAUNCH_FAILED,
+         "a kernel failed, and nothing works on the device in this process any "
+         "more; compute-sanitizer says which"},
+        {TTI_CU_TOO_MANY_PEERS, "a device can map the memory of 8 others, unless NVSwitches join "
+                                "them"},
+        {TTI_CU_SYSTEM_NOT_READY, "GPUs behind NVSwitches need NVIDIA's Fabric Manager: systemctl "
+                                  "start nvidia-fabricmanager"},
+        {TTI_CU_DRIVER_MISMATCH, "libcuda is of another version than the kernel's module: restart "
+                                 "after an update, or give the container the host's libcuda"},
+        {TTI_CU_COMPAT_UNSUPPORTED,
+         "a libcuda for forward compatibility, which this device does not "
+         "take: take its folder out of LD_LIBRARY_PATH"},
+        {TTI_CU_MPS_CONNECTION, "MPS is asked for and does not answer: see "
+                                "CUDA_MPS_PIPE_DIRECTORY"},
+        {TTI_CU_UNKNOWN, "nvidia-smi and dmesg (Xid) may tell more"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (hints[i].code == code)
+            return hints[i].hint;
+    return "";
+}
+
+/* "13.0" of 13000. */
+static void version_text(int version, char text[16])
+{
+    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+void tti_cuda_software(char text[96])
+{
+    const struct tti_cuda_driver *driver = tti_cuda_driver_now();
+    char ours[16], theirs[16];
+    int version = 0;
+    if (!driver || driver->version(&version) != TTI_CU_OK)
+        version = 0;
+    version_text(version, theirs);
+    version_text(tti_cuda_toolkit(), ours);
+    snprintf(text, 96, "driver for CUDA %s, kernels by CUDA %s", theirs,
+             tti_cuda_toolkit() ? ours : "none");
 }
 
 static void driver_open(void)
@@ -57,14 +115,16 @@ static void driver_open(void)
         const char *name = NULL;
         if (driver_functions.error_name(code, &name) != TTI_CU_OK || !name)
             name = "an unknown error";
-        tti_error_save(
-            &driver_error,
-            TTI_FAIL(TUTTI_ERR_SYSTEM,
-                     "the CUDA driver %s does not start: %s (%u); nvidia-smi may tell more", path,
-                     name, code));
+        const char *hint = driver_hint(code);
+        tti_error_save(&driver_error,
+                       TTI_FAIL(TUTTI_ERR_SYSTEM, "the CUDA driver %s does not start: %s (%u); %s",
+                                path, name, code, *hint ? hint : "nvidia-smi may tell more"));
         return;
     }
     atomic_store_explicit(&driver_loaded, &driver_functions, memory_order_release);
+    char software[96];
+    tti_cuda_software(software);
+    TTI_LOG(TTI_LOG_INFO, "%s: %s", path, software);
 }
 
 enum tutti_result tti_cuda_driver_load(const struct tti_cuda_driver **driver)
@@ -108,10 +168,11 @@ enum tutti_result tti_cuda_check(unsigned code, const char *what)
     if (code == TTI_CU_NOT_READY)
         return TUTTI_IN_PROGRESS;
     const struct tti_cuda_driver *driver = tti_cuda_driver_now();
-    const char *name = NULL, *text = NULL;
+    const char *name = NULL, *text = NULL, *hint = driver_hint(code);
     if (!driver || driver->error_name(code, &name) != TTI_CU_OK || !name)
         name = "unknown error";
     if (!driver || driver->error_text(code, &text) != TTI_CU_OK || !text)
         text = "";
-    return TTI_FAIL(driver_result(code), "%s: %s (%u) %s", what, name, code, text);
+    return TTI_FAIL(driver_result(code), "%s: %s (%u) %s%s%s", what, name, code, text,
+                    *hint ? "; " : "", hint);
 }

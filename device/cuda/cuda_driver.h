@@ -49,7 +49,21 @@ enum {
     TTI_CU_OUT_OF_MEMORY = 2,
     TTI_CU_NO_DEVICE = 100,
     TTI_CU_NO_CONTEXT = 201,
+    TTI_CU_DEVICE_UNAVAILABLE = 46,
+    TTI_CU_STUB = 34,
+    TTI_CU_BAD_IMAGE = 200,
     TTI_CU_NO_BINARY = 209,
+    TTI_CU_BAD_PTX = 218,
+    TTI_CU_NEWER_PTX = 222,
+    TTI_CU_OPERATING_SYSTEM = 304,
+    TTI_CU_ILLEGAL_ADDRESS = 700,
+    TTI_CU_TOO_MANY_PEERS = 711,
+    TTI_CU_LAUNCH_FAILED = 719,
+    TTI_CU_SYSTEM_NOT_READY = 802,
+    TTI_CU_DRIVER_MISMATCH = 803,
+    TTI_CU_COMPAT_UNSUPPORTED = 804,
+    TTI_CU_MPS_CONNECTION = 805,
+    TTI_CU_UNKNOWN = 999,
     TTI_CU_PEER_UNSUPPORTED = 217,
     TTI_CU_INVALID_HANDLE = 400,
     TTI_CU_NOT_READY = 600,
@@ -78,7 +92,8 @@ enum {
     TTI_CU_HANDLE_FD = 1,
     TTI_CU_HANDLE_FABRIC = 8,
 
-    TTI_CU_PEER_ATOMICS = 3, /* attribute of two devices */
+    TTI_CU_PEER_ATOMICS = 3, /* attributes of two devices */
+    TTI_CU_PEER_SOME_ATOMICS = 5,
 
     TTI_CU_POINTER_TYPE = 2, /* attributes of a pointer */
     TTI_CU_POINTER_ID = 7,
@@ -107,6 +122,7 @@ enum {
  * unsigned. */
 #define TTI_CU_FUNCTIONS(X)                                                                       \
     X(init, cuInit, "", (unsigned))                                                               \
+    X(version, cuDriverGetVersion, "", (int *))                                                   \
     X(error_name, cuGetErrorName, "", (unsigned, const char **))                                  \
     X(error_text, cuGetErrorString, "", (unsigned, const char **))                                \
     X(device_count, cuDeviceGetCount, "", (int *))                                                \
@@ -221,7 +237,14 @@ const struct tti_cuda_driver *tti_cuda_driver_now(void);
 /* TUTTI_OK, IN_PROGRESS for NOT_READY, or the failure of `what` with the driver's words. */
 enum tutti_result tti_cuda_check(unsigned code, const char *what);
 
+/* Of what CUDA driver and kernels are, for people. */
+void tti_cuda_software(char text[96]);
+
 /* Machine code of the file cuda/<name>.cu: an image that nvcc made (fatbin); NULL: not built. */
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes);
+/* The CUDA that nvcc is of, as cuDriverGetVersion counts (13.0 is 13000); 0: not built. */
+int tti_cuda_toolkit(void);
+/* For what compute capabilities, as the build names them ("80;90;100"). */
+const char *tti_cuda_architectures(void);
 
 #endif

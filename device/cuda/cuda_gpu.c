@@ -99,6 +99,7 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     gpu->virtual_rdma = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_RDMA) != 0;
     p->multicast = gpu->virtual_fd && cu->multicast_create &&
                    cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
+    tti_cuda_software(p->software);
     p->stream_values = true; /* of every device, by the functions' second version */
     return TUTTI_OK;
 }
@@ -171,13 +172,14 @@ static enum tutti_result cuda_peer_enable(struct tti_gpu *base, int peer)
     return result;
 }
 
-/* Atomic operations reach a peer's memory over NVLink, and that is how it is told from PCIe. */
+/* Atomic operations reach a peer's memory over NVLink, all of them, and that is how it is told from
+ * PCIe, over which a few may; older drivers do not know the latter question, and say no. */
 static enum tutti_result cuda_whole_lines(struct tti_gpu *base, const unsigned char uuid[16],
                                           bool *whole)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     unsigned char found[16];
-    int count = 0, atomics = 0;
+    int count = 0, atomics = 0, some = 0;
     *whole = memcmp(uuid, base->properties.uuid, sizeof found) == 0;
     if (*whole)
         return TUTTI_OK;
@@ -188,7 +190,9 @@ static enum tutti_result cuda_whole_lines(struct tti_gpu *base, const unsigned c
             continue;
         TTI_TRY(tti_cuda_check(gpu->cu->device_peer(&atomics, TTI_CU_PEER_ATOMICS, base->device, d),
                                "cuDeviceGetP2PAttribute"));
-        *whole = atomics != 0;
+        if (gpu->cu->device_peer(&some, TTI_CU_PEER_SOME_ATOMICS, base->device, d) != TTI_CU_OK)
+            some = 0;
+        *whole = atomics != 0 && some == 0;
     }
     return TUTTI_OK;
 }

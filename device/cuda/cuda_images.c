@@ -1,5 +1,6 @@
 /* The kernels' machine code inside the library: what nvcc made of cuda/<file>.cu, byte for byte.
- * TTI_CUDA_IMAGES is the folder with <file>.fatbin; not defined where the build has no nvcc. */
+ * TTI_CUDA_IMAGES is the folder with <file>.fatbin; not defined where the build has no nvcc; the
+ * other two say with what and for what they were made. */
 #include "device/cuda/cuda_driver.h"
 
 #if defined(TTI_CUDA_IMAGES)
@@ -54,6 +55,16 @@ const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)
     return images[kernel].begin;
 }
 
+int tti_cuda_toolkit(void)
+{
+    return TTI_CUDA_TOOLKIT;
+}
+
+const char *tti_cuda_architectures(void)
+{
+    return TTI_CUDA_ARCHITECTURES;
+}
+
 #else
 
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)
@@ -61,6 +72,16 @@ const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes)
     (void)kernel;
     *bytes = 0;
     return NULL;
+}
+
+int tti_cuda_toolkit(void)
+{
+    return 0;
+}
+
+const char *tti_cuda_architectures(void)
+{
+    return "none";
 }
 
 #endif

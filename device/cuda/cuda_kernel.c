@@ -16,6 +16,31 @@ static tti_cu_module *kernel_module(struct tti_cuda_gpu *gpu, enum tti_gpu_kerne
     return &gpu->modules[first];
 }
 
+/* An image that the driver does not take: it is older than what made it, or the device is. */
+static enum tutti_result kernel_image(struct tti_cuda_gpu *gpu, tti_cu_module *module,
+                                      const void *image, const char *whose)
+{
+    const unsigned code = gpu->cu->module_load(module, image);
+    const struct tti_gpu_properties *p = &gpu->base.properties;
+    char software[96];
+    int driver = 0;
+    if (code != TTI_CU_BAD_IMAGE && code != TTI_CU_NO_BINARY && code != TTI_CU_BAD_PTX &&
+        code != TTI_CU_NEWER_PTX)
+        return tti_cuda_check(code, whose);
+    const enum tutti_result result = tti_cuda_check(code, whose);
+    tti_cuda_software(software);
+    if (gpu->cu->version(&driver) == TTI_CU_OK && driver < tti_cuda_toolkit())
+        return TTI_CONTEXT(result,
+                           "the driver is older than the kernels (%s): install the driver of that "
+                           "CUDA (13 needs 580 or newer), or build with an older toolkit",
+                           software);
+    return TTI_CONTEXT(result,
+                       "device %d (%s) has compute capability %d.%d; kernels were built for %s and "
+                       "newer (TUTTI_CUDA_ARCHITECTURES), %s",
+                       gpu->base.device, p->name, p->compute_major, p->compute_minor,
+                       tti_cuda_architectures(), software);
+}
+
 /* Under the lock, in the device's context. */
 static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
                                      const char *symbol, tti_cu_function *function)
@@ -25,8 +50,8 @@ static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     tti_cu_module *module = kernel_module(gpu, kernel);
     if (!*module) {
         size_t bytes;
-        result = tti_cuda_check(cu->module_load(module, tti_cuda_image(kernel, &bytes)),
-                                "cuModuleLoadData of Tutti's kernels");
+        result = kernel_image(gpu, module, tti_cuda_image(kernel, &bytes),
+                              "cuModuleLoadData of Tutti's kernels");
     }
     if (result == TUTTI_OK)
         result = tti_cuda_check(cu->module_function(function, *module, symbol), symbol);
@@ -74,8 +99,8 @@ static enum tutti_result own_load(struct tti_cuda_gpu *gpu, struct tti_cuda_own 
         if (gpu->own[i].own->image == place->own->image)
             place->module = gpu->own[i].module;
     if (!place->module)
-        TTI_TRY(tti_cuda_check(gpu->cu->module_load(&place->module, place->own->image),
-                               "cuModuleLoadData of the program's kernels"));
+        TTI_TRY(kernel_image(gpu, &place->module, place->own->image,
+                             "cuModuleLoadData of the program's kernels"));
     return tti_cuda_check(
         gpu->cu->module_function(&place->function, place->module, place->own->symbol),
         place->own->symbol);

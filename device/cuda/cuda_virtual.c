@@ -6,16 +6,19 @@
 
 #include "base/memory.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint32_t virtual_magic = 0x54565431;
 
-/* In a handle whose memory goes by descriptor: what it is, wherever the descriptor ends up. */
+/* In a handle whose memory goes by descriptor: what it is, wherever the descriptor ends up. Numbers
+ * and sizes are our own: drivers do not promise the number of an allocation for such memory, and
+ * some do not find its size. */
 struct virtual_ticket {
     uint32_t magic, unused;
     uint64_t process[2];
-    uint64_t id, base, bytes;
+    uint64_t number, bytes; /* number: of the allocation in its process, never used again */
 };
 _Static_assert(sizeof(struct virtual_ticket) <= sizeof(struct tti_gpu_handle), "fits a handle");
 
@@ -25,11 +28,12 @@ struct virtual_span {
     tti_cu_ptr base;
     size_t bytes;
     int uses;                     /* imports of the same memory */
-    struct virtual_ticket ticket; /* imported under it; magic 0: made here */
+    struct virtual_ticket ticket; /* made, or imported, under it */
 };
 
 static pthread_mutex_t virtual_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct virtual_span *virtual_spans;
+static _Atomic uint64_t virtual_number;
 
 /* ---- mapping ---- */
 
@@ -90,8 +94,7 @@ static enum tutti_result span_add(const struct tti_cuda_gpu *gpu, tti_cu_ptr bas
     span->base = base;
     span->bytes = bytes;
     span->uses = 1;
-    if (ticket)
-        span->ticket = *ticket;
+    span->ticket = *ticket;
     pthread_mutex_lock(&virtual_lock);
     span->next = virtual_spans;
     virtual_spans = span;
@@ -151,6 +154,14 @@ bool tti_cuda_virtual_free(struct tti_cuda_gpu *gpu, void *memory)
 
 /* ---- making ---- */
 
+static struct virtual_ticket ticket_new(size_t bytes)
+{
+    struct virtual_ticket ticket = {
+        .magic = virtual_magic, .number = ++virtual_number, .bytes = bytes};
+    tti_gpu_process(ticket.process);
+    return ticket;
+}
+
 static enum tutti_result virtual_alloc(struct tti_cuda_gpu *gpu, size_t bytes, tti_cu_ptr *base)
 {
     const struct tti_cuda_driver *cu = gpu->cu;
@@ -163,7 +174,8 @@ static enum tutti_result virtual_alloc(struct tti_cuda_gpu *gpu, size_t bytes, t
     page = multicast > page ? multicast : page;
     bytes = (bytes + page - 1) / page * page;
     TTI_TRY(tti_cuda_check(cu->memory_create(&piece, bytes, &prop, 0), "cuMemCreate"));
-    return span_make(gpu, piece, bytes, NULL, base);
+    const struct virtual_ticket ticket = ticket_new(bytes);
+    return span_make(gpu, piece, bytes, &ticket, base);
 }
 
 enum tutti_result tti_cuda_alloc_shared(struct tti_gpu *base, size_t bytes, void **memory)
@@ -183,6 +195,20 @@ enum tutti_result tti_cuda_alloc_shared(struct tti_gpu *base, size_t bytes, void
 }
 
 /* ---- other processes ---- */
+
+/* Of memory that was made here, or imported. */
+static bool ticket_find(const void *memory, struct virtual_ticket *ticket)
+{
+    bool found = false;
+    pthread_mutex_lock(&virtual_lock);
+    for (const struct virtual_span *span = virtual_spans; span && !found; span = span->next) {
+        found = span->base == (tti_cu_ptr)(uintptr_t)memory;
+        if (found)
+            *ticket = span->ticket;
+    }
+    pthread_mutex_unlock(&virtual_lock);
+    return found;
+}
 
 static enum tutti_result virtual_describe(const struct tti_cuda_gpu *gpu, const void *memory,
                                           tti_cu_memory piece, int *fd)
@@ -206,7 +232,6 @@ static enum tutti_result virtual_describe(const struct tti_cuda_gpu *gpu, const 
 enum tutti_result tti_cuda_virtual_export(struct tti_cuda_gpu *gpu, const void *memory,
                                           struct tti_gpu_handle *handle, int *fd, bool *is)
 {
-    struct tti_gpu_pointer info;
     tti_cu_memory piece = 0;
     *is = gpu->virtual_fd && gpu->cu->memory_retain(&piece, (void *)(uintptr_t)memory) == TTI_CU_OK;
     if (!*is)
@@ -214,12 +239,12 @@ enum tutti_result tti_cuda_virtual_export(struct tti_cuda_gpu *gpu, const void *
     enum tutti_result result = virtual_describe(gpu, memory, piece, fd);
     (void)gpu->cu->memory_release(piece);
     TTI_TRY(result);
-    TTI_TRY(gpu->base.ops->pointer(memory, &info));
-    struct virtual_ticket ticket = {.magic = virtual_magic,
-                                    .id = info.id,
-                                    .base = (uint64_t)(uintptr_t)memory,
-                                    .bytes = info.bytes};
-    tti_gpu_process(ticket.process);
+    struct virtual_ticket ticket;
+    if (!ticket_find(memory, &ticket)) { /* a caller's: each time under another number */
+        struct tti_gpu_pointer info;
+        TTI_TRY(gpu->base.ops->pointer(memory, &info));
+        ticket = ticket_new(info.bytes);
+    }
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &ticket, sizeof ticket);
     return TUTTI_OK;
@@ -255,11 +280,14 @@ enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
 enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is)
 {
     struct tti_gpu_pointer info;
+    struct virtual_ticket ticket;
     tti_cu_memory piece = 0;
     *is = gpu->virtual_fd && gpu->cu->memory_retain(&piece, (void *)(uintptr_t)memory) == TTI_CU_OK;
     if (!*is)
         return TUTTI_OK;
     (void)gpu->cu->memory_release(piece);
+    if (ticket_find(memory, &ticket))
+        return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)memory, ticket.bytes);
     TTI_TRY(gpu->base.ops->pointer(memory, &info));
     return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)info.base, info.bytes);
 }

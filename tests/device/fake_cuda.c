@@ -11,13 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DEVICES = 16,
-    MODULE_MAGIC = 0x4d4f44,
-    BAD_IMAGE = 200,
-    NOT_FOUND = 500,
-    NOT_PERMITTED = 800
-};
+enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, NOT_FOUND = 500, NOT_PERMITTED = 800 };
 
 struct CUctx_st {
     struct tti_gpu *gpu;
@@ -73,6 +67,17 @@ DRIVER cuInit(unsigned flags)
     if (flags != 0 || fake_ops()->count(&count) != TUTTI_OK)
         return TTI_CU_INVALID_VALUE;
     return count > 0 ? TTI_CU_OK : TTI_CU_NO_DEVICE;
+}
+/* TUTTI_FAKE_VERSION: as if the driver were of that CUDA; it does not take images of newer ones. */
+static int fake_version(void)
+{
+    const char *set = getenv("TUTTI_FAKE_VERSION");
+    return set ? atoi(set) : tti_cuda_toolkit();
+}
+DRIVER cuDriverGetVersion(int *version)
+{
+    *version = fake_version();
+    return TTI_CU_OK;
 }
 DRIVER cuGetErrorName(unsigned error, const char **text)
 {
@@ -219,7 +224,9 @@ DRIVER cuModuleLoadData(tti_cu_module *module, const void *image)
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
     if (!fake_now() || memcmp(image, &magic, sizeof magic) != 0)
-        return BAD_IMAGE;
+        return TTI_CU_BAD_IMAGE;
+    if (fake_version() < tti_cuda_toolkit())
+        return TTI_CU_NEWER_PTX;
     *module = calloc(1, sizeof **module);
     (*module)->magic = MODULE_MAGIC;
     return TTI_CU_OK;

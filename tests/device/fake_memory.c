@@ -122,9 +122,12 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
                           : info.kind == TTI_MEMORY_PINNED ? TTI_CU_TYPE_HOST
                                                            : TTI_CU_TYPE_DEVICE;
     const unsigned managed = info.kind == TTI_MEMORY_MANAGED;
-    const tti_cu_ptr start = (tti_cu_ptr)(uintptr_t)info.base;
-    /* The documentation promises a number for what cuMemAlloc gives. */
-    const unsigned long long id = mapped_has(at(pointer)) ? 0 : info.id;
+    /* Of memory that is mapped piece by piece neither is promised, and drivers were seen that do
+     * not find the range. */
+    const bool piece_by_piece = mapped_has(at(pointer));
+    const unsigned long long id = piece_by_piece ? 0 : info.id;
+    const size_t bytes = piece_by_piece ? 0 : info.bytes;
+    const tti_cu_ptr start = piece_by_piece ? 0 : (tti_cu_ptr)(uintptr_t)info.base;
     for (unsigned i = 0; i < count; i++) {
         switch (attributes[i]) {
         case TTI_CU_POINTER_TYPE:
@@ -140,7 +143,7 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
             memcpy(values[i], &start, sizeof start);
             break;
         case TTI_CU_POINTER_SIZE:
-            memcpy(values[i], &info.bytes, sizeof info.bytes);
+            memcpy(values[i], &bytes, sizeof bytes);
             break;
         case TTI_CU_POINTER_ID:
             memcpy(values[i], &id, sizeof id);

@@ -214,6 +214,24 @@ static void test_nobody_comes(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
+/* What comes to lie where other memory was is not taken for that by who still has it mapped. */
+static void test_another(void **state)
+{
+    struct tti_gpu_handle handles[2];
+    (void)state;
+    struct tti_gpu *gpu = gpu_first();
+    for (int k = 0; k < 2; k++) {
+        void *memory = NULL;
+        int fd = -1;
+        GPU_OK(gpu->ops->alloc_shared(gpu, BYTES, &memory));
+        GPU_OK(gpu->ops->memory_export(gpu, memory, &handles[k], &fd));
+        gpu->ops->free(gpu, memory);
+        close(fd);
+    }
+    assert_memory_not_equal(&handles[0], &handles[1], sizeof handles[0]);
+    gpu->ops->close(gpu);
+}
+
 /* Memory that its maker did not mean for other processes, or for fabric alone, is refused by name.
  */
 static void test_refused(void **state)
@@ -266,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passed), /* first: the parent has opened nothing yet */
         cmocka_unit_test(test_nobody_comes),
+        cmocka_unit_test(test_another),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
