@@ -209,7 +209,7 @@ static void sealed_streams_survive_cuts(void **state)
  */
 static void stripes_survive_cuts(void **state)
 {
-    static const unsigned cuts[] = {60, 30, 30};
+    static const unsigned cuts[] = {80, 40, 40};
     (void)state;
     setenv("TUTTI_TCP_SOCKETS", "3", 1);
     for (int sealed = 0; sealed < 3; sealed++) {
