@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "coll/exec_internal.h"
+#include "coll/fused.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 
@@ -314,9 +315,10 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
     x->label = label;
     x->lane_count = 0;
     TTI_TRY(staged_links(&s, label));
-    tti_copy_expect((size_t)(tti_staged_touched(o->collective, comm->size) * (double)o->count *
-                             (double)s.size) *
-                    (size_t)comm->peers.local_size);
+    /* The buffers, as on the fused path: what lies in the slots is read again and again. */
+    tti_copy_expect(
+        (size_t)(tti_fused_touched(o->collective, comm->size) * (double)o->count * (double)s.size) *
+        (size_t)comm->peers.local_size);
     enum tutti_result result = staged_run(&s);
     x->fast_peer = -1;
     comm->stage->served += result == TUTTI_OK;

@@ -19,7 +19,9 @@
 
 struct tutti_comm;
 
-enum { TTI_STAGED_RANKS = 64, TTI_STAGED_SLOTS = 4, TTI_STAGED_SLOT_BYTES = 64 << 10 };
+/* A broadcast's root runs ahead by all slots, and each time that it must wait for them the cores
+ * change hands: a MiB of them, which still fits a second-level cache, and not a quarter. */
+enum { TTI_STAGED_RANKS = 64, TTI_STAGED_SLOTS = 16, TTI_STAGED_SLOT_BYTES = 64 << 10 };
 
 /* Of a communicator; made by the first operation that uses it. */
 struct tti_stage {

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, MOST = 150001 };
+enum { RANKS = 3, MOST = 300001 }; /* more windows than there are slots */
+_Static_assert((size_t)MOST * 4 > (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES,
+               "the largest operation uses a slot twice");
 
 struct buffers {
     char *in, *out, *plain;
@@ -118,7 +120,7 @@ static int every_operation(tutti_comm *comm, const struct buffers *b)
 /* Roots run ahead, and change: what a slot holds is not overwritten before it is read. */
 static int ahead(tutti_comm *comm, const struct buffers *b)
 {
-    enum { COUNT = 5000, TURNS = 60 };
+    enum { COUNT = 5000, TURNS = 60, IN_A_ROW = TTI_STAGED_SLOTS + 4 };
     struct tti_operation o = {
         .collective = TUTTI_BROADCAST, .count = COUNT, .type = TUTTI_INT32, .out = b->out};
     struct tti_ways ways;
@@ -129,9 +131,10 @@ static int ahead(tutti_comm *comm, const struct buffers *b)
         for (int i = 0; i < COUNT; i++)
             x[i] = turn * COUNT + i + comm->rank;
         tti_select_try(comm, way);
-        bad = tutti_broadcast(x, x, COUNT, TUTTI_INT32, turn / 7 % comm->size, comm) != TUTTI_OK;
+        bad = tutti_broadcast(x, x, COUNT, TUTTI_INT32, turn / IN_A_ROW % comm->size, comm) !=
+              TUTTI_OK;
         for (int i = 0; i < COUNT && !bad; i++)
-            bad = x[i] != turn * COUNT + i + turn / 7 % comm->size;
+            bad = x[i] != turn * COUNT + i + turn / IN_A_ROW % comm->size;
     }
     tti_select_try(comm, NULL);
     return !way || bad ? fprintf(stderr, "ahead: %s\n", tutti_last_error()), 1 : 0;
