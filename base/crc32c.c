@@ -308,6 +308,8 @@ __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_both(uint32_t state
 enum {
     CRC_MAPPED = 512, /* bytes of the first part in one turn of the loop */
     CRC_MAP_TURN = CRC_MAPPED + 6 * CRC_PART,
+    CRC_AHEAD = 1024,     /* asked for, of the first part, and of the others: from memory a third */
+    CRC_PART_AHEAD = 256, /* quicker, from the third-level cache a quarter */
 };
 
 #define CRC_MAP_ISA CRC_WIDE_ISA ",avx512bw,gfni"
@@ -379,6 +381,18 @@ __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_finish_maps(const __m51
     return crc_finish(last, NULL, 0);
 }
 
+/* Ask for what some turns further on will take. */
+static inline void crc_ask(const uint8_t *data, const uint8_t *low, const uint8_t *high,
+                           size_t part)
+{
+    for (size_t at = 0; at < CRC_MAPPED; at += 64)
+        __builtin_prefetch(data + CRC_AHEAD + at);
+    for (size_t at = 0; at < 3; at++) {
+        __builtin_prefetch(low + at * part + CRC_PART_AHEAD);
+        __builtin_prefetch(high + at * part + CRC_PART_AHEAD);
+    }
+}
+
 /* As crc_by_both, whose loop this is but for the maps; `low` begins behind one more turn of them.
  * That one takes only what comes from before it, so that nothing is left to be carried further. */
 __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_by_maps(uint32_t state,
@@ -397,6 +411,7 @@ __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_by_maps(uint32_t state,
     __m512i a = none, b = none, c = none, d = none, e = none, f = none, g = none, h = none;
     __m512i begin = _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state));
     for (size_t turn = 0; turn < turns; turn++, data += CRC_MAPPED) {
+        crc_ask(data, low, high, part);
         a = crc_map(_mm512_xor_si512(_mm512_loadu_si512(data), begin), d, c, b, a, by);
         b = crc_map(_mm512_loadu_si512(data + 64), e, d, c, b, by);
         c = crc_map(_mm512_loadu_si512(data + 128), f, e, d, c, by);

@@ -246,6 +246,83 @@ static void a_replayed_hello_is_refused(void **state)
     tcp_between_end(&between);
 }
 
+/* Rank 1 takes what has come: of one message, or all that is shown. Returns bytes. */
+static size_t mixed_take(struct tcp_pair *pair, bool peeks, const uint8_t *right, uint8_t *into,
+                         size_t wanted)
+{
+    const void *data = into;
+    uint64_t tag = 0;
+    size_t got = 0;
+    if (peeks)
+        assert_int_equal(tti_tcp_ops.peek(pair->endpoint[1], 0, &tag, &data, &got), TUTTI_OK);
+    else
+        assert_int_equal(tti_tcp_ops.receive(pair->endpoint[1], 0, &tag, into, wanted, &got),
+                         TUTTI_OK);
+    if (got > 0)
+        assert_memory_equal(data, right, got);
+    if (peeks && got > 0)
+        tti_tcp_ops.consume(pair->endpoint[1], 0, got);
+    return got;
+}
+
+/* Messages in rows of a size, as collectives send them, and others between: records that are as
+ * long as the last one, shorter and longer, where `ahead` messages may be on the way. */
+static void mixed_stream(struct tcp_pair *pair, int ahead, unsigned *seed)
+{
+    enum { MESSAGES = 24, LARGEST = 230000 };
+    static const size_t sizes[] = {16384, 5000, 100, 70000, 65536, LARGEST, 4096, 9000, 1};
+    static uint8_t all[MESSAGES * LARGEST], into[LARGEST];
+    size_t end[MESSAGES], bytes = 0, sent = 0, taken = 0;
+    const uint64_t deadline = tti_deadline_in(60);
+    int from = 0, to = 0;
+    for (int i = 0; i < MESSAGES; i++) {
+        bytes += sizes[i % 3 ? rand_r(seed) / 1000 % 2 : rand_r(seed) / 1000 % 9];
+        end[i] = bytes;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        all[i] = (uint8_t)(i * 2654435761u >> 13);
+    while (taken < bytes) {
+        size_t accepted = 0;
+        for (int rank = 0; rank < 2; rank++)
+            (void)tti_tcp_ops.progress(pair->transport[rank]);
+        if (from < MESSAGES && from < to + ahead) {
+            assert_int_equal(
+                tti_tcp_ops.send(pair->endpoint[0], 0, 42, all + sent, end[from] - sent, &accepted),
+                TUTTI_OK);
+            sent += accepted;
+            from += sent == end[from];
+        }
+        taken += mixed_take(pair, to % 5 == 4, all + taken, into, end[to] - taken);
+        while (to < MESSAGES && taken >= end[to])
+            to++;
+        assert_false(tti_deadline_passed(deadline));
+    }
+    while (tti_tcp_ops.released(pair->endpoint[0], 0) < bytes)
+        for (int rank = 0; rank < 2; rank++)
+            (void)tti_tcp_ops.arm(pair->transport[rank]);
+}
+
+static void records_of_all_lengths_arrive(void **state)
+{
+    (void)state;
+    static const int ahead[] = {1, 2, 5};
+    unsigned seed = 8;
+    for (int resumes = 0; resumes < 2; resumes++) {
+        struct tcp_between between = {.flip_every = 150001, .flips = resumes ? 2 : 0};
+        seal_set("1", "0", resumes ? "1" : "0");
+        for (size_t i = 0; i < sizeof ahead / sizeof ahead[0]; i++) {
+            struct tcp_pair pair;
+            tcp_pair_open(&pair, 1, 1, 7, 7);
+            if (i == 2)
+                tcp_between_begin(&between, &pair);
+            assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+            mixed_stream(&pair, ahead[i], &seed);
+            tcp_pair_close(&pair);
+        }
+        tcp_between_end(&between);
+    }
+}
+
 static void ranks_must_agree(void **state)
 {
     (void)state;
@@ -280,6 +357,7 @@ int main(void)
         cmocka_unit_test(tampering_is_reported),
         cmocka_unit_test(a_repeated_record_is_refused),
         cmocka_unit_test(a_replayed_hello_is_refused),
+        cmocka_unit_test(records_of_all_lengths_arrive),
         cmocka_unit_test(ranks_must_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, cons
                                      const struct tti_tcp_keys *keys)
 {
     if (lane->endpoint->seals)
-        TTI_TRY(tti_tcp_seal_begin(lane, keys));
+        TTI_TRY(tti_tcp_seal_begin(lane, socket, keys));
     TTI_TRY(tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch));
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;

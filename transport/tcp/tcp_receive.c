@@ -268,9 +268,10 @@ static size_t receive_known(struct tti_tcp_lane *lane, uint8_t *into, size_t byt
 static size_t receive_hoped(struct tti_tcp_lane *lane, uint8_t *into, size_t bytes)
 {
     size_t begun = lane->tail - lane->head;
-    if (!receive_stage(lane, 2 * receive_least(bytes, TTI_TCP_STAGE_BYTES / 2)))
+    const size_t besides = TTI_TCP_HEADER_BYTES + RECEIVE_BEHIND;
+    if (!receive_stage(lane, receive_least(bytes + besides, TTI_TCP_STAGE_BYTES)))
         return 0;
-    size_t hoped = receive_least(bytes, lane->stage_bytes / 2);
+    size_t hoped = receive_least(bytes, lane->stage_bytes - besides);
     memmove(lane->stage, lane->stage + lane->head, begun);
     lane->head = 0;
     lane->tail = begun;

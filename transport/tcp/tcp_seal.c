@@ -4,8 +4,11 @@
 #include "base/memory.h"
 #include "transport/tcp/tcp.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 _Static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == TTI_TCP_KEY_BYTES, "a key");
 _Static_assert(crypto_aead_aes256gcm_KEYBYTES == TTI_TCP_KEY_BYTES, "a key");
@@ -38,7 +41,8 @@ static struct tti_tcp_seal *seal_create(unsigned seals)
     if (!seal)
         return NULL;
     seal->in = tti_calloc(1, TTI_TCP_SEALED_BYTES + TTI_TCP_AHEAD_BYTES);
-    seal->out = tti_calloc(1, encrypts ? TTI_TCP_SEALED_BYTES : TTI_TCP_RECORD_BYTES);
+    seal->out = tti_calloc(1, encrypts ? (size_t)TTI_TCP_SEALED_BYTES
+                                       : (size_t)TTI_TCP_RECORD_BYTES + TTI_TCP_SEALED_TOGETHER);
     if (!seal->in || !seal->out) {
         tti_tcp_seal_free(seal);
         return NULL;
@@ -56,8 +60,10 @@ void tti_tcp_seal_free(struct tti_tcp_seal *seal)
     free(seal);
 }
 
-enum tutti_result tti_tcp_seal_begin(struct tti_tcp_lane *lane, const struct tti_tcp_keys *keys)
+enum tutti_result tti_tcp_seal_begin(struct tti_tcp_lane *lane, int socket,
+                                     const struct tti_tcp_keys *keys)
 {
+    const int on = 1;
     const struct tti_tcp_endpoint *endpoint = lane->endpoint;
     if (!lane->seal)
         lane->seal = seal_create(endpoint->seals);
@@ -71,6 +77,8 @@ enum tutti_result tti_tcp_seal_begin(struct tti_tcp_lane *lane, const struct tti
                                   .spoiled = seal->spoiled,
                                   .out = seal->out,
                                   .in = seal->in};
+    /* Each read says what is there beyond; where the kernel does not, it is asked. */
+    setsockopt(socket, IPPROTO_TCP, TCP_INQ, &on, sizeof on);
     lane->owes = false;
     if (seal->seals & TTI_TCP_ENCRYPTS) {
         bool connects = endpoint->connects;

@@ -32,6 +32,7 @@
 enum {
     TTI_TCP_TAG_BYTES = 16,
     TTI_TCP_SEALED_BYTES = TTI_TCP_RECORD_BYTES + TTI_TCP_RECORD_BODY + TTI_TCP_TAG_BYTES,
+    TTI_TCP_SEALED_TOGETHER = 4 * 1024 + 64, /* so few bytes go with the head, as one piece */
     TTI_TCP_AHEAD_BYTES = 16 * 1024, /* read behind a record, or before its length is known */
 };
 
@@ -52,7 +53,7 @@ struct tti_tcp_seal {
     /* ---- sending ---- */
     bool owes; /* the peer has asked what we have */
     uint8_t *out;
-    size_t out_bytes, out_sent; /* of `out`: a head, or all of an encrypted record */
+    size_t out_bytes, out_sent; /* of `out`: a head, or all of a record */
     size_t body;     /* bytes of the open record that are still to be sent from the stream */
     uint64_t opened; /* position in the stream behind the last record */
     size_t unasked;  /* bytes of the stream since the last record that asked */
@@ -62,6 +63,8 @@ struct tti_tcp_seal {
     size_t in_head, in_tail; /* what is read and not opened, of `in` */
     const uint8_t *plain; /* of the record that was opened last, what is not handed out; in `in` */
     size_t plain_bytes;
+    int there;        /* at least so many bytes are in the socket */
+    size_t expects;   /* the bytes of the last record that had any */
     uint64_t checked; /* position in the stream behind the last record that was right */
     struct tti_tcp_record record;
     unsigned waited;  /* looks in vain for the rest of a record */
@@ -74,7 +77,8 @@ struct tti_tcp_seal {
 };
 
 /* What a socket's keys and the stream's positions begin with; makes *seal when it is NULL. */
-enum tutti_result tti_tcp_seal_begin(struct tti_tcp_lane *lane, const struct tti_tcp_keys *keys);
+enum tutti_result tti_tcp_seal_begin(struct tti_tcp_lane *lane, int socket,
+                                     const struct tti_tcp_keys *keys);
 void tti_tcp_seal_free(struct tti_tcp_seal *seal);
 /* Can this machine do AES-256-GCM? */
 bool tti_tcp_seal_has_aes(void);

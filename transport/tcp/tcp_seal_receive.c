@@ -2,17 +2,21 @@
  *
  * Records are read into `in`, checked there and handed out from it. Large ones that are not
  * encrypted are read straight to where they are wanted, when all of one is there: of one that does
- * not fit its checksum nothing is reported as received, and what lies there is garbage. */
+ * not fit its checksum nothing is reported as received, and what lies there is garbage. Large ones
+ * mostly come in rows, all alike, so behind one the head of the next and its bytes are read at
+ * once, in the hope that it is as long; else they are moved to `in`. */
 #include "base/crc32c.h"
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
     SEAL_DIRECT_BYTES = 4 * 1024,
+    SEAL_UNASKED_BYTES = 60 * 1024, /* fit one of loopback's segments: all is there, or nothing */
     SEAL_PATIENCE = 32, /* looks for the rest of a record, before what is there is read */
 };
 
@@ -46,6 +50,7 @@ static bool seal_note(struct tti_tcp_lane *lane)
     seal->waited = 0;
     seal->spoiled = record->bytes > 0 ? 0 : seal->spoiled;
     seal->checked += record->bytes;
+    seal->expects = record->bytes > 0 ? record->bytes : seal->expects;
     seal->owes |= record->asks;
     if (seal->resumes && record->received > lane->kept) {
         tti_tcp_queue_trim(lane, record->received);
@@ -78,26 +83,29 @@ static size_t seal_body_bytes(const struct tti_tcp_seal *seal)
            (seal->seals & TTI_TCP_ENCRYPTS ? (size_t)TTI_TCP_TAG_BYTES : (size_t)0);
 }
 
+/* Have the head of the next record. False: it is not whole, or is wrong (seal->error). */
+static bool seal_head(struct tti_tcp_seal *seal)
+{
+    if (seal->headed)
+        return true;
+    if (seal->in_tail - seal->in_head < TTI_TCP_RECORD_BYTES)
+        return false;
+    if (tti_tcp_get_record(seal->in + seal->in_head, &seal->record))
+        return seal_refuse(seal);
+    seal->headed = true;
+    seal->in_head += TTI_TCP_RECORD_BYTES;
+    return true;
+}
+
 /* Open the next record if it is whole. False: it is not, or is wrong (seal->error). */
 static bool seal_next(struct tti_tcp_lane *lane)
 {
     struct tti_tcp_seal *seal = lane->seal;
-    uint8_t *at = seal->in + seal->in_head;
-    size_t have = seal->in_tail - seal->in_head;
-    if (seal->error)
+    if (seal->error || !seal_head(seal))
         return false;
-    if (!seal->headed) {
-        if (have < TTI_TCP_RECORD_BYTES)
-            return false;
-        if (tti_tcp_get_record(at, &seal->record))
-            return seal_refuse(seal);
-        seal->headed = true;
-        seal->in_head += TTI_TCP_RECORD_BYTES;
-        at += TTI_TCP_RECORD_BYTES;
-        have -= TTI_TCP_RECORD_BYTES;
-    }
+    uint8_t *at = seal->in + seal->in_head;
     size_t body = seal_body_bytes(seal);
-    if (have < body || !seal_check(seal, at, body) || !seal_note(lane))
+    if (seal->in_tail - seal->in_head < body || !seal_check(seal, at, body) || !seal_note(lane))
         return false;
     seal->plain = at;
     seal->plain_bytes = seal->record.bytes;
@@ -107,18 +115,50 @@ static bool seal_next(struct tti_tcp_lane *lane)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static ssize_t seal_recv(int socket, struct iovec *vector, size_t count)
+/* What the kernel says, with what it hands out, of how much there is beyond. */
+static int seal_beyond(struct msghdr *message)
 {
-    struct msghdr message = {.msg_iov = vector, .msg_iovlen = count};
+    int there = 0;
+    const struct cmsghdr *said = CMSG_FIRSTHDR(message);
+    if (said && said->cmsg_level == SOL_TCP && said->cmsg_type == TCP_CM_INQ)
+        memcpy(&there, CMSG_DATA(said), sizeof there);
+    return there;
+}
+
+static ssize_t seal_recv(struct tti_tcp_lane *lane, struct iovec *vector, size_t count)
+{
+    union {
+        struct cmsghdr align;
+        uint8_t bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = vector,
+                             .msg_iovlen = count,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
     ssize_t got;
     do
-        got = recvmsg(socket, &message, MSG_DONTWAIT);
+        got = count == 1 ? recv(lane->socket, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                         : recvmsg(lane->socket, &message, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
+    lane->seal->there = count > 1 && got > 0 ? seal_beyond(&message) : 0;
     return got;
 }
 
-/* More of the record that has begun, and what is behind it, into `in`. */
-static ssize_t seal_read(struct tti_tcp_lane *lane)
+/* Are so many bytes there? Else *there says how many are. */
+static bool seal_is_there(struct tti_tcp_lane *lane, size_t bytes, int *there)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    *there = seal->there;
+    if (*there >= (int)bytes)
+        return true;
+    if (ioctl(lane->socket, FIONREAD, there) != 0)
+        *there = 0;
+    seal->there = *there;
+    return *there >= (int)bytes;
+}
+
+/* More of the record that has begun, and up to so many bytes behind it, into `in`. */
+static ssize_t seal_read(struct tti_tcp_lane *lane, size_t ahead)
 {
     struct tti_tcp_seal *seal = lane->seal;
     size_t have = seal->in_tail - seal->in_head;
@@ -126,8 +166,8 @@ static ssize_t seal_read(struct tti_tcp_lane *lane)
     memmove(seal->in, seal->in + seal->in_head, have);
     seal->in_head = 0;
     seal->in_tail = have;
-    struct iovec vector = {seal->in + have, wanted + TTI_TCP_AHEAD_BYTES};
-    ssize_t got = seal_recv(lane->socket, &vector, 1);
+    struct iovec vector = {seal->in + have, wanted + ahead};
+    ssize_t got = seal_recv(lane, &vector, 1);
     seal->in_tail += got > 0 ? (size_t)got : 0;
     return got;
 }
@@ -153,6 +193,50 @@ static void seal_move(const struct tti_tcp_walk *walk, uint8_t *data, size_t byt
     }
 }
 
+/* The record lies in `walk`. Returns its bytes, or -1 and errno when it is not right. */
+static ssize_t seal_take(struct tti_tcp_lane *lane, const struct tti_tcp_walk *walk)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    const size_t bytes = seal->record.bytes;
+    if (seal_sum(walk, bytes) != seal->record.checksum)
+        seal_refuse(seal);
+    if (seal->error || !seal_note(lane)) {
+        errno = seal->error;
+        return -1;
+    }
+    return (ssize_t)bytes;
+}
+
+/* A head to `in`, a record that is hoped to be as long as the last one to `walk`, and the next head
+ * to `in`. *took: the bytes of the record, if it was no longer; 0: all is in `in` now. */
+static ssize_t seal_read_hoped(struct tti_tcp_lane *lane, const struct tti_tcp_walk *walk,
+                               ssize_t *took)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    struct iovec run[6] = {{seal->in, TTI_TCP_RECORD_BYTES}};
+    const size_t hoped = seal->expects, runs = 1 + tti_tcp_walk_runs(walk, hoped, run + 1);
+    uint8_t *behind = seal->in + TTI_TCP_RECORD_BYTES;
+    *took = 0;
+    run[runs] = (struct iovec){behind, TTI_TCP_RECORD_BYTES};
+    const ssize_t got = seal_recv(lane, run, runs + 1);
+    if (got <= 0)
+        return got;
+    const size_t head = seal_least((size_t)got, TTI_TCP_RECORD_BYTES);
+    const size_t body = seal_least((size_t)got - head, hoped), next = (size_t)got - head - body;
+    seal->in_head = 0;
+    seal->in_tail = head;
+    const bool whole = seal_head(seal) && seal->record.bytes > 0 && seal->record.bytes <= body;
+    const size_t bytes = whole ? seal->record.bytes : 0;
+    struct tti_tcp_walk rest = *walk;
+    tti_tcp_walk_on(&rest, bytes);
+    memmove(behind + body - bytes, behind, next);
+    seal_move(&rest, behind, body - bytes, true);
+    seal->in_tail += body - bytes + next;
+    if (whole)
+        *took = seal_take(lane, walk);
+    return whole ? *took : got;
+}
+
 /* All of the record that has begun, to `walk`, and the head of the next one to `in`. */
 static ssize_t seal_read_direct(struct tti_tcp_lane *lane, const struct tti_tcp_walk *walk)
 {
@@ -164,7 +248,7 @@ static ssize_t seal_read_direct(struct tti_tcp_lane *lane, const struct tti_tcp_
     tti_tcp_walk_on(&rest, begun);
     size_t runs = tti_tcp_walk_runs(&rest, bytes - begun, run);
     run[runs] = (struct iovec){seal->in, TTI_TCP_RECORD_BYTES};
-    ssize_t got = seal_recv(lane->socket, run, runs + 1);
+    ssize_t got = seal_recv(lane, run, runs + 1);
     if (got <= 0)
         return got;
     size_t have = begun + (size_t)got;
@@ -176,16 +260,37 @@ static ssize_t seal_read_direct(struct tti_tcp_lane *lane, const struct tti_tcp_
         return -1;
     }
     seal->in_tail = have - bytes;
-    if (seal_sum(walk, bytes) != seal->record.checksum)
-        seal_refuse(seal);
-    if (seal->error || !seal_note(lane)) {
-        errno = seal->error;
-        return -1;
-    }
-    return (ssize_t)bytes;
+    return seal_take(lane, walk);
 }
 
-enum seal_way { SEAL_READ, SEAL_READ_DIRECT, SEAL_WAIT };
+enum seal_way {
+    SEAL_READ,
+    SEAL_READ_HEAD,
+    SEAL_READ_HOPED,
+    SEAL_READ_DIRECT,
+    SEAL_WAIT,    /* for the rest of the record */
+    SEAL_NOTHING, /* is there */
+};
+
+/* Looking in vain: so long that what is there is to be read, come what may? */
+static bool seal_waited(struct tti_tcp_seal *seal, int there)
+{
+    seal->waited = there == seal->seen ? seal->waited + 1 : 0;
+    seal->seen = there;
+    return seal->drains || seal->waited >= SEAL_PATIENCE;
+}
+
+/* Nothing is read of the next record, which may be as long as the last one. */
+static enum seal_way seal_hope(struct tti_tcp_lane *lane, int there)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    if (there >= SEAL_DIRECT_BYTES)
+        return SEAL_READ_HEAD;
+    if (there == 0 && !lane->hung_up && !seal_waited(seal, there))
+        return SEAL_NOTHING;
+    seal->waited = 0;
+    return SEAL_READ;
+}
 
 /* The record that has begun is read straight to its place when all of it is there. If it is not,
  * looking again is cheaper than a copy; but the window may be full, or the end have come. */
@@ -193,16 +298,19 @@ static enum seal_way seal_choose(struct tti_tcp_lane *lane, const struct tti_tcp
 {
     struct tti_tcp_seal *seal = lane->seal;
     int there = 0;
-    size_t begun = seal->in_tail - seal->in_head;
-    if ((seal->seals & TTI_TCP_ENCRYPTS) || !seal->headed ||
-        seal->record.bytes < SEAL_DIRECT_BYTES || walk->left < seal->record.bytes ||
-        ioctl(lane->socket, FIONREAD, &there) != 0)
+    const size_t begun = seal->in_tail - seal->in_head;
+    const size_t bytes = seal->headed ? seal->record.bytes : seal->expects;
+    if ((seal->seals & TTI_TCP_ENCRYPTS) || (!seal->headed && begun > 0) ||
+        bytes < SEAL_DIRECT_BYTES || walk->left < bytes)
         return SEAL_READ;
-    if (there >= (int)(seal->record.bytes - begun))
+    if (!seal->headed &&
+        (bytes <= SEAL_UNASKED_BYTES || seal_is_there(lane, TTI_TCP_RECORD_BYTES + bytes, &there)))
+        return SEAL_READ_HOPED;
+    if (!seal->headed)
+        return seal_hope(lane, there);
+    if (seal_is_there(lane, bytes - begun, &there))
         return SEAL_READ_DIRECT;
-    seal->waited = there == seal->seen ? seal->waited + 1 : 0;
-    seal->seen = there;
-    return seal->drains || seal->waited >= SEAL_PATIENCE ? SEAL_READ : SEAL_WAIT;
+    return seal_waited(seal, there) ? SEAL_READ : SEAL_WAIT;
 }
 
 /* ---- handing out ---------------------------------------------------------------------------- */
@@ -233,14 +341,19 @@ ssize_t tti_tcp_seal_receive(struct tti_tcp_lane *lane, const struct iovec *vect
             errno = seal->error;
             return -1;
         }
-        enum seal_way way = seal_choose(lane, &walk);
+        const enum seal_way way = seal_choose(lane, &walk);
+        ssize_t read = -1, took = 0;
         seal->waits = way == SEAL_WAIT;
-        if (way == SEAL_WAIT) {
-            errno = EAGAIN;
-            return -1;
-        }
-        ssize_t read = way == SEAL_READ ? seal_read(lane) : seal_read_direct(lane, &walk);
-        if (read <= 0 || way == SEAL_READ_DIRECT)
+        errno = EAGAIN;
+        if (way == SEAL_READ)
+            read = seal_read(lane, TTI_TCP_AHEAD_BYTES);
+        else if (way == SEAL_READ_HEAD)
+            read = seal_read(lane, TTI_TCP_RECORD_BYTES);
+        else if (way == SEAL_READ_HOPED)
+            read = seal_read_hoped(lane, &walk, &took);
+        else if (way == SEAL_READ_DIRECT)
+            read = took = seal_read_direct(lane, &walk);
+        if (read <= 0 || took > 0)
             return read;
     }
 }

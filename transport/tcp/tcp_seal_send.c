@@ -1,6 +1,6 @@
 /* The sending direction of a sealed stream (tcp_seal.h): one record at a time, of what the caller
- * offers. Without encryption its bytes go from where they lie, behind a head; a record that the
- * socket took in part goes on with the next call, which offers the same bytes. */
+ * offers. Without encryption the bytes of a large one go from where they lie, behind a head; a
+ * record that the socket took in part goes on with the next call, which offers the same bytes. */
 #include "base/crc32c.h"
 #include "transport/tcp/tcp.h"
 
@@ -14,18 +14,22 @@ enum {
     SEAL_RUNS = TTI_TCP_MAX_PIECES,
 };
 
+static void seal_copy(const struct iovec *run, size_t runs, uint8_t *to)
+{
+    for (size_t i = 0; i < runs; i++) {
+        memcpy(to, run[i].iov_base, run[i].iov_len);
+        to += run[i].iov_len;
+    }
+}
+
 /* Encrypt the next bytes of the stream into `out`. */
 static void seal_fill(struct tti_tcp_seal *seal, struct tti_tcp_record *record,
-                      const struct tti_tcp_walk *walk)
+                      const struct iovec *run, size_t runs)
 {
-    struct iovec run[SEAL_RUNS];
     uint8_t *body = seal->out + TTI_TCP_RECORD_BYTES;
-    size_t runs = tti_tcp_walk_runs(walk, record->bytes, run), at = 0;
     const uint8_t *from = runs == 1 ? run[0].iov_base : body;
-    for (size_t i = 0; runs > 1 && i < runs; i++) {
-        memcpy(body + at, run[i].iov_base, run[i].iov_len);
-        at += run[i].iov_len;
-    }
+    if (runs > 1)
+        seal_copy(run, runs, body);
     tti_tcp_put_record(record, seal->out);
     tti_tcp_seal_encrypt(seal, seal->out, from, record->bytes, body);
     seal->out_bytes = TTI_TCP_RECORD_BYTES + record->bytes + TTI_TCP_TAG_BYTES;
@@ -35,8 +39,26 @@ static void seal_fill(struct tti_tcp_seal *seal, struct tti_tcp_record *record,
     }
 }
 
-/* The next record, of what `walk` has. */
-static void seal_open(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk)
+/* Sum the next bytes of the stream; few of them go to `out`, behind the head. */
+static void seal_sum(struct tti_tcp_seal *seal, struct tti_tcp_record *record,
+                     const struct iovec *run, size_t runs)
+{
+    uint8_t *body = seal->out + TTI_TCP_RECORD_BYTES;
+    seal->out_bytes = TTI_TCP_RECORD_BYTES;
+    if (record->bytes <= TTI_TCP_SEALED_TOGETHER) {
+        seal_copy(run, runs, body);
+        record->checksum = tti_crc32c(0, body, record->bytes);
+        seal->out_bytes += record->bytes;
+    } else {
+        for (size_t i = 0; i < runs; i++)
+            record->checksum = tti_crc32c(record->checksum, run[i].iov_base, run[i].iov_len);
+        seal->body = record->bytes;
+    }
+    tti_tcp_put_record(record, seal->out);
+}
+
+/* The next record, of what `walk` has. Returns how many of its bytes are in `out`. */
+static size_t seal_open(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk)
 {
     struct iovec run[SEAL_RUNS];
     /* In equal parts, so that none is small. */
@@ -54,16 +76,12 @@ static void seal_open(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk)
     seal->owes = false;
     seal->opened += bytes;
     seal->out_sent = 0;
-    if (seal->seals & TTI_TCP_ENCRYPTS) {
-        seal_fill(seal, &record, walk);
-        return;
-    }
-    size_t runs = tti_tcp_walk_runs(walk, bytes, run);
-    for (size_t i = 0; i < runs; i++)
-        record.checksum = tti_crc32c(record.checksum, run[i].iov_base, run[i].iov_len);
-    tti_tcp_put_record(&record, seal->out);
-    seal->out_bytes = TTI_TCP_RECORD_BYTES;
-    seal->body = bytes;
+    const size_t runs = tti_tcp_walk_runs(walk, bytes, run);
+    if (seal->seals & TTI_TCP_ENCRYPTS)
+        seal_fill(seal, &record, run, runs);
+    else
+        seal_sum(seal, &record, run, runs);
+    return bytes - seal->body;
 }
 
 static bool seal_is_open(const struct tti_tcp_seal *seal)
@@ -80,9 +98,11 @@ static bool seal_push(struct tti_tcp_lane *lane, struct tti_tcp_walk *walk, size
     run[0] = (struct iovec){seal->out + seal->out_sent, ours};
     struct msghdr message = {.msg_iov = run,
                              .msg_iovlen = 1 + tti_tcp_walk_runs(walk, seal->body, run + 1)};
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
     ssize_t sent;
     do
-        sent = sendmsg(lane->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent = seal->body == 0 ? send(lane->socket, run[0].iov_base, run[0].iov_len, flags)
+                               : sendmsg(lane->socket, &message, flags);
     while (sent < 0 && errno == EINTR);
     if (sent < 0)
         return false;
@@ -105,13 +125,9 @@ ssize_t tti_tcp_seal_send(struct tti_tcp_lane *lane, const struct iovec *vector,
         if (!seal_is_open(seal)) {
             if (walk.left == 0 && !seal->owes)
                 break;
-            seal_open(seal, &walk);
-            if (seal->body == 0) { /* all of it is in `out` */
-                size_t bytes = seal->out_bytes - TTI_TCP_RECORD_BYTES;
-                bytes -= bytes > 0 ? TTI_TCP_TAG_BYTES : 0;
-                taken += bytes;
-                tti_tcp_walk_on(&walk, bytes);
-            }
+            const size_t bytes = seal_open(seal, &walk);
+            taken += bytes;
+            tti_tcp_walk_on(&walk, bytes);
         }
         goes_on = seal_push(lane, &walk, &taken);
     }

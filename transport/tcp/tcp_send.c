@@ -9,9 +9,10 @@
  * a vector (8 B to 1 KiB: 4% to 7% of an exchange, with the receiver's share of it). */
 enum { SEND_TOGETHER_BYTES = 4 * 1024 };
 /* A sealed fragment is a record: while the peer reads one, the next is made. With heads, the
- * largest that are only summed fill four of loopback's segments; large ones cost fewer system calls
- * and small segments at their ends than they cost in waiting for all of one. */
-enum { SEND_SUMMED = 4091 * TUTTI_FRAGMENT_UNIT, SEND_ENCRYPTED = 128 * 1024 };
+ * largest that are only summed fill three of loopback's segments and are not longer than what is
+ * read straight to its place (tcp_receive.c); large ones cost fewer system calls and small segments
+ * at their ends than they cost in waiting for all of one. */
+enum { SEND_SUMMED = 3067 * TUTTI_FRAGMENT_UNIT, SEND_ENCRYPTED = 128 * 1024 };
 _Static_assert((int)SEND_SUMMED + (int)TTI_TCP_HEADER_BYTES <= (int)TTI_TCP_RECORD_BODY, "it fits");
 
 static void send_set_blocked(struct tti_tcp_lane *lane, bool blocked)
@@ -87,7 +88,7 @@ static ssize_t send_first(struct tti_tcp_lane *lane, const uint8_t *header, cons
     struct iovec vector[2] = {{(void *)(uintptr_t)header, TTI_TCP_HEADER_BYTES},
                               {(void *)(uintptr_t)data, bytes}};
     uint8_t together[TTI_TCP_HEADER_BYTES + SEND_TOGETHER_BYTES];
-    if (bytes > SEND_TOGETHER_BYTES)
+    if (bytes > SEND_TOGETHER_BYTES || lane->seal) /* a record goes as one piece anyway */
         return send_vector(lane, vector, 2, false);
     memcpy(together, header, TTI_TCP_HEADER_BYTES);
     memcpy(together + TTI_TCP_HEADER_BYTES, data, bytes);
