@@ -321,6 +321,13 @@ static void wrong_settings_are_refused(void **state)
     setenv("TUTTI_TCP_PORTS", "90000", 1);
     assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_ERR_ARGUMENT);
     unsetenv("TUTTI_TCP_PORTS");
+    setenv("TUTTI_TCP_CONGESTION", "nosuchcontrol", 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "everybody may use: "));
+    setenv("TUTTI_TCP_CONGESTION", "reno", 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_OK);
+    tti_tcp_ops.close(transport);
+    unsetenv("TUTTI_TCP_CONGESTION");
 }
 
 int main(void)

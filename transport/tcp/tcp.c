@@ -299,6 +299,7 @@ static enum tutti_result tcp_open_settings(struct tti_tcp_transport *transport)
     long resume = -1;
     TTI_TRY(tti_config_int("TUTTI_TCP_RESUME", 0, 1, -1, &resume));
     transport->resume = (int)resume;
+    TTI_TRY(tti_tcp_parse_control(tti_config_text("TUTTI_TCP_CONGESTION"), transport->control));
     long checksum = 0, encrypt = 0, sockets = 1, zero_copy = TTI_TCP_ZERO_NEVER;
     TTI_TRY(tti_config_int("TUTTI_TCP_ZEROCOPY", TTI_TCP_ZERO_NEVER, TTI_TCP_ZERO_ALWAYS,
                            TTI_TCP_ZERO_NEVER, &zero_copy));

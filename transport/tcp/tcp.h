@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "transport/tcp/tcp_address.h"
+#include "transport/tcp/tcp_socket.h"
 #include "transport/tcp/tcp_stripe.h"
 #include "transport/tcp/tcp_talk.h"
 #include "tutti/plugin.h"
@@ -100,9 +101,10 @@ struct tti_tcp_transport {
     struct tti_tcp_guest *guest[TTI_TCP_MAX_GUESTS];
     struct tti_tcp_parked *parked;
     struct tti_tcp_endpoint *endpoint;
-    int connecting;   /* endpoints in that state */
-    int cut;          /* lanes whose connection is made again */
-    int zero_copy;    /* TUTTI_TCP_ZEROCOPY: enum tti_tcp_zero_mode */
+    int connecting;                      /* endpoints in that state */
+    int cut;                             /* lanes whose connection is made again */
+    char control[TTI_TCP_CONTROL_BYTES]; /* TUTTI_TCP_CONGESTION; "": the system's */
+    int zero_copy;                       /* TUTTI_TCP_ZEROCOPY: enum tti_tcp_zero_mode */
     uint64_t zero_by; /* until when its lanes wait for the kernel as they end; 0: not all end yet */
     int resume;       /* TUTTI_TCP_RESUME: -1 between hosts, 0 never, 1 always */
     int *lingering;   /* sockets of ended endpoints whose data the peer may still have to read */

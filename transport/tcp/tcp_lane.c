@@ -16,6 +16,8 @@ enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, cons
     if (lane->endpoint->seals)
         TTI_TRY(tti_tcp_seal_begin(lane, socket, keys));
     TTI_TRY(tti_tcp_watch_socket(lane->endpoint->transport, socket, &lane->watch));
+    if (lane->endpoint->advert.host != lane->endpoint->transport->host)
+        tti_tcp_socket_control(socket, lane->endpoint->transport->control);
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;
     lane->readable = true; /* bytes may have come before the watch */

@@ -160,6 +160,44 @@ void tti_tcp_socket_tune_local(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, control, sizeof control - 1);
 }
 
+static bool socket_takes_control(const char *control)
+{
+    int made = socket(AF_INET, SOCKET_FLAGS, 0);
+    bool takes = made >= 0 && setsockopt(made, IPPROTO_TCP, TCP_CONGESTION, control,
+                                         (socklen_t)strlen(control)) == 0;
+    if (made >= 0)
+        close(made);
+    return takes;
+}
+
+enum tutti_result tti_tcp_parse_control(const char *text, char *control)
+{
+    char names[128] = "not known: /proc is not there";
+    control[0] = '\0';
+    if (!text || !*text)
+        return TUTTI_OK;
+    if (strlen(text) < TTI_TCP_CONTROL_BYTES && socket_takes_control(text)) {
+        memcpy(control, text, strlen(text) + 1);
+        return TUTTI_OK;
+    }
+    FILE *file = fopen("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "re");
+    if (file && fgets(names, sizeof names, file))
+        names[strcspn(names, "\n")] = '\0';
+    if (file)
+        fclose(file);
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "TUTTI_TCP_CONGESTION is \"%s\", which the kernel does not let this process "
+                    "use; those that everybody may use: %s (more: sysctl "
+                    "net.ipv4.tcp_allowed_congestion_control)",
+                    text, names);
+}
+
+void tti_tcp_socket_control(int socket, const char *control)
+{
+    if (control[0])
+        setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, control, (socklen_t)strlen(control));
+}
+
 double tti_tcp_socket_round_trip(int socket)
 {
     struct tcp_info info;

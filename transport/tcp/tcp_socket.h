@@ -18,6 +18,13 @@ void tti_tcp_socket_tune(int socket);
 /* ... and of one between ranks of a host: before connect, or when the caller has proved itself. */
 void tti_tcp_socket_tune_local(int socket);
 
+/* The value of TUTTI_TCP_CONGESTION, into `control` (TTI_TCP_CONTROL_BYTES); NULL or "": "", the
+ * system's choice. Errors: ARGUMENT, with the names that this process may use. */
+enum { TTI_TCP_CONTROL_BYTES = 16 };
+enum tutti_result tti_tcp_parse_control(const char *text, char *control);
+/* ... for a connected socket between hosts. */
+void tti_tcp_socket_control(int socket, const char *control);
+
 /* Seconds that the kernel measured there and back; 0: not known. */
 double tti_tcp_socket_round_trip(int socket);
 
