@@ -376,34 +376,29 @@ def row(what, size, ours_now, theirs_now, higher_wins):
           f"{median(ratios)[0]:.2f} | {median(ratios)[1]:.0f}% |", flush=True)
 
 
-ROUNDS = 7
+ROUNDS = 6
+HEAD = ("| what | size | ours | perftest | ours better by | spread |\n"
+        "|---|---:|---:|---:|---:|---:|")
 
 
-def head():
-    """The table's."""
-    print("\n| what | size | ours | perftest | ours better by | spread |\n"
-          "|---|---:|---:|---:|---:|---:|")
-
-
-def latency():
+def latency(size):
     """Ours and perftest's in turn, a message there and back."""
-    head()
-    for size in (8, 1024, 16384):
-        pairs = [(ping_pong(size, 200), theirs_latency(size, 200)) for _ in range(ROUNDS)]
-        row("time one way, us", size, [a for a, _ in pairs], [b for _, b in pairs], False)
+    pairs = [(ping_pong(size, 200), theirs_latency(size, 200)) for _ in range(ROUNDS)]
+    print(HEAD)
+    row("time one way, us", size, [a for a, _ in pairs], [b for _, b in pairs], False)
 
 
-def bandwidth(rails, environment):
+def bandwidth(rails, size, count):
     """Broadcasts between two ranks are a stream one way, as ib_write_bw is: as many after one another
     as that has writes. Then one alone, from its call to its last byte."""
-    head()
-    for size, count in ((65536, 200), (1 << 20, 40), (4 << 20, 12), (16 << 20, 5)):
-        rounds = [(*ours("broadcast", size, count, environment),
-                   theirs_bandwidth(size, count, rails)) for _ in range(ROUNDS)]
-        theirs = [each[2] for each in rounds]
-        what = f"{rails} rail{'s' * (rails > 1)}, MB/s"
-        row(f"stream, {what}", size, [size / each[0] for each in rounds], theirs, True)
-        row(f"one operation, {what}", size, [size / each[1] for each in rounds], theirs, True)
+    environment = RAILS if rails > 1 else ONE
+    rounds = [(*ours("broadcast", size, count, environment),
+               theirs_bandwidth(size, count, rails)) for _ in range(ROUNDS)]
+    theirs = [each[2] for each in rounds]
+    what = f"{rails} rail{'s' * (rails > 1)}, MB/s"
+    print(HEAD)
+    row(f"stream, {what}", size, [size / each[0] for each in rounds], theirs, True)
+    row(f"one operation, {what}", size, [size / each[1] for each in rounds], theirs, True)
 
 
 # ---- the groups --------------------------------------------------------------------------------
@@ -448,9 +443,12 @@ GROUPS = {
                             ("two hops", ["two_shot", "ring"]))
     ],
     "bench": [
-        ("bench: latency beside ib_write_lat", latency),
-        ("bench: bandwidth beside ib_write_bw, one rail", lambda: bandwidth(1, ONE)),
-        ("bench: bandwidth beside ib_write_bw, two rails", lambda: bandwidth(2, RAILS)),
+        *((f"bench: {size} B beside ib_write_lat", lambda size=size: latency(size))
+          for size in (8, 1024, 16384)),
+        *((f"bench: {size} B beside ib_write_bw, rails: {rails}",
+           lambda rails=rails, size=size, count=count: bandwidth(rails, size, count))
+          for rails in (1, 2)
+          for size, count in ((65536, 200), (1 << 20, 40), (4 << 20, 12), (16 << 20, 5))),
     ],
     "short": [
         ("conformance but for the longest", lambda: conformance(
