@@ -420,6 +420,25 @@ void tti_gpu_lend_turn(struct tutti_comm *comm)
 
 /* ---- after a failure ---- */
 
+/* Has the rank left all buffers by the deadline? It is asked once at least: another may have used
+ * up the time. */
+static bool lend_left(struct tutti_comm *comm, int rank, uint64_t deadline)
+{
+    struct tti_gpu_map *map = comm->gpu->map;
+    uint32_t *inside = &map->told->lend.inside[rank];
+    for (int round = 0;; round++) {
+        *inside = 1;
+        if (comm->gpu->ops->copy(comm->gpu->gpu, inside,
+                                 &tti_gpu_lend_page(map, rank)->places.inside, sizeof *inside,
+                                 map->aside) != TUTTI_OK ||
+            !lend_wait(comm))
+            return false;
+        if (*inside == 0 || tti_deadline_passed(deadline))
+            return *inside == 0;
+        tti_nap(round);
+    }
+}
+
 void tti_gpu_lend_end(struct tutti_comm *comm)
 {
     struct tti_gpu_map *map = comm->gpu->map;
@@ -427,19 +446,14 @@ void tti_gpu_lend_end(struct tutti_comm *comm)
     const uint64_t deadline = tti_deadline_in(LEAVE_SECONDS);
     if (!map->lend || !map->told)
         return;
-    uint32_t *inside = map->told->lend.inside;
     for (int r = 0; r < comm->size; r++)
         (void)ops->stream_write(comm->gpu->gpu, &tti_gpu_lend_page(map, r)->places.gave_up, 1,
                                 map->aside);
     (void)lend_wait(comm); /* all see that before the next is read */
     for (int r = 0; r < comm->size; r++) {
-        inside[r] = r != comm->rank;
-        while (inside[r] != 0 && !tti_deadline_passed(deadline))
-            if (ops->copy(comm->gpu->gpu, &inside[r], &tti_gpu_lend_page(map, r)->places.inside,
-                          sizeof inside[r], map->aside) != TUTTI_OK ||
-                !lend_wait(comm))
-                break;
-        if (inside[r] != 0)
-            __atomic_store_n(&map->told->status.stuck, (uint32_t)r + 1, __ATOMIC_RELEASE);
+        uint32_t nobody = 0;
+        if (r != comm->rank && !lend_left(comm, r, deadline))
+            __atomic_compare_exchange_n(&map->told->status.stuck, &nobody, (uint32_t)r + 1, false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
 }

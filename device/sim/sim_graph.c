@@ -93,15 +93,9 @@ enum tutti_result tti_sim_capture_id(struct tti_gpu *gpu, tutti_stream handle, u
 
 enum tutti_result tti_sim_capture_add(struct tti_sim_capture *capture, const struct tti_sim_op *op)
 {
-    struct tti_sim_op *copy = tti_calloc(1, sizeof *copy);
+    struct tti_sim_op *copy = tti_sim_op_copy(op);
     if (!copy)
         return TUTTI_ERR_MEMORY;
-    *copy = *op;
-    copy->next = NULL;
-    if (copy->event)
-        tti_sim_event_keep(copy->event);
-    if (copy->graph)
-        tti_sim_graph_keep(copy->graph);
     *capture->graph->last = copy;
     capture->graph->last = &copy->next;
     return TUTTI_OK;

@@ -128,6 +128,8 @@ enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream stream,
 /* The default streams of a device that is closed for the last time. */
 void tti_sim_default_stream_end(struct tti_gpu *gpu);
 enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint64_t *give_up);
+/* One that keeps what it refers to, until it is released; NULL: no memory. */
+struct tti_sim_op *tti_sim_op_copy(const struct tti_sim_op *op);
 void tti_sim_op_release(struct tti_sim_op *op);
 /* The capture a stream is part of, NULL for none; and make it part of one. */
 struct tti_sim_capture *tti_sim_stream_capture(struct tti_sim_stream *stream);

@@ -102,6 +102,20 @@ enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint
     return TUTTI_OK;
 }
 
+struct tti_sim_op *tti_sim_op_copy(const struct tti_sim_op *op)
+{
+    struct tti_sim_op *copy = tti_calloc(1, sizeof *copy);
+    if (!copy)
+        return NULL;
+    *copy = *op;
+    copy->next = NULL;
+    if (copy->event)
+        tti_sim_event_keep(copy->event);
+    if (copy->graph)
+        tti_sim_graph_keep(copy->graph);
+    return copy;
+}
+
 void tti_sim_op_release(struct tti_sim_op *op)
 {
     if (op->event)
@@ -261,15 +275,9 @@ enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream handle,
     struct tti_sim_capture *capture = tti_sim_stream_capture(stream);
     if (capture)
         return tti_sim_capture_add(capture, op);
-    struct tti_sim_op *copy = tti_calloc(1, sizeof *copy);
+    struct tti_sim_op *copy = tti_sim_op_copy(op);
     if (!copy)
         return TUTTI_ERR_MEMORY;
-    *copy = *op;
-    copy->next = NULL;
-    if (copy->event)
-        tti_sim_event_keep(copy->event);
-    if (copy->graph)
-        tti_sim_graph_keep(copy->graph);
     pthread_mutex_lock(&stream->lock);
     *stream->last = copy;
     stream->last = &copy->next;

@@ -178,7 +178,9 @@ TUTTI_API enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *exc
 TUTTI_API enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, int *count);
 
 /* Wait for operations in flight, tell the peers, release everything. NULL is allowed. Requests of
- * the communicator must have been waited on. Not collective: bounded, whatever the peers do. */
+ * the communicator must have been waited on. Not collective: bounded, whatever the peers do. But
+ * where ranks are threads of one process on one GPU, its driver frees memory when all that is
+ * queued there is over: so they destroy when none of them waits for another on a stream. */
 TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
 
 /* Fail all operations in flight and to come, here and on the other ranks, with TUTTI_ERR_ABORTED

@@ -1,8 +1,8 @@
 /* Calls on buffers that the other ranks have mapped (coll/gpu/gpu_lend.c): that they come to be
  * used, and are right then, also when only some ranks' are, when memory is freed and another's
- * comes, and in replays of graphs. The window holds a few ranges of a call. How soon a buffer is
- * lent is up to the watching threads; until then calls go through the window, and are checked as
- * well. */
+ * comes, and in replays of graphs; and what holds at their end, after a failure. The window holds a
+ * few ranges of a call. How soon a buffer is lent is up to the watching threads; until then calls
+ * go through the window, and are checked as well. */
 #include "base/clock.h"
 #include "coll/comm.h"
 #include "coll/gpu/gpu_map.h"
@@ -10,6 +10,8 @@
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,9 +170,127 @@ static int seat_captured(struct seat *s)
     return 0;
 }
 
-static int lend(tutti_comm *comm, void *argument)
+/* ---- the end, after a failure ---- */
+
+static struct tti_gpu_places *places_of(const struct seat *s, int rank)
 {
-    (void)argument;
+    return &tti_gpu_lend_page(s->comm->gpu->map, rank)->places;
+}
+
+static int word_put(struct tti_gpu *gpu, tutti_stream stream, uint32_t *word, uint32_t value)
+{
+    return gpu->ops->stream_write(gpu, word, value, stream) != TUTTI_OK ||
+           tti_gpu_stream_wait(gpu, stream, tti_deadline_in(PATIENCE_SECONDS), "a word") !=
+               TUTTI_OK;
+}
+
+static int word_get(struct tti_gpu *gpu, tutti_stream stream, const uint32_t *word, uint32_t *value)
+{
+    return gpu->ops->copy(gpu, value, word, sizeof *value, stream) != TUTTI_OK ||
+           tti_gpu_stream_wait(gpu, stream, tti_deadline_in(PATIENCE_SECONDS), "a word") !=
+               TUTTI_OK;
+}
+
+/* A block of rank 1 that is at others' buffers, and leaves when it hears that somebody gave up. */
+struct leaver {
+    const struct seat *s;
+    struct tti_gpu *gpu;
+    atomic_bool left;
+    bool bad;
+};
+
+static void *leave_late(void *argument)
+{
+    struct leaver *l = argument;
+    const uint64_t deadline = tti_deadline_in(PATIENCE_SECONDS);
+    tutti_stream stream = NULL;
+    uint32_t told = 0;
+    l->bad = l->gpu->ops->stream_create(l->gpu, &stream) != TUTTI_OK;
+    while (!l->bad && told == 0 && !tti_deadline_passed(deadline))
+        l->bad = word_get(l->gpu, stream, &places_of(l->s, 1)->gave_up, &told) != 0;
+    atomic_store(&l->left, true);
+    l->bad |= told == 0 || word_put(l->gpu, stream, &places_of(l->s, 1)->inside, 0) != 0;
+    l->gpu->ops->stream_destroy(l->gpu, stream);
+    return NULL;
+}
+
+/* Who gives up waits for those that are inside; or names who stays. */
+static int end_waits(const struct seat *s)
+{
+    struct leaver late = {.s = s, .gpu = device_gpu()};
+    uint32_t *stuck = &s->comm->gpu->map->told->status.stuck;
+    pthread_t thread;
+    CHECK(word_put(device_gpu(), device_stream(), &places_of(s, 1)->inside, 1) == 0);
+    CHECK(pthread_create(&thread, NULL, leave_late, &late) == 0);
+    tti_gpu_lend_end(s->comm);
+    const bool left = atomic_load(&late.left);
+    CHECK(pthread_join(thread, NULL) == 0 && !late.bad);
+    CHECK(*stuck == 0 ? left : *stuck == 2); /* the latter if it took its time */
+    *stuck = 0;
+    return 0;
+}
+
+static int end_names(const struct seat *s)
+{
+    uint32_t *stuck = &s->comm->gpu->map->told->status.stuck;
+    CHECK(word_put(device_gpu(), device_stream(), &places_of(s, 1)->inside, 1) == 0);
+    tti_gpu_lend_end(s->comm);
+    CHECK(*stuck == 2); /* rank 1, plus 1 */
+    *stuck = 0;
+    return word_put(device_gpu(), device_stream(), &places_of(s, 1)->inside, 0);
+}
+
+/* Kernels that come later keep off: `out` is changed only by one that looks at no places. */
+static int end_keeps_off(struct seat *s)
+{
+    struct tti_gpu *gpu = device_gpu();
+    uint32_t inside = 9;
+    CHECK(seat_fill(s, s->in, 1) == 0);
+    CHECK_OK(gpu->ops->fill(gpu, s->out, 7, COUNT * 4, device_stream()));
+    for (int off = 1; off >= 0; off--) {
+        const struct tti_reduce_copy_args args = {.src = {s->in},
+                                                  .dst = {s->out},
+                                                  .count = COUNT,
+                                                  .srcs = 1,
+                                                  .dsts = 1,
+                                                  .places = off ? places_of(s, 0) : NULL,
+                                                  .far_first = TTI_GPU_RANKS};
+        const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_REDUCE_COPY,
+                                              .type = TUTTI_INT32,
+                                              .blocks = 2,
+                                              .threads = 64,
+                                              .args = &args,
+                                              .args_bytes = sizeof args};
+        CHECK_OK(gpu->ops->launch(gpu, &launch, device_stream()));
+        CHECK(device_copy(s->host, s->out, COUNT * 4) == 0 && device_settle() == 0);
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK(s->host[i] == (off ? 0x07070707 : element(s->rank, i, s->turn)));
+    }
+    CHECK(word_get(gpu, device_stream(), &places_of(s, 0)->inside, &inside) == 0 && inside == 0);
+    return 0;
+}
+
+/* Rank 0 ends what is lent; the others do nothing on the device meanwhile. */
+static int seat_end(struct seat *s, bool slow)
+{
+    CHECK_OK(tutti_barrier(s->comm));
+    if (s->rank == 0) {
+        uint32_t gave_up = 0;
+        CHECK(end_waits(s) == 0);
+        for (int r = 0; r < s->ranks; r++) {
+            CHECK(word_get(device_gpu(), device_stream(), &places_of(s, r)->gave_up, &gave_up) ==
+                  0);
+            CHECK(gave_up == 1);
+        }
+        CHECK(!slow || end_names(s) == 0);
+        CHECK(end_keeps_off(s) == 0);
+    }
+    CHECK_OK(tutti_barrier(s->comm));
+    return 0;
+}
+
+static int lend(tutti_comm *comm, void *slow)
+{
     struct seat s = {.comm = comm, .rank = tutti_comm_rank(comm), .ranks = tutti_comm_size(comm)};
     const size_t bytes = (size_t)s.ranks * COUNT * 4;
     CHECK(device_begin(s.rank) == 0);
@@ -183,7 +303,7 @@ static int lend(tutti_comm *comm, void *argument)
     CHECK(seat_mixed(&s) == 0);
     CHECK(seat_again(&s) == 0);
     CHECK(seat_captured(&s) == 0);
-    CHECK_OK(tutti_barrier(comm));
+    CHECK(seat_end(&s, slow != NULL) == 0);
     device_free(s.in);
     device_free(s.out);
     free(s.host);
@@ -198,7 +318,8 @@ int main(int argc, char **argv)
     setenv("TUTTI_DEVICE_PATH", "window", 1); /* as of processes that share a GPU */
     setenv("TUTTI_DEVICE_MAP", "64K", 1);
     setenv("TUTTI_DEVICE_MEMORY", "1720K", 1);
-    const int bad = tti_ranks_run(&how, lend, NULL);
+    bool slow = true; /* waits for one that stays, once */
+    const int bad = tti_ranks_run(&how, lend, processes ? &slow : NULL);
     printf("lent buffers, %s: %s\n", processes ? "processes" : "threads", bad ? "FAILED" : "right");
     return bad;
 }

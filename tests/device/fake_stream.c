@@ -164,10 +164,12 @@ DRIVER cuStreamSynchronize(tti_cu_stream stream)
     return SAFE_IN_CONTEXT(tti_gpu_stream_wait(
         fake_now(), stream, tti_deadline_in(PATIENCE_SECONDS), "the fake driver"));
 }
-/* A word that the device cannot reach, or that is not whole, is refused. */
+/* A word that the device cannot reach, managed memory, or what is not aligned is refused. */
 static bool bad_word(tti_cu_ptr word)
 {
-    return word % sizeof(uint32_t) != 0 || pageable(word);
+    struct tti_gpu_pointer info;
+    return word % sizeof(uint32_t) != 0 || fake_ops()->pointer(at(word), &info) != TUTTI_OK ||
+           info.kind == TTI_MEMORY_HOST || info.kind == TTI_MEMORY_MANAGED;
 }
 DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value,
                                unsigned flags)

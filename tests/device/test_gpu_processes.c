@@ -184,6 +184,10 @@ static void rank_run(int rank, struct wires wires)
     sum_rounds(&me, &circle.args);
     event_order(&me, &circle, wires);
     circle_end(&me, rank, &circle);
+    /* Freed when all have let go of it, as CUDA wants. */
+    char go = 1;
+    put(wires.up, &go, 1);
+    get(wires.down, &go, 1);
     rank_end(&me);
 }
 
@@ -248,6 +252,10 @@ static void test_ranks_as_processes(void **state)
     get(children[1].from, &go, 1);
     put(children[0].to, &go, 1);
     get(children[0].from, &go, 1);
+    for (int r = 0; r < RANKS; r++)
+        put(children[r].to, &go, 1);
+    for (int r = 0; r < RANKS; r++)
+        get(children[r].from, &go, 1);
     for (int r = 0; r < RANKS; r++)
         put(children[r].to, &go, 1);
     for (int r = 0; r < RANKS; r++)
