@@ -8,15 +8,11 @@
 #include <stdio.h>
 
 enum {
-    SPINS = 100,       /* turns without progress before the thread yields ... */
-    SPINS_CROWDED = 2, /* ... when ranks outnumber cores: the peer may need this very one */
-    SPINS_SYSTEM = 20, /* ... when every turn makes system calls */
-    YIELDS = 1500,     /* yields before it sleeps; none in the background: a thread that yields to
-                          one that computes waits for the end of its time slice */
-    LINE_TURNS = 4, /* before it sleeps in an operation of LINE_BYTES or more between hosts: lines
-                       are busy without us, and ranks that look all the time keep the kernel
-                       from the cores that it needs */
-    LINE_BYTES = 8 << 20,
+    SPINS = 100,        /* turns without progress before the thread yields ... */
+    SPINS_CROWDED = 2,  /* ... when ranks outnumber cores: the peer may need this very one */
+    SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
+    YIELDS = 1500,      /* yields before it sleeps; none in the background: a thread that yields to
+                           one that computes waits for the end of its time slice */
     LISTEN_EVERY = 256, /* turns between looks at the clock */
     SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
 };
@@ -85,23 +81,16 @@ static unsigned exec_spins(const struct tutti_comm *comm)
     return SPINS;
 }
 
-/* Turns without progress after which the thread sleeps. */
-static unsigned exec_awake(const struct tti_executor *x, unsigned spins)
-{
-    if (x->bytes >= LINE_BYTES && x->comm->peers.nhosts > 1)
-        return LINE_TURNS;
-    return spins + (tti_exec_background(x->comm) ? 0 : YIELDS);
-}
-
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
 {
     const unsigned spins = exec_spins(x->comm);
-    const bool sleepy = idle >= exec_awake(x, spins);
+    const unsigned awake = spins + (tti_exec_background(x->comm) ? 0 : YIELDS);
     TTI_TRY(tti_links_progress(x->comm));
-    if (!sleepy && idle < spins)
+    if (idle < spins)
         tti_cpu_relax();
-    else if (!sleepy)
+    else if (idle < awake)
         sched_yield();
+    bool sleepy = idle >= awake;
     if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
         bool sends = false;
         const int peer = exec_waits_for(x, &sends);

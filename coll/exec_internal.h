@@ -82,7 +82,6 @@ struct tti_executor {
     size_t passes;
     size_t type_size;
     size_t slot_elements;
-    size_t bytes; /* of a block, or of all messages; 0: not by the executor's lanes */
     struct tti_exec_buffers buffers;
     const struct tti_label *label;
     int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */

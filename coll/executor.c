@@ -207,16 +207,6 @@ static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
     }
 }
 
-/* Run what is laid out, and forget what is left of it. */
-static enum tutti_result exec_finish(struct tti_executor *x, size_t bytes, uint64_t deadline)
-{
-    x->bytes = bytes;
-    enum tutti_result result = exec_loop(x, deadline);
-    x->bytes = 0;
-    tti_exec_sends_drop(x);
-    return result;
-}
-
 enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_operation *op,
                                    const struct tti_plan_entry *entry, uint64_t tag,
                                    uint64_t deadline, const struct tti_label *label)
@@ -238,7 +228,9 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
         if (plan->lanes[lane].count == 0)
             x->lanes[lane].pass = x->passes;
     }
-    return exec_finish(x, x->count * x->type_size, deadline);
+    enum tutti_result result = exec_loop(x, deadline);
+    tti_exec_sends_drop(x);
+    return result;
 }
 
 /* ---- sends and receives ---- */
@@ -314,8 +306,7 @@ static void exchange_fill(struct tti_executor *x, const struct tti_operation *op
 }
 
 static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_operation *ops,
-                                      size_t count, size_t bytes, struct exchange *e,
-                                      uint64_t deadline)
+                                      size_t count, struct exchange *e, uint64_t deadline)
 {
     for (size_t i = 0; i < count; i++) {
         struct tti_link *link = &x->comm->links.all[ops[i].root];
@@ -339,7 +330,8 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
         x->buffers.size[b] = 1;
         x->buffers.type[b] = TUTTI_UINT8;
     }
-    enum tutti_result result = exec_finish(x, bytes, deadline);
+    enum tutti_result result = exec_loop(x, deadline);
+    tti_exec_sends_drop(x);
     x->messages = NULL;
     return result;
 }
@@ -361,5 +353,5 @@ enum tutti_result tti_executor_exchange(struct tti_executor *x, const struct tti
     e.messages = x->exchange;
     e.lane_of = (size_t *)(void *)(e.messages + count);
     e.steps = (struct tti_step *)(void *)(e.lane_of + count);
-    return exchange_run(x, ops, count, bytes, &e, deadline);
+    return exchange_run(x, ops, count, &e, deadline);
 }
