@@ -46,10 +46,12 @@ static void rank_dies(int rank)
         (void)shutdown(tti_boot_fd(comm->boot), SHUT_RDWR);
 }
 
+static _Thread_local bool among_fewer; /* in a shrunk communicator, whose ranks are others */
+
 static void rank_closes(int rank, const struct fault_counts *counts)
 {
     struct schedule_end *end = job_now->ranks[rank].end;
-    if (end->counts.steps == 0) /* the first communicator's; a shrunk one's ranks are others */
+    if (!among_fewer && end->counts.steps == 0)
         end->counts = *counts;
 }
 
@@ -131,6 +133,7 @@ static bool rank_shrinks(struct schedule_rank *self)
     const struct schedule *s = self->job->schedule;
     int32_t one = 1, sum = 0;
     tutti_comm *fewer = NULL;
+    among_fewer = true;
     bool good = tutti_comm_shrink(self->comm, &s->victim, 1, &fewer) == TUTTI_OK &&
                 tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, fewer) == TUTTI_OK &&
                 sum == s->ranks - 1;
@@ -138,6 +141,7 @@ static bool rank_shrinks(struct schedule_rank *self)
         snprintf(self->end->text, sizeof self->end->text, "shrinking: %s (sum %d)",
                  tutti_last_error(), (int)sum);
     tutti_comm_destroy(fewer);
+    among_fewer = false;
     return good;
 }
 
