@@ -10,7 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$TUTTI_SOURCE"
 build() {
     "$clang" -D_GNU_SOURCE -std=c11 -O1 -g -fsanitize=fuzzer,address -I. -Iinclude \
-        tests/tcp/fuzz_tcp_wire.c "$1" base/crc32c.c -lpthread -o "$2"
+        tests/tcp/fuzz_tcp_wire.c "$1" base/crc32c.c base/clock.c -lpthread -o "$2"
 }
 echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 4e9; }' \
     > "$scratch/probe.c"
