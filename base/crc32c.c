@@ -258,6 +258,37 @@ __attribute__((target(CRC_FOLD_ISA))) static inline uint64_t crc_word(uint64_t s
     return _mm_crc32_u64(state, word);
 }
 
+/* The remainders of six equal parts, `part` bytes each, three from `low` on and three from `high`,
+ * which are summed side by side: one alone waits for itself. */
+struct crc_six {
+    uint64_t low0, low1, low2, high0, high1, high2;
+};
+
+/* The next CRC_PART bytes of each. */
+__attribute__((target(CRC_WIDE_ISA))) static inline void
+crc_six_on(struct crc_six *six, const uint8_t *low, const uint8_t *high, size_t part)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < CRC_PART; i += 8, low += 8, high += 8) {
+        six->low0 = crc_word(six->low0, low);
+        six->low1 = crc_word(six->low1, low + part);
+        six->low2 = crc_word(six->low2, low + 2 * part);
+        six->high0 = crc_word(six->high0, high);
+        six->high1 = crc_word(six->high1, high + part);
+        six->high2 = crc_word(six->high2, high + 2 * part);
+    }
+}
+
+/* `state`, and behind it the six parts; `by` moves over one (crc_move_by). */
+__attribute__((target(CRC_FOLD_ISA))) static inline uint32_t
+crc_six_join(uint32_t state, const struct crc_six *six, uint32_t by)
+{
+    const uint64_t parts[] = {six->low0, six->low1, six->low2, six->high0, six->high1, six->high2};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        state = crc_move(state, by) ^ (uint32_t)parts[i];
+    return state;
+}
+
 __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_both(uint32_t state,
                                                                   const uint8_t *data, size_t bytes)
 {
@@ -267,7 +298,7 @@ __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_both(uint32_t state
     const uint8_t *low = data + turns * CRC_FOLDED, *high = low + 3 * part;
     const uint8_t *rest = data + turns * CRC_TURN;
     const __m512i factors = crc_factors_wide(&crc_by_2048);
-    uint64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0;
+    struct crc_six six = {0, 0, 0, 0, 0, 0};
     /* Folding zeros onto the first turn changes nothing, so that all turns are alike. */
     __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
     __m512i begin = _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state));
@@ -277,24 +308,15 @@ __attribute__((target(CRC_WIDE_ISA))) static uint32_t crc_by_both(uint32_t state
         c = crc_fold_wide(c, _mm512_loadu_si512(data + 128), factors);
         d = crc_fold_wide(d, _mm512_loadu_si512(data + 192), factors);
         begin = _mm512_setzero_si512();
-#pragma GCC unroll 4
-        for (int i = 0; i < CRC_PART; i += 8, low += 8, high += 8) {
-            s0 = crc_word(s0, low);
-            s1 = crc_word(s1, low + part);
-            s2 = crc_word(s2, low + 2 * part);
-            s3 = crc_word(s3, high);
-            s4 = crc_word(s4, high + part);
-            s5 = crc_word(s5, high + 2 * part);
-        }
+        crc_six_on(&six, low, high, part);
+        low += CRC_PART;
+        high += CRC_PART;
     }
     __m128i last[4];
     _mm512_storeu_si512(last, crc_join_wide(a, b, c, d));
     _mm256_zeroupper(); /* as above */
-    const uint64_t parts[] = {s0, s1, s2, s3, s4, s5};
     const uint32_t by = crc_move_by(turns);
-    state = crc_finish(last, NULL, 0);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        state = crc_move(state, by) ^ (uint32_t)parts[i];
+    state = crc_six_join(crc_finish(last, NULL, 0), &six, by);
     return crc_by_16(state, rest, bytes - turns * CRC_TURN);
 }
 
@@ -406,7 +428,7 @@ __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_by_maps(uint32_t state,
     const struct crc_maps_wide by = {
         _mm512_set1_epi64((long long)crc_maps[0]), _mm512_set1_epi64((long long)crc_maps[1]),
         _mm512_set1_epi64((long long)crc_maps[2]), _mm512_set1_epi64((long long)crc_maps[3])};
-    uint64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0;
+    struct crc_six six = {0, 0, 0, 0, 0, 0};
     const __m512i none = _mm512_setzero_si512();
     __m512i a = none, b = none, c = none, d = none, e = none, f = none, g = none, h = none;
     __m512i begin = _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state));
@@ -421,15 +443,9 @@ __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_by_maps(uint32_t state,
         g = crc_map(_mm512_loadu_si512(data + 384), b, a, h, g, by);
         h = crc_map(_mm512_loadu_si512(data + 448), c, b, a, h, by);
         begin = none;
-#pragma GCC unroll 4
-        for (int i = 0; i < CRC_PART; i += 8, low += 8, high += 8) {
-            s0 = crc_word(s0, low);
-            s1 = crc_word(s1, low + part);
-            s2 = crc_word(s2, low + 2 * part);
-            s3 = crc_word(s3, high);
-            s4 = crc_word(s4, high + part);
-            s5 = crc_word(s5, high + 2 * part);
-        }
+        crc_six_on(&six, low, high, part);
+        low += CRC_PART;
+        high += CRC_PART;
     }
     const __m512i last[] = {crc_map(_mm512_loadu_si512(data), d, c, b, a, by),
                             crc_map(_mm512_loadu_si512(data + 64), e, d, c, b, by),
@@ -439,11 +455,8 @@ __attribute__((target(CRC_MAP_ISA))) static uint32_t crc_by_maps(uint32_t state,
                             crc_map(_mm512_loadu_si512(data + 320), none, h, g, f, by),
                             crc_map(_mm512_loadu_si512(data + 384), none, none, h, g, by),
                             crc_map(_mm512_loadu_si512(data + 448), none, none, none, h, by)};
-    const uint64_t parts[] = {s0, s1, s2, s3, s4, s5};
     const uint32_t move = crc_move_by(turns);
-    state = crc_finish_maps(last);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        state = crc_move(state, move) ^ (uint32_t)parts[i];
+    state = crc_six_join(crc_finish_maps(last), &six, move);
     high += 2 * part;
     return crc_by_16(state, high, (size_t)(end - high));
 }
@@ -470,6 +483,7 @@ static const struct tti_crc32c_way crc_ways[] = {
 static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
 static const struct tti_crc32c_way *crc_chosen;
 
+#if defined(__x86_64__)
 /* Of summing some KiB, the least of a few: the others met something else. */
 static uint64_t crc_time(const struct tti_crc32c_way *way)
 {
@@ -483,10 +497,12 @@ static uint64_t crc_time(const struct tti_crc32c_way *way)
     }
     return least;
 }
+#endif
 
 static void crc_choose(void)
 {
     crc_make_tables();
+    crc_chosen = crc_ways;
 #if defined(__x86_64__)
     crc_by_2048 = crc_factors(2048);
     crc_by_512 = crc_factors(512);
@@ -494,13 +510,12 @@ static void crc_choose(void)
     crc_make_maps();
     if (crc_has_fold())
         crc_make_moves();
-#endif
-    crc_chosen = crc_ways;
     while (!crc_chosen->runs_here())
         crc_chosen++;
     /* Which of the first two is quicker differs between processors: Intel's multiply quicker. */
     if (crc_chosen == crc_ways && crc_time(crc_chosen + 1) < crc_time(crc_chosen))
         crc_chosen++;
+#endif
 }
 
 uint32_t tti_crc32c(uint32_t before, const void *data, size_t bytes)
