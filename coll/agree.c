@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "coll/crowd.h"
 #include "coll/tuning.h"
-#include "topology/machine.h"
+#include "device/cpu_caches.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
     if (result == TUTTI_OK) {
         randombytes_buf(&mine.number, sizeof mine.number);
         mine.tuning = comm->tuning ? comm->tuning->digest : 0;
-        tti_machine_caches("", mine.cache);
+        tti_cpu_caches_usable("", mine.cache);
         tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }

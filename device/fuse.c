@@ -2,9 +2,9 @@
  *
  * Block by block, a block small enough for the first-level cache: combine the sources from the
  * left, finish, and store to every destination. Where the operation is larger than the caches, the
- * block is made in a buffer of its own and streamed out, so that no destination is read first; the
- * sum of two goes without that buffer. A block, or line, of all sources is read before any of it is
- * written, so a destination may be a source. */
+ * block is made in a buffer of its own and streamed out, so that no destination is read first (not
+ * in place, where each is read as a source); the sum of two goes without that buffer. A block, or
+ * line, of all sources is read before any of it is written, so a destination may be a source. */
 #include "device/reduce.h"
 
 #include "base/atomic.h"
@@ -111,6 +111,19 @@ static bool fuse_streams_straight(const struct fuse *f)
     return true;
 }
 
+/* Every destination is a source: its lines are fetched anyway. */
+static bool fuse_in_place(void *const *dsts, int dst_count, const void *const *srcs, int src_count)
+{
+    for (int d = 0; d < dst_count; d++) {
+        int s = 0;
+        while (s < src_count && srcs[s] != dsts[d])
+            s++;
+        if (s == src_count)
+            return false;
+    }
+    return true;
+}
+
 void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
               const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish)
 {
@@ -124,7 +137,7 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
         .dst_count = dst_count,
         .src_count = src_count,
         .finish = finish && finish->average ? finish : NULL,
-        .stream = tti_copy_streams(),
+        .stream = tti_copy_streams() && !fuse_in_place(dsts, dst_count, srcs, src_count),
     };
     if (op == TUTTI_SUM && dst_count > 1 && !f.finish && !f.stream)
         f.spread = f.kernels->spread_sum[type];

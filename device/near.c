@@ -13,8 +13,7 @@
 
 enum { MOST_NODES = 1024, WORD_BITS = CHAR_BIT * sizeof(unsigned long) };
 
-/* Calls `visit` for each number of a list such as "0-3,8"; false when there is no such file. */
-static bool near_list(const char *path, void (*visit)(void *context, int number), void *context)
+bool tti_sysfs_list(const char *path, void (*visit)(void *context, int number), void *context)
 {
     int first = 0;
     int last = 0;
@@ -61,7 +60,7 @@ int tti_near_node(const char *sysfs, const cpu_set_t *cpus)
     struct near_nodes nodes = {.count = 0};
     char path[400];
     snprintf(path, sizeof path, "%.300s/devices/system/node/online", sysfs);
-    if (!near_list(path, near_add_node, &nodes) || nodes.count < 2 || CPU_COUNT(cpus) == 0)
+    if (!tti_sysfs_list(path, near_add_node, &nodes) || nodes.count < 2 || CPU_COUNT(cpus) == 0)
         return -1;
     for (int i = 0; i < nodes.count; i++) {
         cpu_set_t here;
@@ -69,7 +68,7 @@ int tti_near_node(const char *sysfs, const cpu_set_t *cpus)
         CPU_ZERO(&here);
         snprintf(path, sizeof path, "%.300s/devices/system/node/node%d/cpulist", sysfs,
                  nodes.numbers[i]);
-        if (!near_list(path, near_add_cpu, &here))
+        if (!tti_sysfs_list(path, near_add_cpu, &here))
             return -1;
         CPU_AND(&common, &here, cpus);
         if (CPU_COUNT(&common) > 0)
@@ -99,7 +98,7 @@ static void near_count(void)
 {
     struct near_nodes nodes = {.count = 0};
     near_several =
-        near_list("/sys/devices/system/node/online", near_add_node, &nodes) && nodes.count > 1;
+        tti_sysfs_list("/sys/devices/system/node/online", near_add_node, &nodes) && nodes.count > 1;
 }
 
 void tti_near_place(void *base, size_t bytes)

@@ -22,4 +22,8 @@ enum tutti_result tti_near_bind(void *base, size_t bytes, int node);
  * and changes nothing. */
 void tti_near_place(void *base, size_t bytes);
 
+/* Calls `visit` for each number of a file of the kernel's such as "0-3,8"; false when there is no
+ * such file. */
+bool tti_sysfs_list(const char *path, void (*visit)(void *context, int number), void *context);
+
 #endif

@@ -8,12 +8,11 @@
 
 #include "base/types.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu_caches.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     BLOCK = 1024,              /* elements of a converted block: two float32 buffers are 8 KiB */
@@ -164,24 +163,16 @@ void tti_copy_bytes(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-/* Bytes of the last-level cache that this CPU sees; the C library's figure counts all of a
- * package's instances, so ask the kernel first. */
+/* Bytes of the last-level cache that the CPUs of this machine may count on. */
 static size_t last_cache_bytes(void)
 {
     static _Atomic size_t known;
     size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     if (bytes > 0)
         return bytes;
-    unsigned kib = 0;
-    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
-    if (file) {
-        if (fscanf(file, "%uK", &kib) == 1)
-            bytes = (size_t)kib << 10;
-        fclose(file);
-    }
-    long reported = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes == 0)
-        bytes = reported > 0 ? (size_t)reported : (size_t)32 << 20;
+    uint64_t cache[3];
+    tti_cpu_caches_usable("", cache);
+    bytes = cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20;
     atomic_store_explicit(&known, bytes, memory_order_relaxed);
     return bytes;
 }

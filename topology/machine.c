@@ -1,14 +1,15 @@
 /* This machine's identity (topology/machine.h). */
 #include "topology/machine.h"
 
+#include "device/cpu_caches.h"
+
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { MOST_CACHES = 8, PATH_BYTES = 400 };
+enum { PATH_BYTES = 400 };
 
 /* The beginning of a small file, as text; "" if there is none. */
 static const char *machine_read(const char *path, char *text, size_t bytes)
@@ -19,34 +20,6 @@ static const char *machine_read(const char *path, char *text, size_t bytes)
         close(fd);
     text[got > 0 ? got : 0] = '\0';
     return text;
-}
-
-/* "48K", "1024K", "32M" in bytes; 0 for anything else. */
-static uint64_t machine_size(const char *text)
-{
-    char *end = NULL;
-    unsigned long long size = strtoull(text, &end, 10);
-    if (end == text || size > UINT32_MAX)
-        return 0;
-    return *end == 'K' ? size << 10 : *end == 'M' ? size << 20 : size;
-}
-
-void tti_machine_caches(const char *root, uint64_t cache[3])
-{
-    memset(cache, 0, 3 * sizeof *cache);
-    for (int i = 0; i < MOST_CACHES; i++) {
-        char path[PATH_BYTES], text[64];
-        static const char folder[] = "/sys/devices/system/cpu/cpu0/cache/index";
-        snprintf(path, sizeof path, "%.300s%s%d/level", root, folder, i);
-        int level = atoi(machine_read(path, text, sizeof text));
-        if (level == 0)
-            return;
-        snprintf(path, sizeof path, "%.300s%s%d/type", root, folder, i);
-        if (level > 3 || strncmp(machine_read(path, text, sizeof text), "Instruction", 11) == 0)
-            continue;
-        snprintf(path, sizeof path, "%.300s%s%d/size", root, folder, i);
-        cache[level - 1] = machine_size(machine_read(path, text, sizeof text));
-    }
 }
 
 /* The value of the first line "KEY : value" of cpuinfo, appended to `out` after `before`. */
@@ -82,7 +55,7 @@ void tti_machine_identify(const char *root, struct tti_machine *machine)
     char path[PATH_BYTES], info[4096];
     struct utsname name;
     memset(machine, 0, sizeof *machine);
-    tti_machine_caches(root, machine->cache);
+    tti_cpu_caches(root, machine->cache);
     machine->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(path, sizeof path, "%.300s/proc/cpuinfo", root);
     machine_read(path, info, sizeof info);

@@ -20,8 +20,6 @@ struct tti_machine {
 /* `root` is "" or a folder that holds a copy of /proc/cpuinfo and /sys, in tests. What the kernel
  * does not tell stays empty. Reading cpuinfo may take milliseconds on large machines. */
 void tti_machine_identify(const char *root, struct tti_machine *machine);
-/* The caches alone: fast. */
-void tti_machine_caches(const char *root, uint64_t cache[3]);
 bool tti_machine_alike(const struct tti_machine *a, const struct tti_machine *b);
 
 #endif

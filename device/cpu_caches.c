@@ -1,0 +1,82 @@
+/* What sysfs says of caches (device/cpu_caches.h). */
+#include "device/cpu_caches.h"
+
+#include "device/near.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_CACHES = 8, PATH_BYTES = 400, TEXT_BYTES = 64 };
+/* As much of an L3 as any processor has for a core (2 to 16 MiB are usual, 32 the most). */
+static const uint64_t L3_PER_CPU = UINT64_C(32) << 20;
+
+/* The file `name` of CPU 0's cache number `index`. */
+static const char *caches_path(const char *root, int index, const char *name, char *path)
+{
+    snprintf(path, PATH_BYTES, "%.300s/sys/devices/system/cpu/cpu0/cache/index%d/%s", root, index,
+             name);
+    return path;
+}
+
+/* Its beginning; "" if there is none. */
+static const char *caches_read(const char *root, int index, const char *name, char *text)
+{
+    char path[PATH_BYTES];
+    int fd = open(caches_path(root, index, name, path), O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, TEXT_BYTES - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return text;
+}
+
+/* "48K", "1024K", "32M" in bytes; 0 for anything else. */
+static uint64_t caches_size(const char *text)
+{
+    char *end = NULL;
+    unsigned long long size = strtoull(text, &end, 10);
+    if (end == text || size > UINT32_MAX)
+        return 0;
+    return *end == 'K' ? size << 10 : *end == 'M' ? size << 20 : size;
+}
+
+static void caches_count(void *context, int number)
+{
+    (void)number;
+    ++*(uint64_t *)context;
+}
+
+static void caches_look(const char *root, uint64_t cache[3], uint64_t sharers[3])
+{
+    char text[TEXT_BYTES], path[PATH_BYTES];
+    memset(cache, 0, 3 * sizeof *cache);
+    memset(sharers, 0, 3 * sizeof *sharers);
+    for (int i = 0; i < MOST_CACHES; i++) {
+        int level = atoi(caches_read(root, i, "level", text));
+        if (level == 0)
+            return;
+        if (level > 3 || strncmp(caches_read(root, i, "type", text), "Instruction", 11) == 0)
+            continue;
+        cache[level - 1] = caches_size(caches_read(root, i, "size", text));
+        sharers[level - 1] = 0;
+        (void)tti_sysfs_list(caches_path(root, i, "shared_cpu_list", path), caches_count,
+                             &sharers[level - 1]);
+    }
+}
+
+void tti_cpu_caches(const char *root, uint64_t cache[3])
+{
+    uint64_t sharers[3];
+    caches_look(root, cache, sharers);
+}
+
+void tti_cpu_caches_usable(const char *root, uint64_t cache[3])
+{
+    uint64_t sharers[3];
+    caches_look(root, cache, sharers);
+    if (sharers[2] > 0 && cache[2] / sharers[2] > L3_PER_CPU)
+        cache[2] = sharers[2] * L3_PER_CPU;
+}

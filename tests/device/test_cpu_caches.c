@@ -1,0 +1,61 @@
+/* What a made-up sysfs says of caches, and how much of an L3 a few CPUs may count on. */
+#include "device/cpu_caches.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/made_file.h"
+#include "tests/tutti_cmocka.h"
+
+static void made_cache(const char *folder, int index, const char *level, const char *type,
+                       const char *size, const char *shared)
+{
+    const char *const names[] = {"level", "type", "size", "shared_cpu_list"};
+    const char *const texts[] = {level, type, size, shared};
+    char path[100];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                 names[i]);
+        made_file(folder, path, texts[i]);
+    }
+}
+
+static void expect_usable(const char *folder, const char *size, const char *shared, uint64_t mib)
+{
+    uint64_t cache[3];
+    made_cache(folder, 3, "3\n", "Unified\n", size, shared);
+    tti_cpu_caches_usable(folder, cache);
+    assert_int_equal(cache[0], 48 << 10);
+    assert_int_equal(cache[1], 2 << 20);
+    assert_int_equal(cache[2], mib << 20);
+}
+
+static void as_much_as_a_core_can_have(void **state)
+{
+    char folder[] = "/tmp/tutti_caches_XXXXXX";
+    char command[100];
+    uint64_t cache[3] = {1, 1, 1};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    tti_cpu_caches_usable(folder, cache);
+    assert_true(cache[0] == 0 && cache[1] == 0 && cache[2] == 0); /* the kernel does not tell */
+    made_cache(folder, 0, "1\n", "Data\n", "48K\n", "0\n");
+    made_cache(folder, 1, "1\n", "Instruction\n", "64K\n", "0\n");
+    made_cache(folder, 2, "2\n", "Unified\n", "2048K\n", "0\n");
+    expect_usable(folder, "491520K\n", "0-119,240-359\n", 480);
+    expect_usable(folder, "491520K\n", "0-1\n", 64); /* a virtual machine with a few of them */
+    expect_usable(folder, "32768K\n", "0-1\n", 32);
+    expect_usable(folder, "96M\n", "0\n", 32);
+    expect_usable(folder, "96M\n", "0-3,8-11\n", 96);
+    expect_usable(folder, "480M\n", "garbage\n", 480); /* nobody known to share it */
+    tti_cpu_caches(folder, cache);
+    assert_int_equal(cache[2], UINT64_C(480) << 20);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_much_as_a_core_can_have)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
