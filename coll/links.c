@@ -72,6 +72,7 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
                 comm,
                 TTI_CONTEXT(result, "while connecting to rank %d (%s)", peers[i], peer->name));
         else {
+            link->lend = tti_transport_lends(link->ops);
             link->copies = tti_transport_copies(link->ops, link->endpoint);
             link->connected = true;
         }

@@ -26,6 +26,7 @@ struct tti_link {
     void *endpoint; /* NULL: not begun */
     bool connected;
     tti_transport_await *await; /* the transport's, or NULL */
+    tti_transport_send *lend;   /* the transport's, or its send */
     size_t copies; /* fragments up to so many bytes are copied when they are accepted */
     /* Operations so far (tutti_send, tutti_recv), which numbers them; those that have tags. */
     uint64_t sends, receives;

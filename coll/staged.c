@@ -29,6 +29,7 @@ struct staged {
     struct tti_stage *stage;
     uint64_t tag;
     uint64_t first;       /* number of the slot of window 0 */
+    size_t slots;         /* of the stage, those that are used: the first so many by turns */
     size_t size;          /* of an element */
     size_t window, count; /* elements of a block that one covers; windows */
     size_t filled;        /* windows, of this operation */
@@ -63,10 +64,14 @@ static size_t staged_elements(const struct staged *s, size_t window)
     return left < s->window ? left : s->window;
 }
 
+static size_t staged_at(const struct staged *s, size_t window)
+{
+    return (size_t)((s->first + window) % s->slots);
+}
+
 static char *staged_slot(const struct staged *s, size_t window)
 {
-    return s->stage->memory +
-           (s->first + window) % TTI_STAGED_SLOTS * (size_t)TTI_STAGED_SLOT_BYTES;
+    return s->stage->memory + staged_at(s, window) * TTI_STAGED_SLOT_BYTES;
 }
 
 /* Send the peer what is filled, as far as there is room. */
@@ -78,8 +83,8 @@ static enum tutti_result staged_offer(struct staged *s, int p)
         const size_t bytes = staged_elements(s, to->window) * s->size;
         const char *data = staged_slot(s, to->window);
         size_t accepted = 0;
-        enum tutti_result result = link->ops->send(link->endpoint, 0, s->tag, data + to->offset,
-                                                   bytes - to->offset, &accepted);
+        enum tutti_result result =
+            link->lend(link->endpoint, 0, s->tag, data + to->offset, bytes - to->offset, &accepted);
         if (result != TUTTI_OK)
             return tti_comm_link_failed(s->comm, result);
         if (accepted == 0)
@@ -87,8 +92,7 @@ static enum tutti_result staged_offer(struct staged *s, int p)
         link->queues[0].accepted += accepted;
         to->offset += accepted;
         if (to->offset == bytes) {
-            s->stage->ends[(s->first + to->window) % TTI_STAGED_SLOTS][p] =
-                link->queues[0].accepted;
+            s->stage->ends[staged_at(s, to->window)][p] = link->queues[0].accepted;
             to->window++;
             to->offset = 0;
         }
@@ -132,9 +136,9 @@ static enum tutti_result staged_sent(struct staged *s, size_t windows)
 /* Wait until the slot of the next window is free: its last one is read by all. */
 static enum tutti_result staged_acquire(struct staged *s)
 {
-    const uint64_t *ends = s->stage->ends[(s->first + s->filled) % TTI_STAGED_SLOTS];
-    if (s->filled >= TTI_STAGED_SLOTS)
-        TTI_TRY(staged_sent(s, s->filled - TTI_STAGED_SLOTS + 1));
+    const uint64_t *ends = s->stage->ends[staged_at(s, s->filled)];
+    if (s->filled >= s->slots)
+        TTI_TRY(staged_sent(s, s->filled - s->slots + 1));
     for (int p = 0; p < s->comm->size; p++) {
         struct tti_link *link = &s->comm->links.all[p];
         while (ends[p] > 0 && link->ops->released(link->endpoint, 0) < ends[p])
@@ -306,6 +310,7 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
     s.size = tutti_type_size(o->type);
     s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;
     s.takes = o->collective != TUTTI_BROADCAST || comm->rank != o->root;
+    s.slots = o->collective == TUTTI_BROADCAST ? TTI_STAGED_SLOTS : TTI_STAGED_SLOTS_MUTUAL;
     s.window = TTI_STAGED_SLOT_BYTES / s.size;
     s.count = (o->count + s.window - 1) / s.window;
     s.filled = 0;

@@ -21,8 +21,14 @@ struct tutti_comm;
 
 /* A broadcast's root runs ahead by all slots, and each time that it must wait for them the cores
  * change hands: so a MiB of them, and not a quarter (4 ranks on 2 cores, 256 KiB: 20 us and now
- * 13). */
-enum { TTI_STAGED_RANKS = 64, TTI_STAGED_SLOTS = 16, TTI_STAGED_SLOT_BYTES = 64 << 10 };
+ * 13). Where all wait for all nobody gets far ahead; there few slots stay in the caches of the
+ * cores that fill and read them. */
+enum {
+    TTI_STAGED_RANKS = 64,
+    TTI_STAGED_SLOTS = 16,
+    TTI_STAGED_SLOTS_MUTUAL = 4,
+    TTI_STAGED_SLOT_BYTES = 64 << 10
+};
 
 /* Of a communicator; made by the first operation that uses it. */
 struct tti_stage {

@@ -89,6 +89,8 @@ static const size_t TABLE_LINE =
     offsetof(struct tutti_transport_ops, line) + sizeof(((struct tutti_transport_ops *)0)->line);
 static const size_t TABLE_COPIES = offsetof(struct tutti_transport_ops, copies) +
                                    sizeof(((struct tutti_transport_ops *)0)->copies);
+static const size_t TABLE_LEND =
+    offsetof(struct tutti_transport_ops, lend) + sizeof(((struct tutti_transport_ops *)0)->lend);
 
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
@@ -147,6 +149,11 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint)
 {
     return registry_has(ops, TABLE_COPIES) && ops->copies ? ops->copies(endpoint) : 0;
+}
+
+tti_transport_send *tti_transport_lends(const struct tutti_transport_ops *ops)
+{
+    return registry_has(ops, TABLE_LEND) && ops->lend ? ops->lend : ops->send;
 }
 
 double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way)

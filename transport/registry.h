@@ -25,6 +25,10 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way);
 /* What its table's `copies` says; 0 where it has none. */
 size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint);
+/* Its operation `lend`, or `send`. */
+typedef enum tutti_result tti_transport_send(void *endpoint, int lane, uint64_t tag,
+                                             const void *data, size_t bytes, size_t *accepted);
+tti_transport_send *tti_transport_lends(const struct tutti_transport_ops *ops);
 
 /* The services that plugins are given. */
 const struct tutti_services *tti_transport_services(void);

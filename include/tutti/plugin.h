@@ -200,8 +200,18 @@ struct tutti_transport_ops {
     /* ---- optional: telling what is copied ---- */
 
     /* Fragments of at most so many bytes are copied when they are accepted: `released` counts them
-     * at once. Asked when the endpoint is connected; the same from then on. */
+     * at once (but for those that are lent). Asked when the endpoint is connected; the same from
+     * then on. */
     size_t (*copies)(void *endpoint);
+
+    /* ---- optional: memory that may be kept ---- */
+
+    /* As send, for memory that the caller can do without until `released` counts it, and that other
+     * peers read too: a transport that copies what it could let the peer read in place, to give it
+     * back early, need not. One stream with `send`: the order, `released` and errors are the same.
+     */
+    enum tutti_result (*lend)(void *endpoint, int lane, uint64_t tag, const void *data,
+                              size_t bytes, size_t *accepted);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

@@ -113,6 +113,11 @@ static void traffic_send_region(struct conf_rank *me)
     traffic_ways(me, CONF_REGION);
 }
 
+static void traffic_lend_region(struct conf_rank *me)
+{
+    traffic_ways(me, CONF_REGION | CONF_LEND);
+}
+
 /* Regions come and go, and new ones may lie where old ones were. */
 static void traffic_regions_go(struct conf_rank *me)
 {
@@ -267,6 +272,7 @@ const struct conf_check conf_checks_traffic[] = {
     {"all_sizes_from_region", 2, 0, traffic_all_sizes_region},
     {"send_peek_receive", 2, 0, traffic_send},
     {"send_peek_receive_from_region", 2, 0, traffic_send_region},
+    {"lend_from_region", 2, 0, traffic_lend_region},
     {"regions_come_and_go", 2, 0, traffic_regions_go},
     {"reserve_commit", 2, CONF_RESERVES, traffic_reserve},
     {"slow_consumer", 2, 0, traffic_slow},

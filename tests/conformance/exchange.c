@@ -1,6 +1,8 @@
 /* Verified traffic (exchange.h). */
 #include "tests/conformance/exchange.h"
 
+#include "transport/registry.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,8 +155,9 @@ static bool exchange_offer(struct exchange *self, int peer, int lane)
         unsigned char *buffer = out->buffer[out->message % traffic->buffers];
         if (out->offset == 0)
             conf_fill(tag, 0, buffer, size);
-        CONF_OK(me, me->ops->send(me->endpoints[peer], lane, tag, buffer + out->offset, left,
-                                  &accepted));
+        bool lends = (traffic->how & CONF_LEND) && conf_random(me) % 4 != 0;
+        tti_transport_send *send = lends ? tti_transport_lends(me->ops) : me->ops->send;
+        CONF_OK(me, send(me->endpoints[peer], lane, tag, buffer + out->offset, left, &accepted));
         exchange_check_count(me, "send", accepted, left);
     }
     out->offset += accepted;

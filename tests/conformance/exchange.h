@@ -17,6 +17,7 @@ enum conf_how {
     CONF_SLOW = 16,    /* take only now and then */
     CONF_REGION = 32,  /* send from library-allocated memory */
     CONF_ONE_WAY = 64, /* only rank 0 sends */
+    CONF_LEND = 128,   /* now and then with `lend` instead of send */
 };
 
 struct conf_traffic {

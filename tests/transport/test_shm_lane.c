@@ -174,12 +174,44 @@ static void regions_pass_by(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* A fragment of a region is copied when it is sent and stays where it is when it is lent: then it
+ * is the sender's again when the peer has consumed it, and not before. */
+static void lent_stays(void **state)
+{
+    enum { BYTES = 4096 };
+    struct lane_test t;
+    void *memory = NULL;
+    (void)state;
+    open_pair(&t);
+    void *from = t.pair.endpoint[0];
+    assert_int_equal(tti_region_alloc(2 * BYTES, &memory), TUTTI_OK);
+    for (int lent = 0; lent < 2; lent++) {
+        unsigned char *data = (unsigned char *)memory + lent * BYTES;
+        const struct shm_line *line =
+            &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t.sent)];
+        size_t accepted = 0;
+        const uint64_t before = t.shm->released(from, 0);
+        for (size_t i = 0; i < BYTES; i++)
+            data[i] = pattern(t.sent, i);
+        assert_int_equal(
+            (lent ? t.shm->lend : t.shm->send)(from, 0, t.sent, data, BYTES, &accepted), TUTTI_OK);
+        assert_int_equal(accepted, BYTES);
+        assert_int_equal(line->flag >> 8 & 0xff, lent ? SHM_KIND_REGION : SHM_KIND_PIECE);
+        assert_int_equal(t.shm->released(from, 0) - before, lent ? 0 : BYTES);
+        t.sent++;
+        receive_one(&t, BYTES, true);
+        assert_int_equal(t.shm->released(from, 0) - before, BYTES);
+    }
+    shm_pair_close(&t.pair);
+    assert_int_equal(tti_region_free(memory), TUTTI_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unread_tails),    cmocka_unit_test(read_at_once),
         cmocka_unit_test(late_pieces),     cmocka_unit_test(late_ring),
-        cmocka_unit_test(regions_pass_by),
+        cmocka_unit_test(regions_pass_by), cmocka_unit_test(lent_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,13 +167,13 @@ static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t 
 
 /* By reference, if the fragment is large enough and its place allows; the bytes taken, or 0. */
 static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
-                             const void *data, size_t bytes)
+                             const void *data, size_t bytes, size_t region_from)
 {
     const struct shm_settings *settings = &self->transport->settings;
     uint64_t id = 0, offset = 0;
     if (bytes > SHM_REFERENCE_MOST)
         bytes = SHM_REFERENCE_MOST;
-    if (bytes >= settings->region_from && tti_shm_region_refer(self, data, bytes, &id, &offset)) {
+    if (bytes >= region_from && tti_shm_region_refer(self, data, bytes, &id, &offset)) {
         send_far(self, out, tag, SHM_KIND_REGION, offset, id, bytes);
         return bytes;
     }
@@ -212,7 +212,8 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
         *accepted = bytes;
         return TUTTI_OK;
     }
-    size_t taken = send_reference(self, out, tag, data, bytes);
+    size_t taken =
+        send_reference(self, out, tag, data, bytes, self->transport->settings.region_from);
     if (taken == 0) {
         taken = send_piece_room(self, out, bytes);
         if (taken > 0) {
@@ -221,6 +222,22 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
             send_piece(self, out, tag, taken);
         }
     }
+    *accepted = taken;
+    return TUTTI_OK;
+}
+
+/* By reference whatever the size, but for what the line and its tail hold. */
+enum tutti_result tti_shm_lend(void *endpoint, int number, uint64_t tag, const void *data,
+                               size_t bytes, size_t *accepted)
+{
+    struct shm_endpoint *self = endpoint;
+    struct shm_out *out = &self->lane[number].out;
+    size_t taken = 0;
+    TTI_TRY(send_check(self, out));
+    if (bytes > SHM_TAIL_BYTES && !send_full(out))
+        taken = send_reference(self, out, tag, data, bytes, 0);
+    if (taken == 0)
+        return tti_shm_send(endpoint, number, tag, data, bytes, accepted);
     *accepted = taken;
     return TUTTI_OK;
 }

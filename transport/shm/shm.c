@@ -410,4 +410,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .memory = shm_memory,
     .await = tti_shm_await,
     .copies = tti_shm_copies,
+    .lend = tti_shm_lend,
 };

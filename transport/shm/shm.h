@@ -296,6 +296,8 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
 enum tutti_result tti_shm_send(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 uint64_t tti_shm_released(void *endpoint, int lane);
+enum tutti_result tti_shm_lend(void *endpoint, int lane, uint64_t tag, const void *data,
+                               size_t bytes, size_t *accepted);
 size_t tti_shm_copies(void *endpoint);
 size_t tti_shm_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_shm_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
