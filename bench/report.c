@@ -76,6 +76,8 @@ void bench_report_header(const struct bench_options *o, tutti_comm *comm, const 
         o->step_factor > 0 ? o->step_factor : (double)o->step_bytes,
         o->step_factor > 0 ? "factor" : "bytes", o->warmup, iterations, o->aggregate, o->check,
         o->graph);
+    if (tutti_comm_reproducible(comm))
+        printf("# Reproducible mode: every element is combined in the order of ranks\n");
     print_devices(o, comm, devices);
     if (o->explain) {
         bench_explain_header(comm);

@@ -16,8 +16,23 @@ struct agree_words {
     uint64_t number; /* random; that of rank 0 is the communicator's */
     uint64_t tuning; /* digest of the file; 0: none */
     uint64_t cache[3];
+    uint64_t reproducible;
     struct tti_cpus cpus;
 };
+
+/* All ranks see the same words, so all of them fail, or none. */
+static enum tutti_result agree_on_mode(const struct agree_words *words, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (words[r].reproducible != words[0].reproducible)
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "the reproducible mode (TUTTI_REPRODUCIBLE, or "
+                            "tutti_options.reproducible) is %s on rank 0, but %s on rank %d; set "
+                            "it alike on all ranks",
+                            words[0].reproducible ? "on" : "off",
+                            words[r].reproducible ? "on" : "off", r);
+    return TUTTI_OK;
+}
 
 /* The first rank whose tuning is not that of rank 0; -1 if all are the same. */
 static int agree_other_tuning(const struct agree_words *words, int size)
@@ -87,9 +102,12 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         randombytes_buf(&mine.number, sizeof mine.number);
         mine.tuning = comm->tuning ? comm->tuning->digest : 0;
         tti_cpu_caches_usable("", mine.cache);
+        mine.reproducible = comm->settings.reproducible;
         tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }
+    if (result == TUTTI_OK)
+        result = agree_on_mode(words, comm->size);
     if (result == TUTTI_OK)
         agree_conclude(comm, words);
     free(words);

@@ -42,12 +42,16 @@ static enum tutti_result settings_read(const struct tutti_options *options,
 {
     static const struct tutti_options none = TUTTI_OPTIONS_INIT;
     const struct tutti_options *o = options ? options : &none;
-    long lanes = 0, fast = 1;
+    long lanes = 0, fast = 1, reproducible = 0;
     if (o->size != sizeof *o)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_options.size is %zu, this library expects %zu; start from "
                         "TUTTI_OPTIONS_INIT and compile against the header of this version",
                         o->size, sizeof *o);
+    if (o->reproducible < 0 || o->reproducible > 1)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "tutti_options: reproducible is %d; 1 is on, 0 as TUTTI_REPRODUCIBLE says",
+                        o->reproducible);
     if (o->timeout_s < 0 || o->init_timeout_s < 0 || o->lanes < 0 || o->lanes > TUTTI_MAX_LANES)
         return TTI_FAIL(
             TUTTI_ERR_ARGUMENT,
@@ -58,9 +62,11 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
     TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));
     TTI_TRY(tti_config_int("TUTTI_FAST", 0, 1, 1, &fast));
+    TTI_TRY(tti_config_int("TUTTI_REPRODUCIBLE", 0, 1, 0, &reproducible));
     TTI_TRY(tti_config_bytes("TUTTI_FUSED_FROM", FUSED_LEAST, &settings->fused_from));
     settings->fused_forced = tti_config_text("TUTTI_FUSED_FROM") != NULL;
     settings->fast = fast != 0;
+    settings->reproducible = reproducible || o->reproducible;
     if (o->timeout_s > 0)
         settings->timeout_s = o->timeout_s;
     if (o->init_timeout_s > 0)
@@ -72,7 +78,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(settings_text(o->transports, "TUTTI_TRANSPORT", &settings->transports));
     TTI_TRY(settings_text(o->algorithms, "TUTTI_ALGO", &settings->algorithms));
     TTI_TRY(settings_text(o->plugins, "TUTTI_PLUGINS", &settings->plugins));
-    return tti_select_check(settings->algorithms);
+    return tti_select_check(settings->algorithms, settings->reproducible);
 }
 
 /* ---- failing ---- */
@@ -332,6 +338,11 @@ int tutti_comm_hosts(const tutti_comm *comm)
 int tutti_comm_host(const tutti_comm *comm, int rank)
 {
     return comm && rank >= 0 && rank < comm->size ? comm->peers.host_of[rank] : -1;
+}
+
+bool tutti_comm_reproducible(const tutti_comm *comm)
+{
+    return comm->settings.reproducible;
 }
 
 const char *tutti_comm_rank_name(const tutti_comm *comm, int rank)

@@ -39,6 +39,7 @@ struct tti_settings {
     bool fast;         /* short paths are allowed: small programs, fused */
     size_t fused_from; /* bytes from which the fused path may be taken ... */
     bool fused_forced; /* ... and is, whatever the model says */
+    bool reproducible; /* only what combines in the order of ranks is taken */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 

@@ -250,6 +250,21 @@ static enum tutti_result select_ways_of(const struct select_case *c, struct tti_
     return TUTTI_OK;
 }
 
+/* May it be taken? The reproducible mode takes what combines in the order of ranks; fused, staged
+ * and small paths are equal to algorithms that do (or combine nothing), so it is enough to look
+ * here. */
+static bool select_allowed(const struct select_case *c, const struct tti_selection *way)
+{
+    const struct tti_algorithm *algorithm = way->algorithm;
+    if (algorithm->applicable && !algorithm->applicable(&way->spec))
+        return false;
+    bool in_order = c->comm->settings.reproducible && tti_order_shows(c->collective);
+    if (in_order && !algorithm->ordered)
+        return false;
+    return c->forced[0] ? strcmp(algorithm->name, c->forced) == 0
+                        : in_order || !algorithm->by_request;
+}
+
 enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective collective,
                                   size_t count, enum tutti_type type, bool fused,
                                   struct tti_ways *ways)
@@ -262,8 +277,7 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
         .fused = fused,
         .bytes = (double)count * (double)tutti_type_size(type),
         .place = {tti_select_medium(comm, fused), select_most_local(comm), select_line(comm)}};
-    bool is_forced =
-        tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
+    (void)tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
     select_measured_range(&c);
     ways->count = 0;
     for (int i = 0; tti_algorithm_at(collective, i); i++) {
@@ -279,17 +293,15 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
                                              .lanes = 1,
                                              .slices = tti_select_slices(algorithm, c.bytes),
                                              .layout = tti_peers_layout(&comm->peers)}};
-        if ((is_forced && strcmp(algorithm->name, c.forced) != 0) ||
-            (algorithm->applicable && !algorithm->applicable(&way.spec)))
-            continue;
-        TTI_TRY(select_ways_of(&c, &way, ways));
+        if (select_allowed(&c, &way))
+            TTI_TRY(select_ways_of(&c, &way, ways));
     }
     if (ways->count > 0)
         return TUTTI_OK;
     return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                     "%s: algorithm \"%s\" cannot serve %d ranks on %d hosts; leave the choice to "
                     "the library or name another",
-                    tutti_collective_name(collective), is_forced ? c.forced : "any", comm->size,
+                    tutti_collective_name(collective), c.forced[0] ? c.forced : "any", comm->size,
                     comm->peers.nhosts);
 }
 

@@ -37,7 +37,8 @@ void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way);
  * every collective that has one of that name, "all_reduce=ring" for one. False if none is named. */
 bool tti_select_forced(const char *text, enum tutti_collective collective, char *name,
                        size_t bytes);
-/* Check the "ring" or "all_reduce=ring,..." text of the settings once, when they are read. */
-enum tutti_result tti_select_check(const char *algorithms);
+/* Check the "ring" or "all_reduce=ring,..." text of the settings once, when they are read. In the
+ * reproducible mode what does not combine in the order of ranks is refused too. */
+enum tutti_result tti_select_check(const char *algorithms, bool reproducible);
 
 #endif

@@ -30,13 +30,16 @@ bool tti_select_forced(const char *text, enum tutti_collective collective, char 
     return found;
 }
 
-static void select_names(enum tutti_collective collective, char *text, size_t bytes)
+/* The algorithms that there are; of those, `ordered`: the ones that combine in the order of ranks.
+ */
+static void select_names(enum tutti_collective collective, bool ordered, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; tti_algorithm_at(collective, i) && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
-                                 tti_algorithm_at(collective, i)->name);
+        if (!ordered || tti_algorithm_at(collective, i)->ordered)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     tti_algorithm_at(collective, i)->name);
 }
 
 static enum tutti_result select_check_one(const char *entry, size_t length)
@@ -52,12 +55,12 @@ static enum tutti_result select_check_one(const char *entry, size_t length)
         if ((named || !equals) && tti_algorithm_find((enum tutti_collective)c, name))
             return TUTTI_OK;
         if (named) {
-            select_names((enum tutti_collective)c, known, sizeof known);
+            select_names((enum tutti_collective)c, false, known, sizeof known);
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "\"%s\" is no algorithm for %s; there are: %s",
                             name, collective, known);
         }
     }
-    select_names(TUTTI_ALL_REDUCE, known, sizeof known);
+    select_names(TUTTI_ALL_REDUCE, false, known, sizeof known);
     if (equals)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "\"%.*s\" is no collective (algorithms are given as \"ring\" or "
@@ -68,12 +71,34 @@ static enum tutti_result select_check_one(const char *entry, size_t length)
                     known);
 }
 
-enum tutti_result tti_select_check(const char *algorithms)
+/* What the whole text comes to for each collective that combines. */
+static enum tutti_result select_check_order(const char *algorithms)
 {
-    while (algorithms && *algorithms) {
-        size_t length = strcspn(algorithms, ",");
-        TTI_TRY(select_check_one(algorithms, length));
-        algorithms += length + (algorithms[length] == ',');
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
+        enum tutti_collective collective = (enum tutti_collective)c;
+        char name[64], known[400];
+        if (!tti_order_shows(collective) ||
+            !tti_select_forced(algorithms, collective, name, sizeof name))
+            continue;
+        const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
+        if (!algorithm || algorithm->ordered)
+            continue;
+        select_names(collective, true, known, sizeof known);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "algorithm \"%s\" for %s does not combine in the order of ranks, which the "
+                        "reproducible mode needs; these do: %s",
+                        name, tutti_collective_name(collective), known);
     }
     return TUTTI_OK;
+}
+
+enum tutti_result tti_select_check(const char *algorithms, bool reproducible)
+{
+    const char *entry = algorithms;
+    while (entry && *entry) {
+        size_t length = strcspn(entry, ",");
+        TTI_TRY(select_check_one(entry, length));
+        entry += length + (entry[length] == ',');
+    }
+    return reproducible ? select_check_order(algorithms) : TUTTI_OK;
 }

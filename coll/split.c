@@ -82,6 +82,7 @@ enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
     options.algorithms = s->algorithms;
     options.plugins = s->plugins;
     options.lanes = s->lanes_forced ? s->lanes : 0;
+    options.reproducible = s->reproducible;
     return tti_comm_open(meeting, rank, size, &options,
                          parent->family ? parent->family : parent->job, comm);
 }

@@ -58,6 +58,11 @@ bool tti_reduces(enum tutti_collective collective)
            collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_BARRIER;
 }
 
+bool tti_order_shows(enum tutti_collective collective)
+{
+    return tti_reduces(collective) && collective != TUTTI_BARRIER;
+}
+
 bool tti_in_place(enum tutti_collective collective, int nranks, int rank, int root,
                   uint32_t *in_block, uint32_t *out_block)
 {

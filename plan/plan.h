@@ -131,7 +131,14 @@ struct tti_algorithm {
      * belongs to a rank, moved up by r (mod n), root aside: the simulator then runs one period of
      * the network instead of all ranks. */
     bool translates;
-    bool sliced;         /* `slices` means something */
+    bool sliced; /* `slices` means something */
+    /* Combines every chunk in the canonical order, in_0 op in_1 op ... op in_{n-1} from the left,
+     * for every spec: what the reproducible mode takes. The verifier checks the claim
+     * (tti_verify_ordered says what it means). Of no use where nothing is combined. */
+    bool ordered;
+    /* Left out of the free choice: taken when named, or when the reproducible mode asks for an
+     * order. */
+    bool by_request;
     const char *summary; /* one line for people */
 };
 
@@ -143,6 +150,8 @@ void tti_shape(enum tutti_collective collective, int nranks, int rank, int root,
 
 /* Does the collective combine contributions with an operator? */
 bool tti_reduces(enum tutti_collective collective);
+/* ... and does its result show in which order? Not that of a barrier, which has none. */
+bool tti_order_shows(enum tutti_collective collective);
 
 /* In place at `rank`: block `*in_block` of IN is the same memory as block `*out_block` of OUT, and
  * so are those after them as far as the shorter buffer goes. False where there is no in-place form

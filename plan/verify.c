@@ -113,10 +113,28 @@ static enum tutti_result check_same_bits(const struct tti_run *run, const struct
     return TUTTI_OK;
 }
 
+/* The canonical order (plan/verify.h), where the plans claim it. */
+static enum tutti_result check_ordered(const struct tti_run *run, const struct tti_values *values,
+                                       struct tti_plan *const *plans, int nranks)
+{
+    const struct tti_plan_spec *spec = &plans[0]->spec;
+    for (int rank = 0; tti_order_shows(spec->collective) && rank < nranks; rank++) {
+        uint32_t in_blocks = 0, out_blocks = 0;
+        tti_shape(spec->collective, nranks, rank, spec->root, &in_blocks, &out_blocks);
+        for (uint32_t index = 0; index < out_blocks * plans[rank]->chunks; index++)
+            if (tti_value_at(values, tti_run_out(run, rank, index))->prefix != (uint32_t)nranks)
+                return TTI_FAIL(TUTTI_ERR_INTERNAL,
+                                "rank %d: at the end OUT[%u] was not combined in the order of "
+                                "ranks from the left, which the algorithm claims (`ordered`)",
+                                rank, index);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- runs ---- */
 
 static enum tutti_result run_both_ways(struct tti_run *run, const struct tti_values *values,
-                                       struct tti_plan *const *plans, int nranks,
+                                       struct tti_plan *const *plans, int nranks, bool ordered,
                                        struct tti_verify_stats *stats)
 {
     static const char *const placement[] = {"out of place", "in place"};
@@ -129,6 +147,8 @@ static enum tutti_result run_both_ways(struct tti_run *run, const struct tti_val
                 result = check_goals(run, values, plans, nranks);
             if (result == TUTTI_OK)
                 result = check_same_bits(run, values, plans, nranks);
+            if (result == TUTTI_OK && ordered)
+                result = check_ordered(run, values, plans, nranks);
             if (result != TUTTI_OK)
                 return TTI_CONTEXT(result, "%s of %d ranks, %s, %s",
                                    tutti_collective_name(plans[0]->spec.collective), nranks,
@@ -167,9 +187,13 @@ static enum tutti_result check_shape(const struct tti_plan *plan, const struct t
     return TUTTI_OK;
 }
 
-static enum tutti_result verify_plans(struct tti_plan *const *plans, int nranks,
+static enum tutti_result verify_plans(struct tti_plan *const *plans, int nranks, bool ordered,
                                       struct tti_verify_stats *stats)
 {
+    struct tti_verify_stats unwanted = {0};
+    stats = stats ? stats : &unwanted;
+    if (nranks < 1)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "verifying the plans of %d ranks: at least 1", nranks);
     for (int rank = 0; rank < nranks; rank++)
         TTI_TRY(check_shape(plans[rank], plans[0], rank, nranks));
     for (int rank = 0; rank < nranks; rank++)
@@ -179,7 +203,7 @@ static enum tutti_result verify_plans(struct tti_plan *const *plans, int nranks,
     TTI_TRY(tti_values_create(nranks, &values));
     enum tutti_result result = tti_run_create(plans, nranks, values, &run);
     if (result == TUTTI_OK)
-        result = run_both_ways(run, values, plans, nranks, stats);
+        result = run_both_ways(run, values, plans, nranks, ordered, stats);
     tti_run_destroy(run);
     tti_values_destroy(values);
     if (result == TUTTI_OK)
@@ -190,10 +214,13 @@ static enum tutti_result verify_plans(struct tti_plan *const *plans, int nranks,
 enum tutti_result tti_verify_plans(struct tti_plan *const *plans, int nranks,
                                    struct tti_verify_stats *stats)
 {
-    struct tti_verify_stats unwanted = {0};
-    if (nranks < 1)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "verifying the plans of %d ranks: at least 1", nranks);
-    return verify_plans(plans, nranks, stats ? stats : &unwanted);
+    return verify_plans(plans, nranks, false, stats);
+}
+
+enum tutti_result tti_verify_ordered(struct tti_plan *const *plans, int nranks,
+                                     struct tti_verify_stats *stats)
+{
+    return verify_plans(plans, nranks, true, stats);
 }
 
 /* ---- algorithms ---- */
@@ -246,7 +273,7 @@ static enum tutti_result verify_built(const struct tti_algorithm *algorithm,
         own.rank = rank;
         TTI_TRY(algorithm->plan(&own, &plans[rank]));
     }
-    TTI_TRY(tti_verify_plans(plans, spec->nranks, stats));
+    TTI_TRY(verify_plans(plans, spec->nranks, algorithm->ordered, stats));
     for (int rank = 1; algorithm->translates && rank < spec->nranks; rank++)
         TTI_TRY(check_translates(plans[rank], plans[0]));
     return TUTTI_OK;

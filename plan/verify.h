@@ -24,8 +24,16 @@ struct tti_verify_stats {
 enum tutti_result tti_verify_plans(struct tti_plan *const *plans, int nranks,
                                    struct tti_verify_stats *stats);
 
+/* The same, and every combined chunk of OUT must be the canonical expression: ((c_0 op c_1) op c_2)
+ * ... op c_{n-1}, each sum the left operand and each contribution the right one, in accumulators
+ * all the way (which is checked of all plans) and finished once. Plans that pass give the same bits
+ * as each other, for any operator that gives the same bits for the same operands. This is no test
+ * by hashes: a value that began otherwise is known as such. */
+enum tutti_result tti_verify_ordered(struct tti_plan *const *plans, int nranks,
+                                     struct tti_verify_stats *stats);
+
 /* Build the plans of all ranks with `algorithm` for `spec` (rank ignored), verify them, and check
- * the algorithm's `translates` claim when it makes one. */
+ * the algorithm's `ordered` and `translates` claims when it makes them. */
 enum tutti_result tti_verify_algorithm(const struct tti_algorithm *algorithm,
                                        const struct tti_plan_spec *spec,
                                        struct tti_verify_stats *stats);

@@ -65,11 +65,12 @@ enum tutti_result tti_verify_check(const struct tti_plan *plan);
  * A value is what one chunk of memory holds: chunk `chunk` of IN combined over a set of ranks.
  * Equal values have equal ids; id 0 is memory that nobody wrote. */
 struct tti_value {
-    uint32_t chunk; /* index in IN that it stems from */
-    uint32_t set;   /* the ranks that contributed */
-    uint32_t count; /* how many ranks */
-    bool final;     /* went through TTI_FINAL */
-    uint64_t order; /* hash of the expression: which operand was combined with which, in order */
+    uint32_t chunk;  /* index in IN that it stems from */
+    uint32_t set;    /* the ranks that contributed */
+    uint32_t count;  /* how many ranks */
+    bool final;      /* went through TTI_FINAL */
+    uint64_t order;  /* hash of the expression: which operand was combined with which, in order */
+    uint32_t prefix; /* k: exactly c_0 op ... op c_{k-1}, from the left; 0: anything else */
 };
 
 struct tti_values;

@@ -45,7 +45,7 @@ static uint64_t hash_set(const struct tti_values *values, const uint64_t *set)
 
 static uint64_t hash_value(const struct tti_value *value)
 {
-    return mix(value->order ^
+    return mix(value->order ^ value->prefix ^
                mix(((uint64_t)value->chunk << 32) | (value->set << 1) | (value->final ? 1u : 0u)));
 }
 
@@ -109,7 +109,8 @@ static enum tutti_result intern_set(struct tti_values *values, const uint64_t *s
 
 static bool same_value(const struct tti_value *a, const struct tti_value *b)
 {
-    return a->chunk == b->chunk && a->set == b->set && a->final == b->final && a->order == b->order;
+    return a->chunk == b->chunk && a->set == b->set && a->final == b->final &&
+           a->order == b->order && a->prefix == b->prefix;
 }
 
 static enum tutti_result intern_value(struct tti_values *values, const struct tti_value *value,
@@ -202,7 +203,8 @@ enum tutti_result tti_value_raw(struct tti_values *values, int rank, uint32_t ch
 {
     memset(values->scratch, 0, values->words * sizeof *values->scratch);
     values->scratch[rank / 64] = (uint64_t)1 << (rank % 64);
-    struct tti_value raw = {.chunk = chunk, .count = 1, .order = mix((uint64_t)rank + 1)};
+    struct tti_value raw = {
+        .chunk = chunk, .count = 1, .order = mix((uint64_t)rank + 1), .prefix = rank == 0};
     TTI_TRY(intern_set(values, values->scratch, &raw.set));
     return intern_value(values, &raw, id);
 }
@@ -213,6 +215,8 @@ enum tutti_result tti_value_reduce(struct tti_values *values, uint32_t left, uin
     const struct tti_value *a = &values->values[left], *b = &values->values[right];
     const uint64_t *x = set_at(values, a->set), *y = set_at(values, b->set);
     struct tti_value sum = {.chunk = a->chunk, .order = mix(3 * a->order + b->order + 1)};
+    bool next = a->prefix > 0 && b->count == 1 && tti_value_has(values, right, (int)a->prefix);
+    sum.prefix = next ? a->prefix + 1 : 0;
     for (size_t w = 0; w < values->words; w++) {
         values->scratch[w] = x[w] | y[w];
         sum.count += (uint32_t)__builtin_popcountll(values->scratch[w]);

@@ -18,14 +18,18 @@ int plan_list_run(const struct plan_command *command, int argc, char **argv)
         {"--coll", NULL, FLAG_COLLECTIVE, &only, 0, 0, "only this collective (all)"}};
     if (!plan_command_flags(command, flags, COUNT(flags), argc, argv, &status))
         return status;
-    printf("%-15s %-20s %-11s %-7s %s\n", "collective", "algorithm", "translates", "sliced",
-           "what it does");
+    printf("%-15s %-20s %-11s %-7s %-8s %s\n", "collective", "algorithm", "translates", "sliced",
+           "ordered", "what it does");
     while (++collective < TUTTI_COLLECTIVE_COUNT)
         for (int i = 0; tti_algorithm_at((enum tutti_collective)collective, i); i++) {
             const struct tti_algorithm *a = tti_algorithm_at((enum tutti_collective)collective, i);
             if (only == TUTTI_COLLECTIVE_COUNT || (int)only == collective)
-                printf("%-15s %-20s %-11s %-7s %s\n", tutti_collective_name(a->collective), a->name,
-                       a->translates ? "yes" : "no", a->sliced ? "yes" : "no", a->summary);
+                printf("%-15s %-20s %-11s %-7s %-8s %s\n", tutti_collective_name(a->collective),
+                       a->name, a->translates ? "yes" : "no", a->sliced ? "yes" : "no",
+                       !tti_order_shows(a->collective) ? "-"
+                       : a->ordered                    ? "yes"
+                                                       : "no",
+                       a->summary);
         }
     return PLAN_DONE;
 }

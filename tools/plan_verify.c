@@ -75,7 +75,8 @@ static enum tutti_result verify_planted(struct verify *verify,
     enum tutti_result result =
         plan_plant_apply(verify->plant, plans, spec->nranks, &verify->planted);
     if (result == TUTTI_OK)
-        result = tti_verify_plans(plans, spec->nranks, &verify->stats);
+        result = algorithm->ordered ? tti_verify_ordered(plans, spec->nranks, &verify->stats)
+                                    : tti_verify_plans(plans, spec->nranks, &verify->stats);
     plan_release(plans, spec->nranks);
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "algorithm %s", algorithm->name);

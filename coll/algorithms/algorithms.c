@@ -12,6 +12,7 @@
     ENTRY(tti_two_shot_all_reduce)             \
     ENTRY(tti_hierarchical_all_reduce)         \
     ENTRY(tti_hierarchical_halving_all_reduce) \
+    ENTRY(tti_ordered_chain_all_reduce)        \
     ENTRY(tti_chain_broadcast)                 \
     ENTRY(tti_tree_broadcast)                  \
     ENTRY(tti_scatter_gather_broadcast)        \

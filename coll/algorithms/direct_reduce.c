@@ -29,6 +29,7 @@ const struct tti_algorithm tti_direct_reduce = {
     .plan = direct_reduce_plan,
     .cost = tti_direct_cost,
     .sliced = true,
+    .ordered = true,
     .summary =
         "all send to the root, which reduces in rank order; 1 step, (n-1) blocks at the root",
 };

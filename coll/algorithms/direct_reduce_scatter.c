@@ -27,5 +27,6 @@ const struct tti_algorithm tti_direct_reduce_scatter = {
     .collective = TUTTI_REDUCE_SCATTER,
     .plan = direct_reduce_scatter_plan,
     .cost = tti_direct_cost,
+    .ordered = true,
     .summary = "each block straight to its rank, reduced in rank order; least bytes, 1 step",
 };

@@ -34,5 +34,6 @@ const struct tti_algorithm tti_one_shot_all_reduce = {
     .collective = TUTTI_ALL_REDUCE,
     .plan = one_shot_plan,
     .cost = tti_direct_cost,
+    .ordered = true,
     .summary = "everybody sends all to all and reduces in rank order; 1 step, (n-1) blocks",
 };

@@ -51,5 +51,6 @@ const struct tti_algorithm tti_two_shot_all_reduce = {
     .collective = TUTTI_ALL_REDUCE,
     .plan = two_shot_plan,
     .cost = two_shot_cost,
+    .ordered = true,
     .summary = "direct reduce-scatter in rank order, direct all-gather; least bytes, 2 steps",
 };

@@ -17,7 +17,8 @@ enum { PASS_SECONDS = 15, TEST_COUNT = 1000, LEAST_RANKS = 2 };
 static bool nvls_possible(const struct tutti_comm *comm, const struct tti_gpu_map *map,
                           const struct tti_gpu_hello *hellos)
 {
-    bool possible = map->way == TTI_GPU_COUPLED && comm->size >= LEAST_RANKS;
+    bool possible = map->way == TTI_GPU_COUPLED && comm->size >= LEAST_RANKS &&
+                    !comm->settings.reproducible; /* the switch has an order of its own */
     for (int r = 0; r < comm->size && possible; r++) {
         possible = hellos[r].nvls_from > 0 && hellos[r].offer.by_descriptor;
         for (int s = 0; s < r && possible; s++)

@@ -133,10 +133,11 @@ struct tutti_options {
     const char *algorithms; /* "ring" or "all_reduce=ring,broadcast=tree" (TUTTI_ALGO; chosen) */
     int lanes;              /* parallel lanes per peer, 1..16 (TUTTI_LANES; chosen) */
     const char *plugins;    /* colon list of transport .so files (TUTTI_PLUGINS; none) */
+    int reproducible;       /* 1: the reproducible mode, see Operations (TUTTI_REPRODUCIBLE; off) */
 };
-#define TUTTI_OPTIONS_INIT                             \
-    {                                                  \
-        sizeof(struct tutti_options), 0, 0, 0, 0, 0, 0 \
+#define TUTTI_OPTIONS_INIT                                \
+    {                                                     \
+        sizeof(struct tutti_options), 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /* Make an id in this process and start listening for the ranks that will use it. `address` is the
@@ -218,6 +219,8 @@ TUTTI_API int tutti_comm_host(const tutti_comm *comm, int rank);
 TUTTI_API const char *tutti_comm_rank_name(const tutti_comm *comm, int rank);
 /* Name of the transport towards `peer` ("shm", "tcp", ...; "self" for the own rank). */
 TUTTI_API const char *tutti_comm_transport(tutti_comm *comm, int peer);
+/* Is the reproducible mode on (Operations)? */
+TUTTI_API bool tutti_comm_reproducible(const tutti_comm *comm);
 
 /* ---- Operations ----------------------------------------------------------------------------- *
  * n = number of ranks, r = own rank, in_r / out_r = buffers of rank r, `count` in elements.
@@ -239,7 +242,16 @@ TUTTI_API const char *tutti_comm_transport(tutti_comm *comm, int peer);
  * calls.
  *
  * Every operation has the same bits on every rank that gets the result, and from run to run. Count
- * 0 is legal and does nothing. Unaligned buffers are legal. In place: as said for each. */
+ * 0 is legal and does nothing. Unaligned buffers are legal. In place: as said for each.
+ *
+ * The reproducible mode (tutti_options.reproducible, alike on all ranks): every element is combined
+ * in the order of ranks, ((in_0 op in_1) op in_2) ..., in the accumulator type, and averaged and
+ * rounded once. So it has the same bits whatever the algorithm, lanes, transport, hosts, kind of
+ * memory, alignment and place in the buffer, and whether it comes from an all-reduce, a reduce or a
+ * reduce-scatter. Ranks count: the same contributions dealt to other ranks, or to another number of
+ * them, are another sum. A NaN that arithmetic makes is the positive quiet NaN without payload, in
+ * every mode; one that is only moved keeps its bits. Algorithms that cannot keep the order are not
+ * taken, and refused by name. */
 
 /* out_r[i] = in_0[i] op ... op in_{n-1}[i]. In place: in == out. */
 TUTTI_API enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count,

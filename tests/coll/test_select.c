@@ -44,13 +44,54 @@ static void refused(void **state)
     (void)state;
     static const char *const bad[] = {"nope", "all_reduce=nope", "nope=ring", "ring,nope", "="};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(tti_select_check(bad[i]), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(tti_select_check("all_reduce=nope"), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(tti_select_check(bad[i], false), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tti_select_check("all_reduce=nope", false), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error(), "rabenseifner"));
-    assert_int_equal(tti_select_check(""), TUTTI_OK);
-    assert_int_equal(tti_select_check(NULL), TUTTI_OK);
-    assert_int_equal(tti_select_check("ring"), TUTTI_OK);
-    assert_int_equal(tti_select_check("all_reduce=ring,broadcast=tree"), TUTTI_OK);
+    assert_int_equal(tti_select_check("", false), TUTTI_OK);
+    assert_int_equal(tti_select_check(NULL, false), TUTTI_OK);
+    assert_int_equal(tti_select_check("ring", false), TUTTI_OK);
+    assert_int_equal(tti_select_check("all_reduce=ring,broadcast=tree", false), TUTTI_OK);
+}
+
+/* The reproducible mode: what keeps the order of ranks, by choice and by name; the rest of what
+ * combines is refused, with the list of what is left. */
+static void in_order(void **state)
+{
+    (void)state;
+    char chain[] = "all_reduce=ordered_chain";
+    for (int size = 1; size <= 16; size++)
+        for (size_t count = 1; count < (size_t)64 << 20; count *= 8)
+            for (int k = 0; k <= TUTTI_BARRIER; k++) {
+                struct tti_ways ways;
+                struct tutti_comm *comm = comm_of(size, NULL);
+                comm->settings.reproducible = true;
+                comm->settings.fast = size % 2;
+                assert_int_equal(tti_select_ways(comm, (enum tutti_collective)k, count,
+                                                 TUTTI_FLOAT32, true, &ways),
+                                 TUTTI_OK);
+                for (int i = 0; i < ways.count && tti_order_shows((enum tutti_collective)k); i++)
+                    assert_true(ways.way[i].algorithm->ordered);
+                comm->settings.reproducible = false;
+                assert_int_equal(tti_select_ways(comm, (enum tutti_collective)k, count,
+                                                 TUTTI_FLOAT32, true, &ways),
+                                 TUTTI_OK);
+                for (int i = 0; i < ways.count; i++)
+                    assert_false(ways.way[i].algorithm->by_request);
+            }
+    assert_string_equal(chosen(comm_of(4, chain), TUTTI_ALL_REDUCE, 1), "ordered_chain");
+    assert_int_equal(tti_select_check(chain, true), TUTTI_OK);
+    assert_int_equal(tti_select_check("direct", true), TUTTI_OK);
+    assert_int_equal(tti_select_check("broadcast=chain,all_gather=ring", true), TUTTI_OK);
+    assert_int_equal(tti_select_check(NULL, true), TUTTI_OK);
+    static const char *const bad[] = {"ring", "chain", "all_reduce=tree", "reduce_scatter=bruck",
+                                      "two_shot,reduce=tree"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(tti_select_check(bad[i], false), TUTTI_OK);
+        assert_int_equal(tti_select_check(bad[i], true), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error(), "order of ranks"));
+    }
+    assert_int_equal(tti_select_check("ring", true), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "these do: one_shot, two_shot, ordered_chain"));
 }
 
 static void size_matters(void **state)
@@ -112,6 +153,7 @@ static void crossing(void **state)
         {4, 1, "rabenseifner", 2 * 3 / 4.0, true},
         {2, 2, "recursive_doubling", 2.0, false},
         {4, 1, "one_shot", 3.0, true},
+        {2, 2, "ordered_chain", 1.0, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tti_work_model model =
@@ -162,8 +204,9 @@ static void lines_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forced),   cmocka_unit_test(refused),      cmocka_unit_test(size_matters),
-        cmocka_unit_test(crossing), cmocka_unit_test(hosts_matter), cmocka_unit_test(lines_matter),
+        cmocka_unit_test(forced),       cmocka_unit_test(refused),  cmocka_unit_test(in_order),
+        cmocka_unit_test(size_matters), cmocka_unit_test(crossing), cmocka_unit_test(hosts_matter),
+        cmocka_unit_test(lines_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

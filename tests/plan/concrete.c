@@ -1,6 +1,7 @@
 /* A plain interpreter of all-reduce plans (tests/plan/concrete.h). Shares no code with the verifier
  * or the builder. A number is 64 random bits, memory starts as noise, TTI_FINAL maps x to 3x + 7,
- * and an accumulator travels in disguise, so that a wrong flag shows in the result. */
+ * and an accumulator travels in disguise, so that a wrong flag shows in the result. Numbers are
+ * added, or combined so that each order and each grouping gives another result. */
 #include "tests/plan/concrete.h"
 
 #include "tests/tutti_cmocka.h"
@@ -20,7 +21,7 @@ struct channel {
 struct world {
     struct tti_plan *const *plans;
     int nranks;
-    bool lazy, in_place;
+    bool lazy, in_place, ordered;
     uint64_t *memory[RANKS][4];
     struct channel *channels; /* [from][to][lane] */
     size_t done[RANKS][LANES];
@@ -77,16 +78,33 @@ static bool sends_pending(struct world *world, int rank, int lane, int32_t hazar
     return false;
 }
 
+static uint64_t combine(const struct world *world, uint64_t left, uint64_t right)
+{
+    return world->ordered ? (left ^ left >> 29) * 0x9e3779b97f4a7c15u + right : left + right;
+}
+
+/* What the step computes from its operands. */
+static uint64_t result_of(const struct world *world, const struct tti_step *step, uint64_t src,
+                          uint64_t other)
+{
+    if (step->kind == TTI_COPY)
+        return src;
+    if (step->kind == TTI_RECV)
+        return other;
+    return step->flags & TTI_MSG_LEFT ? combine(world, other, src) : combine(world, src, other);
+}
+
 static void compute(struct world *world, int rank, int lane, const struct tti_step *step)
 {
     for (uint32_t k = 0; step->kind != TTI_SEND && k < step->nchunks; k++) {
         bool receives = step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE;
-        uint64_t sum = step->kind == TTI_RECV ? 0 : *word(world, rank, step->src, k);
+        uint64_t src = step->kind == TTI_RECV ? 0 : *word(world, rank, step->src, k), other = 0;
         if (step->kind == TTI_REDUCE)
-            sum += *word(world, rank, step->src2, k);
+            other = *word(world, rank, step->src2, k);
         if (receives)
-            sum += message(world, step->from, rank, lane, k) ^
-                   (step->flags & TTI_MSG_ACC ? disguise : 0);
+            other = message(world, step->from, rank, lane, k) ^
+                    (step->flags & TTI_MSG_ACC ? disguise : 0);
+        uint64_t sum = result_of(world, step, src, other);
         *word(world, rank, step->dst, k) = step->flags & TTI_FINAL ? 3 * sum + 7 : sum;
     }
 }
@@ -166,9 +184,10 @@ static const char *judge(struct world *world, const uint64_t *sums)
 }
 
 const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
-                                uint64_t *random)
+                                bool ordered, uint64_t *random)
 {
-    struct world world = {.plans = plans, .nranks = nranks, .lazy = lazy, .in_place = in_place};
+    struct world world = {
+        .plans = plans, .nranks = nranks, .lazy = lazy, .in_place = in_place, .ordered = ordered};
     uint64_t sums[64] = {0};
     assert_in_range(nranks, 1, RANKS);
     assert_in_range(plans[0]->chunks, 1, 64);
@@ -185,7 +204,8 @@ const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool 
                 world.memory[rank][buffer][i] = concrete_random(random);
         }
         for (uint32_t i = 0; i < plan->chunks; i++)
-            sums[i] += world.memory[rank][TTI_IN][i];
+            sums[i] = rank == 0 ? world.memory[rank][TTI_IN][i]
+                                : combine(&world, sums[i], world.memory[rank][TTI_IN][i]);
     }
     const char *wrong = run(&world, random);
     if (!wrong)

@@ -9,9 +9,10 @@
 uint64_t concrete_random(uint64_t *state);
 
 /* Run well-formed all-reduce plans (n <= 8, lanes <= 4) to the end. `lazy`: messages are read from
- * the sender's memory when they are taken; otherwise a channel holds one. NULL when every rank ends
- * with the right numbers, else what went wrong. */
+ * the sender's memory when they are taken; otherwise a channel holds one. `ordered`: combined by an
+ * operator that only the order of ranks, from the left, makes right. NULL when every rank ends with
+ * the right numbers, else what went wrong. */
 const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
-                                uint64_t *random);
+                                bool ordered, uint64_t *random);
 
 #endif

@@ -147,6 +147,12 @@ def cases():
         [([], {}), ([], {"WORLD_SIZE": "3"})], r"rank 0\b.*\b2\b|\b2\b.*rank 0\b", r"\b3\b")
     yield "algorithms differ", together(
         [([], {"TUTTI_ALGO": "ring"}), ([], {"TUTTI_ALGO": "tree"})], "ring", "tree")
+    yield "the reproducible mode differs", together(
+        [([], {"TUTTI_REPRODUCIBLE": "1"}), ([], {"TUTTI_REPRODUCIBLE": "0"})],
+        "reproducible mode.*on on rank 0.*off on rank 1")
+    yield ("an algorithm that has no order",
+           wrong(["--algo", "ring"], "ring", "reproducible mode",
+                 "one_shot, two_shot, ordered_chain", environment={"TUTTI_REPRODUCIBLE": "1"}))
     yield "types differ", together([(["-d", "float"], {}), (["-d", "int32"], {})],
                                    "float32", "int32")
     yield "operators differ", together([(["-o", "sum"], {}), (["-o", "max"], {})],
