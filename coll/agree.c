@@ -17,6 +17,7 @@ struct agree_words {
     uint64_t tuning; /* digest of the file; 0: none */
     uint64_t cache[3];
     uint64_t reproducible;
+    uint64_t meshed; /* tti_cpu_meshed */
     struct tti_cpus cpus;
 };
 
@@ -68,7 +69,8 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     for (int level = 0; level < 3; level++)
         cache[level] = (double)words[0].cache[level];
     comm->job = words[0].number;
-    tti_profile_default(cache, 1, &comm->profile); /* the cores are tti_crowd's to say */
+    tti_profile_default(cache, words[0].meshed, 1,
+                        &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)
         comm->cpus[r] = words[r].cpus;
     int other = agree_other_tuning(words, comm->size);
@@ -103,6 +105,7 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         mine.tuning = comm->tuning ? comm->tuning->digest : 0;
         tti_cpu_caches_usable("", mine.cache);
         mine.reproducible = comm->settings.reproducible;
+        mine.meshed = tti_cpu_meshed();
         tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }

@@ -1,13 +1,16 @@
-/* Built-in constants of the cost model (coll/profile.h).
+/* Built-in constants of the cost model (coll/profile.h), of two kinds of processors.
  *
- * Fitted by `tutti-tune --constants` to what it measured on a virtual machine with 2 cores of an
- * AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4 ranks, over shared memory and
- * loopback. Threads: as mapped memory. Those of L3 and memory were then
- * adjusted by hand to allreduce_bench, and loopback's to what one message each way (one_shot) and
- * two of half the size took from 8 B to 64 MiB: equal near 512 KiB. A step there is a system call
- * or two; that and a turn of the core were fitted to which algorithm 4 and 8 ranks on 2 cores did
- * best with. Network: middling values of
- * current servers, not measured.
+ * Those of clusters were fitted by `tutti-tune --constants` to what it measured on a virtual
+ * machine with 2 cores of an AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4
+ * ranks, over shared memory and loopback. Threads: as mapped memory. Those of L3 and memory were
+ * then adjusted by hand to allreduce_bench, and loopback's to what one message each way (one_shot)
+ * and two of half the size took from 8 B to 64 MiB: equal near 512 KiB. A step there is a system
+ * call or two; that and a turn of the core were fitted to which algorithm 4 and 8 ranks on 2 cores
+ * did best with. Network: middling values of current servers, not measured.
+ *
+ * Those of meshes were fitted on a virtual machine with 2 cores of an Intel server (48 KiB, 2 MiB
+ * and 480 MiB of caches), with 2 ranks; a line takes twice as long from core to core there. What is
+ * not in their table is as it is for clusters.
  */
 #include "coll/profile.h"
 
@@ -21,7 +24,7 @@ const char *const tti_constant_names[] = {
     "touch_l3", "touch_memory", "fused_l1",      "fused_l2",      "fused_l3", "fused_memory",
     "wire_l1",  "wire_l2",      "wire_l3",       "wire_memory",   0};
 
-static const double built_in[TTI_MEDIA][TTI_COSTS] = {
+static const double clusters[TTI_MEDIA][TTI_COSTS] = {
     /* call, step, small, small step, fused, alpha, one way, crowded call, crowded alpha,
      * crowded touch, touch L1, L2, L3, memory, fused the same, wire the same */
     [TTI_THREADS] = {.027e-6,  .014e-6, .015e-6,  .011e-6, .085e-6, .083e-6, .029e-6, 1.9e-6,
@@ -41,11 +44,25 @@ static const double built_in[TTI_MEDIA][TTI_COSTS] = {
                      0,     0,     500e-12, 500e-12, 500e-12, 500e-12},
 };
 
-void tti_profile_default(const double cache[3], double cores, struct tti_profile *profile)
+/* Threads as processes whose buffers are mapped. */
+static const double meshes_mapped[TTI_COSTS] = {
+    .08e-6, .006e-6, .03e-6,   .003e-6, .04e-6,   .185e-6, .05e-6, 1.9e-6, 1.2e-6, 1.2, 47e-12,
+    17e-12, 44e-12,  52.5e-12, 8.3e-12, 20.5e-12, 44e-12,  42e-12, 0,      0,      0,   0};
+static const double meshes_private[TTI_COSTS] = {
+    .06e-6,   .005e-6, .015e-6,  .002e-6, .04e-6,   .21e-6, .064e-6, 2.0e-6, 1.3e-6, 1.4, 51.5e-12,
+    33.5e-12, 58e-12,  75.5e-12, 8.3e-12, 20.5e-12, 44e-12, 42e-12,  0,      0,      0,   0};
+
+void tti_profile_default(const double cache[3], bool meshed, double cores,
+                         struct tti_profile *profile)
 {
     static const double typical[3] = {32 << 10, 1 << 20, 32 << 20};
     for (int level = 0; level < 3; level++)
         profile->cache[level] = cache[level] > 0 ? cache[level] : typical[level];
     profile->cores = cores > 0 ? cores : 1;
-    memcpy(profile->cost, built_in, sizeof built_in);
+    memcpy(profile->cost, clusters, sizeof clusters);
+    if (meshed) {
+        memcpy(profile->cost[TTI_THREADS], meshes_mapped, sizeof meshes_mapped);
+        memcpy(profile->cost[TTI_MAPPED], meshes_mapped, sizeof meshes_mapped);
+        memcpy(profile->cost[TTI_PRIVATE], meshes_private, sizeof meshes_private);
+    }
 }

@@ -1,6 +1,6 @@
 /* The constants of the cost model: what the parts of an operation take, on each medium.
  *
- * Built-in values come from the machine named in profile.c, with the caches of this machine;
+ * Built-in values come from the machines named in profile.c, with the caches of this machine;
  * tutti-tune replaces them by what it measures. Times are in seconds. Read next: cost_model.h. */
 #ifndef TTI_COLL_PROFILE_H
 #define TTI_COLL_PROFILE_H
@@ -44,7 +44,9 @@ struct tti_profile {
     double cost[TTI_MEDIA][TTI_COSTS];
 };
 
-/* The built-in constants, with typical caches where the machine does not tell its own. */
-void tti_profile_default(const double cache[3], double cores, struct tti_profile *profile);
+/* The built-in constants, with typical caches where the machine does not tell its own. `meshed`: of
+ * the processors of which tti_cpu_meshed says so. */
+void tti_profile_default(const double cache[3], bool meshed, double cores,
+                         struct tti_profile *profile);
 
 #endif

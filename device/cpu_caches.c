@@ -73,10 +73,23 @@ void tti_cpu_caches(const char *root, uint64_t cache[3])
     caches_look(root, cache, sharers);
 }
 
+uint64_t tti_cpu_cache_usable(uint64_t bytes, uint64_t sharers)
+{
+    return sharers > 0 && bytes / sharers > L3_PER_CPU ? sharers * L3_PER_CPU : bytes;
+}
+
 void tti_cpu_caches_usable(const char *root, uint64_t cache[3])
 {
     uint64_t sharers[3];
     caches_look(root, cache, sharers);
-    if (sharers[2] > 0 && cache[2] / sharers[2] > L3_PER_CPU)
-        cache[2] = sharers[2] * L3_PER_CPU;
+    cache[2] = tti_cpu_cache_usable(cache[2], sharers[2]);
+}
+
+bool tti_cpu_meshed(void)
+{
+#if defined(__x86_64__)
+    return !__builtin_cpu_is("amd");
+#else
+    return true;
+#endif
 }

@@ -2,6 +2,7 @@
 #ifndef TTI_DEVICE_CPU_CACHES_H
 #define TTI_DEVICE_CPU_CACHES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Bytes of the caches L1, L2 and L3 that CPU 0 sees; 0: unknown or none. `root` is "" or, in
@@ -11,5 +12,12 @@ void tti_cpu_caches(const char *root, uint64_t cache[3]);
 /* The same, with as much of L3 as this machine's CPUs may count on: a virtual machine is told of
  * all of it, and not of the processors beside it who fill it, too. */
 void tti_cpu_caches_usable(const char *root, uint64_t cache[3]);
+
+/* So much of an L3 of so many bytes, if so many CPUs are known to share it (0: unknown). */
+uint64_t tti_cpu_cache_usable(uint64_t bytes, uint64_t sharers);
+
+/* Whether a line on its way from core to core crosses the whole processor, because all cores share
+ * one L3 over a mesh (Intel's servers, most of Arm's), and not the few of a cluster (AMD's). */
+bool tti_cpu_meshed(void);
 
 #endif

@@ -4,6 +4,7 @@
  * under a launcher its processes are the ranks. Rank 0 puts what was measured into the file of
  * coll/tuning.h, where every communicator finds it. Read next: tune_measure.c, tune_fit.c. */
 #include "base/clock.h"
+#include "device/cpu_caches.h"
 #include "launch/environment.h"
 #include "tools/plan_flags.h"
 #include "tools/tune.h"
@@ -194,8 +195,9 @@ static int refit(const struct settings *s)
     if (tti_tuning_read(s->path, &tuning) != TUTTI_OK)
         return failed();
     for (int level = 0; level < 3; level++)
-        cache[level] = (double)tuning->machine.cache[level];
-    tti_profile_default(cache, tuning->machine.cpus, &profile);
+        cache[level] = (double)tti_cpu_cache_usable(
+            tuning->machine.cache[level], level == 2 ? (uint64_t)tuning->machine.cpus : 0);
+    tti_profile_default(cache, tti_cpu_meshed(), tuning->machine.cpus, &profile);
     enum tutti_result result = tuning_finish(s, tuning, &profile);
     tti_tuning_destroy(tuning);
     return result == TUTTI_OK ? 0 : failed();

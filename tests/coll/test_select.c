@@ -13,7 +13,7 @@ static struct tutti_comm *comm_of(int size, char *algorithms)
     comm.size = size;
     comm.peers.nhosts = 1;
     static const double no_caches[3];
-    tti_profile_default(no_caches, 64, &comm.profile);
+    tti_profile_default(no_caches, false, 64, &comm.profile);
     comm.settings.lanes = 2;
     comm.settings.algorithms = algorithms;
     return &comm;
