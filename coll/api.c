@@ -1,6 +1,7 @@
 /* The public operations: make an operation of the arguments, check it, run or queue it. */
 #include "base/memory.h"
 #include "coll/algorithms/algorithms.h"
+#include "coll/api_call.h"
 #include "coll/comm.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
@@ -29,24 +30,22 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
     return TUTTI_OK;
 }
 
-/* A blocking call (`async` false), or one that gives *request. */
-static enum tutti_result api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
-                                  tutti_stream stream, tutti_request **request)
+enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
+                               tutti_stream stream, tutti_request **request)
 {
     if (!comm)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL",
-                        tutti_collective_name(operation->collective));
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", tti_operation_name(operation));
     if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "%s: a stream was given, but no device is in use: NVIDIA's driver was not "
                         "loaded in this process when the communicator was made; use CUDA before, "
                         "or set TUTTI_DEVICE=cuda",
-                        tutti_collective_name(operation->collective));
+                        tti_operation_name(operation));
     if (async && !stream && !request)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: request is NULL; without a stream it is needed to "
                         "know when the buffers are free again",
-                        tutti_collective_name(operation->collective));
+                        tti_operation_name(operation));
     TTI_TRY(tti_operation_check(operation, comm));
     tti_operation_keep_factor(operation, comm);
     bool device = false;
@@ -79,7 +78,7 @@ static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operat
     if (comm && !comm->gpu && !tti_group_open() &&
         (tti_small_call(comm, operation, &known) || tti_run_again(comm, operation, &known)))
         return known;
-    return api_call(comm, operation, false, NULL, NULL);
+    return tti_api_call(comm, operation, false, NULL, NULL);
 }
 
 /* ---- the operations: each in a form that waits and one that does not ---- */
@@ -131,7 +130,7 @@ enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count
                                          tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_reducing(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_broadcast(const void *in, void *out, size_t count, enum tutti_type type,
@@ -146,7 +145,7 @@ enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
                                         tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_BROADCAST, in, out, count, type, root);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_reduce(const void *in, void *out, size_t count, enum tutti_type type,
@@ -161,7 +160,7 @@ enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count, en
                                      tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_reducing(TUTTI_REDUCE, in, out, count, type, op, root);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
@@ -179,7 +178,7 @@ enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t c
 {
     struct tti_operation operation =
         api_reducing(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_all_gather(const void *in, void *out, size_t count, enum tutti_type type,
@@ -194,7 +193,7 @@ enum tutti_result tutti_all_gather_async(const void *in, void *out, size_t count
                                          tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_ALL_GATHER, in, out, count, type, 0);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_all_to_all(const void *in, void *out, size_t count, enum tutti_type type,
@@ -209,7 +208,7 @@ enum tutti_result tutti_all_to_all_async(const void *in, void *out, size_t count
                                          tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_ALL_TO_ALL, in, out, count, type, 0);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_gather(const void *in, void *out, size_t count, enum tutti_type type,
@@ -224,7 +223,7 @@ enum tutti_result tutti_gather_async(const void *in, void *out, size_t count, en
                                      tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_GATHER, in, out, count, type, root);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_scatter(const void *in, void *out, size_t count, enum tutti_type type,
@@ -239,7 +238,7 @@ enum tutti_result tutti_scatter_async(const void *in, void *out, size_t count, e
                                       tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_SCATTER, in, out, count, type, root);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
@@ -253,7 +252,7 @@ enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type
                                    tutti_comm *comm, tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_moving(TUTTI_SEND_RECV, in, NULL, count, type, peer);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int peer,
@@ -267,7 +266,7 @@ enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type
                                    tutti_comm *comm, tutti_stream stream, tutti_request **request)
 {
     struct tti_operation operation = api_receiving(out, count, type, peer);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 enum tutti_result tutti_barrier(tutti_comm *comm)
@@ -280,7 +279,7 @@ enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
                                       tutti_request **request)
 {
     struct tti_operation operation = api_barrier(comm);
-    return api_call(comm, &operation, true, stream, request);
+    return tti_api_call(comm, &operation, true, stream, request);
 }
 
 /* ---- requests ---- */

@@ -11,6 +11,7 @@
 #include "coll/dump.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/post.h"
 #include "coll/select.h"
 #include "coll/tuning.h"
 #include "device/memory.h"
@@ -166,6 +167,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
 {
     tti_gpu_side_destroy(comm); /* waits for streams, which wait for the queue */
     tti_work_queue_destroy(&comm->queue);
+    tti_post_close(comm->post);
     tti_executor_destroy(comm->executor);
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
     tti_links_destroy(&comm->links);
@@ -276,6 +278,19 @@ void tutti_comm_destroy(tutti_comm *comm)
         comm_release(comm, failed ? LINGER_FAILED_SECONDS : LINGER_SECONDS);
 }
 
+void tti_comm_end(struct tutti_comm *comm, double linger_s)
+{
+    if (comm)
+        comm_release(comm, linger_s);
+}
+
+void tti_comm_wake(struct tutti_comm *comm)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(comm->wake_fd, &one, sizeof one); /* full means awake already */
+    (void)ignored;
+}
+
 void tutti_comm_abort(tutti_comm *comm, const char *reason)
 {
     if (!comm)
@@ -285,9 +300,7 @@ void tutti_comm_abort(tutti_comm *comm, const char *reason)
                  comm->peers.all[comm->rank].name, reason ? ": " : "", reason ? reason : "");
     atomic_store_explicit(&comm->aborted, 1, memory_order_release);
     tti_comm_fail(comm, code);
-    uint64_t one = 1;
-    ssize_t ignored = write(comm->wake_fd, &one, sizeof one); /* full means awake already */
-    (void)ignored;
+    tti_comm_wake(comm);
 }
 
 /* ---- queries ---- */

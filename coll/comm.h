@@ -25,6 +25,7 @@
 
 struct tti_executor;
 struct tti_gpu_side;
+struct tti_post;
 struct tti_tuning;
 
 /* Settings after options and environment are merged. */
@@ -97,6 +98,8 @@ struct tutti_comm {
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
     struct tti_gpu_side *gpu; /* device memory; NULL: host memory only */
+    struct tti_post *post;    /* post.h; NULL until there is a window */
+    uint64_t windows;         /* made so far */
     int wake_fd;              /* eventfd: interrupts a sleeping operation */
     _Atomic bool background;  /* tutti_comm_background */
 };
@@ -112,6 +115,10 @@ enum tutti_result tti_comm_listen(struct tutti_comm *comm);
 /* A link said that its peer is gone (text in the thread's error). A moment later the bootstrap may
  * know who really died first; prefer its word. Fails the communicator. */
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code);
+/* Add what it holds; nothing of it runs meanwhile. */
+void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memory);
+/* Interrupt a sleeping operation. */
+void tti_comm_wake(struct tutti_comm *comm);
 
 /* `family`: that of the communicator that it comes from; 0: none. */
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
@@ -121,5 +128,8 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
 enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
                                       const struct tti_meeting *meeting, int rank, int size,
                                       struct tutti_comm **comm);
+
+/* As tutti_comm_destroy; rank 0 waits at most so long for the goodbyes of the others. */
+void tti_comm_end(struct tutti_comm *comm, double linger_s);
 
 #endif

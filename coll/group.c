@@ -75,7 +75,8 @@ static bool group_joins(const struct group_call *first, const struct group_call 
 {
     return call->comm == first->comm && call->device == first->device &&
            call->stream == first->stream && first->operation.collective == TUTTI_SEND_RECV &&
-           call->operation.collective == TUTTI_SEND_RECV;
+           call->operation.collective == TUTTI_SEND_RECV &&
+           first->operation.alone == TTI_NOT_ALONE && call->operation.alone == TTI_NOT_ALONE;
 }
 
 /* Fill in a request for a call that was posted; frees it on failure. */
@@ -97,7 +98,7 @@ static enum tutti_result group_request(const struct group_call *call, struct tti
 }
 
 /* Post call `first` and, when it is a send or receive, all others of its communicator up to that
- * communicator's next collective. */
+ * communicator's next collective, put, signal or wait. */
 static enum tutti_result group_post(size_t first, bool thread)
 {
     enum { FEW = 8 };

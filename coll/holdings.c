@@ -4,6 +4,7 @@
 #include "coll/comm.h"
 #include "coll/exec_internal.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/post.h"
 #include "coll/tuning.h"
 #include "transport/registry.h"
 
@@ -44,32 +45,31 @@ static void add_recorder(const struct tti_recorder *recorder, struct tutti_memor
     memory->descriptors -= recorder->fd < 0;
 }
 
-static struct tutti_memory holdings(const struct tutti_comm *comm)
+void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memory)
 {
-    struct tutti_memory memory = {0};
-    memory.host = tti_heap_bytes(comm) + tti_heap_bytes(comm->settings.transports) +
-                  tti_heap_bytes(comm->settings.algorithms) +
-                  tti_heap_bytes(comm->settings.plugins) + tti_heap_bytes(comm->links.all) +
-                  tti_plan_cache_bytes(&comm->plans) + tti_heap_bytes(comm->tuning) +
-                  tti_heap_bytes(comm->tuning_source);
+    memory->host += tti_heap_bytes(comm) + tti_heap_bytes(comm->settings.transports) +
+                    tti_heap_bytes(comm->settings.algorithms) +
+                    tti_heap_bytes(comm->settings.plugins) + tti_heap_bytes(comm->links.all) +
+                    tti_plan_cache_bytes(&comm->plans) + tti_heap_bytes(comm->tuning) +
+                    tti_heap_bytes(comm->tuning_source);
     if (comm->tuning)
-        memory.host += tti_heap_bytes(comm->tuning->series);
+        memory->host += tti_heap_bytes(comm->tuning->series);
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
-        memory.host += tti_heap_bytes(comm->small.all[i]);
+        memory->host += tti_heap_bytes(comm->small.all[i]);
     for (int i = 0; i < TTI_FUSED_AGAIN; i++)
-        memory.host += tti_heap_bytes(comm->again[i]);
-    memory.descriptors = comm->wake_fd >= 0;
-    add_recorder(&comm->recorder, &memory);
-    tti_boot_memory(comm->boot, &memory);
-    add_peers(&comm->peers, &memory);
-    tti_executor_memory(comm->executor, &memory);
-    add_region(comm->aside, comm->aside_bytes, &memory);
-    tti_gpu_side_memory(comm, &memory);
-    add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, &memory);
-    memory.host += tti_heap_bytes(comm->stage);
+        memory->host += tti_heap_bytes(comm->again[i]);
+    memory->descriptors += comm->wake_fd >= 0;
+    add_recorder(&comm->recorder, memory);
+    tti_boot_memory(comm->boot, memory);
+    add_peers(&comm->peers, memory);
+    tti_executor_memory(comm->executor, memory);
+    add_region(comm->aside, comm->aside_bytes, memory);
+    tti_gpu_side_memory(comm, memory);
+    add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, memory);
+    tti_post_memory(comm->post, memory);
+    memory->host += tti_heap_bytes(comm->stage);
     if (comm->stage)
-        add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, &memory);
-    return memory;
+        add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, memory);
 }
 
 enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memory)
@@ -78,7 +78,8 @@ enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memor
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_memory: %s is NULL",
                         comm ? "memory" : "comm");
     tti_work_pause(comm);
-    struct tutti_memory found = holdings(comm);
+    struct tutti_memory found = {0};
+    tti_comm_holdings(comm, &found);
     tti_work_resume(comm);
     *memory = found;
     return TUTTI_OK;

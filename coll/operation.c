@@ -73,13 +73,38 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
     if (o->collective == TUTTI_SEND_RECV) {
         if (o->receives ? !o->out : !o->in)
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the buffer is NULL, count is %zu",
-                            o->receives ? "recv" : "send", o->count);
+                            tti_operation_name(o), o->count);
         if (o->count > (size_t)PTRDIFF_MAX / tutti_type_size(o->type))
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu is more than memory can hold",
                             tutti_collective_name(o->collective), o->count);
         return TUTTI_OK;
     }
     return check_buffers(o, comm);
+}
+
+const char *tti_operation_name(const struct tti_operation *o)
+{
+    static const char *const alone[] = {
+        [TTI_PUT] = "put", [TTI_SIGNAL] = "signal", [TTI_WAIT_SIGNAL] = "wait_signal"};
+    if (o->alone != TTI_NOT_ALONE)
+        return alone[o->alone];
+    if (o->collective == TUTTI_SEND_RECV)
+        return o->receives ? "recv" : "send";
+    return tutti_collective_name(o->collective);
+}
+
+/* "put (count 10, float32, to rank 1, offset 0)" and the like. */
+static const char *label_alone(const struct tti_operation *o, char *text, size_t bytes)
+{
+    if (o->alone == TTI_PUT)
+        snprintf(text, bytes, "put (count %zu, %s, to rank %d, offset %llu)", o->count,
+                 tutti_type_name(o->type), o->root, (unsigned long long)o->offset);
+    else if (o->alone == TTI_SIGNAL)
+        snprintf(text, bytes, "signal (%d, to rank %d)", o->signal, o->root);
+    else
+        snprintf(text, bytes, "wait_signal (%d, %llu times from rank %d)", o->signal,
+                 (unsigned long long)o->offset, o->root);
+    return text;
 }
 
 void tti_operation_keep_factor(struct tti_operation *o, const struct tutti_comm *comm)
@@ -94,6 +119,8 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
     const struct tti_operation *o = label->operation;
     const char *name = tutti_collective_name(o->collective);
     unsigned long long sequence = label->sequence;
+    if (o->alone != TTI_NOT_ALONE)
+        return label_alone(o, text, bytes);
     if (o->collective == TUTTI_SEND_RECV)
         snprintf(text, bytes, "%s%s (count %zu, %s, %s rank %d)",
                  label->count > 1 ? "group of sends and receives, first: " : "",

@@ -8,8 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tutti_window;
+
+/* What one rank does alone (window.h): its collective is SEND_RECV, too. */
+enum tti_alone { TTI_NOT_ALONE, TTI_PUT, TTI_SIGNAL, TTI_WAIT_SIGNAL };
+
 struct tti_operation {
-    enum tutti_collective collective; /* SEND_RECV: one message, see `receives` */
+    enum tutti_collective collective; /* SEND_RECV: one message, see `receives`, `alone` */
     const void *in;
     void *out;
     size_t count;
@@ -17,6 +22,10 @@ struct tti_operation {
     enum tutti_op op;
     int root; /* or the peer of a send or receive */
     bool receives;
+    enum tti_alone alone;
+    int signal;                  /* TUTTI_NO_SIGNAL: none */
+    struct tutti_window *window; /* a put's; and bytes from its beginning */
+    uint64_t offset;             /* (a wait's: how many signals) */
     uint64_t factor; /* of a pre-multiplied sum, in its type: the operator may be gone by then */
 };
 
@@ -26,6 +35,9 @@ enum tutti_result tti_operation_check(const struct tti_operation *operation,
 
 /* The same for a checked operation, with the factor of its operator. */
 void tti_operation_keep_factor(struct tti_operation *operation, const struct tutti_comm *comm);
+
+/* "all_reduce", "send", "put", ...: what its caller called. */
+const char *tti_operation_name(const struct tti_operation *operation);
 
 /* An operation under way, to be named if something goes wrong. */
 struct tti_label {

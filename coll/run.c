@@ -9,6 +9,7 @@
 #include "coll/select.h"
 #include "coll/small_plan.h"
 #include "coll/staged.h"
+#include "coll/window.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 
@@ -195,11 +196,24 @@ enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result resu
     return run_failed(comm, run_explain(result, label));
 }
 
+/* Not in the recorder: no other rank's call belongs to it. */
+static enum tutti_result run_alone(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    const struct tti_label label = {o, 0, 1};
+    char what[TTI_LABEL_BYTES];
+    const enum tutti_result result = tti_window_run(comm, o);
+    if (result == TUTTI_OK)
+        return TUTTI_OK;
+    return run_failed(comm, TTI_CONTEXT(result, "%s", tti_label_text(&label, what, sizeof what)));
+}
+
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count)
 {
     tti_log_rank(comm->rank);
     TTI_TRY(tti_comm_check(comm));
+    if (ops[0].alone != TTI_NOT_ALONE)
+        return run_alone(comm, ops);
     enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
                                                                     : run_collective(comm, ops);
     tti_record_end(&comm->recorder.ring[0], result);

@@ -14,25 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct call {
-    enum tutti_collective collective;
-    const void *in;
-    void *out;
-    size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t op;
-    int root; /* or peer */
-    bool receives;
-    struct ncclComm *comm;
-    tutti_stream stream;
-};
-
 /* ---- ours ---- */
 
-static enum tutti_result call_plain(const struct call *c, enum tutti_op op)
+static enum tutti_result call_plain(const struct tti_nccl_call *c, enum tutti_op op)
 {
     const enum tutti_type type = (enum tutti_type)c->type;
     tutti_comm *comm = c->comm->tutti;
+    if (c->alone != TTI_NOT_ALONE)
+        return tti_nccl_alone_plain(c);
     switch (c->collective) {
     case TUTTI_ALL_REDUCE:
         return tutti_all_reduce(c->in, c->out, c->count, type, op, comm);
@@ -56,11 +45,13 @@ static enum tutti_result call_plain(const struct call *c, enum tutti_op op)
     }
 }
 
-static enum tutti_result call_async(const struct call *c, enum tutti_op op, tutti_stream stream,
-                                    tutti_request **request)
+static enum tutti_result call_async(const struct tti_nccl_call *c, enum tutti_op op,
+                                    tutti_stream stream, tutti_request **request)
 {
     const enum tutti_type type = (enum tutti_type)c->type;
     tutti_comm *comm = c->comm->tutti;
+    if (c->alone != TTI_NOT_ALONE)
+        return tti_nccl_alone_async(c, stream, request);
     switch (c->collective) {
     case TUTTI_ALL_REDUCE:
         return tutti_all_reduce_async(c->in, c->out, c->count, type, op, comm, stream, request);
@@ -89,7 +80,8 @@ static enum tutti_result call_async(const struct call *c, enum tutti_op op, tutt
 /* ---- operators ---- */
 
 /* A factor in device memory is read in the order of the stream, which therefore is waited for. */
-static enum tutti_result call_read_factor(const struct call *c, const void *factor, uint64_t *value)
+static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const void *factor,
+                                          uint64_t *value)
 {
     const struct tti_gpu_ops *ops = c->comm->gpu_ops;
     struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
@@ -118,7 +110,7 @@ static enum tutti_result call_read_factor(const struct call *c, const void *fact
 }
 
 /* The operator as ours; *made: it is for this call alone. */
-static enum tutti_result call_op(const struct call *c, enum tutti_op *op, bool *made)
+static enum tutti_result call_op(const struct tti_nccl_call *c, enum tutti_op *op, bool *made)
 {
     const unsigned user = (unsigned)c->op - ncclNumOps;
     *made = false;
@@ -193,7 +185,7 @@ TTI_NCCL_ALSO(RedOpDestroy);
 /* ---- one call ---- */
 
 /* Is it device memory that the call is about? Any buffer tells. */
-static bool call_on_device(const struct call *c)
+static bool call_on_device(const struct tti_nccl_call *c)
 {
     struct tti_gpu_pointer info;
     const void *any = c->in ? c->in : c->out;
@@ -220,7 +212,8 @@ static enum tutti_result call_pend(struct ncclComm *comm, tutti_request *request
 }
 
 /* Asynchronous, with a request that somebody waits for. */
-static ncclResult_t call_requested(const struct call *c, enum tutti_op op, tutti_stream stream)
+static ncclResult_t call_requested(const struct tti_nccl_call *c, enum tutti_op op,
+                                   tutti_stream stream)
 {
     tutti_request *request = NULL;
     if (tti_nccl_group_open()) {
@@ -236,7 +229,7 @@ static ncclResult_t call_requested(const struct call *c, enum tutti_op op, tutti
     return result == ncclSuccess ? ncclInProgress : result;
 }
 
-static ncclResult_t call_begin(const struct call *c, enum tutti_op op)
+static ncclResult_t call_begin(const struct tti_nccl_call *c, enum tutti_op op)
 {
     struct ncclComm *comm = c->comm;
     const bool simulated = comm->stream && !c->stream && call_on_device(c);
@@ -249,7 +242,7 @@ static ncclResult_t call_begin(const struct call *c, enum tutti_op op)
     return tti_nccl_result(call_plain(c, op));
 }
 
-static ncclResult_t call_entered(const struct call *c)
+static ncclResult_t call_entered(const struct tti_nccl_call *c)
 {
     enum tutti_op op = TUTTI_SUM;
     bool made = false;
@@ -270,7 +263,7 @@ static ncclResult_t call_entered(const struct call *c)
     return result;
 }
 
-static ncclResult_t call(struct call c)
+ncclResult_t tti_nccl_call(struct tti_nccl_call c)
 {
     /* The handles of the two default streams mean nothing without CUDA. */
     ncclResult_t result = tti_nccl_enter(c.comm, tutti_collective_name(c.collective));
@@ -285,16 +278,17 @@ static ncclResult_t call(struct call c)
     return failed ? tti_nccl_group_failed(result) : result;
 }
 
-static struct call call_of(enum tutti_collective collective, const void *in, void *out,
-                           size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
+static struct tti_nccl_call call_of(enum tutti_collective collective, const void *in, void *out,
+                                    size_t count, ncclDataType_t type, ncclComm_t comm,
+                                    cudaStream_t stream)
 {
-    return (struct call){.collective = collective,
-                         .in = in,
-                         .out = out,
-                         .count = count,
-                         .type = type,
-                         .comm = comm,
-                         .stream = stream};
+    return (struct tti_nccl_call){.collective = collective,
+                                  .in = in,
+                                  .out = out,
+                                  .count = count,
+                                  .type = type,
+                                  .comm = comm,
+                                  .stream = stream};
 }
 
 /* ---- the operations ---- */
@@ -303,18 +297,20 @@ ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_ALL_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_ALL_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
     c.op = op;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(AllReduce);
 
 ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_BROADCAST, sendbuff, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_BROADCAST, sendbuff, recvbuff, count, datatype, comm, stream);
     c.root = root;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Broadcast);
 
@@ -329,17 +325,19 @@ ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count,
                          ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                          cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_REDUCE, sendbuff, recvbuff, count, datatype, comm, stream);
     c.op = op;
     c.root = root;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Reduce);
 
 ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
-    return call(call_of(TUTTI_ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, comm, stream));
+    return tti_nccl_call(
+        call_of(TUTTI_ALL_GATHER, sendbuff, recvbuff, sendcount, datatype, comm, stream));
 }
 TTI_NCCL_ALSO(AllGather);
 
@@ -347,53 +345,58 @@ ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t rec
                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                 cudaStream_t stream)
 {
-    struct call c =
+    struct tti_nccl_call c =
         call_of(TUTTI_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, datatype, comm, stream);
     c.op = op;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(ReduceScatter);
 
 ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
 {
-    return call(call_of(TUTTI_ALL_TO_ALL, sendbuff, recvbuff, count, datatype, comm, stream));
+    return tti_nccl_call(
+        call_of(TUTTI_ALL_TO_ALL, sendbuff, recvbuff, count, datatype, comm, stream));
 }
 TTI_NCCL_ALSO(AlltoAll);
 
 ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_GATHER, sendbuff, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_GATHER, sendbuff, recvbuff, count, datatype, comm, stream);
     c.root = root;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Gather);
 
 ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_SCATTER, sendbuff, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_SCATTER, sendbuff, recvbuff, count, datatype, comm, stream);
     c.root = root;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Scatter);
 
 ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_SEND_RECV, sendbuff, NULL, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_SEND_RECV, sendbuff, NULL, count, datatype, comm, stream);
     c.root = peer;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Send);
 
 ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream)
 {
-    struct call c = call_of(TUTTI_SEND_RECV, NULL, recvbuff, count, datatype, comm, stream);
+    struct tti_nccl_call c =
+        call_of(TUTTI_SEND_RECV, NULL, recvbuff, count, datatype, comm, stream);
     c.root = peer;
     c.receives = true;
-    return call(c);
+    return tti_nccl_call(c);
 }
 TTI_NCCL_ALSO(Recv);

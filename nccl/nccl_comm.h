@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "coll/door.h"
+#include "coll/operation.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -42,7 +43,8 @@ struct tti_nccl_pending {
 struct tti_nccl_buffer {
     struct tti_nccl_buffer *next;
     void *memory;
-    bool ours; /* tutti_register was called for it */
+    bool ours;            /* tutti_register was called for it */
+    tutti_window *window; /* NULL: none, or not made yet */
 };
 
 struct ncclComm {
@@ -127,8 +129,11 @@ struct tti_nccl_job {
     int *excluded; /* own */
     int excludes;
     bool abort_parent;
-    bool has_id; /* growing: this rank has the id */
-    int root;    /* ... and this rank has listened for it */
+    bool lives;   /* the communicator exists already, and stays: not what the job makes */
+    bool counted; /* ... and it is among its jobs */
+    struct tti_nccl_window_wish *wishes; /* windows to be made, in the order of the calls */
+    bool has_id;                         /* growing: this rank has the id */
+    int root;                            /* ... and this rank has listened for it */
     pthread_t thread;
     bool has_thread;
     ncclResult_t result;
@@ -152,6 +157,8 @@ void tti_nccl_job_free(struct tti_nccl_job *job);
 ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job);
 /* Now, or at the end of the group. Takes the job. */
 ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job);
+/* The same for a job of a communicator that exists, and has been entered for it. */
+ncclResult_t tti_nccl_job_submit_living(struct tti_nccl_job *job);
 /* In a thread that nobody waits for. Takes the job. */
 ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job);
 
@@ -170,10 +177,42 @@ ncclResult_t tti_nccl_comm_check(const struct ncclComm *comm, const char *what);
 /* Take in what is over of `pending`; all of it if `wait`. */
 ncclResult_t tti_nccl_pending_collect(struct ncclComm *comm, bool wait);
 
+/* ---- nccl_calls.c ---- */
+
+/* One operation as the program gave it. */
+struct tti_nccl_call {
+    enum tutti_collective collective;
+    enum tti_alone alone; /* nccl_one_sided.c */
+    const void *in;
+    void *out;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int root; /* or peer */
+    bool receives;
+    struct ncclComm *comm;
+    tutti_stream stream;
+    tutti_window *window; /* of a put */
+    size_t offset;
+    int signal;
+    uint64_t signals; /* to wait for */
+};
+/* Run it, queue it, or add it to the group. */
+ncclResult_t tti_nccl_call(struct tti_nccl_call call);
+
+/* ---- nccl_one_sided.c: such a call that is a put, a signal, a wait ---- */
+
+enum tutti_result tti_nccl_alone_plain(const struct tti_nccl_call *call);
+enum tutti_result tti_nccl_alone_async(const struct tti_nccl_call *call, tutti_stream stream,
+                                       tutti_request **request);
+
 /* ---- nccl_group.c ---- */
 
 bool tti_nccl_group_open(void);
 void tti_nccl_group_add_job(struct tti_nccl_job *job);
+/* The group's job of that kind for the communicator, or NULL. */
+struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
+                                        ncclResult_t (*run)(struct tti_nccl_job *));
 /* An operation of `collective` was added for the communicator (nccl_calls.c). */
 ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
                                  size_t count, enum tutti_type type);
@@ -186,7 +225,11 @@ ncclResult_t tti_nccl_group_failed(ncclResult_t code);
 
 /* The device that the calling thread has current; 0 where there is none. */
 int tti_nccl_current_device(void);
-/* What the program has not deregistered. */
+/* What the program has not deregistered, once ours (which ends its windows) is gone. */
 void tti_nccl_buffers_free(struct ncclComm *comm);
+/* The window of that handle; NULL: it is none of the communicator. */
+tutti_window *tti_nccl_window(struct ncclComm *comm, ncclWindow_t handle);
+/* What a job that makes windows was asked for, and has not done. */
+void tti_nccl_wishes_free(struct tti_nccl_window_wish *wishes);
 
 #endif

@@ -130,6 +130,7 @@ ncclResult_t pncclCommQueryProperties(ncclComm_t comm, struct properties *proper
         return result;
     known.nvmlDev = known.cudaDev;
     known.nLsaTeams = known.nRanks;
+    known.hostRmaSupport = true;
     memcpy(properties, &known, known.size < sizeof known ? known.size : sizeof known);
     return ncclSuccess;
 }

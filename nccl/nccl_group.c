@@ -1,6 +1,6 @@
 /* Groups (nccl_comm.h). Between ncclGroupStart and ncclGroupEnd two things are collected:
- * operations, in a group of ours, and jobs, which make communicators. Jobs of one group need each
- * other (one thread makes the ranks of several devices), so they run at the same time. */
+ * operations, in a group of ours, and jobs, which make communicators or windows. Jobs of one group
+ * need each other (one thread makes the ranks of several devices), so they run at the same time. */
 #include "nccl/nccl_comm.h"
 
 #include "base/memory.h"
@@ -44,7 +44,8 @@ bool tti_nccl_group_open(void)
 
 ncclResult_t tti_nccl_group_failed(ncclResult_t code)
 {
-    if (group.depth > 0 && group.failed == ncclSuccess) {
+    const bool failed = code != ncclSuccess && code != ncclInProgress;
+    if (failed && group.depth > 0 && group.failed == ncclSuccess) {
         group.failed = code;
         memcpy(group.text, tti_nccl_text(), sizeof group.text);
     }
@@ -57,6 +58,15 @@ void tti_nccl_group_add_job(struct tti_nccl_job *job)
 {
     *group.jobs_end = job;
     group.jobs_end = &job->next;
+}
+
+struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
+                                        ncclResult_t (*run)(struct tti_nccl_job *))
+{
+    struct tti_nccl_job *job = group.depth > 0 ? group.jobs : NULL;
+    while (job && (job->comm != comm || job->run != run))
+        job = job->next;
+    return job;
 }
 
 ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
@@ -168,8 +178,12 @@ static void group_drop_jobs(void)
         group.jobs = job->next;
         if (job->parent)
             tti_nccl_leave(job->parent);
-        *job->handle = NULL;
-        tti_nccl_comm_release(job->comm);
+        if (job->lives) {
+            tti_nccl_leave(job->comm);
+        } else {
+            *job->handle = NULL;
+            tti_nccl_comm_release(job->comm);
+        }
         tti_nccl_job_free(job);
     }
 }

@@ -71,6 +71,7 @@ ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti)
 
 void tti_nccl_job_free(struct tti_nccl_job *job)
 {
+    tti_nccl_wishes_free(job->wishes);
     free(job->excluded);
     free(job);
 }
@@ -82,12 +83,13 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
     job->result = job->run(job);
     if (job->result != ncclSuccess) {
         snprintf(job->text, sizeof job->text, "%s", tti_nccl_text());
-        tti_nccl_comm_failed(comm, job->result);
+        if (!job->lives || job->result != ncclInvalidArgument)
+            tti_nccl_comm_failed(comm, job->result);
     }
     if (job->parent)
         tti_nccl_leave(job->parent);
     pthread_mutex_lock(&comm->lock);
-    comm->jobs--;
+    comm->jobs -= !job->lives || job->counted;
     comm->inside--;
     const bool orphan = comm->orphan;
     pthread_cond_broadcast(&comm->changed);
@@ -104,7 +106,7 @@ ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job)
     if (result != ncclSuccess)
         (void)tti_nccl_fail(result, "%s", job->text);
     /* Nothing was made: a failure, or a split without a colour. */
-    if (job->comm && (result != ncclSuccess || !job->comm->tutti)) {
+    if (job->comm && !job->lives && (result != ncclSuccess || !job->comm->tutti)) {
         *job->handle = NULL;
         tti_nccl_comm_release(job->comm);
     }
@@ -125,6 +127,12 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_t thread;
+    if (job->lives) { /* ncclCommGetAsyncError tells when it is over */
+        pthread_mutex_lock(&job->comm->lock);
+        job->comm->jobs++;
+        job->counted = true;
+        pthread_mutex_unlock(&job->comm->lock);
+    }
     sigfillset(&all);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -140,19 +148,30 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     return result;
 }
 
+static ncclResult_t job_submit(struct tti_nccl_job *job)
+{
+    if (tti_nccl_group_open()) {
+        tti_nccl_group_add_job(job);
+        return ncclSuccess;
+    }
+    if (!job->comm->blocking)
+        return tti_nccl_job_start(job);
+    tti_nccl_job_run(job);
+    return tti_nccl_job_finish(job);
+}
+
 ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
     comm->inside = comm->jobs = 1;
     *job->handle = comm;
-    if (tti_nccl_group_open()) {
-        tti_nccl_group_add_job(job);
-        return ncclSuccess;
-    }
-    if (!comm->blocking)
-        return tti_nccl_job_start(job);
-    tti_nccl_job_run(job);
-    return tti_nccl_job_finish(job);
+    return job_submit(job);
+}
+
+ncclResult_t tti_nccl_job_submit_living(struct tti_nccl_job *job)
+{
+    job->lives = true;
+    return job_submit(job);
 }
 
 ncclResult_t tti_nccl_job_new(struct ncclComm *comm, ncclComm_t *handle,

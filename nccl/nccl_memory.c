@@ -139,6 +139,7 @@ static ncclResult_t buffer_add(ncclComm_t comm, const char *what, void *memory, 
 
 static void buffer_free(struct tti_nccl_buffer *buffer)
 {
+    tutti_window_destroy(buffer->window);
     if (buffer->ours)
         (void)tutti_deregister(buffer->memory);
     free(buffer);
@@ -149,15 +150,14 @@ void tti_nccl_buffers_free(struct ncclComm *comm)
     while (comm->buffers) {
         struct tti_nccl_buffer *buffer = comm->buffers;
         comm->buffers = buffer->next;
+        buffer->window = NULL;
         buffer_free(buffer);
     }
 }
 
-static ncclResult_t buffer_remove(ncclComm_t comm, const char *what, const void *handle)
+/* Out of the communicator's list; NULL: it is not there. */
+static struct tti_nccl_buffer *buffer_take(ncclComm_t comm, const void *handle)
 {
-    ncclResult_t result = tti_nccl_enter(comm, what);
-    if (result != ncclSuccess)
-        return result;
     pthread_mutex_lock(&comm->lock);
     struct tti_nccl_buffer **link = &comm->buffers;
     while (*link && *link != handle)
@@ -166,11 +166,21 @@ static ncclResult_t buffer_remove(ncclComm_t comm, const char *what, const void 
     if (found)
         *link = found->next;
     pthread_mutex_unlock(&comm->lock);
+    return found;
+}
+
+static ncclResult_t buffer_remove(ncclComm_t comm, const char *what, const void *handle)
+{
+    ncclResult_t result = tti_nccl_enter(comm, what);
+    if (result != ncclSuccess)
+        return result;
+    struct tti_nccl_buffer *found = buffer_take(comm, handle);
+    if (found)
+        buffer_free(found); /* a window, while ours is there */
     tti_nccl_leave(comm);
     if (!found)
         return tti_nccl_fail(ncclInvalidArgument, "%s: %p is not registered with the communicator",
                              what, handle);
-    buffer_free(found);
     return ncclSuccess;
 }
 
@@ -194,19 +204,101 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 }
 TTI_NCCL_ALSO(CommDeregister);
 
+/* ---- windows: registered buffers that the other ranks may put into ---- */
+
+/* Made when all ranks are there: at the end of the group, or in a thread of its own, as a
+ * communicator is. Those of one communicator one after another, as on all ranks. */
+struct tti_nccl_window_wish {
+    struct tti_nccl_window_wish *next;
+    struct tti_nccl_buffer *buffer;
+    size_t bytes;
+    ncclWindow_t *handle; /* where the program has it */
+};
+
+void tti_nccl_wishes_free(struct tti_nccl_window_wish *wishes)
+{
+    while (wishes) {
+        struct tti_nccl_window_wish *wish = wishes;
+        wishes = wish->next;
+        free(wish);
+    }
+}
+
+static ncclResult_t window_run(struct tti_nccl_job *job)
+{
+    struct ncclComm *comm = job->comm;
+    ncclResult_t worst = ncclSuccess;
+    for (struct tti_nccl_window_wish *wish = job->wishes; wish; wish = wish->next) {
+        tutti_window *window = NULL;
+        ncclResult_t result = worst;
+        if (result == ncclSuccess)
+            result = tti_nccl_result(
+                tutti_window_create(wish->buffer->memory, wish->bytes, comm->tutti, &window));
+        if (result == ncclSuccess) {
+            wish->buffer->window = window;
+            *wish->handle = (ncclWindow_t)(void *)wish->buffer;
+        } else {
+            worst = result;
+            (void)buffer_take(comm, wish->buffer);
+            buffer_free(wish->buffer);
+        }
+    }
+    return worst;
+}
+
+static void wish_append(struct tti_nccl_job *job, struct tti_nccl_window_wish *wish)
+{
+    struct tti_nccl_window_wish **end = &job->wishes;
+    while (*end)
+        end = &(*end)->next;
+    *end = wish;
+}
+
+/* Takes the wish; the communicator is entered for it. */
+static ncclResult_t window_submit(ncclComm_t comm, struct tti_nccl_window_wish *wish)
+{
+    struct tti_nccl_job *job = tti_nccl_group_job(comm, window_run);
+    if (job) { /* which has entered once, that is enough */
+        wish_append(job, wish);
+        tti_nccl_leave(comm);
+        return ncclSuccess;
+    }
+    ncclResult_t result = tti_nccl_job_new(comm, NULL, window_run, &job);
+    if (result != ncclSuccess) {
+        (void)buffer_take(comm, wish->buffer);
+        buffer_free(wish->buffer);
+        free(wish);
+        tti_nccl_leave(comm);
+        return result;
+    }
+    wish_append(job, wish);
+    return tti_nccl_job_submit_living(job); /* leaves */
+}
+
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
                                      int winFlags)
 {
-    struct tti_nccl_buffer *made = NULL;
     if (!buff || !win || size == 0 ||
         (winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)))
-        return tti_nccl_fail(ncclInvalidArgument,
-                             "ncclCommWindowRegister: %zu bytes at %p, window at %p, flags 0x%x",
-                             size, buff, (void *)win, (unsigned)winFlags);
-    ncclResult_t result = buffer_add(comm, "ncclCommWindowRegister", buff, size, &made);
-    if (result == ncclSuccess)
-        *win = (ncclWindow_t)(void *)made;
-    return result;
+        return tti_nccl_group_failed(
+            tti_nccl_fail(ncclInvalidArgument,
+                          "ncclCommWindowRegister: %zu bytes at %p, window at %p, flags 0x%x", size,
+                          buff, (void *)win, (unsigned)winFlags));
+    ncclResult_t result = tti_nccl_enter(comm, "ncclCommWindowRegister");
+    if (result != ncclSuccess)
+        return tti_nccl_group_failed(result);
+    struct tti_nccl_window_wish *wish = tti_calloc(1, sizeof *wish);
+    result = wish ? buffer_add(comm, "ncclCommWindowRegister", buff, size, &wish->buffer)
+                  : tti_nccl_result(TUTTI_ERR_MEMORY);
+    if (result != ncclSuccess) {
+        free(wish);
+        tti_nccl_leave(comm);
+        return tti_nccl_group_failed(result);
+    }
+    *win = NULL;
+    wish->bytes = size;
+    wish->handle = win;
+    return tti_nccl_group_failed(window_submit(comm, wish));
 }
 TTI_NCCL_ALSO(CommWindowRegister);
 
@@ -216,6 +308,23 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 }
 TTI_NCCL_ALSO(CommWindowDeregister);
 
+/* Under no lock; NULL: there is none of that handle. */
+static struct tti_nccl_buffer *window_find(struct ncclComm *comm, ncclWindow_t handle)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct tti_nccl_buffer *buffer = comm->buffers;
+    while (buffer && ((const void *)buffer != (const void *)handle || !buffer->window))
+        buffer = buffer->next;
+    pthread_mutex_unlock(&comm->lock);
+    return buffer;
+}
+
+tutti_window *tti_nccl_window(struct ncclComm *comm, ncclWindow_t handle)
+{
+    const struct tti_nccl_buffer *buffer = window_find(comm, handle);
+    return buffer ? buffer->window : NULL;
+}
+
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
 {
     if (!outUserPtr)
@@ -223,12 +332,8 @@ ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUse
     ncclResult_t result = tti_nccl_enter(comm, "ncclWinGetUserPtr");
     if (result != ncclSuccess)
         return result;
-    void *memory = NULL;
-    pthread_mutex_lock(&comm->lock);
-    for (const struct tti_nccl_buffer *b = comm->buffers; b; b = b->next)
-        if ((const void *)b == (const void *)win)
-            memory = b->memory;
-    pthread_mutex_unlock(&comm->lock);
+    const struct tti_nccl_buffer *buffer = window_find(comm, win);
+    void *memory = buffer ? buffer->memory : NULL;
     tti_nccl_leave(comm);
     if (!memory)
         return tti_nccl_fail(ncclInvalidArgument,

@@ -6,12 +6,15 @@
 #include "coll/operation.h"
 
 struct tti_gpu_mark;
+struct tti_gpu_ops;
 struct tutti_comm;
 
 /* Collective by its effect: all ranks of a communicator set TUTTI_DEVICE alike. Finds the
  * implementation; opens nothing. */
 enum tutti_result tti_gpu_side_create(struct tutti_comm *comm);
 void tti_gpu_side_destroy(struct tutti_comm *comm);
+/* The implementation; NULL: host memory only. */
+const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm);
 void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory);
 
 /* Is this call one on device memory? Errors: ARGUMENT for a stream with host memory. */

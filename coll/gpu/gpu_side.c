@@ -99,6 +99,11 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
     comm->gpu = NULL;
 }
 
+const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm)
+{
+    return comm->gpu ? comm->gpu->ops : NULL;
+}
+
 void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory)
 {
     if (!comm->gpu)
@@ -139,7 +144,7 @@ static enum tutti_result side_buffers(const struct tutti_comm *comm, const struc
 {
     uint32_t in = 0, out = 0;
     memset(buffers, 0, sizeof *buffers);
-    if (o->collective == TUTTI_BARRIER || o->count == 0)
+    if (o->collective == TUTTI_BARRIER || o->count == 0) /* signals and waits, too */
         return TUTTI_OK;
     if (o->collective == TUTTI_SEND_RECV) {
         in = !o->receives;
@@ -164,14 +169,13 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: a stream was given, but the %s device does not know the buffers (they "
                         "are pageable host memory); pass NULL and take a request",
-                        tutti_collective_name(operation->collective), comm->gpu->ops->name);
+                        tti_operation_name(operation), comm->gpu->ops->name);
     if (buffers.host && (buffers.device || (stream && buffers.pinned)))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: one of the buffers is pageable host memory (in %p, out %p), which the "
                         "device cannot reach; both must be device, managed or page-locked memory, "
                         "or both host memory",
-                        tutti_collective_name(operation->collective), operation->in,
-                        operation->out);
+                        tti_operation_name(operation), operation->in, operation->out);
     *takes = buffers.device || (stream && (buffers.pinned || none));
     return TUTTI_OK;
 }
@@ -378,8 +382,7 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
     pthread_mutex_lock(&comm->gpu->lock);
     enum tutti_result result = side_call(comm, ops, count, stream, mark);
     pthread_mutex_unlock(&comm->gpu->lock);
-    return result == TUTTI_OK ? TUTTI_OK
-                              : TTI_CONTEXT(result, "%s", tutti_collective_name(ops[0].collective));
+    return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
 }
 
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)

@@ -333,6 +333,8 @@ static enum tutti_result exchange_copy(struct tti_gpu_side *side, const struct t
                                        char *at, tutti_stream stream)
 {
     const size_t bytes = o->count * tutti_type_size(o->type);
+    if (bytes == 0) /* a signal, say */
+        return TUTTI_OK;
     return o->receives ? side->ops->copy(side->gpu, o->out, at, bytes, stream)
                        : side->ops->copy(side->gpu, at, o->in, bytes, stream);
 }

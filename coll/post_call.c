@@ -1,0 +1,194 @@
+/* What callers have the post do, and its windows (coll/post.h). Small parcels are copied, so that
+ * their callers need not wait until they are sent. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "coll/post_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    COPIED_BYTES = 16 << 10, /* parcels up to this are copied ... */
+    COPIED_MOST = 4 << 20,   /* ... while all that are copied and not sent yet are no more */
+    LOOK_MS = 20,            /* how often who waits looks whether all is well */
+};
+
+/* ---- windows ---- */
+
+enum tutti_result tti_post_device(struct tti_post *post, const struct tti_gpu_ops *ops, int device)
+{
+    if (post->gpu && post->gpu->device != device)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "the window is on device %d, another of this rank's on device %d; a "
+                        "communicator has one device a rank",
+                        device, post->gpu->device);
+    if (post->gpu)
+        return TUTTI_OK;
+    struct tti_gpu *gpu = NULL;
+    tutti_stream stream = NULL;
+    TTI_TRY(ops->open(device, &gpu));
+    enum tutti_result result = ops->stream_create(gpu, &stream);
+    if (result != TUTTI_OK) {
+        ops->close(gpu);
+        return result;
+    }
+    pthread_mutex_lock(&post->lock);
+    post->ops = ops;
+    post->gpu = gpu;
+    post->stream = stream;
+    pthread_mutex_unlock(&post->lock);
+    return TUTTI_OK;
+}
+
+void tti_post_enlist(struct tti_post *post, struct tutti_window *window)
+{
+    pthread_mutex_lock(&post->lock);
+    window->next = post->windows;
+    post->windows = window;
+    pthread_mutex_unlock(&post->lock);
+}
+
+void tti_post_delist(struct tti_post *post, struct tutti_window *window)
+{
+    pthread_mutex_lock(&post->lock);
+    struct tutti_window **link = &post->windows;
+    while (*link && *link != window)
+        link = &(*link)->next;
+    if (*link)
+        *link = window->next;
+    pthread_mutex_unlock(&post->lock);
+}
+
+/* ---- callers ---- */
+
+/* Under the lock: a parcel of its own for what is small; NULL: the caller's will do. */
+static struct tti_parcel *parcel_copy(struct tti_post *post, const struct tti_parcel *parcel)
+{
+    const size_t bytes = (size_t)parcel->head.bytes;
+    if (bytes > COPIED_BYTES || post->copied + bytes + sizeof *parcel > COPIED_MOST)
+        return NULL;
+    struct tti_parcel *made = malloc(sizeof *made + bytes);
+    if (!made)
+        return NULL;
+    *made = *parcel;
+    made->copied = true;
+    made->data = (const char *)(made + 1);
+    if (bytes > 0)
+        memcpy(made + 1, parcel->data, bytes);
+    post->copied += bytes + sizeof *parcel;
+    return made;
+}
+
+/* Wait for `changed`, then see whether the communicator works still. Under the lock, which is let
+ * go meanwhile. */
+static enum tutti_result post_look(struct tti_post *post, uint64_t deadline)
+{
+    const uint64_t look = tti_deadline_in(LOOK_MS / 1e3);
+    (void)tti_cond_wait(&post->changed, &post->lock, look < deadline ? look : deadline);
+    pthread_mutex_unlock(&post->lock);
+    enum tutti_result result = tti_comm_listen(post->comm);
+    pthread_mutex_lock(&post->lock);
+    return result;
+}
+
+/* A parcel that will not be sent in time refers to memory of a caller who is about to return: end
+ * the links, as after every failure of an operation. Bounded. Under the lock. */
+static void parcel_recall(struct tti_post *post, const struct tti_parcel *parcel)
+{
+    post->stop = true;
+    tti_comm_wake(post->wire);
+    while (!parcel->done)
+        pthread_cond_wait(&post->changed, &post->lock);
+}
+
+/* Until the thread has handed it back. Under the lock. */
+static enum tutti_result parcel_await(struct tti_post *post, const struct tti_parcel *parcel,
+                                      uint64_t deadline)
+{
+    enum tutti_result result = TUTTI_OK;
+    while (!parcel->done && result == TUTTI_OK) {
+        result = post_look(post, deadline);
+        if (result == TUTTI_OK && !parcel->done && tti_deadline_passed(deadline))
+            result = TTI_FAIL(TUTTI_ERR_TIMEOUT, "rank %d (%s) did not take the data within %g s",
+                              parcel->peer, post->comm->peers.all[parcel->peer].name,
+                              post->comm->settings.timeout_s);
+    }
+    if (result == TUTTI_OK)
+        return parcel->error->code == TUTTI_OK ? TUTTI_OK : tti_error_restore(parcel->error);
+    struct tti_error error;
+    tti_error_save(&error, result);
+    parcel_recall(post, parcel);
+    return tti_error_restore(&error);
+}
+
+/* The peer, or the post, is not there any more: the error says why. Under the lock. */
+static enum tutti_result post_lost(const struct tti_post *post, int peer)
+{
+    if (post->peers[peer].gone)
+        return tti_error_restore(&post->peers[peer].error);
+    return post->error.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&post->error);
+}
+
+/* Who is gone may have died, which the bootstrap knows better. Takes the communicator's turn for
+ * granted. */
+static enum tutti_result post_explain(struct tti_post *post, enum tutti_result result)
+{
+    return result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK
+               ? tti_comm_link_failed(post->comm, result)
+               : result;
+}
+
+enum tutti_result tti_post_send(struct tti_post *post, int peer, const struct tti_post_head *head,
+                                const void *data, uint64_t deadline)
+{
+    struct tti_error error = {.code = TUTTI_OK};
+    struct tti_parcel parcel = {.head = *head, .peer = peer, .data = data, .error = &error};
+    parcel.head.magic = TTI_POST_MAGIC;
+    pthread_mutex_lock(&post->lock);
+    enum tutti_result result = post_lost(post, peer);
+    if (result == TUTTI_OK) {
+        struct tti_parcel *copy = parcel_copy(post, &parcel);
+        tti_parcel_append(&post->inbox, copy ? copy : &parcel);
+        tti_comm_wake(post->wire);
+        if (!copy)
+            result = parcel_await(post, &parcel, deadline);
+    }
+    pthread_mutex_unlock(&post->lock);
+    return post_explain(post, result);
+}
+
+void tti_post_signal_self(struct tti_post *post, int signal)
+{
+    pthread_mutex_lock(&post->lock);
+    post->arrived[(size_t)post->comm->rank * TUTTI_SIGNALS + (size_t)signal]++;
+    pthread_cond_broadcast(&post->changed);
+    pthread_mutex_unlock(&post->lock);
+}
+
+/* Under the lock. */
+static enum tutti_result wait_for(struct tti_post *post, int peer, int signal, uint64_t count,
+                                  uint64_t deadline)
+{
+    const size_t at = (size_t)peer * TUTTI_SIGNALS + (size_t)signal;
+    while (post->arrived[at] - post->waited[at] < count) {
+        TTI_TRY(post_lost(post, peer));
+        TTI_TRY(post_look(post, deadline));
+        const uint64_t here = post->arrived[at] - post->waited[at];
+        if (here < count && tti_deadline_passed(deadline))
+            return TTI_FAIL(
+                TUTTI_ERR_TIMEOUT, "of %llu signals %d from rank %d (%s) %llu came within %g s",
+                (unsigned long long)count, signal, peer, post->comm->peers.all[peer].name,
+                (unsigned long long)here, post->comm->settings.timeout_s);
+    }
+    post->waited[at] += count;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_post_wait(struct tti_post *post, int peer, int signal, uint64_t count,
+                                uint64_t deadline)
+{
+    pthread_mutex_lock(&post->lock);
+    const enum tutti_result result = wait_for(post, peer, signal, count, deadline);
+    pthread_mutex_unlock(&post->lock);
+    return post_explain(post, result);
+}

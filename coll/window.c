@@ -1,0 +1,340 @@
+/* Windows, puts, signals: the public calls, and what each does (coll/window.h). The rest is the
+ * post's (coll/post.h). */
+#include "coll/window.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "coll/api_call.h"
+#include "coll/comm.h"
+#include "coll/gpu/gpu_calls.h"
+#include "coll/group.h"
+#include "coll/post.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making: what the ranks tell each other of their parts ---- */
+
+struct introduction {
+    struct tutti_id id; /* rank 0's, at the first window: where the post's communicator meets */
+    uint64_t bytes, address, device;
+};
+
+/* As split.c has it. */
+static const char *window_address(const struct tutti_comm *comm)
+{
+    return comm->peers.nhosts == 1 ? "127.0.0.1" : NULL;
+}
+
+/* Is it memory that the host may not touch? */
+static enum tutti_result window_kind(struct tutti_window *window)
+{
+    struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
+    const struct tutti_comm *comm = window->comm;
+    if (tti_gpu_side_ops(comm) && window->bytes > 0)
+        TTI_TRY(tti_gpu_side_ops(comm)->pointer(window->memory, &info));
+    window->device = info.kind == TTI_MEMORY_DEVICE || info.kind == TTI_MEMORY_MANAGED;
+    window->index = info.device;
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_new(struct tutti_comm *comm, void *memory, size_t bytes,
+                                    struct tutti_window **window)
+{
+    const size_t size = (size_t)comm->size;
+    struct tutti_window *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    made->comm = comm;
+    made->memory = memory;
+    made->bytes = bytes;
+    made->sizes = tti_calloc(size, sizeof *made->sizes);
+    made->direct = tti_calloc(size, sizeof *made->direct);
+    *window = made;
+    return made->sizes && made->direct ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+void tti_window_free(struct tutti_window *window)
+{
+    if (!window)
+        return;
+    free(window->sizes);
+    free(window->direct);
+    free(window);
+}
+
+/* The post of the communicator, at its first window. `id` is rank 0's. */
+static enum tutti_result window_post(struct tutti_comm *comm, const struct tutti_id *id)
+{
+    struct tutti_comm *wire = NULL;
+    if (comm->size > 1) {
+        struct tti_meeting meeting;
+        TTI_TRY(tti_meeting_from_id(id, comm->rank, &meeting));
+        TTI_TRY(tti_comm_open_child(comm, &meeting, comm->rank, comm->size, &wire));
+    }
+    return tti_post_open(comm, wire, &comm->post);
+}
+
+/* Threads of a process reach each other's host memory as it is. */
+static bool window_reaches(const struct tutti_comm *comm, int rank)
+{
+    const struct tti_peer *all = comm->peers.all;
+    if (rank == comm->rank)
+        return true;
+    return all[rank].public.process == all[comm->rank].public.process &&
+           comm->peers.carriers[all[rank].carrier].ops->rank < TTI_FIRST_NETWORK_RANK;
+}
+
+static enum tutti_result window_join(struct tutti_window *window, const struct introduction *all)
+{
+    struct tutti_comm *comm = window->comm;
+    if (comm->size > 1 && !comm->post && !all[0].id.text[0])
+        return TTI_FAIL(TUTTI_ERR_PEER,
+                        "rank 0 (%s) could not start to listen for the window's "
+                        "connections",
+                        comm->peers.all[0].name);
+    if (!comm->post)
+        TTI_TRY(window_post(comm, &all[0].id));
+    if (window->device)
+        TTI_TRY(tti_post_device(comm->post, tti_gpu_side_ops(comm), window->index));
+    for (int r = 0; r < comm->size; r++) {
+        window->sizes[r] = (size_t)all[r].bytes;
+        if (!all[r].device && window_reaches(comm, r))
+            memcpy(&window->direct[r], &all[r].address, sizeof window->direct[r]);
+    }
+    tti_post_enlist(comm->post, window);
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_introduce(struct tutti_window *window, struct introduction *mine)
+{
+    const struct tutti_comm *comm = window->comm;
+    TTI_TRY(window_kind(window));
+    if (!comm->post && comm->rank == 0 && comm->size > 1)
+        TTI_TRY(tti_id_make(window_address(comm), &mine->id));
+    mine->bytes = window->bytes;
+    mine->address = (uintptr_t)window->memory;
+    mine->device = window->device;
+    return TUTTI_OK;
+}
+
+/* When it returns OK all ranks have their parts, and may be put into; or none has. */
+static enum tutti_result window_agree(struct tutti_window *window, enum tutti_result own)
+{
+    struct tutti_comm *comm = window->comm;
+    const uint32_t mine = (uint32_t)own;
+    struct tti_error error;
+    tti_error_save(&error, own);
+    uint32_t *all = tti_calloc((size_t)comm->size, sizeof *all);
+    enum tutti_result result =
+        all ? tutti_all_gather(&mine, all, 1, TUTTI_UINT32, comm) : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK && own != TUTTI_OK)
+        result = tti_error_restore(&error);
+    for (int r = 0; r < comm->size && result == TUTTI_OK; r++)
+        if (all[r] != TUTTI_OK)
+            result = TTI_FAIL(TUTTI_ERR_PEER,
+                              "rank %d (%s) could not make its part of the window (its own error "
+                              "says why)",
+                              r, comm->peers.all[r].name);
+    free(all);
+    return result;
+}
+
+static enum tutti_result window_make(struct tutti_comm *comm, struct tutti_window *window)
+{
+    struct introduction mine = {.bytes = 0};
+    struct introduction *all = tti_calloc((size_t)comm->size, sizeof *all);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result own = window_introduce(window, &mine);
+    struct tti_error error;
+    tti_error_save(&error, own);
+    enum tutti_result result = tutti_all_gather(&mine, all, sizeof mine, TUTTI_UINT8, comm);
+    if (result == TUTTI_OK) {
+        window->number = ++comm->windows;
+        own = own == TUTTI_OK ? window_join(window, all) : tti_error_restore(&error);
+        result = window_agree(window, own);
+    }
+    free(all);
+    return result;
+}
+
+enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *comm,
+                                      tutti_window **window)
+{
+    struct tutti_window *made = NULL;
+    if (!comm || !window || (!memory && bytes > 0))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_window_create: %s is NULL",
+                        !comm     ? "comm"
+                        : !window ? "window"
+                                  : "memory");
+    if (tti_group_open())
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "tutti_window_create: not between tutti_group_start and tutti_group_end, "
+                        "as it waits for the other ranks");
+    enum tutti_result result = window_new(comm, memory, bytes, &made);
+    if (result == TUTTI_OK)
+        result = window_make(comm, made);
+    if (result != TUTTI_OK) {
+        tutti_window_destroy(made);
+        return TTI_CONTEXT(result, "while making a window");
+    }
+    *window = made;
+    return TUTTI_OK;
+}
+
+void tutti_window_destroy(tutti_window *window)
+{
+    if (!window)
+        return;
+    if (window->comm->post)
+        tti_post_delist(window->comm->post, window);
+    tti_window_free(window);
+}
+
+/* ---- running ---- */
+
+static enum tutti_result run_put(struct tutti_comm *comm, const struct tti_operation *o,
+                                 uint64_t deadline)
+{
+    struct tutti_window *window = o->window;
+    const size_t bytes = o->count * tutti_type_size(o->type);
+    struct tti_post_head head = {
+        .window = window->number, .offset = o->offset, .bytes = bytes, .signal = o->signal};
+    if (o->root == comm->rank && bytes > 0)
+        TTI_TRY(tti_post_store(comm->post, window, (size_t)o->offset, o->in, bytes));
+    else if (window->direct[o->root] && bytes > 0)
+        memmove(window->direct[o->root] + o->offset, o->in, bytes);
+    if (o->root == comm->rank || window->direct[o->root])
+        head.bytes = 0;
+    if (head.bytes == 0 && o->signal == TUTTI_NO_SIGNAL)
+        return TUTTI_OK;
+    if (o->root != comm->rank)
+        return tti_post_send(comm->post, o->root, &head, o->in, deadline);
+    tti_post_signal_self(comm->post, o->signal);
+    return TUTTI_OK;
+}
+
+static enum tutti_result run_signal(struct tutti_comm *comm, const struct tti_operation *o,
+                                    uint64_t deadline)
+{
+    const struct tti_post_head head = {.signal = o->signal};
+    if (o->root != comm->rank)
+        return tti_post_send(comm->post, o->root, &head, NULL, deadline);
+    tti_post_signal_self(comm->post, o->signal);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_window_run(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    const uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    if (o->alone == TTI_PUT)
+        return run_put(comm, o, deadline);
+    if (o->alone == TTI_SIGNAL)
+        return run_signal(comm, o, deadline);
+    return tti_post_wait(comm->post, o->root, o->signal, o->offset, deadline);
+}
+
+/* ---- the public operations ---- */
+
+static enum tutti_result check_signal(const struct tti_operation *o, const struct tutti_comm *comm)
+{
+    const int least = o->alone == TTI_PUT ? TUTTI_NO_SIGNAL : 0;
+    if (o->signal < least || o->signal >= TUTTI_SIGNALS)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: signal is %d; expected 0 to %d%s",
+                        tti_operation_name(o), o->signal, TUTTI_SIGNALS - 1,
+                        least < 0 ? ", or TUTTI_NO_SIGNAL" : "");
+    if (comm && !comm->post)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "%s: the communicator has had no window yet; make one with "
+                        "tutti_window_create on all ranks before",
+                        tti_operation_name(o));
+    return TUTTI_OK;
+}
+
+static enum tutti_result check_range(const struct tti_operation *o)
+{
+    const struct tutti_window *window = o->window;
+    const struct tutti_comm *comm = window->comm;
+    size_t bytes = 0;
+    if (o->root < 0 || o->root >= comm->size)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "put: peer is %d; expected a rank from 0 to %d",
+                        o->root, comm->size - 1);
+    if (__builtin_mul_overflow(o->count, tutti_type_size(o->type), &bytes) ||
+        o->offset > window->sizes[o->root] || bytes > window->sizes[o->root] - o->offset)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "put: count %zu of %s at offset %llu is beyond the end of the window, "
+                        "which has %zu bytes at rank %d (%s)",
+                        o->count, tutti_type_name(o->type), (unsigned long long)o->offset,
+                        window->sizes[o->root], o->root, comm->peers.all[o->root].name);
+    return TUTTI_OK;
+}
+
+static enum tutti_result call_put(const void *in, size_t count, enum tutti_type type, int peer,
+                                  tutti_window *window, size_t offset, int signal, bool async,
+                                  tutti_stream stream, tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
+                                      .alone = TTI_PUT,
+                                      .in = in,
+                                      .count = count,
+                                      .type = type,
+                                      .root = peer,
+                                      .window = window,
+                                      .offset = offset,
+                                      .signal = signal};
+    if (!window)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "put: window is NULL");
+    TTI_TRY(check_signal(&operation, window->comm));
+    TTI_TRY(check_range(&operation));
+    return tti_api_call(window->comm, &operation, async, stream, request);
+}
+
+enum tutti_result tutti_put(const void *in, size_t count, enum tutti_type type, int peer,
+                            tutti_window *window, size_t offset, int signal)
+{
+    return call_put(in, count, type, peer, window, offset, signal, false, NULL, NULL);
+}
+
+enum tutti_result tutti_put_async(const void *in, size_t count, enum tutti_type type, int peer,
+                                  tutti_window *window, size_t offset, int signal,
+                                  tutti_stream stream, tutti_request **request)
+{
+    return call_put(in, count, type, peer, window, offset, signal, true, stream, request);
+}
+
+static enum tutti_result call_signal(enum tti_alone alone, int peer, int signal, uint64_t count,
+                                     tutti_comm *comm, bool async, tutti_stream stream,
+                                     tutti_request **request)
+{
+    struct tti_operation operation = {.collective = TUTTI_SEND_RECV,
+                                      .alone = alone,
+                                      .type = TUTTI_UINT8,
+                                      .root = peer,
+                                      .offset = count,
+                                      .signal = signal};
+    TTI_TRY(check_signal(&operation, comm));
+    return tti_api_call(comm, &operation, async, stream, request);
+}
+
+enum tutti_result tutti_signal(int peer, int signal, tutti_comm *comm)
+{
+    return call_signal(TTI_SIGNAL, peer, signal, 0, comm, false, NULL, NULL);
+}
+
+enum tutti_result tutti_signal_async(int peer, int signal, tutti_comm *comm, tutti_stream stream,
+                                     tutti_request **request)
+{
+    return call_signal(TTI_SIGNAL, peer, signal, 0, comm, true, stream, request);
+}
+
+enum tutti_result tutti_wait_signal(int peer, int signal, uint64_t count, tutti_comm *comm)
+{
+    return call_signal(TTI_WAIT_SIGNAL, peer, signal, count, comm, false, NULL, NULL);
+}
+
+enum tutti_result tutti_wait_signal_async(int peer, int signal, uint64_t count, tutti_comm *comm,
+                                          tutti_stream stream, tutti_request **request)
+{
+    return call_signal(TTI_WAIT_SIGNAL, peer, signal, count, comm, true, stream, request);
+}
