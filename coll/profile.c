@@ -49,8 +49,9 @@ static const double meshes_mapped[TTI_COSTS] = {
     .08e-6, .006e-6, .03e-6,   .003e-6, .04e-6,   .185e-6, .05e-6, 1.9e-6, 1.2e-6, 1.2, 47e-12,
     17e-12, 44e-12,  52.5e-12, 8.3e-12, 20.5e-12, 44e-12,  42e-12, 0,      0,      0,   0};
 static const double meshes_private[TTI_COSTS] = {
-    .06e-6,   .005e-6, .015e-6,  .002e-6, .04e-6,   .21e-6, .064e-6, 2.0e-6, 1.3e-6, 1.4, 51.5e-12,
-    33.5e-12, 58e-12,  75.5e-12, 8.3e-12, 20.5e-12, 44e-12, 42e-12,  0,      0,      0,   0};
+    .067e-6, .0028e-6, .0114e-6, .0002e-6, .04e-6,  .25e-6, .0634e-6, 2.0e-6,
+    1.3e-6,  1.4,      3e-12,    4e-12,    13e-12,  24e-12, 8.3e-12,  20.5e-12,
+    44e-12,  42e-12,   110e-12,  95e-12,   107e-12, 116e-12};
 
 void tti_profile_default(const double cache[3], bool meshed, double cores,
                          struct tti_profile *profile)
