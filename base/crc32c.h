@@ -1,6 +1,6 @@
-/* CRC-32C (Castagnoli; RFC 3720, appendix B.4): the checksum of network chunks. The best way that
- * the CPU has is chosen at the first call: folding by carry-less products of 64 bytes beside its
- * own CRC instruction, folding alone of 64 or of 16 bytes, else tables. */
+/* CRC-32C (Castagnoli; RFC 3720, appendix B.4): the checksum of network chunks. Where the CPU has
+ * products or maps of 64 bytes, the first call tries them, with its own CRC instruction beside them
+ * and without, and takes the quickest; else folding of 16 bytes, else tables. */
 #ifndef TTI_BASE_CRC32C_H
 #define TTI_BASE_CRC32C_H
 
@@ -18,7 +18,8 @@ struct tti_crc32c_way {
     uint32_t (*update)(uint32_t state, const uint8_t *data, size_t bytes);
 };
 
-/* All that were compiled in, the quickest first; NULL behind the last one, which runs anywhere. */
+/* All that were compiled in, those that need most of the CPU first; NULL behind the last one, which
+ * runs anywhere. */
 const struct tti_crc32c_way *tti_crc32c_way(size_t index);
 
 #endif
