@@ -266,11 +266,12 @@ static size_t mixed_take(struct tcp_pair *pair, bool peeks, const uint8_t *right
 }
 
 /* Messages in rows of a size, as collectives send them, and others between: records that are as
- * long as the last one, shorter and longer, where `ahead` messages may be on the way. */
+ * long as the last one, shorter and longer, where `ahead` messages may be on the way. Where several
+ * may be, rank 1 changes its mind of how to take one while a part of it is there. */
 static void mixed_stream(struct tcp_pair *pair, int ahead, unsigned *seed)
 {
-    enum { MESSAGES = 24, LARGEST = 230000 };
-    static const size_t sizes[] = {16384, 5000, 100, 70000, 65536, LARGEST, 4096, 9000, 1};
+    enum { MESSAGES = 24, LARGEST = 256 * 1024 };
+    static const size_t sizes[] = {16384, 5000, 100, 70000, 65536, LARGEST, 230000, 9000, 1};
     static uint8_t all[MESSAGES * LARGEST], into[LARGEST];
     size_t end[MESSAGES], bytes = 0, sent = 0, taken = 0;
     const uint64_t deadline = tti_deadline_in(60);
@@ -292,7 +293,8 @@ static void mixed_stream(struct tcp_pair *pair, int ahead, unsigned *seed)
             sent += accepted;
             from += sent == end[from];
         }
-        taken += mixed_take(pair, to % 5 == 4, all + taken, into, end[to] - taken);
+        const bool peeks = ahead > 1 ? rand_r(seed) / 1000 % 2 : to % 5 == 4;
+        taken += mixed_take(pair, peeks, all + taken, into, end[to] - taken);
         while (to < MESSAGES && taken >= end[to])
             to++;
         assert_false(tti_deadline_passed(deadline));
@@ -300,6 +302,15 @@ static void mixed_stream(struct tcp_pair *pair, int ahead, unsigned *seed)
     while (tti_tcp_ops.released(pair->endpoint[0], 0) < bytes)
         for (int rank = 0; rank < 2; rank++)
             (void)tti_tcp_ops.arm(pair->transport[rank]);
+}
+
+/* So that the socket takes large records in parts, and they come in parts. */
+static void mixed_narrow(struct tcp_pair *pair)
+{
+    const int bytes = 20000;
+    const struct tti_tcp_endpoint *from = pair->endpoint[0];
+    assert_int_equal(setsockopt(from->lane[0].socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes),
+                     0);
 }
 
 static void records_of_all_lengths_arrive(void **state)
@@ -316,6 +327,8 @@ static void records_of_all_lengths_arrive(void **state)
             if (i == 2)
                 tcp_between_begin(&between, &pair);
             assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+            if (i == 1)
+                mixed_narrow(&pair);
             mixed_stream(&pair, ahead[i], &seed);
             tcp_pair_close(&pair);
         }

@@ -24,7 +24,7 @@
 enum {
     /* The stage, from the first read on: small until a read fills it or larger ranges come. */
     TTI_TCP_STAGE_SMALL = 64 * 1024,
-    TTI_TCP_STAGE_BYTES = 256 * 1024,
+    TTI_TCP_STAGE_BYTES = 260 * 1024,
     TTI_TCP_RING_BYTES = 64 * 1024, /* copies of small fragments and of headers */
     TTI_TCP_SMALL_BYTES = 16 * 1024,
     TTI_TCP_MAX_PIECES = 64,

@@ -144,8 +144,17 @@ static bool receive_fill(struct tti_tcp_lane *lane)
     if (lane->tail == lane->stage_bytes || receive_ended(lane))
         return false;
     struct iovec vector = {lane->stage + lane->tail, lane->stage_bytes - lane->tail};
+    if (lane->seal) {
+        lane->seal->fills = lane->tail == 0;
+        lane->seal->skip = 0;
+    }
     size_t got = receive_vector(lane, &vector, 1);
     lane->tail += got;
+    if (lane->seal) {
+        lane->seal->fills = false;
+        lane->head += lane->seal->skip;
+        lane->tail += lane->seal->skip;
+    }
     lane->cramped |= lane->tail == lane->stage_bytes;
     return got > 0;
 }

@@ -1,7 +1,7 @@
 /* Sealed streams: with TUTTI_TCP_CHECKSUM or TUTTI_TCP_ENCRYPT a lane's stream crosses the wire in
  * records, each of which is checked whole before a byte of it is handed out.
  *
- *     head (32 bytes, tcp_wire.h) | up to 256 KiB of the stream | encrypted: a tag of 16 bytes
+ *     head (32 bytes, tcp_wire.h) | up to 256 KiB and a header | encrypted: a tag of 16 bytes
  *
  * Checksums are CRC-32C, from the sender's memory to the receiver's. They show accidents: a record
  * that does not fit costs the lane its connection, and where lanes outlive theirs (tcp_resume.c)
@@ -74,6 +74,12 @@ struct tti_tcp_seal {
     bool headed;      /* `record` is the head of the bytes at in_head */
     bool waits;       /* the socket has bytes that are left there until the rest has come */
     bool drains;      /* it is to be read empty nevertheless */
+    bool fills;       /* the next read is to the lane's stage, which is empty and stays in place */
+    uint8_t *stage;   /* where the record that has begun is, with its head, in place of `in`: */
+    size_t staged;    /* bytes of it and behind it; 0: none is there */
+    size_t summed;    /* bytes of its body that `sum` is of */
+    uint32_t sum;
+    size_t skip; /* a read to the stage: so many bytes are before those of the stream */
 };
 
 /* What a socket's keys and the stream's positions begin with; makes *seal when it is NULL. */

@@ -4,7 +4,10 @@
  * encrypted are read straight to where they are wanted, when all of one is there: of one that does
  * not fit its checksum nothing is reported as received, and what lies there is garbage. Large ones
  * mostly come in rows, all alike, so behind one the head of the next and its bytes are read at
- * once, in the hope that it is as long; else they are moved to `in`. */
+ * once, in the hope that it is as long; else they are moved to `in`.
+ *
+ * What goes to the lane's stage is read there, head and all, and stays: the stage is ours, so what
+ * has come of a record is read and summed while the rest is on its way. */
 #include "base/crc32c.h"
 #include "transport/tcp/tcp.h"
 
@@ -313,6 +316,98 @@ static enum seal_way seal_choose(struct tti_tcp_lane *lane, const struct tti_tcp
     return seal_waited(seal, there) ? SEAL_READ : SEAL_WAIT;
 }
 
+/* ---- in the stage --------------------------------------------------------------------------- */
+
+/* May the next record be read to where all of `vector` is? */
+static bool seal_may_fill(const struct tti_tcp_seal *seal)
+{
+    return seal->fills && !(seal->seals & TTI_TCP_ENCRYPTS) && !seal->error &&
+           seal->plain_bytes == 0 &&
+           (seal->staged > 0 ||
+            (!seal->headed && seal->in_tail - seal->in_head <= TTI_TCP_RECORD_BYTES));
+}
+
+/* What has come of a record in the stage goes on in `in`. */
+static void seal_unstage(struct tti_tcp_seal *seal)
+{
+    memcpy(seal->in, seal->stage, seal->staged);
+    seal->in_head = seal->headed ? TTI_TCP_RECORD_BYTES : 0;
+    seal->in_tail = seal->staged;
+    seal->staged = 0;
+}
+
+/* Sum what has come since. Returns whether all of the record is there. */
+static bool seal_sum_staged(struct tti_tcp_seal *seal)
+{
+    const char *wrong = NULL;
+    if (!seal->headed && seal->staged >= TTI_TCP_RECORD_BYTES) {
+        wrong = tti_tcp_get_record(seal->stage, &seal->record);
+        seal->headed = !wrong;
+        seal->summed = 0;
+        seal->sum = 0;
+    }
+    if (wrong)
+        return seal_refuse(seal);
+    if (!seal->headed)
+        return false;
+    const size_t have = seal_least(seal->staged - TTI_TCP_RECORD_BYTES, seal->record.bytes);
+    seal->sum = tti_crc32c(seal->sum, seal->stage + TTI_TCP_RECORD_BYTES + seal->summed,
+                           have - seal->summed);
+    seal->summed = have;
+    return have == seal->record.bytes;
+}
+
+/* The record in the stage is whole. What came behind it goes to `in`, where it is opened next. */
+static ssize_t seal_take_staged(struct tti_tcp_lane *lane)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    const size_t bytes = seal->record.bytes, end = TTI_TCP_RECORD_BYTES + bytes;
+    if (seal->sum != seal->record.checksum)
+        seal_refuse(seal);
+    if (seal->error || !seal_note(lane)) {
+        errno = seal->error;
+        return -1;
+    }
+    seal->in_head = 0;
+    seal->in_tail = seal->staged - end;
+    memcpy(seal->in, seal->stage + end, seal->in_tail);
+    seal->staged = 0;
+    seal->skip = TTI_TCP_RECORD_BYTES;
+    return (ssize_t)bytes;
+}
+
+/* Read on in the stage. Returns the bytes of a record, which lie behind its head; 0: the stream has
+ * ended; -1 and errno; or -2: read in another way, as the record has no bytes or no room. */
+static ssize_t seal_fill(struct tti_tcp_lane *lane, const struct iovec *vector)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    if (seal->staged == 0) {
+        seal->stage = vector->iov_base;
+        seal->staged = seal->in_tail - seal->in_head;
+        memcpy(seal->stage, seal->in + seal->in_head, seal->staged);
+        seal->in_head = seal->in_tail = 0;
+    }
+    for (;;) {
+        if (seal_sum_staged(seal))
+            return seal->record.bytes > 0 ? seal_take_staged(lane) : -2;
+        if (seal->error) {
+            errno = seal->error;
+            return -1;
+        }
+        const size_t body = seal->headed ? seal->record.bytes : seal->expects;
+        const size_t ahead =
+            body < SEAL_DIRECT_BYTES ? (size_t)TTI_TCP_AHEAD_BYTES : (size_t)TTI_TCP_RECORD_BYTES;
+        const size_t most = TTI_TCP_RECORD_BYTES + body + ahead;
+        if (most > vector->iov_len)
+            return -2;
+        struct iovec rest = {seal->stage + seal->staged, most - seal->staged};
+        const ssize_t got = seal_recv(lane, &rest, 1);
+        if (got <= 0)
+            return got;
+        seal->staged += (size_t)got;
+    }
+}
+
 /* ---- handing out ---------------------------------------------------------------------------- */
 
 static size_t seal_hand_out(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk)
@@ -331,6 +426,14 @@ ssize_t tti_tcp_seal_receive(struct tti_tcp_lane *lane, const struct iovec *vect
     struct tti_tcp_walk walk = tti_tcp_walk(vector, count);
     size_t got = 0;
     seal->waits = false;
+    seal->skip = 0;
+    if (seal_may_fill(seal)) {
+        const ssize_t filled = seal_fill(lane, vector);
+        if (filled != -2)
+            return filled;
+    }
+    if (seal->staged > 0)
+        seal_unstage(seal);
     for (;;) {
         got += seal_hand_out(seal, &walk);
         if (walk.left > 0 && seal_next(lane))

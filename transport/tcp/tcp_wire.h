@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TTI_TCP_VERSION = 3,
+    TTI_TCP_VERSION = 4,
     TTI_TCP_MAX_SOCKETS = 8,    /* of a lane */
     TTI_TCP_MAX_ADDRESSES = 20, /* what fits in TUTTI_ADDRESS_BYTES */
     TTI_TCP_ADVERT_HEAD_BYTES = 24,
@@ -28,8 +28,8 @@ enum {
     TTI_TCP_READY_BYTES = 8,
     TTI_TCP_HEADER_BYTES = 16,
     TTI_TCP_MAX_FRAGMENT = 1 << 30,
-    TTI_TCP_RECORD_BYTES = 32,        /* the head of a record */
-    TTI_TCP_RECORD_BODY = 256 * 1024, /* the most of the stream that one carries */
+    TTI_TCP_RECORD_BYTES = 32,             /* the head of a record */
+    TTI_TCP_RECORD_BODY = 256 * 1024 + 64, /* the most of the stream that one carries */
 };
 
 /* How the streams of an endpoint are sealed, as a set; 0: not at all. */
