@@ -12,6 +12,7 @@
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/post.h"
+#include "coll/progress.h"
 #include "coll/select.h"
 #include "coll/tuning.h"
 #include "device/memory.h"
@@ -156,6 +157,7 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
+    TTI_TRY(tti_progress_place(comm)); /* which needs `cpus`, as the next does for the last time */
     TTI_TRY(tti_crowd(comm));
     TTI_TRY(tti_executor_create(comm, &comm->executor));
     TTI_TRY(tti_gpu_side_create(comm));

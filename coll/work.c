@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "coll/comm.h"
+#include "coll/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ enum tutti_result tti_work_queue_create(struct tti_work_queue *queue)
     memset(queue, 0, sizeof *queue);
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->changed, NULL);
+    queue->cpu = -1;
     queue->usable = true;
     return TUTTI_OK;
 }
@@ -166,10 +168,11 @@ static enum tutti_result queue_start_thread(struct tti_work_queue *queue)
 {
     if (queue->started)
         return TUTTI_OK;
-    int error = pthread_create(&queue->thread, NULL, queue_thread, queue);
+    int error = tti_progress_thread(&queue->thread, queue->cpu, queue_thread, queue);
     if (error != 0)
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "cannot start the progress thread: %s (see ulimit -u)",
                         strerror(error));
+    (void)pthread_setname_np(queue->thread, "tutti-progress"); /* for ps -T and top -H */
     queue->started = true;
     return TUTTI_OK;
 }

@@ -43,6 +43,7 @@ struct tti_work_queue {
     bool stop;
     bool usable; /* created and not destroyed */
     pthread_t thread;
+    int cpu; /* where that runs (progress.h); -1: anywhere */
 };
 
 struct tutti_request {

@@ -1,0 +1,152 @@
+/* Where the progress thread runs (coll/progress.h). */
+#include "coll/progress.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "coll/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROGRESS_VARIABLE "TUTTI_PROGRESS_CORE"
+
+static enum tutti_result progress_misread(const char *text)
+{
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    PROGRESS_VARIABLE " is \"%s\"; expected \"auto\", or processors below %d as 3, "
+                                      "0,2 or 4-7, which the ranks of a host take in turn",
+                    text, TTI_CPUS);
+}
+
+/* "4" or "4-7" at *at, which moves behind it. */
+static bool progress_range(const char **at, long *first, long *last)
+{
+    char *end = NULL;
+    if (**at < '0' || **at > '9')
+        return false;
+    *first = *last = strtol(*at, &end, 10);
+    if (*end == '-') {
+        if (end[1] < '0' || end[1] > '9')
+            return false;
+        *last = strtol(end + 1, &end, 10);
+    }
+    *at = end;
+    return *first <= *last && *last < TTI_CPUS;
+}
+
+enum tutti_result tti_progress_listed(const char *text, int index, int *cpu)
+{
+    long entries = 0, first = 0, last = 0;
+    for (int pass = 0; pass < 2; pass++) { /* how many there are; then which it is */
+        const long wanted = pass ? index % entries : -1;
+        long before = 0;
+        for (const char *at = text;; at++) {
+            if (!progress_range(&at, &first, &last) || (*at && *at != ','))
+                return progress_misread(text);
+            if (wanted >= before && wanted - before <= last - first)
+                *cpu = (int)(first + wanted - before);
+            before += last - first + 1;
+            if (!*at)
+                break;
+        }
+        entries = before;
+    }
+    return TUTTI_OK;
+}
+
+int tti_progress_auto(const struct tti_cpus *own, int index, int ranks)
+{
+    int count = 0, passed = 0;
+    for (int w = 0; w < TTI_CPU_WORDS; w++)
+        count += __builtin_popcountll(own->bits[w]);
+    if (count < 2 * ranks)
+        return -1;
+    for (int c = TTI_CPUS - 1; c >= 0; c--)
+        if (own->bits[c / 64] >> c % 64 & 1 && passed++ == index)
+            return c;
+    return -1;
+}
+
+/* Of the ranks of this host that may run where this one may: how many there are, and before it. */
+static void progress_sharers(const struct tutti_comm *comm, int *index, int *ranks)
+{
+    const int *host = comm->peers.host_of;
+    *index = *ranks = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (host[r] != host[comm->rank] ||
+            memcmp(&comm->cpus[r], &comm->cpus[comm->rank], sizeof *comm->cpus) != 0)
+            continue;
+        *index += r < comm->rank;
+        ++*ranks;
+    }
+}
+
+int tti_progress_thread(pthread_t *thread, int cpu, void *(*main)(void *), void *argument)
+{
+    cpu_set_t one;
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0)
+        return error;
+    CPU_ZERO(&one);
+    if (cpu >= 0) {
+        CPU_SET(cpu, &one);
+        error = pthread_attr_setaffinity_np(&attributes, sizeof one, &one);
+    }
+    if (error == 0)
+        error = pthread_create(thread, &attributes, main, argument);
+    (void)pthread_attr_destroy(&attributes);
+    return error;
+}
+
+static void *progress_nothing(void *argument)
+{
+    return argument;
+}
+
+/* Only the system knows (what is online, the container's set), so it is asked with a thread. */
+static enum tutti_result progress_try(const char *text, int cpu)
+{
+    char online[200] = "?";
+    pthread_t thread;
+    int error = tti_progress_thread(&thread, cpu, progress_nothing, NULL);
+    if (error == 0) {
+        pthread_join(thread, NULL);
+        return TUTTI_OK;
+    }
+    FILE *file = fopen("/sys/devices/system/cpu/online", "re");
+    if (file && fgets(online, sizeof online, file))
+        online[strcspn(online, "\n")] = '\0';
+    if (file)
+        (void)fclose(file);
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    PROGRESS_VARIABLE " is \"%s\": no thread of this process may run on processor "
+                                      "%d: %s; online are %s, and a container may allow fewer",
+                    text, cpu, strerror(error), online);
+}
+
+enum tutti_result tti_progress_place(struct tutti_comm *comm)
+{
+    const char *text = tti_config_text(PROGRESS_VARIABLE);
+    int cpu = -1, index = 0, ranks = 0;
+    comm->queue.cpu = -1;
+    if (!text)
+        return TUTTI_OK;
+    progress_sharers(comm, &index, &ranks);
+    if (strcmp(text, "auto") == 0)
+        cpu = tti_progress_auto(&comm->cpus[comm->rank], index, ranks);
+    else
+        TTI_TRY(tti_progress_listed(text, comm->peers.local_rank, &cpu));
+    if (cpu >= 0)
+        TTI_TRY(progress_try(text, cpu));
+    comm->queue.cpu = cpu;
+    if (cpu >= 0)
+        TTI_LOG(TTI_LOG_INFO, "progress thread: on processor %d", cpu);
+    else
+        TTI_LOG(TTI_LOG_INFO,
+                "progress thread: not bound, as %d ranks share fewer than %d processors", ranks,
+                2 * ranks);
+    return TUTTI_OK;
+}
