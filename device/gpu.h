@@ -141,6 +141,11 @@ struct tti_gpu_ops {
     enum tutti_result (*memory_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                        int fd, void **base);
     void (*memory_release)(struct tti_gpu *gpu, void *base);
+    /* For network adapters: *fd, the caller's, names a dmabuf that holds these bytes of DEVICE
+     * memory (of one allocation), which begin *offset bytes into it. UNSUPPORTED: the device has no
+     * such thing. */
+    enum tutti_result (*memory_dmabuf)(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                       int *fd, uint64_t *offset);
     enum tutti_result (*event_export)(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
     enum tutti_result (*event_import)(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                       struct tti_gpu_event **event);

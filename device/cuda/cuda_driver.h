@@ -84,6 +84,7 @@ enum {
     TTI_CU_DEVICE_VIRTUAL = 102,
     TTI_CU_DEVICE_VIRTUAL_FD = 103,
     TTI_CU_DEVICE_VIRTUAL_RDMA = 110,
+    TTI_CU_DEVICE_DMABUF = 124,
 
     TTI_CU_MEMORY_PINNED = 1, /* of memory that is mapped piece by piece */
     TTI_CU_LOCATION_DEVICE = 1,
@@ -91,6 +92,7 @@ enum {
     TTI_CU_PAGE_MINIMUM = 0,
     TTI_CU_HANDLE_FD = 1,
     TTI_CU_HANDLE_FABRIC = 8,
+    TTI_CU_RANGE_DMABUF = 1,
 
     TTI_CU_PEER_ATOMICS = 3, /* attributes of two devices */
     TTI_CU_PEER_SOME_ATOMICS = 5,
@@ -159,6 +161,8 @@ enum {
     X(memory_export, cuMemExportToShareableHandle, "",                                            \
       (void *, tti_cu_memory, unsigned, unsigned long long))                                      \
     X(memory_import, cuMemImportFromShareableHandle, "", (tti_cu_memory *, void *, unsigned))     \
+    X(memory_range, cuMemGetHandleForAddressRange, "",                                            \
+      (void *, tti_cu_ptr, size_t, unsigned, unsigned long long))                                 \
     X(stream_create, cuStreamCreate, "", (tti_cu_stream *, unsigned))                             \
     X(stream_destroy, cuStreamDestroy, "_v2", (tti_cu_stream))                                    \
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \

@@ -97,6 +97,7 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     gpu->virtual_fd = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL) != 0 &&
                       cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_FD) != 0;
     gpu->virtual_rdma = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_RDMA) != 0;
+    gpu->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
     p->multicast = gpu->virtual_fd && cu->multicast_create &&
                    cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
     tti_cuda_software(p->software);
@@ -221,6 +222,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .memory_export = tti_cuda_memory_export,
         .memory_import = tti_cuda_memory_import,
         .memory_release = tti_cuda_memory_release,
+        .memory_dmabuf = tti_cuda_memory_dmabuf,
         .event_export = tti_cuda_event_export,
         .event_import = tti_cuda_event_import,
         .stream_create = tti_cuda_stream_create,

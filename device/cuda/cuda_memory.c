@@ -2,6 +2,8 @@
  * processes by descriptor, is cuda_virtual.c's. */
 #include "device/cuda/cuda_state.h"
 
+#include <unistd.h>
+
 enum tutti_result tti_cuda_alloc(struct tti_gpu *base, enum tti_memory_kind kind, size_t bytes,
                                  void **memory)
 {
@@ -160,6 +162,31 @@ void tti_cuda_memory_release(struct tti_gpu *base, void *memory)
     TTI_CUDA_IN(gpu, result, "cuIpcCloseMemHandle",
                 gpu->cu->ipc_close((tti_cu_ptr)(uintptr_t)memory));
     (void)result;
+}
+
+/* The driver names whole pages of the host's size; an allocation need not begin or end with one,
+ * but the pages around it are the device's as well. */
+enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *base, const void *memory, size_t bytes,
+                                         int *fd, uint64_t *offset)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    const tti_cu_ptr page = (tti_cu_ptr)sysconf(_SC_PAGESIZE);
+    const tti_cu_ptr at = (tti_cu_ptr)(uintptr_t)memory, first = at / page * page;
+    const tti_cu_ptr end = (at + bytes + page - 1) / page * page;
+    int made = -1;
+    enum tutti_result result;
+    if (!gpu->dmabuf)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "device %d (%s) has no dmabuf of its memory (it takes NVIDIA's open kernel "
+                        "modules, and Linux 5.12 or newer)",
+                        base->device, base->properties.name);
+    TTI_CUDA_IN(gpu, result, "cuMemGetHandleForAddressRange",
+                gpu->cu->memory_range(&made, first, end - first, TTI_CU_RANGE_DMABUF, 0));
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "a dmabuf of %zu bytes at %p", bytes, memory);
+    *fd = made;
+    *offset = at - first;
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *base, const void *memory, int owner)

@@ -26,6 +26,7 @@ struct tti_cuda_gpu {
     bool retained;     /* the primary context */
     bool virtual_fd;   /* memory can be mapped piece by piece, and exported by descriptor ... */
     bool virtual_rdma; /* ... and be registered with NICs */
+    bool dmabuf;       /* memory has descriptors for other devices */
     pthread_mutex_t loading;
     tti_cu_module modules[TTI_KERNEL_COUNT];
     _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
@@ -82,6 +83,8 @@ enum tutti_result tti_cuda_memory_export(struct tti_gpu *gpu, const void *memory
 enum tutti_result tti_cuda_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                          int fd, void **memory);
 void tti_cuda_memory_release(struct tti_gpu *gpu, void *memory);
+enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                         int *fd, uint64_t *offset);
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *gpu, const void *memory, int owner);
 
 /* ---- cuda_virtual.c ---------------------------------------------------------------------------

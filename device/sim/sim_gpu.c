@@ -213,6 +213,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .memory_export = tti_sim_memory_export,
         .memory_import = tti_sim_memory_import,
         .memory_release = tti_sim_memory_release,
+        .memory_dmabuf = tti_sim_memory_dmabuf,
         .event_export = tti_sim_event_export,
         .event_import = tti_sim_event_import,
         .stream_create = tti_sim_stream_create,

@@ -270,6 +270,27 @@ static int memory_descriptor(const void *address, struct tti_gpu_pointer *info, 
     return fd;
 }
 
+enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                        int *fd, uint64_t *offset)
+{
+    struct tti_gpu_pointer info = {.base = NULL};
+    bool shared;
+    const int own = memory_descriptor(memory, &info, &shared);
+    const size_t at = (size_t)((const char *)memory - (const char *)info.base);
+    (void)gpu;
+    if (own < 0 || bytes > info.bytes - at)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "simulated device: %p (%zu bytes) is not within device memory made in this "
+                        "process",
+                        memory, bytes);
+    const int out = fcntl(own, F_DUPFD_CLOEXEC, 0);
+    if (out < 0)
+        return TTI_FAIL_ERRNO("simulated device: a descriptor of memory for an adapter");
+    *fd = out;
+    *offset = at;
+    return TUTTI_OK;
+}
+
 static enum tutti_result memory_name(const void *base, struct tti_gpu_handle *handle, int *own,
                                      bool *shared)
 {

@@ -40,6 +40,9 @@ enum tutti_result tti_sim_host_unregister(struct tti_gpu *gpu, void *memory);
 enum tutti_result tti_sim_pointer(const void *address, struct tti_gpu_pointer *info);
 enum tutti_result tti_sim_memory_export(struct tti_gpu *gpu, const void *base,
                                         struct tti_gpu_handle *handle, int *fd);
+/* The memfd behind it stands for a dmabuf. */
+enum tutti_result tti_sim_memory_dmabuf(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                        int *fd, uint64_t *offset);
 enum tutti_result tti_sim_memory_import(struct tti_gpu *gpu, const struct tti_gpu_handle *handle,
                                         int fd, void **base);
 /* For the fake driver (tests/device), which maps memory itself: have it known as DEVICE memory,

@@ -181,6 +181,27 @@ DRIVER cuIpcCloseMemHandle(tti_cu_ptr memory)
     fake_ops()->memory_release(fake_now(), at(memory));
     return result;
 }
+/* Whole pages, from the first of an allocation on. */
+DRIVER cuMemGetHandleForAddressRange(void *handle, tti_cu_ptr memory, size_t bytes, unsigned kind,
+                                     unsigned long long flags)
+{
+    struct tti_gpu_pointer info;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t offset = 0;
+    int fd = -1;
+    if (!fake_now())
+        return TTI_CU_NO_CONTEXT;
+    (void)fake_ops()->pointer(at(memory), &info);
+    if (kind != TTI_CU_RANGE_DMABUF || flags || memory % page || bytes == 0 || bytes % page ||
+        info.kind != TTI_MEMORY_DEVICE || info.base != at(memory) ||
+        bytes > (info.bytes + page - 1) / page * page)
+        return TTI_CU_INVALID_VALUE;
+    const unsigned result =
+        SAFE_IN_CONTEXT(fake_ops()->memory_dmabuf(fake_now(), at(memory), 1, &fd, &offset));
+    memcpy(handle, &fd, sizeof fd);
+    return result;
+}
+
 /* ---- Memory that is mapped piece by piece -----------------------------------------------------
  */
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static void test_properties(void **state)
@@ -72,6 +73,48 @@ static void test_memory(void **state)
     GPU_OK(ops->pointer(mine + 100, &info));
     assert_int_equal(info.kind, TTI_MEMORY_HOST);
     free(mine);
+    ops->close(gpu);
+}
+
+/* What lies at [at, at + 5) by way of the descriptor; a real dmabuf need not let itself be mapped.
+ */
+static bool dmabuf_shows(const struct tti_gpu *gpu, int fd, uint64_t at, const char *what)
+{
+    char *seen = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+    if (seen == MAP_FAILED)
+        return !strstr(gpu->properties.name, "Fake") && gpu->ops != tti_gpu_sim();
+    const bool shows = memcmp(seen + at, what, 5) == 0;
+    munmap(seen, 8192);
+    return shows;
+}
+
+static void test_dmabuf(void **state)
+{
+    (void)state;
+    struct tti_gpu *gpu = gpu_first();
+    const struct tti_gpu_ops *ops = gpu->ops;
+    char *memory = NULL, plain[8];
+    uint64_t offset = 0;
+    int fd = -1;
+    GPU_OK(ops->alloc(gpu, TTI_MEMORY_DEVICE, 5000, (void **)&memory));
+    GPU_OK(ops->fill(gpu, memory, 1, 5000, NULL));
+    gpu_write(gpu, memory + 4100, "hello", 5);
+    const enum tutti_result result = ops->memory_dmabuf(gpu, memory, 5000, &fd, &offset);
+    if (result == TUTTI_ERR_UNSUPPORTED) { /* and so it says */
+        assert_non_null(strstr(tti_error_text(), "dmabuf"));
+        assert_int_equal(fd, -1);
+    } else {
+        GPU_OK(result);
+        assert_true(dmabuf_shows(gpu, fd, offset + 4100, "hello"));
+        close(fd);
+        /* From the midst of the first page on. */
+        GPU_OK(ops->memory_dmabuf(gpu, memory + 100, 4900, &fd, &offset));
+        assert_true(dmabuf_shows(gpu, fd, offset + 4000, "hello"));
+        close(fd);
+        assert_true(ops->memory_dmabuf(gpu, plain, sizeof plain, &fd, &offset) != TUTTI_OK);
+    }
+    ops->free(gpu, memory);
+    assert_true(ops->memory_dmabuf(gpu, memory, 5000, &fd, &offset) != TUTTI_OK);
     ops->close(gpu);
 }
 
@@ -398,9 +441,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_properties), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_streams),    cmocka_unit_test(test_elapsed),
-        cmocka_unit_test(test_graph),      cmocka_unit_test(test_warps),
-        cmocka_unit_test(test_peer_probe), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_dmabuf),     cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_elapsed),    cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_warps),      cmocka_unit_test(test_peer_probe),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
