@@ -92,9 +92,32 @@ static const size_t TABLE_COPIES = offsetof(struct tutti_transport_ops, copies) 
 static const size_t TABLE_LEND =
     offsetof(struct tutti_transport_ops, lend) + sizeof(((struct tutti_transport_ops *)0)->lend);
 
+static const size_t TABLE_DEVICE = offsetof(struct tutti_transport_ops, device_send) +
+                                   sizeof(((struct tutti_transport_ops *)0)->device_send);
+
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
     return ops->size >= end;
+}
+
+/* The name of an operation of which others are there that need it, or NULL. */
+static const char *registry_incomplete(const struct tutti_transport_ops *ops)
+{
+    if (!ops->reserve != !ops->commit)
+        return ops->reserve ? "commit" : "reserve";
+    if (registry_has(ops, TABLE_MAPS) && (ops->offer || ops->map || ops->unmap || ops->withdraw)) {
+        if (!ops->offer || !ops->map)
+            return !ops->offer ? "offer" : "map";
+        if (!ops->unmap || !ops->withdraw)
+            return !ops->unmap ? "unmap" : "withdraw";
+    }
+    if (registry_has(ops, TABLE_DEVICE) &&
+        (ops->device_register || ops->device_forget || ops->device_send)) {
+        if (!ops->device_register || !ops->device_forget)
+            return !ops->device_register ? "device_register" : "device_forget";
+        return !ops->device_send ? "device_send" : NULL;
+    }
+    return NULL;
 }
 
 /* The name of a required operation that `ops` lacks, or NULL. */
@@ -116,17 +139,12 @@ static const char *registry_missing(const struct tutti_transport_ops *ops)
     for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
         if (!required[i].there)
             return required[i].name;
-    if (!ops->reserve != !ops->commit)
-        return ops->reserve ? "commit" : "reserve";
-    if (!registry_has(ops, TABLE_MAPS))
-        return NULL;
-    if (ops->offer || ops->map || ops->unmap || ops->withdraw)
-        return !ops->offer      ? "offer"
-               : !ops->map      ? "map"
-               : !ops->unmap    ? "unmap"
-               : !ops->withdraw ? "withdraw"
-                                : NULL;
-    return NULL;
+    return registry_incomplete(ops);
+}
+
+bool tti_transport_sends_device(const struct tutti_transport_ops *ops)
+{
+    return registry_has(ops, TABLE_DEVICE) && ops->device_send != NULL;
 }
 
 bool tti_transport_maps(const struct tutti_transport_ops *ops)

@@ -14,6 +14,9 @@ const struct tutti_transport_ops *tti_transport_at(int index);
 
 /* Does it have the operations by which a peer reads and writes memory itself (offer, map, ...)? */
 bool tti_transport_maps(const struct tutti_transport_ops *ops);
+
+/* ... and those by which it sends out of a GPU's memory (device_register, ...)? */
+bool tti_transport_sends_device(const struct tutti_transport_ops *ops);
 /* Its operation `await`, or NULL. */
 typedef bool tti_transport_await(void *endpoint, int lane, unsigned turns);
 tti_transport_await *tti_transport_awaits(const struct tutti_transport_ops *ops);

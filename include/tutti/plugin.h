@@ -72,6 +72,18 @@ struct tutti_place {
     uint64_t region, offset;
 };
 
+/* An allocation in the memory of a GPU, which the host itself must not touch. */
+struct tutti_device_memory {
+    size_t size; /* sizeof(struct tutti_device_memory) of the library */
+    const void *base;
+    size_t bytes;
+    uint64_t id; /* no other allocation of this process ever has it */
+    /* A descriptor, the caller's, of a dmabuf in which the allocation begins at *offset. May give
+     * UNSUPPORTED, ARGUMENT (it is gone), SYSTEM. */
+    enum tutti_result (*dmabuf)(const struct tutti_device_memory *memory, int *fd,
+                                uint64_t *offset);
+};
+
 /* Operations are only ever added at the end: a table that ends before some of the optional ones is
  * a transport without them. */
 struct tutti_transport_ops {
@@ -212,6 +224,20 @@ struct tutti_transport_ops {
      */
     enum tutti_result (*lend)(void *endpoint, int lane, uint64_t tag, const void *data,
                               size_t bytes, size_t *accepted);
+
+    /* ---- optional, all three or none: sending out of a GPU's memory ---- */
+
+    /* Make device_send able to read this allocation, which overlaps with none that it can read
+     * already. UNSUPPORTED, with a text that says why: it cannot, and the library copies to host
+     * memory instead. May also give MEMORY, SYSTEM. This and device_forget come from any thread,
+     * whatever other operations run meanwhile but close, and may block as long as registering
+     * takes. */
+    enum tutti_result (*device_register)(void *transport, const struct tutti_device_memory *memory);
+    /* The allocation with this id is gone, or not wanted any more. */
+    void (*device_forget)(void *transport, uint64_t id);
+    /* As send, with data in a registered allocation. All that was to write them is done. */
+    enum tutti_result (*device_send)(void *endpoint, int lane, uint64_t tag, const void *data,
+                                     size_t bytes, size_t *accepted);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

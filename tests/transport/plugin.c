@@ -15,6 +15,9 @@
 #ifndef PLUGIN_MAP
 #define PLUGIN_MAP 0
 #endif
+#ifndef PLUGIN_DEVICE
+#define PLUGIN_DEVICE 0
+#endif
 #ifndef PLUGIN_NAME
 #define PLUGIN_NAME 0
 #endif
@@ -165,6 +168,7 @@ static const struct tutti_transport_ops plugin_ops = {
     .arm = plugin_arm,
     .disarm = plugin_nothing,
     .unmap = PLUGIN_MAP ? plugin_nothing : NULL,
+    .device_send = PLUGIN_DEVICE ? plugin_send : NULL,
 };
 
 #if PLUGIN_SYMBOL

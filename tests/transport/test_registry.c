@@ -64,6 +64,7 @@ static void older_plugin(void **state)
     assert_int_equal(tti_transport_load(plugin("older"), &ops), TUTTI_OK);
     assert_false(tti_transport_maps(ops));
     assert_true(tti_transport_maps(tti_transport_at(0)));
+    assert_false(tti_transport_sends_device(ops));
 }
 
 static void bad_plugins(void **state)
@@ -73,6 +74,7 @@ static void bad_plugins(void **state)
     refused(plugin("abi"), "ABI 7");
     refused(plugin("size"), "bytes");
     refused(plugin("map"), "lacks the required operation offer");
+    refused(plugin("device"), "lacks the required operation device_register");
     refused(plugin("name"), "name");
     refused(plugin("table"), "no table");
     refused(plugin("operation"), "lacks the required operation consume");

@@ -174,10 +174,12 @@ static void rdma_close(void *object)
     if (self->tcp)
         tti_tcp_ops.close(self->tcp);
     tti_rdma_memory_free(self);
+    tti_rdma_device_free(self);
     if (self->epoll >= 0)
         close(self->epoll);
     tti_rdma_rails_close(self);
     free(self->table);
+    pthread_mutex_destroy(&self->device_lock);
     free(self);
 }
 
@@ -216,6 +218,7 @@ static enum tutti_result rdma_open(const struct tutti_transport_env *env, void *
     struct tti_rdma_transport *self = tti_calloc(1, sizeof *self);
     if (!self)
         return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&self->device_lock, NULL);
     self->env = *env;
     self->env.lanes = 1;
     self->max_lanes = env->lanes;
@@ -293,6 +296,9 @@ static void rdma_memory(void *object, struct tutti_memory *memory)
     tti_tcp_ops.memory(self->tcp, memory);
     memory->host +=
         tti_heap_bytes(self) + tti_heap_bytes(self->table) + tti_heap_bytes(self->region);
+    pthread_mutex_lock(&self->device_lock);
+    memory->host += tti_heap_bytes(self->device);
+    pthread_mutex_unlock(&self->device_lock);
     memory->descriptors += 1 + 3 * self->rails; /* each: commands, completions, events */
     for (int i = 0; i < self->blocks; i++)
         memory->host += tti_heap_bytes(self->block[i]) + self->block[i]->memory.bytes;
@@ -328,4 +334,7 @@ const struct tutti_transport_ops tti_rdma_ops = {
     .disarm = rdma_disarm,
     .memory = rdma_memory,
     .line = rdma_line,
+    .device_register = tti_rdma_device_register,
+    .device_forget = tti_rdma_device_forget,
+    .device_send = tti_rdma_device_send,
 };

@@ -24,6 +24,8 @@
 #include "transport/rdma/verbs.h"
 #include "tutti/plugin.h"
 
+#include <pthread.h>
+
 enum {
     TTI_RDMA_LINE_BYTES = 64,    /* in front of each slot; the header is its end */
     TTI_RDMA_HEADER_BYTES = 16,  /* struct tti_rdma_header */
@@ -63,6 +65,12 @@ struct tti_rdma_region {
     struct tti_rdma_memory memory;
 };
 
+/* A device's memory, by the id of its allocation. */
+struct tti_rdma_device {
+    uint64_t id;
+    struct tti_rdma_memory memory;
+};
+
 /* Registered room for a fragment and its header, while it is on its way. */
 struct tti_rdma_buffer {
     struct tti_rdma_buffer *next;
@@ -89,6 +97,7 @@ struct tti_rdma_sent {
     uint32_t bytes;
     bool flying; /* posted and not completed */
     bool lent;   /* from the caller's memory, and flying */
+    bool device; /* lent: a device's */
     uint8_t qp;  /* by which it went */
     struct tti_rdma_buffer *buffer;
     const void *data; /* lent: where it lies */
@@ -193,7 +202,10 @@ struct tti_rdma_transport {
     struct tti_rdma_buffer *free_buffers;
     struct tti_rdma_region *region;
     size_t regions, region_room, region_last;
-    uint64_t regions_gone; /* as last seen */
+    uint64_t regions_gone;       /* as last seen */
+    pthread_mutex_t device_lock; /* of the next: other threads register, too */
+    struct tti_rdma_device *device;
+    size_t devices, device_room;
 
     int epoll;
     int connecting;   /* endpoints that are not UP or FAILED */
@@ -252,6 +264,16 @@ struct tti_rdma_buffer *tti_rdma_buffer_take(struct tti_rdma_transport *self);
 void tti_rdma_buffer_give(struct tti_rdma_transport *self, struct tti_rdma_buffer *buffer);
 void tti_rdma_memory_free(struct tti_rdma_transport *self);
 
+/* ---- rdma_device.c: memory of GPUs ----------------------------------------------------------- */
+
+enum tutti_result tti_rdma_device_register(void *transport,
+                                           const struct tutti_device_memory *memory);
+void tti_rdma_device_forget(void *transport, uint64_t id);
+/* The registration that holds all of these bytes. */
+bool tti_rdma_device_find(struct tti_rdma_transport *self, const void *data, size_t bytes,
+                          struct tti_rdma_memory *memory);
+void tti_rdma_device_free(struct tti_rdma_transport *self);
+
 /* ---- rdma_qp.c ------------------------------------------------------------------------------ */
 
 enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp);
@@ -300,6 +322,8 @@ void tti_rdma_failover_step(struct tti_rdma_qp *qp);
 
 enum tutti_result tti_rdma_send(void *endpoint, int lane, uint64_t tag, const void *data,
                                 size_t bytes, size_t *accepted);
+enum tutti_result tti_rdma_device_send(void *endpoint, int lane, uint64_t tag, const void *data,
+                                       size_t bytes, size_t *accepted);
 uint64_t tti_rdma_released(void *endpoint, int lane);
 size_t tti_rdma_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_rdma_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);

@@ -61,6 +61,7 @@ static struct tti_rdma_header lane_header(struct tti_rdma_lane *lane, uint64_t t
 struct lane_flight {
     uint32_t bytes;
     bool in_line;
+    bool device;
     const void *lent; /* the caller's, which waits */
     struct tti_rdma_buffer *buffer;
 };
@@ -107,6 +108,7 @@ static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
     sent->bytes = flight.bytes;
     sent->flying = true;
     sent->lent = flight.lent != NULL;
+    sent->device = flight.device;
     sent->data = flight.lent;
     sent->buffer = flight.buffer;
     lane->posted++;
@@ -153,7 +155,7 @@ static uint8_t *lane_header_place(const struct tti_rdma_endpoint *self, int numb
 /* From registered memory of the caller's, which stays lent until the send completes. */
 static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int number, uint64_t tag,
                                         const void *data, size_t bytes,
-                                        const struct tti_rdma_memory *memory)
+                                        const struct tti_rdma_memory *memory, bool device)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
     const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
@@ -165,8 +167,9 @@ static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int numb
         lane_piece(header, sizeof made, self->memory.mr[rail]->lkey),
         lane_piece(data, bytes, memory->mr[rail]->lkey),
     };
-    return lane_post(self, number, piece, 2,
-                     (struct lane_flight){.bytes = (uint32_t)bytes, .lent = data});
+    return lane_post(
+        self, number, piece, 2,
+        (struct lane_flight){.bytes = (uint32_t)bytes, .lent = data, .device = device});
 }
 
 static enum tutti_result lane_send_buffer(struct tti_rdma_endpoint *self, int number, uint64_t tag,
@@ -217,8 +220,12 @@ enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *self, int nu
         struct ibv_sge piece = lane_piece(sent->kept, all, 0);
         return lane_write(self, number, fragment, &piece, 1, true);
     }
-    const struct tti_rdma_memory *memory =
-        tti_rdma_memory_find(self->transport, sent->data, sent->bytes);
+    struct tti_rdma_memory found;
+    const struct tti_rdma_memory *memory = &found;
+    if (!sent->device)
+        memory = tti_rdma_memory_find(self->transport, sent->data, sent->bytes);
+    else if (!tti_rdma_device_find(self->transport, sent->data, sent->bytes, &found))
+        memory = NULL;
     if (!memory) {
         enum tutti_result result = tti_rdma_qp_fail(
             qp, TUTTI_ERR_LINK, "cannot send again: ", "the buffer was freed while it was in use");
@@ -251,7 +258,7 @@ enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const vo
         result = lane_send_inline(self, number, tag, data, bytes);
     } else if (bytes >= LANE_DIRECT_FROM &&
                (memory = tti_rdma_memory_find(self->transport, data, bytes)) != NULL) {
-        result = lane_send_lent(self, number, tag, data, bytes, memory);
+        result = lane_send_lent(self, number, tag, data, bytes, memory, false);
     } else {
         struct tti_rdma_buffer *buffer = tti_rdma_buffer_take(self->transport);
         if (!buffer)
@@ -265,6 +272,29 @@ enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const vo
     }
     TTI_TRY(result);
     lane_let_go(self, lane);
+    *accepted = bytes;
+    return TUTTI_OK;
+}
+
+/* Never copied, however few they are: the host cannot read them. */
+enum tutti_result tti_rdma_device_send(void *object, int number, uint64_t tag, const void *data,
+                                       size_t bytes, size_t *accepted)
+{
+    struct tti_rdma_endpoint *self = object;
+    struct tti_rdma_memory memory;
+    if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
+        return lane_fail(self);
+    *accepted = 0;
+    if (!lane_may_send(self, number))
+        return TUTTI_OK;
+    if (bytes > self->theirs.slot_bytes)
+        bytes = self->theirs.slot_bytes;
+    if (!tti_rdma_device_find(self->transport, data, bytes, &memory))
+        return tti_rdma_qp_fail(
+            lane_qp(self, number, self->lane[number].posted), TUTTI_ERR_SYSTEM,
+            "cannot send out of device memory: ", "it was freed before it was sent");
+    TTI_TRY(lane_send_lent(self, number, tag, data, bytes, &memory, true));
+    lane_let_go(self, &self->lane[number]);
     *accepted = bytes;
     return TUTTI_OK;
 }

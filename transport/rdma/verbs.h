@@ -43,6 +43,9 @@ struct tti_verbs {
 #define VERBS_FIELD(name) __typeof__(ibv_##name) *name;
     TTI_VERBS_FUNCTIONS(VERBS_FIELD)
 #undef VERBS_FIELD
+    /* Libraries before rdma-core 34 lack it, and so does their header: NULL then. */
+    struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
+                                    int fd, int access);
 };
 
 /* The table, loaded once in a process. UNSUPPORTED, with what to install, where the library or the

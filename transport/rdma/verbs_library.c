@@ -32,6 +32,8 @@ static void verbs_open(void)
         snprintf(verbs_problem, sizeof verbs_problem, "the library has no ibv_" #name);
     TTI_VERBS_FUNCTIONS(VERBS_NEED)
 #undef VERBS_NEED
+    found = dlsym(library, "ibv_reg_dmabuf_mr");
+    memcpy(&verbs_table.reg_dmabuf_mr, &found, sizeof found);
     /* A child of fork must not lose the parent's registered pages; kernels from 5.12 on see to it
      * themselves, and then this does nothing. It has to come before the first registration. */
     if (!*verbs_problem)
