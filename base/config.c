@@ -92,3 +92,19 @@ enum tutti_result tti_config_bytes(const char *name, size_t fallback, size_t *va
     *value = fallback;
     return TUTTI_OK;
 }
+
+enum tutti_result tti_config_name(const char *name, const char *const *names, int count, int usual,
+                                  int *found)
+{
+    const char *text = tti_config_text(name);
+    *found = usual;
+    if (!text)
+        return TUTTI_OK;
+    for (*found = 0; *found < count && strcmp(text, names[*found]) != 0;)
+        ++*found;
+    if (*found == count)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s%s%s or %s", name, text,
+                        names[0], count > 2 ? ", " : "", count > 2 ? names[1] : "",
+                        names[count - 1]);
+    return TUTTI_OK;
+}

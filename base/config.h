@@ -16,6 +16,9 @@ enum tutti_result tti_config_int(const char *name, long least, long most, long f
 enum tutti_result tti_config_seconds(const char *name, double fallback, double *value);
 /* "8", "64K", "4M", "1G": binary suffixes, as nccl-tests reads them. */
 enum tutti_result tti_config_bytes(const char *name, size_t fallback, size_t *value);
+/* The number of the value among `names`, `usual` if it is not set. */
+enum tutti_result tti_config_name(const char *name, const char *const *names, int count, int usual,
+                                  int *found);
 
 /* The parsers behind them; `what` names the value in the error text ("TUTTI_LANES", "-b"). */
 enum tutti_result tti_parse_int(const char *what, const char *text, long least, long most,

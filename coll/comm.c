@@ -11,6 +11,7 @@
 #include "coll/dump.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/gpu/gpu_send.h"
 #include "coll/post.h"
 #include "coll/progress.h"
 #include "coll/select.h"
@@ -161,6 +162,7 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_crowd(comm));
     TTI_TRY(tti_executor_create(comm, &comm->executor));
     TTI_TRY(tti_gpu_side_create(comm));
+    TTI_TRY(tti_gpu_send_create(comm));
     TTI_TRY(tti_recorder_create(comm, &comm->recorder));
     return tti_diagnose_start(comm);
 }
@@ -172,6 +174,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_post_close(comm->post);
     tti_executor_destroy(comm->executor);
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
+    tti_gpu_send_destroy(comm->gpu_send);
     tti_links_destroy(&comm->links);
     tti_boot_destroy(comm->boot, linger_s);
     tti_recorder_destroy(&comm->recorder);

@@ -97,11 +97,12 @@ struct tutti_comm {
     void *fused_aside; /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
-    struct tti_gpu_side *gpu; /* device memory; NULL: host memory only */
-    struct tti_post *post;    /* post.h; NULL until there is a window */
-    uint64_t windows;         /* made so far */
-    int wake_fd;              /* eventfd: interrupts a sleeping operation */
-    _Atomic bool background;  /* tutti_comm_background */
+    struct tti_gpu_side *gpu;      /* device memory; NULL: host memory only */
+    struct tti_gpu_send *gpu_send; /* ... that the network reads (gpu/gpu_send.h); NULL: none */
+    struct tti_post *post;         /* post.h; NULL until there is a window */
+    uint64_t windows;              /* made so far */
+    int wake_fd;                   /* eventfd: interrupts a sleeping operation */
+    _Atomic bool background;       /* tutti_comm_background */
 };
 
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell

@@ -50,6 +50,16 @@ struct tti_exec_message {
     char *data;
     size_t bytes;
     uint64_t tag;
+    bool device; /* data lie in device memory */
+};
+
+/* IN that lies in device memory, which only the network reads; and the block of OUT that is the
+ * same as one of IN, and lies there, too. */
+struct tti_exec_device {
+    char *base; /* NULL: there is no such */
+    size_t bytes;
+    size_t stride; /* elements from block to block */
+    uint32_t in_block, out_block;
 };
 
 struct tti_exec_buffers {
@@ -83,6 +93,7 @@ struct tti_executor {
     size_t type_size;
     size_t slot_elements;
     struct tti_exec_buffers buffers;
+    struct tti_exec_device device;
     const struct tti_label *label;
     int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
     bool fast_sends; /* ... to take what it is sent */

@@ -93,10 +93,25 @@ static void queue_pop(struct tti_send_queue *queue)
         queue->tail = NULL;
 }
 
+/* Hand a piece to the transport: out of device memory, where it lies there. */
+static enum tutti_result queue_send(const struct tti_executor *x,
+                                    const struct tti_send_queue *queue, const char *data,
+                                    size_t bytes, size_t *accepted)
+{
+    const struct tti_link *link = queue->link;
+    const struct tti_send_record *record = queue->head;
+    const bool device =
+        x->messages
+            ? x->messages[record->ref.index].device
+            : x->device.base && (uintptr_t)data - (uintptr_t)x->device.base < x->device.bytes;
+    const uint64_t tag = tti_exec_tag(x, record->step, record->ref);
+    return (device ? link->ops->device_send : link->ops->send)(link->endpoint, queue->lane, tag,
+                                                               data, bytes, accepted);
+}
+
 enum tutti_result tti_exec_queue_pump(struct tti_executor *x, struct tti_send_queue *queue,
                                       bool *moved)
 {
-    struct tti_link *link = queue->link;
     while (queue->head) {
         struct tti_send_record *record = queue->head;
         size_t size = x->buffers.size[record->ref.buffer];
@@ -110,9 +125,7 @@ enum tutti_result tti_exec_queue_pump(struct tti_executor *x, struct tti_send_qu
             char *data = tti_exec_place(x, record->ref, record->range, record->pass, record->sent,
                                         &contiguous);
             size_t offer = (contiguous < left ? contiguous : left) * size;
-            enum tutti_result result =
-                link->ops->send(link->endpoint, queue->lane,
-                                tti_exec_tag(x, record->step, record->ref), data, offer, &accepted);
+            enum tutti_result result = queue_send(x, queue, data, offer, &accepted);
             if (result != TUTTI_OK)
                 return tti_comm_link_failed(x->comm, result);
             if (accepted == 0)

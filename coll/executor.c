@@ -1,6 +1,7 @@
 /* The CPU executor's frame: placing chunks in memory, passes, and the loop that turns the lanes
  * (coll/executor.h). Steps are in exec_step.c, sends in exec_send.c, waiting in exec_idle.c. */
 #include "coll/exec_internal.h"
+#include "coll/gpu/gpu_send.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -62,14 +63,35 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
         stride = window;
         begin = 0;
     }
-    if (stride != window) {
+    if (stride != window || x->device.base) {
         /* The range wraps into the next block's window. */
         block += position / window;
         position %= window;
         if (window - position < *contiguous)
             *contiguous = window - position;
     }
+    if (x->device.base && ref.buffer == TTI_IN)
+        return x->device.base + (block * x->device.stride + begin + position) * size;
+    if (x->device.base && ref.buffer == TTI_OUT && block == x->device.out_block)
+        return x->device.base + (x->device.in_block * x->device.stride + begin + position) * size;
     return x->buffers.base[ref.buffer] + (block * stride + begin + position) * size;
+}
+
+static struct tti_exec_device exec_device(const struct tti_executor *x,
+                                          const struct tti_operation *o)
+{
+    struct tti_exec_device d = {.base = NULL};
+    uint32_t in_blocks = 0, out_blocks = 0;
+    if (!o->device)
+        return d;
+    tti_shape(o->collective, x->comm->size, x->comm->rank, o->root, &in_blocks, &out_blocks);
+    d.base = (char *)(uintptr_t)o->device;
+    d.bytes = (in_blocks - 1) * o->device_stride + o->count * x->type_size;
+    d.stride = o->device_stride / x->type_size;
+    if (!tti_gpu_send_own(o->collective, x->comm->size, x->comm->rank, o->root, &d.in_block,
+                          &d.out_block))
+        d.out_block = UINT32_MAX;
+    return d;
 }
 
 /* ---- setting up ---- */
@@ -172,6 +194,7 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
         .size = {type_size, type_size, acc_size, acc_size},
         .type = {o->type, o->type, acc, acc},
     };
+    x->device = exec_device(x, o);
     return TUTTI_OK;
 }
 
@@ -312,7 +335,10 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
         struct tti_link *link = &x->comm->links.all[ops[i].root];
         e->lane_of[i] = exchange_lane(ops, i, e->lane_of, &e->lanes);
         e->messages[i] = (struct tti_exec_message){
-            .data = ops[i].receives ? ops[i].out : (char *)(uintptr_t)ops[i].in,
+            .data = ops[i].receives ? ops[i].out
+                                    : (char *)(uintptr_t)(ops[i].device ? ops[i].device
+                                                                        : (const char *)ops[i].in),
+            .device = ops[i].device != NULL,
             .bytes = ops[i].count * tutti_type_size(ops[i].type),
             .tag = tti_tag_numbered(tti_tag(&ops[i], 0), ops[i].receives ? ++link->tagged_receives
                                                                          : ++link->tagged_sends),

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "coll/comm.h"
 #include "coll/diagnose.h"
+#include "coll/gpu/gpu_send.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ void tti_links_destroy(struct tti_links *links)
 
 void tti_links_end(struct tutti_comm *comm)
 {
+    tti_gpu_send_end(comm);
     tti_peers_close(&comm->peers);
     for (int p = 0; p < comm->links.size; p++) {
         comm->links.all[p].endpoint = NULL;

@@ -22,6 +22,10 @@ struct tti_operation {
     enum tutti_op op;
     int root; /* or the peer of a send or receive */
     bool receives;
+    bool staged; /* of device memory (gpu/gpu_stage.c), whose plan gpu/gpu_send.h wants to know */
+    /* NULL, or where IN lies in device memory, which only the network reads; `in` is NULL then. */
+    const char *device;
+    size_t device_stride; /* bytes from block to block there */
     enum tti_alone alone;
     int signal;                  /* TUTTI_NO_SIGNAL: none */
     struct tutti_window *window; /* a put's; and bytes from its beginning */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/executor.h"
+#include "coll/gpu/gpu_send.h"
 #include "coll/select.h"
 #include "coll/small_plan.h"
 #include "coll/staged.h"
@@ -65,6 +66,20 @@ static enum tutti_result run_explain(enum tutti_result result, const struct tti_
     return TTI_CONTEXT(result, "%s", tti_label_text(label, what, sizeof what));
 }
 
+/* An operation on device memory: the plan says what the next like it can do, and this one must not
+ * make the host read what it cannot. */
+static enum tutti_result run_staged(struct tutti_comm *comm, const struct tti_operation *o,
+                                    const struct tti_plan *plan)
+{
+    const bool suits = tti_gpu_send_learn(comm, o, plan);
+    if (o->device && !suits)
+        return TTI_FAIL(TUTTI_ERR_INTERNAL,
+                        "the plan of a %s on device memory is not the one that "
+                        "was chosen before",
+                        tutti_collective_name(o->collective));
+    return TUTTI_OK;
+}
+
 /* By a plan, or staged, as was selected. */
 static enum tutti_result run_selected(struct tutti_comm *comm, const struct tti_operation *o,
                                       const struct tti_selection *selection,
@@ -84,7 +99,10 @@ static enum tutti_result run_selected(struct tutti_comm *comm, const struct tti_
             tutti_collective_name(o->collective), (unsigned long long)label->sequence,
             selection->algorithm->name, selection->spec.lanes, selection->spec.slices);
     TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
-    TTI_TRY(tti_small_make(comm, o, selection, entry, &program));
+    if (o->staged)
+        TTI_TRY(run_staged(comm, o, entry->plan));
+    if (!o->device)
+        TTI_TRY(tti_small_make(comm, o, selection, entry, &program));
     if (program)
         return tti_small_run(comm, program, o, label);
     return tti_executor_run(comm->executor, o, entry,
@@ -111,10 +129,24 @@ static enum tutti_result run_again(struct tutti_comm *comm, const struct tti_fus
     return served ? TUTTI_OK : run_refused(comm, o, label);
 }
 
+/* The host cannot read the input: by the executor, which hands it to the network. */
+static enum tutti_result run_network(struct tutti_comm *comm, const struct tti_operation *o,
+                                     const struct tti_label *label)
+{
+    struct tti_selection selection;
+    TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
+    if (selection.path != TTI_PATH_PLAN)
+        return TTI_FAIL(TUTTI_ERR_INTERNAL, "a %s on device memory that the host would read",
+                        tutti_collective_name(o->collective));
+    return run_selected(comm, o, &selection, label);
+}
+
 static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
                                   const struct tti_label *label)
 {
     struct tti_selection selection;
+    if (o->device)
+        return run_network(comm, o, label);
     const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);

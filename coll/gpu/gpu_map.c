@@ -25,30 +25,13 @@ static const char *const handle_names[] = {"fd", "ipc"};
 
 int tti_gpu_wire_asked = -1;
 
-/* The number of the variable's value among `names`, `usual` if it is not set. */
-static enum tutti_result map_name(const char *variable, const char *const *names, int count,
-                                  int usual, int *found)
-{
-    const char *text = tti_config_text(variable);
-    *found = usual;
-    if (!text)
-        return TUTTI_OK;
-    for (*found = 0; *found < count && strcmp(text, names[*found]) != 0;)
-        ++*found;
-    if (*found == count)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s%s%s or %s", variable, text,
-                        names[0], count > 2 ? ", " : "", count > 2 ? names[1] : "",
-                        names[count - 1]);
-    return TUTTI_OK;
-}
-
 static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way *way, size_t *bytes)
 {
     int found = TTI_GPU_COUPLED;
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MEMORY", ARENA_BYTES, bytes));
-    TTI_TRY(map_name("TUTTI_DEVICE_PATH", way_names, TTI_GPU_WAYS, TTI_GPU_COUPLED, &found));
+    TTI_TRY(tti_config_name("TUTTI_DEVICE_PATH", way_names, TTI_GPU_WAYS, TTI_GPU_COUPLED, &found));
     *way = (enum tti_gpu_way)found;
-    TTI_TRY(map_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
+    TTI_TRY(tti_config_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
     map->by_descriptor = found == 0;
     TTI_TRY(tti_config_bytes("TUTTI_NVLS", 0, &map->nvls_from));
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MAP", 0, &map->lend_from));

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "coll/door.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/gpu/gpu_send.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -108,7 +109,7 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
 {
     if (!comm->gpu)
         return;
-    memory->host += tti_heap_bytes(comm->gpu);
+    memory->host += tti_heap_bytes(comm->gpu) + tti_gpu_send_bytes(comm->gpu_send);
     tti_gpu_stage_memory(comm->gpu, memory);
     tti_gpu_map_memory(comm->gpu, memory);
 }

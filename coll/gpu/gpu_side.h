@@ -53,6 +53,8 @@ struct tti_gpu_side {
 enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
                                  size_t count, tutti_stream stream, bool capturing);
 void tti_gpu_stage_destroy(struct tti_gpu_side *side);
+/* Bytes of input that went to the host first, and that stayed where they lay. */
+void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct);
 void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
 
 /* ---- gpu_side.c ---- */

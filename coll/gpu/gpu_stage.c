@@ -11,7 +11,9 @@
  * The ranks cut alike, so TUTTI_DEVICE_CHUNK must be the same on all; a difference shows in the
  * host collective's check. Sends and receives are not cut: the two ends may be batched
  * differently. */
+#include "base/log.h"
 #include "base/memory.h"
+#include "coll/gpu/gpu_send.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/memory.h"
 
@@ -38,6 +40,7 @@ struct kept {
 };
 
 struct tti_gpu_stage {
+    uint64_t copied, direct;             /* bytes of inputs */
     struct stage_memory slots, exchange; /* the latter for sends and receives: grows */
     char *flags;                         /* FLAGS words, ALIGN apart */
     struct kept *kept;                   /* work of captured calls, for replays */
@@ -104,6 +107,10 @@ void tti_gpu_stage_destroy(struct tti_gpu_side *side)
     struct tti_gpu_stage *stage = side->stage;
     if (!stage)
         return;
+    TTI_LOG(TTI_LOG_INFO,
+            "inputs in device memory: %llu bytes copied to the host first, %llu sent from where "
+            "they lay",
+            (unsigned long long)stage->copied, (unsigned long long)stage->direct);
     while (stage->kept) {
         struct kept *kept = stage->kept;
         stage->kept = kept->next;
@@ -116,6 +123,12 @@ void tti_gpu_stage_destroy(struct tti_gpu_side *side)
         side->ops->free(side->gpu, stage->flags);
     free(stage);
     side->stage = NULL;
+}
+
+void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct)
+{
+    *copied = side->stage ? side->stage->copied : 0;
+    *direct = side->stage ? side->stage->direct : 0;
 }
 
 void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory)
@@ -188,6 +201,11 @@ struct cut { /* one operation, cut into chunks */
     uint32_t in_blocks, out_blocks;
     size_t width, length; /* bytes of an element; elements of a block in a chunk */
     size_t slot_bytes;
+    /* The input is not copied: the network reads it, and of the output the own part is the device's
+     * affair (gpu_send.h). */
+    bool direct[SLOTS];
+    bool owns;
+    uint32_t own_in, own_out;
 };
 
 /* Blocks of IN and OUT together at the rank that has most: alike on all ranks. */
@@ -222,48 +240,85 @@ static char *cut_out(const struct cut *c, size_t chunk)
     return cut_slot(c, chunk) + stage_round(c->in_blocks * cut_count(c, chunk) * c->width);
 }
 
-/* Every block's range of the chunk, to or from the slot, where they lie one after another. */
-static enum tutti_result cut_copy(const struct cut *c, size_t chunk, bool out)
+/* A range of every block of the input to the slot, where they lie one after another. */
+static enum tutti_result cut_copy_in(const struct cut *c, size_t chunk)
 {
     const struct tti_gpu_side *side = c->comm->gpu;
     const size_t bytes = cut_count(c, chunk) * c->width, block = c->o->count * c->width;
-    const uint32_t blocks = out ? c->out_blocks : c->in_blocks;
-    const size_t at = chunk * c->length * c->width;
-    if (bytes == block && blocks > 0) /* one piece */
-        return out ? side->ops->copy(side->gpu, c->o->out, cut_out(c, chunk), blocks * bytes,
-                                     c->stream)
-                   : side->ops->copy(side->gpu, cut_slot(c, chunk), c->o->in, blocks * bytes,
-                                     c->stream);
-    for (uint32_t b = 0; b < blocks; b++) {
-        enum tutti_result result =
-            out ? side->ops->copy(side->gpu, (char *)c->o->out + b * block + at,
-                                  cut_out(c, chunk) + b * bytes, bytes, c->stream)
-                : side->ops->copy(side->gpu, cut_slot(c, chunk) + b * bytes,
-                                  (const char *)c->o->in + b * block + at, bytes, c->stream);
-        TTI_TRY(result);
-    }
+    const char *from = (const char *)c->o->in + chunk * c->length * c->width;
+    side->stage->copied += c->in_blocks * bytes;
+    if (bytes == block && c->in_blocks > 0) /* one piece */
+        return side->ops->copy(side->gpu, cut_slot(c, chunk), from, c->in_blocks * bytes,
+                               c->stream);
+    for (uint32_t b = 0; b < c->in_blocks; b++)
+        TTI_TRY(side->ops->copy(side->gpu, cut_slot(c, chunk) + b * bytes, from + b * block, bytes,
+                                c->stream));
     return TUTTI_OK;
 }
 
-static enum tutti_result cut_begin(const struct cut *c, size_t chunk)
+/* Block `b` of the output: out of the slot, or what is the same in the input. */
+static enum tutti_result cut_copy_block(const struct cut *c, size_t chunk, uint32_t b)
+{
+    const struct tti_gpu_side *side = c->comm->gpu;
+    const size_t bytes = cut_count(c, chunk) * c->width, block = c->o->count * c->width;
+    const size_t at = chunk * c->length * c->width;
+    char *to = (char *)c->o->out + b * block + at;
+    const char *from = cut_out(c, chunk) + b * bytes;
+    if (c->direct[chunk % SLOTS] && c->owns && b == c->own_out)
+        from = (const char *)c->o->in + c->own_in * block + at;
+    return from == to ? TUTTI_OK : side->ops->copy(side->gpu, to, from, bytes, c->stream);
+}
+
+static enum tutti_result cut_copy_out(const struct cut *c, size_t chunk)
+{
+    const struct tti_gpu_side *side = c->comm->gpu;
+    const bool whole = cut_count(c, chunk) == c->o->count && c->out_blocks > 0;
+    if (whole && !c->direct[chunk % SLOTS])
+        return side->ops->copy(side->gpu, c->o->out, cut_out(c, chunk),
+                               c->out_blocks * c->o->count * c->width, c->stream);
+    for (uint32_t b = 0; b < c->out_blocks; b++)
+        TTI_TRY(cut_copy_block(c, chunk, b));
+    return TUTTI_OK;
+}
+
+/* The chunk as an operation of the host's, with its input in the slot or where the network reads
+ * it. */
+static enum tutti_result cut_input(struct cut *c, size_t chunk, struct tti_operation *o)
+{
+    struct tti_gpu_side *side = c->comm->gpu;
+    const size_t block = c->o->count * c->width;
+    bool *direct = &c->direct[chunk % SLOTS];
+    *direct = false;
+    o->in = cut_slot(c, chunk);
+    o->out = cut_out(c, chunk);
+    o->count = cut_count(c, chunk);
+    o->staged = c->comm->gpu_send != NULL;
+    if (c->in_blocks > 0)
+        TTI_TRY(tti_gpu_send_ready(c->comm, o, c->o->in, c->in_blocks * block, direct));
+    if (!*direct)
+        return cut_copy_in(c, chunk);
+    o->in = NULL;
+    o->device = (const char *)c->o->in + chunk * c->length * c->width;
+    o->device_stride = block;
+    side->stage->direct += c->in_blocks * o->count * c->width;
+    return TUTTI_OK;
+}
+
+static enum tutti_result cut_begin(struct cut *c, size_t chunk)
 {
     struct tti_operation o = *c->o;
-    if (o.collective != TUTTI_BARRIER) {
-        TTI_TRY(cut_copy(c, chunk, false));
-        o.in = cut_slot(c, chunk);
-        o.out = cut_out(c, chunk);
-        o.count = cut_count(c, chunk);
-    }
+    if (o.collective != TUTTI_BARRIER)
+        TTI_TRY(cut_input(c, chunk, &o));
     return stage_call(c->comm, &o, 1, (int)(chunk % SLOTS), c->stream, c->capturing);
 }
 
 static enum tutti_result cut_end(const struct cut *c, size_t chunk)
 {
     TTI_TRY(stage_await(c->comm->gpu, (int)(chunk % SLOTS), c->stream));
-    return c->o->collective == TUTTI_BARRIER ? TUTTI_OK : cut_copy(c, chunk, true);
+    return c->o->collective == TUTTI_BARRIER ? TUTTI_OK : cut_copy_out(c, chunk);
 }
 
-static enum tutti_result cut_run(const struct cut *c)
+static enum tutti_result cut_run(struct cut *c)
 {
     const size_t chunks = (c->o->count + c->length - 1) / c->length;
     for (size_t k = 0; k < chunks + LAG; k++) {
@@ -292,6 +347,8 @@ static enum tutti_result cut_make(struct tutti_comm *comm, const struct tti_oper
     if (c->length * c->width >= ALIGN)
         c->length = c->length * c->width / ALIGN * ALIGN / c->width;
     tti_shape(o->collective, comm->size, comm->rank, o->root, &c->in_blocks, &c->out_blocks);
+    c->owns =
+        tti_gpu_send_own(o->collective, comm->size, comm->rank, o->root, &c->own_in, &c->own_out);
     if (!side->stage->slots.base)
         TTI_TRY(memory_make(side, SLOTS * c->slot_bytes, &side->stage->slots));
     return TUTTI_OK;
@@ -339,22 +396,44 @@ static enum tutti_result exchange_copy(struct tti_gpu_side *side, const struct t
                        : side->ops->copy(side->gpu, at, o->in, bytes, stream);
 }
 
+/* The message as the host sends or receives it: not staged, where the network reads the device's
+ * memory. */
+static enum tutti_result exchange_plan(struct tutti_comm *comm, const struct tti_operation *o,
+                                       struct tti_operation *staged)
+{
+    const size_t bytes = o->count * tutti_type_size(o->type);
+    bool direct = false;
+    *staged = *o;
+    staged->in = staged->out = NULL;
+    if (!o->receives)
+        TTI_TRY(tti_gpu_send_ready(comm, o, o->in, bytes, &direct));
+    if (direct)
+        staged->device = o->in;
+    comm->gpu->stage->direct += direct ? bytes : 0;
+    comm->gpu->stage->copied += direct || o->receives ? 0 : bytes;
+    return TUTTI_OK;
+}
+
 static enum tutti_result exchange_run(struct tutti_comm *comm, const struct tti_operation *ops,
                                       struct tti_operation *staged, size_t count,
                                       tutti_stream stream, bool capturing)
 {
     struct tti_gpu_side *side = comm->gpu;
     size_t bytes = 0;
-    for (size_t i = 0; i < count; i++)
-        bytes += exchange_bytes(&ops[i]);
+    for (size_t i = 0; i < count; i++) {
+        TTI_TRY(exchange_plan(comm, &ops[i], &staged[i]));
+        bytes += staged[i].device ? 0 : exchange_bytes(&ops[i]);
+    }
     TTI_TRY(exchange_room(comm, bytes ? bytes : ALIGN));
     char *at = side->stage->exchange.base;
-    for (size_t i = 0; i < count; at += exchange_bytes(&ops[i]), i++) {
-        staged[i] = ops[i];
+    for (size_t i = 0; i < count; i++) {
+        if (staged[i].device)
+            continue;
         staged[i].in = ops[i].receives ? NULL : at;
         staged[i].out = ops[i].receives ? at : NULL;
         if (!ops[i].receives)
             TTI_TRY(exchange_copy(side, &ops[i], at, stream));
+        at += exchange_bytes(&ops[i]);
     }
     TTI_TRY(stage_call(comm, staged, count, FLAG_P2P, stream, capturing));
     TTI_TRY(stage_await(side, FLAG_P2P, stream));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tests of the RDMA transport, over soft-RoCE: run in the virtual machine of vm.py.
 
-    in_guest.py GROUP...     groups: conformance rails operations faults table; delay and bench,
+    in_guest.py GROUP...     groups: conformance rails operations device faults table; delay and bench,
                              which want an idle machine; short: what CI runs;
                              any other word: the cases that have it in their names
 
@@ -77,6 +77,49 @@ def large(size, environment):
         finally:
             for each in jobs:
                 each.end()
+
+
+# ---- memory of a GPU, a simulated one -----------------------------------------------------------
+
+DEVICE = {"TUTTI_DEVICE": "sim", "TUTTI_DEVICE_PATH": "staged", "TUTTI_LOG": "info"}
+PLUGINS = os.path.join(TESTS, "plugins")
+# soft-RoCE takes no dmabuf. Memory of the simulated device is registered by its address then, as on
+# a machine with nvidia-peermem; or verbs stand in for those of an adapter that does.
+BY_ADDRESS = r"registered by address, not by dmabuf: ibv_reg_dmabuf_mr with device rxe\d: Operation not supported"
+BY_DMABUF = r"registered by dmabuf"
+DMABUF = {"TUTTI_LIBIBVERBS": os.path.join(PLUGINS, "tti_dmabuf_verbs.so")}
+
+
+def device(pattern, words, environment, limit=300):
+    """A program of ours with what it logs: device memory was registered thus, and so sent."""
+    begun = time.monotonic()
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          check=False, timeout=limit,
+                          env={**job.clean_environment(), **ONE, **DEVICE, **environment})
+    text = " ".join(map(str, words[1:]))
+    print(f"        {text}: {time.monotonic() - begun:.1f} s", flush=True)
+    said = done.stderr + done.stdout
+    if done.returncode:
+        raise job.Failure(f"status {done.returncode}: {text}\n{said[-2000:]}")
+    if not re.search(pattern, said):
+        raise job.Failure(f"nobody says \"{pattern}\"\n{said[-2000:]}")
+    sent = [tuple(map(int, found)) for found in re.findall(
+        r"inputs in device memory: (\d+) bytes copied to the host first, (\d+) sent", said)]
+    print(f"        {len(sent)} ranks: {sum(each[0] for each in sent)} bytes copied to the host "
+          f"first, {sum(each[1] for each in sent)} sent from where they lay", flush=True)
+    if not any(direct for _, direct in sent):
+        raise job.Failure("all device memory was copied to the host")
+
+
+def device_sends(pattern, part, environment):
+    """Which copies are left out, and what becomes of memory that is freed."""
+    device(pattern, [os.path.join(TESTS, "test_gpu_send"), "rdma", part], environment)
+
+
+def device_operations(pattern, environment, *flags):
+    """All operations, bit for bit, on device memory."""
+    device(pattern, [os.path.join(TESTS, "test_operations"), "--transport", "rdma", "--device",
+                     "--few", *flags], environment)
 
 
 # ---- faults ------------------------------------------------------------------------------------
@@ -425,6 +468,21 @@ GROUPS = {
         ("operations of 1 to 16 MiB, 4 ranks over two rails", lambda: large(4, RAILS)),
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
     ],
+    "device": [
+        *((f"device memory by {way}: {part}",
+           lambda pattern=pattern, part=part, environment=environment:
+           device_sends(pattern, part, environment))
+          for way, pattern, environment, parts in (
+              ("address", BY_ADDRESS, {}, ("collectives", "freed", "captured")),
+              ("dmabuf", BY_DMABUF, DMABUF, ("collectives", "unreadable", "freed", "captured")))
+          for part in parts),
+        ("operations on device memory by address, 3 threads", lambda: device_operations(
+            BY_ADDRESS, {}, "--ranks", "3")),
+        ("operations on device memory by dmabuf, 2 processes", lambda: device_operations(
+            BY_DMABUF, DMABUF, "--ranks", "2", "--processes")),
+        ("operations on device memory over two rails", lambda: device_operations(
+            BY_ADDRESS, RAILS, "--ranks", "2", "--big")),
+    ],
     "faults": [
         ("a rank killed", killed),
         ("the cable cut", cut),
@@ -451,6 +509,9 @@ GROUPS = {
           for size, count in ((65536, 200), (1 << 20, 40), (4 << 20, 12), (16 << 20, 5))),
     ],
     "short": [
+        ("sends out of device memory by address", lambda: device_sends(BY_ADDRESS, "freed", {})),
+        ("sends out of device memory by dmabuf", lambda: device_sends(BY_DMABUF, "unreadable",
+                                                                      DMABUF)),
         ("conformance but for the longest", lambda: conformance(
             ONE, "--except", "sleeping_ping_pong")),
         ("operations, 3 ranks", lambda: operations(RAILS, "--ranks", "3", "--processes", "--few")),
