@@ -1,11 +1,12 @@
-/* What settings cost: all-reduce of two processes of this host, by turns on communicators that were
- * made with different environment variables, in memory from tutti_alloc. A round times a batch on
- * each; the table has medians over the rounds, and the median of each round's ratio to the first,
- * so that what the machine does meanwhile meets all alike. Rounds come in sets: each makes the
- * communicators and the memory anew, in another order, so that no settings always have the place
- * that is the best (of communicators with the same settings, the first is often the quickest).
+/* What settings cost: all-reduce of two processes (--ranks: of more) of this host, by turns on
+ * communicators that were made with different environment variables, in memory from tutti_alloc. A
+ * round times a batch on each; the table has medians over the rounds, and the median of each
+ * round's ratio to the first, so that what the machine does meanwhile meets all alike. Rounds come
+ * in sets: each makes the communicators and the memory anew, in another order, so that no settings
+ * always have the place that is the best (of communicators with the same settings, the first is
+ * often the quickest).
  *
- *     settings_bench [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...
+ *     settings_bench [--ranks N] [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...
  *
  * SETTINGS is NAME=VALUE,NAME=VALUE or "-", none. The recorder's cost:
  * settings_bench TUTTI_RECORDER=0 - */
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    RANKS = 2,
+    RANKS_MOST = 64,
     ROUNDS_MOST = 1001,
     SETS_MOST = 64,
     WAYS_MOST = 6,
@@ -31,9 +32,9 @@ static const double BATCH_SECONDS = 400e-6;
 
 static struct {
     size_t size[SIZES_MOST];
-    int sizes, ways, rounds, sets;
+    int ranks, sizes, ways, rounds, sets;
     char *settings[WAYS_MOST];
-} flags = {.rounds = 304, .sets = 16};
+} flags = {.ranks = 2, .rounds = 304, .sets = 16};
 
 /* By size, of all rounds so far. */
 static struct {
@@ -143,7 +144,7 @@ static int set_run(const struct tutti_id *ids, int rank, int set, size_t largest
         const int way = (set + turn) % flags.ways;
         made[k] = way;
         apply(flags.settings[way], true);
-        if (tutti_comm_create(&ids[way], rank, RANKS, NULL, &comms[way]) != TUTTI_OK)
+        if (tutti_comm_create(&ids[way], rank, flags.ranks, NULL, &comms[way]) != TUTTI_OK)
             return failed(flags.settings[way]);
         apply(flags.settings[way], false);
     }
@@ -175,9 +176,10 @@ static int usage(void)
 {
     fprintf(
         stderr,
-        "usage: settings_bench [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...\n"
+        "usage: settings_bench [--ranks N] [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS "
+        "SETTINGS ...\n"
         "SETTINGS: NAME=VALUE,NAME=VALUE or -; the first is what others are compared with; 2 to "
-        "6 of them, 16 sizes, 1001 rounds in 64 sets at most\n");
+        "6 of them, 64 ranks, 16 sizes, 1001 rounds in 64 sets at most\n");
     return 2;
 }
 
@@ -204,6 +206,10 @@ static bool parse(int argc, char **argv)
             good = ++i < argc &&
                    tti_parse_int("--rounds", argv[i], 1, ROUNDS_MOST, &rounds) == TUTTI_OK;
             flags.rounds = (int)rounds;
+        } else if (strcmp(argv[i], "--ranks") == 0) {
+            good =
+                ++i < argc && tti_parse_int("--ranks", argv[i], 2, RANKS_MOST, &rounds) == TUTTI_OK;
+            flags.ranks = (int)rounds;
         } else if (strcmp(argv[i], "--sets") == 0) {
             good =
                 ++i < argc && tti_parse_int("--sets", argv[i], 1, SETS_MOST, &rounds) == TUTTI_OK;
@@ -227,16 +233,19 @@ int main(int argc, char **argv)
     for (int k = 0; k < flags.sets * flags.ways; k++)
         if (tutti_id_create("127.0.0.1", &ids[k / flags.ways][k % flags.ways]) != TUTTI_OK)
             return failed("id");
-    const pid_t child = fork();
-    if (child < 0)
-        return failed("fork");
-    if (child == 0) {
-        const int bad = rank_run(ids, 1);
-        fflush(NULL);
-        _exit(bad);
+    pid_t children[RANKS_MOST] = {0};
+    for (int rank = 1; rank < flags.ranks; rank++) {
+        children[rank] = fork();
+        if (children[rank] < 0)
+            return failed("fork"); /* the others find out that nobody comes */
+        if (children[rank] == 0) {
+            const int bad = rank_run(ids, rank);
+            fflush(NULL);
+            _exit(bad);
+        }
     }
-    const int bad = rank_run(ids, 0);
-    if (waitpid(child, &status, 0) != child || status != 0)
-        return 1;
+    int bad = rank_run(ids, 0);
+    for (int rank = 1; rank < flags.ranks; rank++)
+        bad |= waitpid(children[rank], &status, 0) != children[rank] || status != 0;
     return bad;
 }

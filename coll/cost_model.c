@@ -82,6 +82,13 @@ static double cost_messages(const struct tti_profile *profile, const struct tti_
     return alone > shared ? alone : shared;
 }
 
+/* Steps that cost what a step does. The constants were fitted to the algorithms of the free choice,
+ * whose few steps without a message were counted as if they had one; the others have many. */
+static double cost_steps(const struct tti_cost_way *way)
+{
+    return way->work.steps - (way->algorithm->by_request ? way->work.local : 0);
+}
+
 /* A plan's messages, and its steps and bytes: those `turns` times. */
 static double cost_plan(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
@@ -93,7 +100,7 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double crowded = tti_cost_crowded(profile, place) ? cost[TTI_COST_CROWDED_TOUCH] : 1;
     const double busy =
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
-        way->work.steps * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
+        cost_steps(way) * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
         touched * cost_at(cost, TTI_COST_TOUCH, level) * crowded;
     return cost_messages(profile, place, way, alpha, bytes, level) + turns * busy;
 }

@@ -10,6 +10,7 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
         for (size_t s = 0; s < plan->lanes[lane].count; s++) {
             const struct tti_step *step = &plan->lanes[lane].steps[s];
             model.steps += 1;
+            model.local += step->kind == TTI_COPY || step->kind == TTI_REDUCE;
             model.touched += touched[step->kind] * step->nchunks / plan->chunks;
         }
     return model;
@@ -97,8 +98,10 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
         TTI_TRY(model_plan(algorithm, spec, rank, &plan));
         struct tti_work_model found = model_of_plan(plan);
         tti_plan_destroy(plan);
-        if (found.steps > most.steps)
+        if (found.steps > most.steps) {
             most.steps = found.steps;
+            most.local = found.local;
+        }
         if (found.touched > most.touched)
             most.touched = found.touched;
         sum += found.touched;

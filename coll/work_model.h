@@ -9,6 +9,7 @@
  * where it lies (no copy at the sender): receiving touches 2 bytes a byte, combining 3. */
 struct tti_work_model {
     double steps;
+    double local; /* of these, the ones without a message */
     double touched;
     double evenness; /* touched bytes of the ranks on average / of the busiest; 1: all alike */
     /* Between hosts: bytes per byte of a block that one way of the busiest host's line carries (its

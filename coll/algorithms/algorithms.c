@@ -13,6 +13,7 @@
     ENTRY(tti_hierarchical_all_reduce)         \
     ENTRY(tti_hierarchical_halving_all_reduce) \
     ENTRY(tti_ordered_chain_all_reduce)        \
+    ENTRY(tti_ordered_bruck_all_reduce)        \
     ENTRY(tti_chain_broadcast)                 \
     ENTRY(tti_tree_broadcast)                  \
     ENTRY(tti_scatter_gather_broadcast)        \

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 100, SOME = 1357, MANY = 20011, MOST_RANKS = 8, MOST_ALGORITHMS = 9 };
+enum { FEW = 100, SOME = 1357, MANY = 20011, MOST_RANKS = 8, MOST_ALGORITHMS = 10 };
 
 /* A simulated thread costs much there. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

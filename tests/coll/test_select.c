@@ -91,7 +91,8 @@ static void in_order(void **state)
         assert_non_null(strstr(tutti_last_error(), "order of ranks"));
     }
     assert_int_equal(tti_select_check("ring", true), TUTTI_ERR_ARGUMENT);
-    assert_non_null(strstr(tutti_last_error(), "these do: one_shot, two_shot, ordered_chain"));
+    assert_non_null(
+        strstr(tutti_last_error(), "these do: one_shot, two_shot, ordered_chain, ordered_bruck"));
 }
 
 static void size_matters(void **state)

@@ -38,6 +38,10 @@ def ranks_change_rounding_only(folder):
         assert away < 5e-6, f"{name}: {away}"
 
 
+def reproducible(folder):
+    runs.reproducible("mlp", ("--epochs", 2, "--batch", 66, "--plain"), folder)
+
+
 def killed_and_resumed(folder):
     runs.run("mlp", *SHORT, "--log", folder + "/whole", ranks=2)
     said = runs.run("mlp", *SHORT, "--log", folder + "/log", "--checkpoints", folder + "/saved",
@@ -123,5 +127,5 @@ def wrong_input(folder):
     assert "1797 + 1797 images of 64 pixels" in said, said
 
 
-runs.main([learns, ranks_change_rounding_only, killed_and_resumed, elastic, too_late, other_model,
+runs.main([learns, ranks_change_rounding_only, reproducible, killed_and_resumed, elastic, too_late, other_model,
            disk_full, wrong_input], few=[killed_and_resumed, wrong_input])

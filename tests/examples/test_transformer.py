@@ -49,6 +49,11 @@ def how_it_is_run_changes_rounding_only(folder):
         assert away < 1e-5, f"{name}: {away}"
 
 
+def reproducible(folder):
+    flags = (*MODEL, "--steps", 12, "--batch", 9, "--warmup", 4, "--check-every", 6)
+    runs.reproducible("transformer", flags, folder, buckets=("--bucket", 0.02))
+
+
 def bfloat16_and_hooks_stay_near(folder):
     runs.run("transformer", *SHORT, "--log", folder + "/log", ranks=2)
     plain = runs.log(folder + "/log")
@@ -267,7 +272,7 @@ def wrong_input(folder):
         assert text in said and said.count("\n") == 1, said
 
 
-runs.main([learns, how_it_is_run_changes_rounding_only, bfloat16_and_hooks_stay_near, sharded,
-           resumed_with_other_sharding, killed_and_resumed, elastic, elastic_under_tuttirun, elastic_without_rank_0, over_hosts,
+runs.main([learns, how_it_is_run_changes_rounding_only, reproducible,
+           bfloat16_and_hooks_stay_near, sharded, resumed_with_other_sharding, killed_and_resumed, elastic, elastic_under_tuttirun, elastic_without_rank_0, over_hosts,
            a_trace_is_drawn, token_shards, on_a_simulated_gpu, wrong_input],
           few=[resumed_with_other_sharding, elastic, token_shards])

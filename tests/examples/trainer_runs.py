@@ -17,15 +17,17 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
 
 
 def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(), seconds=250,
-        elastic=False):
-    """Run a program of build/bin, under tuttirun for ranks > 0; its output, both streams."""
+        elastic=False, settings=None):
+    """Run a program of build/bin, under tuttirun for ranks > 0, with more variables of Tutti's if
+    need be; its output, both streams."""
     if "--plot" not in flags:
         flags = (*flags, "--plot", "none")
     command = [os.path.join(BIN, program), *map(str, flags)]
     if ranks:
         command = [TUTTIRUN, "-n", str(ranks), "--max-restarts", str(restarts),
                    *(["--elastic"] if elastic else []), *command]
-    environment = dict(ENVIRONMENT, **({"TUTTI_TRANSPORT": transport} if transport else {}))
+    environment = dict(ENVIRONMENT, **({"TUTTI_TRANSPORT": transport} if transport else {}),
+                       **(settings or {}))
     done = subprocess.run([*prefix, *command], env=environment, text=True, timeout=seconds,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     good = done.returncode == status if status is not None else done.returncode != 0
@@ -74,6 +76,40 @@ def furthest(one, other):
     """The largest difference between the losses of two logs of the same steps."""
     assert [row[0] for row in one] == [row[0] for row in other]
     return max(abs(float(a[1]) - float(b[1])) for a, b in zip(one, other))
+
+
+def parameters(folder):
+    """What a run saved last, byte for byte: tensors by their file's name."""
+    newest = os.path.join(folder, max(os.listdir(folder)))
+    found = {}
+    for name in os.listdir(newest):
+        if name.endswith(".safetensors"):
+            with open(os.path.join(newest, name), "rb") as file:
+                found[name] = file.read()
+    assert found, f"no tensors in {newest}: {os.listdir(newest)}"
+    return found
+
+
+def reproducible(program, flags, folder, buckets=()):
+    """With the reproducible mode three ranks end with the same parameters however they reduce.
+    Without it they do not, or this could not fail. `buckets`: flags that make the buckets small."""
+    ways = (("shm", {}, (), {"ranks": 3}), ("tcp", {}, (), {"ranks": 3, "transport": "tcp"}),
+            ("threads", {}, ("--threads", 3), {}), ("buckets", {}, buckets, {"ranks": 3}),
+            ("one_shot", {"TUTTI_ALGO": "one_shot"}, (), {"ranks": 3, "transport": "tcp"}),
+            ("lanes", {"TUTTI_ALGO": "two_shot", "TUTTI_LANES": "3"}, (), {"ranks": 3}),
+            ("chain", {"TUTTI_ALGO": "ordered_chain", "TUTTI_FAST": "0"}, (), {"ranks": 3}))
+    first = None
+    for name, settings, more, how in ways:
+        settings = dict(settings, TUTTI_REPRODUCIBLE="1")
+        run(program, *flags, *more, "--checkpoints", f"{folder}/{name}", "--log",
+            f"{folder}/log-{name}", settings=settings, **how)
+        ended = parameters(f"{folder}/{name}")
+        first = first or ended
+        assert ended == first, f"{name}: other parameters than with {ways[0][0]}"
+        assert log(f"{folder}/log-{name}") == log(f"{folder}/log-shm"), name
+    run(program, *flags, "--checkpoints", folder + "/free", "--log", folder + "/log-free", ranks=3,
+        settings={"TUTTI_ALGO": "ring"})
+    assert parameters(folder + "/free") != first, "a ring gives the same parameters"
 
 
 def main(cases, few):

@@ -225,6 +225,17 @@ static int one_kind(enum tutti_type type, int number, size_t each, tutti_comm *c
     return kind_drop(&k, comm) || bad;
 }
 
+/* A communicator that is split off has the mode too. */
+static int inherited(tutti_comm *comm)
+{
+    tutti_comm *child = NULL;
+    CHECK_OK(tutti_comm_split(comm, 0, 0, &child));
+    const bool on = tutti_comm_reproducible(child);
+    tutti_comm_destroy(child);
+    CHECK(on);
+    return 0;
+}
+
 static int all_kinds(tutti_comm *comm, void *argument)
 {
     static const enum tutti_type types[] = {TUTTI_FLOAT32, TUTTI_FLOAT16,     TUTTI_BFLOAT16,
@@ -241,7 +252,7 @@ static int all_kinds(tutti_comm *comm, void *argument)
     if (flags.device)
         bad |= device_end(comm);
     CHECK_OK(tutti_barrier(comm)); /* combines nothing, so the mode is not its concern */
-    return bad;
+    return bad || inherited(comm);
 }
 
 /* Must be found to differ on every rank, or this program could not fail. */
