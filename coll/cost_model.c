@@ -53,7 +53,10 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
     /* A root that would run ahead by messages waits for the others here, who are a message late. */
     bool late = way->path == TTI_PATH_FUSED && cost_is_rooted(spec->collective);
     double behind = late ? cost[TTI_COST_ALPHA] : 0;
-    return cost[TTI_COST_FUSED] + behind + touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
+    /* All but an all-to-all find what they worked out the last time (fused_again.c). */
+    double calls = spec->collective == TUTTI_ALL_TO_ALL ? 2 : 1;
+    return calls * cost[TTI_COST_FUSED] + behind +
+           touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
 }
 
 bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
@@ -93,15 +96,20 @@ static double cost_steps(const struct tti_cost_way *way)
 static double cost_plan(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
 {
+    static const double RING_TOUCH = 0.08;
     const double *cost = profile->cost[place->medium];
     const bool small = way->small && bytes <= TTI_SMALL_BYTES;
+    /* Each peer has a ring for copies of its own: the more of them, the more often what lies there
+     * leaves the caches before it is read. */
+    const bool pieces = place->medium == TTI_PRIVATE && way->work.receivers > 1;
+    const double rings = pieces ? 1 + RING_TOUCH * (way->work.receivers - 1) : 1;
     const double touched = way->work.touched * bytes;
     const double level = cost_level(profile, place, touched);
     const double crowded = tti_cost_crowded(profile, place) ? cost[TTI_COST_CROWDED_TOUCH] : 1;
     const double busy =
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
         cost_steps(way) * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
-        touched * cost_at(cost, TTI_COST_TOUCH, level) * crowded;
+        touched * cost_at(cost, TTI_COST_TOUCH, level) * crowded * rings;
     return cost_messages(profile, place, way, alpha, bytes, level) + turns * busy;
 }
 
@@ -128,9 +136,13 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
                            const struct tti_cost_way *way, double turns, double bytes)
 {
     const double *cost = profile->cost[place->medium];
-    const double call = cost[TTI_COST_CROWDED_CALL], waits = cost_waits(place, way, bytes);
+    /* In memory, what counts is when the core has been around all its ranks; the constants are of
+     * two. */
+    const double around = place->medium < TTI_LOOPBACK ? turns / 2 : 1;
+    const double call = around * cost[TTI_COST_CROWDED_CALL];
+    const double waits = cost_waits(place, way, bytes);
     const double alpha =
-        waits * cost[TTI_COST_CROWDED_ALPHA] + (1 - waits) * cost[TTI_COST_ONE_WAY];
+        waits * around * cost[TTI_COST_CROWDED_ALPHA] + (1 - waits) * cost[TTI_COST_ONE_WAY];
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);
     if (way->path == TTI_PATH_STAGED)

@@ -164,13 +164,15 @@ static enum tutti_result select_predict(const struct select_case *c, struct tti_
 /* ---- the ways ---- */
 
 /* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up. On
- * loopback the cores are the line, and more sockets only cost them more calls. */
+ * loopback the cores are the line, and more sockets only cost them more calls; where ranks share
+ * cores a second lane is one more thing to go around. */
 static int select_usual_lanes(const struct select_case *c)
 {
     const struct tti_settings *s = &c->comm->settings;
     if (s->lanes_forced || s->lanes < TTI_USUAL_LANES)
         return s->lanes;
-    if (c->place.medium == TTI_LOOPBACK)
+    if (c->place.medium == TTI_LOOPBACK ||
+        (select_in_memory(c->place.medium) && tti_cost_crowded(&c->comm->profile, &c->place)))
         return 1;
     return c->bytes >= 256.0 * 1024 * c->comm->size ? TTI_USUAL_LANES : 1;
 }

@@ -53,7 +53,7 @@ double tti_staged_touched(enum tutti_collective collective, int ranks)
         return 2 + n + 1;
     if (collective == TUTTI_ALL_GATHER)
         return 2 + 2 * n;
-    return 3; /* two by each; the readers wait for a part of the root's */
+    return 2.6; /* two by each; the readers wait for a part of the root's */
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */

@@ -6,13 +6,17 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
     static const double touched[] = {
         [TTI_COPY] = 2, [TTI_REDUCE] = 3, [TTI_SEND] = 0, [TTI_RECV] = 2, [TTI_RECV_REDUCE] = 3};
     struct tti_work_model model = {0};
+    uint64_t to = 0;
     for (int lane = 0; lane < plan->nlanes; lane++)
         for (size_t s = 0; s < plan->lanes[lane].count; s++) {
             const struct tti_step *step = &plan->lanes[lane].steps[s];
             model.steps += 1;
             model.local += step->kind == TTI_COPY || step->kind == TTI_REDUCE;
             model.touched += touched[step->kind] * step->nchunks / plan->chunks;
+            if (step->to >= 0)
+                to |= UINT64_C(1) << step->to % 64;
         }
+    model.receivers = __builtin_popcountll(to);
     return model;
 }
 
@@ -104,6 +108,8 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
         }
         if (found.touched > most.touched)
             most.touched = found.touched;
+        if (found.receivers > most.receivers)
+            most.receivers = found.receivers;
         sum += found.touched;
         looked_at++;
     }

@@ -105,6 +105,22 @@ static void size_matters(void **state)
                 strcmp(large, "rabenseifner") == 0);
 }
 
+/* A second lane is for cores that have nothing else to do. */
+static void crowds_take_one_lane(void **state)
+{
+    (void)state;
+    for (int cores = 2; cores <= 4; cores += 2) {
+        struct tutti_comm *comm = comm_of(4, NULL);
+        struct tti_selection selection;
+        comm->profile.cores = cores;
+        comm->peers.same_process = false;
+        assert_int_equal(
+            tti_select_plan(comm, TUTTI_ALL_REDUCE, (size_t)8 << 20, TUTTI_FLOAT32, 0, &selection),
+            TUTTI_OK);
+        assert_int_equal(selection.spec.lanes, cores < 4 ? 1 : 2);
+    }
+}
+
 /* ---- between hosts ---- */
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -205,9 +221,10 @@ static void lines_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forced),       cmocka_unit_test(refused),  cmocka_unit_test(in_order),
-        cmocka_unit_test(size_matters), cmocka_unit_test(crossing), cmocka_unit_test(hosts_matter),
-        cmocka_unit_test(lines_matter),
+        cmocka_unit_test(forced),       cmocka_unit_test(refused),
+        cmocka_unit_test(in_order),     cmocka_unit_test(size_matters),
+        cmocka_unit_test(crossing),     cmocka_unit_test(hosts_matter),
+        cmocka_unit_test(lines_matter), cmocka_unit_test(crowds_take_one_lane),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
