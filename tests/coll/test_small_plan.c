@@ -40,6 +40,8 @@ static bool is_small(tutti_comm *comm, const struct tti_operation *o)
     if (tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection) != TUTTI_OK ||
         tti_plan_cache_get(&comm->plans, selection.algorithm, &selection.spec, &entry) != TUTTI_OK)
         return true;
+    if (selection.path != TTI_PATH_PLAN) /* where ranks outnumber cores, it may go staged */
+        return false;
     const struct tti_link *link = &comm->links.all[entry->plan->peers[0]];
     const size_t most = tti_link_in_memory(link) ? TTI_SMALL_BYTES : TTI_SMALL_NETWORK_BYTES;
     return entry->plan->nlanes == 1 && tti_acc_type(o->type) == o->type &&
