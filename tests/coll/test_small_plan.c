@@ -42,7 +42,13 @@ static bool is_small(tutti_comm *comm, const struct tti_operation *o)
         return true;
     if (selection.path != TTI_PATH_PLAN) /* where ranks outnumber cores, it may go staged */
         return false;
-    const struct tti_link *link = &comm->links.all[entry->plan->peers[0]];
+    /* All links are alike; it may have run another plan than the one for memory that is not mapped.
+     */
+    const struct tti_link *link = comm->links.all;
+    while (link < comm->links.all + comm->size - 1 && !link->connected)
+        link++;
+    if (!link->connected)
+        return false;
     const size_t most = tti_link_in_memory(link) ? TTI_SMALL_BYTES : TTI_SMALL_NETWORK_BYTES;
     return entry->plan->nlanes == 1 && tti_acc_type(o->type) == o->type &&
            o->count * tutti_type_size(o->type) <= most / MOST_RANKS;
