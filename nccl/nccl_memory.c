@@ -288,8 +288,11 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, n
     if (result != ncclSuccess)
         return tti_nccl_group_failed(result);
     struct tti_nccl_window_wish *wish = tti_calloc(1, sizeof *wish);
-    result = wish ? buffer_add(comm, "ncclCommWindowRegister", buff, size, &wish->buffer)
-                  : tti_nccl_result(TUTTI_ERR_MEMORY);
+    if (!wish) {
+        tti_nccl_leave(comm);
+        return tti_nccl_group_failed(tti_nccl_result(TUTTI_ERR_MEMORY));
+    }
+    result = buffer_add(comm, "ncclCommWindowRegister", buff, size, &wish->buffer);
     if (result != ncclSuccess) {
         free(wish);
         tti_nccl_leave(comm);
