@@ -58,6 +58,12 @@ struct expectation {
     bool cost_too;              /* and the algorithm's own formula says the same */
 };
 
+/* Of a rank between two others. */
+static double up_and_down(double n)
+{
+    return n > 2 ? 2 : n - 1;
+}
+
 static const struct expectation expectations[] = {
     {TUTTI_ALL_REDUCE, "ring", twice_n_1, fraction, false, true},
     {TUTTI_ALL_REDUCE, "tree", double_tree, NULL, false, false},
@@ -67,6 +73,8 @@ static const struct expectation expectations[] = {
     {TUTTI_ALL_REDUCE, "two_shot", two, fraction, false, true},
     {TUTTI_ALL_REDUCE, "hierarchical", two, fraction, false, true},
     {TUTTI_ALL_REDUCE, "hierarchical_halving", two, fraction, false, true},
+    {TUTTI_ALL_REDUCE, "ordered_chain", twice_n_1, up_and_down, false, false},
+    {TUTTI_ALL_REDUCE, "ordered_bruck", rounds, n_1, false, true},
     {TUTTI_BROADCAST, "chain", n_1, one, false, false},
     {TUTTI_BROADCAST, "tree", rounds, rounds, true, true},
     {TUTTI_BROADCAST, "scatter_gather", NULL, fraction, false, false},
