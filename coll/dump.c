@@ -24,17 +24,13 @@ static const char *dump_algorithm(const struct tti_logged *op)
 
 static void dump_operation(const struct tti_logged *op, bool device, FILE *out)
 {
-    const char *what = op->collective != TUTTI_SEND_RECV
-                           ? tutti_collective_name((enum tutti_collective)op->collective)
-                       : op->receives ? "recv"
-                                      : "send";
     fprintf(out,
             "{\"ring\": \"%s\", \"index\": %llu, \"operation\": \"%s\", \"number\": %llu, "
             "\"count\": %llu, \"type\": \"%s\", \"op\": \"%s\", \"root\": %d, \"state\": \"%s\", "
             "\"path\": \"%s\", \"algorithm\": \"%s\", \"lanes\": %d, \"start_ns\": %llu, "
             "\"end_ns\": %llu, \"queued_us\": %lu, \"waits_for\": %d, \"waits_to\": \"%s\", "
-            "\"bytes_so_far\": %llu}",
-            device ? "device" : "host", (unsigned long long)op->index, what,
+            "\"bytes_so_far\": %llu",
+            device ? "device" : "host", (unsigned long long)op->index, tti_logged_name(op),
             (unsigned long long)op->sequence, (unsigned long long)op->count,
             tutti_type_name((enum tutti_type)op->type),
             op->op == TTI_RECORD_PREMUL ? "premulsum" : tutti_op_name((enum tutti_op)op->op),
@@ -47,6 +43,9 @@ static void dump_operation(const struct tti_logged *op, bool device, FILE *out)
             (unsigned long long)(op->end_ns == TTI_RECORD_UNTIMED ? 0 : op->end_ns),
             device ? 0ul : (unsigned long)op->queued_us, op->waits_for,
             op->sends ? "send" : "receive", (unsigned long long)op->bytes);
+    if (op->alone != TTI_NOT_ALONE)
+        fprintf(out, ", \"signal\": %d", op->signal);
+    fprintf(out, "}");
 }
 
 enum tutti_result tti_dump_write(const struct tti_record_page *page, size_t most, FILE *out)

@@ -50,8 +50,11 @@ static enum tutti_result read_operation_name(struct tti_json *json, struct tti_l
 {
     char text[32];
     TTI_TRY(tti_json_text(json, text, sizeof text));
-    op->receives = strcmp(text, "recv") == 0;
     op->collective = TUTTI_SEND_RECV;
+    for (op->alone = TTI_WAIT_SIGNAL; op->alone != TTI_NOT_ALONE; op->alone--)
+        if (strcmp(text, tti_logged_name(op)) == 0)
+            return TUTTI_OK;
+    op->receives = strcmp(text, "recv") == 0;
     if (op->receives || strcmp(text, "send") == 0)
         return TUTTI_OK;
     for (int c = 0; c < TUTTI_SEND_RECV; c++)
@@ -119,12 +122,13 @@ enum {
     OP_WAITS,
     OP_TO,
     OP_BYTES,
-    OP_MEMBERS
+    OP_MEMBERS, /* that each has; the rest are of puts, signals and waits alone */
+    OP_SIGNAL = OP_MEMBERS
 };
 static const char *const op_names[] = {
-    "ring",      "index",     "operation", "number",       "count", "type",     "op",
-    "root",      "state",     "path",      "algorithm",    "lanes", "start_ns", "end_ns",
-    "queued_us", "waits_for", "waits_to",  "bytes_so_far", NULL};
+    "ring",      "index",     "operation", "number",       "count",  "type",     "op",
+    "root",      "state",     "path",      "algorithm",    "lanes",  "start_ns", "end_ns",
+    "queued_us", "waits_for", "waits_to",  "bytes_so_far", "signal", NULL};
 
 static enum tutti_result op_name_member(struct tti_json *json, int member, struct tti_logged *op,
                                         struct op_extra *extra)
@@ -185,6 +189,10 @@ static enum tutti_result op_member(struct tti_json *json, int member, struct tti
         TTI_TRY(tti_json_integer(json, 0, 31, &number));
         op->lanes = (uint8_t)number;
         return TUTTI_OK;
+    case OP_SIGNAL:
+        TTI_TRY(tti_json_integer(json, TUTTI_NO_SIGNAL, TUTTI_SIGNALS - 1, &number));
+        op->signal = (int8_t)number;
+        return TUTTI_OK;
     case OP_QUEUED:
         TTI_TRY(tti_json_integer(json, 0, UINT32_MAX, &number));
         op->queued_us = (uint32_t)number;
@@ -216,7 +224,7 @@ static enum tutti_result read_operation(struct tti_json *json, void *context)
 {
     struct reading *r = context;
     struct tti_logbook *book = &r->dump->book;
-    struct tti_logged op = {0};
+    struct tti_logged op = {.signal = TUTTI_NO_SIGNAL};
     struct op_extra extra = {0};
     unsigned seen = 0;
     int member = 0;
@@ -226,8 +234,10 @@ static enum tutti_result read_operation(struct tti_json *json, void *context)
         TTI_TRY(op_member(json, member, &op, &extra));
     } while (tti_json_takes(json, ','));
     TTI_TRY(tti_json_expect(json, '}'));
-    if (seen != (1u << OP_MEMBERS) - 1)
-        return tti_json_wrong(json, "an operation lacks a member");
+    const unsigned all = (1u << (op.alone == TTI_NOT_ALONE ? OP_MEMBERS : OP_MEMBERS + 1)) - 1;
+    if (seen != all)
+        return tti_json_wrong(json, seen & ~all ? "only puts, signals and waits have a signal"
+                                                : "an operation lacks a member");
     op_conclude(&op, &extra);
     if (!extra.device && book->host_count < book->count)
         return tti_json_wrong(json, "operations on host memory come first");

@@ -31,6 +31,7 @@ struct tti_link {
     /* Operations so far (tutti_send, tutti_recv), which numbers them; those that have tags. */
     uint64_t sends, receives;
     uint64_t tagged_sends, tagged_receives;
+    uint64_t posts, waits; /* puts and signals to the peer, waits for its signals (window.h) */
     struct tti_send_queue queues[TUTTI_MAX_LANES];
 };
 

@@ -21,6 +21,13 @@ static void logbook_kind(uint32_t kind, struct tti_logged *op)
     op->receives = kind & TTI_RECORD_RECEIVES;
     op->failed = kind & TTI_RECORD_FAILED;
     op->sends = kind & TTI_RECORD_SENDS;
+    op->alone = kind >> TTI_RECORD_ALONE & 3;
+    op->signal = TUTTI_NO_SIGNAL;
+    if (op->alone == TTI_NOT_ALONE)
+        return;
+    op->signal = (int8_t)((int)(kind >> TTI_RECORD_SIGNAL & 1023) - 1);
+    op->algorithm = TTI_RECORD_NO_ALGORITHM;
+    op->lanes = 0;
 }
 
 static bool logbook_record(const struct tti_record *r, uint64_t index, struct tti_logged *op)
@@ -136,7 +143,10 @@ bool tti_logged_sound(const struct tti_logged *op)
 {
     return op->collective < TUTTI_COLLECTIVE_COUNT && op->type < TUTTI_TYPE_COUNT &&
            (op->op < TUTTI_OP_COUNT || op->op == TTI_RECORD_PREMUL) &&
-           op->path < TTI_RECORD_PATHS && op->root >= 0 && op->waits_for >= -1;
+           op->path < TTI_RECORD_PATHS && op->root >= 0 && op->waits_for >= -1 &&
+           op->alone <= TTI_WAIT_SIGNAL &&
+           (op->alone == TTI_NOT_ALONE || op->collective == TUTTI_SEND_RECV) &&
+           op->signal >= TUTTI_NO_SIGNAL && op->signal < TUTTI_SIGNALS;
 }
 
 enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct tti_logbook *book)
@@ -191,6 +201,31 @@ static bool logged_has_root(int collective)
            collective == TUTTI_GATHER || collective == TUTTI_SCATTER;
 }
 
+const char *tti_logged_name(const struct tti_logged *op)
+{
+    const struct tti_operation call = {.collective = (enum tutti_collective)op->collective,
+                                       .receives = op->receives,
+                                       .alone = (enum tti_alone)op->alone};
+    return tti_operation_name(&call);
+}
+
+/* "put #3 to rank 1 (count 10, float32, signal 0)" and the like. */
+static void logged_alone(const struct tti_logged *op, char *text, size_t bytes)
+{
+    const unsigned long long sequence = op->sequence, count = op->count;
+    char signal[24] = "no signal";
+    if (op->signal != TUTTI_NO_SIGNAL)
+        snprintf(signal, sizeof signal, "signal %d", op->signal);
+    if (op->alone == TTI_PUT)
+        snprintf(text, bytes, "put #%llu to rank %d (count %llu, %s, %s)", sequence, op->root,
+                 count, tutti_type_name((enum tutti_type)op->type), signal);
+    else if (op->alone == TTI_SIGNAL)
+        snprintf(text, bytes, "signal #%llu to rank %d (%s)", sequence, op->root, signal);
+    else
+        snprintf(text, bytes, "wait_signal #%llu from rank %d (%llu of %s)", sequence, op->root,
+                 count, signal);
+}
+
 const char *tti_logged_text(const struct tti_logged *op, char *text, size_t bytes)
 {
     const enum tutti_collective collective = (enum tutti_collective)op->collective;
@@ -198,6 +233,10 @@ const char *tti_logged_text(const struct tti_logged *op, char *text, size_t byte
     const char *type = tutti_type_name((enum tutti_type)op->type);
     const unsigned long long sequence = op->sequence, count = op->count;
     char by[32] = "", root[32] = "";
+    if (op->alone != TTI_NOT_ALONE) {
+        logged_alone(op, text, bytes);
+        return text;
+    }
     if (collective == TUTTI_SEND_RECV) {
         snprintf(text, bytes, "%s #%llu %s rank %d (count %llu, %s)",
                  op->receives ? "recv" : "send", sequence, op->receives ? "from" : "to", op->root,

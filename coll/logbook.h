@@ -6,12 +6,14 @@
 #include "coll/recorder.h"
 
 struct tti_logged {
-    uint64_t index, sequence, count;
-    uint64_t bytes;            /* so far, this one included */
-    uint64_t start_ns, end_ns; /* as in the record */
+    uint64_t index, sequence, count; /* the count of a wait: signals */
+    uint64_t bytes;                  /* so far, this one included */
+    uint64_t start_ns, end_ns;       /* as in the record */
     int32_t root, waits_for;
     uint32_t queued_us;
     uint8_t collective, type, op, path, algorithm, lanes;
+    uint8_t alone; /* enum tti_alone: its collective is SEND_RECV then ... */
+    int8_t signal; /* ... with this one, or TUTTI_NO_SIGNAL */
     bool receives, sends, failed;
 };
 
@@ -51,6 +53,13 @@ enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct t
 
 /* Can the values be (enums in range)? For what came from outside. */
 bool tti_logged_sound(const struct tti_logged *op);
+/* "all_reduce", "send", "put", ... */
+const char *tti_logged_name(const struct tti_logged *op);
+/* One message of two ranks, for which there is another call at the other side. */
+static inline bool tti_logged_pairs(const struct tti_logged *op)
+{
+    return op->collective == TUTTI_SEND_RECV && op->alone == TTI_NOT_ALONE;
+}
 /* "all_reduce #41 (count 10, float32, sum)". Returns `text`. */
 const char *tti_logged_text(const struct tti_logged *op, char *text, size_t bytes);
 /* The same call on all ranks: what ranks must agree on. */

@@ -79,10 +79,12 @@ static struct tti_parcel *parcel_copy(struct tti_post *post, const struct tti_pa
     return made;
 }
 
-/* Wait for `changed`, then see whether the communicator works still. Under the lock, which is let
- * go meanwhile. */
-static enum tutti_result post_look(struct tti_post *post, uint64_t deadline)
+/* Wait for `changed`, which `peer` brings about, then see whether the communicator works still.
+ * Under the lock, which is let go meanwhile. */
+static enum tutti_result post_look(struct tti_post *post, int peer, bool sends, uint64_t deadline)
 {
+    tti_record_waits(&post->comm->recorder.ring[0],
+                     tti_deadline_begin(deadline, post->comm->settings.timeout_s), peer, sends);
     const uint64_t look = tti_deadline_in(LOOK_MS / 1e3);
     (void)tti_cond_wait(&post->changed, &post->lock, look < deadline ? look : deadline);
     pthread_mutex_unlock(&post->lock);
@@ -107,7 +109,7 @@ static enum tutti_result parcel_await(struct tti_post *post, const struct tti_pa
 {
     enum tutti_result result = TUTTI_OK;
     while (!parcel->done && result == TUTTI_OK) {
-        result = post_look(post, deadline);
+        result = post_look(post, parcel->peer, true, deadline);
         if (result == TUTTI_OK && !parcel->done && tti_deadline_passed(deadline))
             result = TTI_FAIL(TUTTI_ERR_TIMEOUT, "rank %d (%s) did not take the data within %g s",
                               parcel->peer, post->comm->peers.all[parcel->peer].name,
@@ -172,7 +174,7 @@ static enum tutti_result wait_for(struct tti_post *post, int peer, int signal, u
     const size_t at = (size_t)peer * TUTTI_SIGNALS + (size_t)signal;
     while (post->arrived[at] - post->waited[at] < count) {
         TTI_TRY(post_lost(post, peer));
-        TTI_TRY(post_look(post, deadline));
+        TTI_TRY(post_look(post, peer, false, deadline));
         const uint64_t here = post->arrived[at] - post->waited[at];
         if (here < count && tti_deadline_passed(deadline))
             return TTI_FAIL(

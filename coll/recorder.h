@@ -44,6 +44,8 @@ enum {
     TTI_RECORD_RECEIVES = 1 << 24,
     TTI_RECORD_FAILED = 1 << 25,
     TTI_RECORD_SENDS = 1 << 26, /* what it waits for is that the peer takes something */
+    TTI_RECORD_ALONE = 27,      /* 2: a put, a signal, a wait; these have no algorithm, but ... */
+    TTI_RECORD_SIGNAL = 14,     /* ... 10: the signal plus 1; 0: none */
     TTI_RECORD_PREMUL = 7,
     TTI_RECORD_NO_ALGORITHM = 31,
 };
@@ -53,9 +55,10 @@ enum { TTI_RECORD_RUNS = 0, TTI_RECORD_UNTIMED = 1 };
 
 struct tti_record {
     _Atomic uint64_t ticket;   /* its index plus 1; 0: being written */
-    _Atomic uint64_t sequence; /* the "#41"; sends and receives: of this pair and direction */
-    _Atomic uint64_t count;
-    _Atomic uint64_t bytes;            /* of a block; all operations so far, this one included */
+    _Atomic uint64_t sequence; /* the "#41"; sends and receives: of this pair and direction; puts
+                                * and signals together, and waits, too */
+    _Atomic uint64_t count;    /* of a wait: signals */
+    _Atomic uint64_t bytes;    /* of a block; all operations so far, this one included */
     _Atomic uint64_t start_ns, end_ns; /* monotonic; 0: not looked at the clock */
     _Atomic uint32_t kind;
     _Atomic int32_t root;       /* or peer */
@@ -68,7 +71,7 @@ _Static_assert(sizeof(struct tti_record) == 64, "a record is a cache line");
 enum { TTI_RECORD_RINGS = 2, TTI_RECORD_NAME = 96, TTI_RECORD_ERROR = 1024 };
 #define TTI_RECORD_MAGIC "TUTTIREC"
 #define TTI_RECORD_FILE "tutti-recorder" /* the memfd's name */
-enum { TTI_RECORD_VERSION = 1 };
+enum { TTI_RECORD_VERSION = 2 };
 
 /* What is mapped: this, then the records of ring 0 (host memory), then of ring 1 (device). */
 struct tti_record_page {
@@ -129,43 +132,16 @@ static inline uint32_t tti_record_kind(const struct tti_operation *o)
 {
     const uint32_t op =
         (unsigned)o->op >= TUTTI_OP_USER ? (uint32_t)TTI_RECORD_PREMUL : (uint32_t)o->op;
+    const uint32_t how = o->alone != TTI_NOT_ALONE
+                             ? (uint32_t)o->alone << TTI_RECORD_ALONE | (uint32_t)(o->signal + 1)
+                                                                            << TTI_RECORD_SIGNAL
+                             : (uint32_t)TTI_RECORD_NO_ALGORITHM << TTI_RECORD_ALGORITHM;
     return (uint32_t)o->collective << TTI_RECORD_COLLECTIVE | (uint32_t)o->type << TTI_RECORD_TYPE |
-           op << TTI_RECORD_OP | (uint32_t)TTI_RECORD_NO_ALGORITHM << TTI_RECORD_ALGORITHM |
-           (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0);
+           op << TTI_RECORD_OP | how | (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0);
 }
 
-/* One operation begins. Several may be under way at once (a group of sends and receives). */
-static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
-                                    uint64_t sequence)
-{
-    if (!ring->records)
-        return;
-    const uint64_t index = ring->next++;
-    struct tti_record *r = &ring->records[index & ring->mask];
-    const uint64_t bytes = o->count * tti_type_bytes(o->type);
-    uint64_t start = 0, queued = 0;
-    ring->bytes += bytes;
-    if (__builtin_expect(bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
-        start = tti_now_ns();
-        queued = ring->since ? (start - ring->since) / 1000 : 0;
-        ring->timed = true;
-    }
-    atomic_store_explicit(&r->ticket, 0, memory_order_relaxed);
-    tti_record_put(&r->sequence, sequence);
-    tti_record_put(&r->count, o->count);
-    tti_record_put(&r->bytes, ring->bytes);
-    tti_record_put(&r->start_ns, start);
-    tti_record_put(&r->end_ns, TTI_RECORD_RUNS);
-    atomic_store_explicit(&r->kind, tti_record_kind(o), memory_order_release);
-    atomic_store_explicit(&r->root, o->root, memory_order_release);
-    atomic_store_explicit(&r->waits_for, -1, memory_order_release);
-    atomic_store_explicit(&r->queued_us, queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued,
-                          memory_order_release);
-    tti_record_put(&r->ticket, index + 1);
-    tti_record_put(ring->head, index + 1);
-}
-
-/* What every record of a call that comes again has in common. */
+/* What is known of a record before its call; every record of a call that comes again has it in
+ * common. */
 struct tti_record_known {
     uint64_t count, bytes;
     uint32_t kind;
@@ -183,13 +159,10 @@ tti_record_of(const struct tti_operation *o, enum tti_record_path path, int algo
                                      o->root};
 }
 
-/* tti_record_begin and tti_record_by of such a call, which was not queued and is not timed unless
- * it waits long. */
-static inline void tti_record_again(struct tti_record_ring *ring,
-                                    const struct tti_record_known *known, uint64_t sequence)
+static inline void tti_record_write(struct tti_record_ring *ring,
+                                    const struct tti_record_known *known, uint64_t sequence,
+                                    uint64_t start, uint32_t queued_us)
 {
-    if (!ring->records)
-        return;
     const uint64_t index = ring->next++;
     struct tti_record *r = &ring->records[index & ring->mask];
     ring->bytes += known->bytes;
@@ -197,14 +170,42 @@ static inline void tti_record_again(struct tti_record_ring *ring,
     tti_record_put(&r->sequence, sequence);
     tti_record_put(&r->count, known->count);
     tti_record_put(&r->bytes, ring->bytes);
-    tti_record_put(&r->start_ns, 0);
+    tti_record_put(&r->start_ns, start);
     tti_record_put(&r->end_ns, TTI_RECORD_RUNS);
     atomic_store_explicit(&r->kind, known->kind, memory_order_release);
     atomic_store_explicit(&r->root, known->root, memory_order_release);
     atomic_store_explicit(&r->waits_for, -1, memory_order_release);
-    atomic_store_explicit(&r->queued_us, 0, memory_order_release);
+    atomic_store_explicit(&r->queued_us, queued_us, memory_order_release);
     tti_record_put(&r->ticket, index + 1);
     tti_record_put(ring->head, index + 1);
+}
+
+/* One operation begins. Several may be under way at once (a group of sends and receives). */
+static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
+                                    uint64_t sequence)
+{
+    if (!ring->records)
+        return;
+    const struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->offset : o->count,
+                                           o->count * tti_type_bytes(o->type), tti_record_kind(o),
+                                           o->root};
+    uint64_t start = 0, queued = 0;
+    if (__builtin_expect(known.bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
+        start = tti_now_ns();
+        queued = ring->since ? (start - ring->since) / 1000 : 0;
+        ring->timed = true;
+    }
+    tti_record_write(ring, &known, sequence, start,
+                     queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued);
+}
+
+/* tti_record_begin and tti_record_by of such a call, which was not queued and is not timed unless
+ * it waits long. */
+static inline void tti_record_again(struct tti_record_ring *ring,
+                                    const struct tti_record_known *known, uint64_t sequence)
+{
+    if (ring->records)
+        tti_record_write(ring, known, sequence, 0, 0);
 }
 
 /* The record of the last operation that began. */

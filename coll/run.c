@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/diagnose.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_send.h"
 #include "coll/select.h"
@@ -228,15 +229,28 @@ enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result resu
     return run_failed(comm, run_explain(result, label));
 }
 
-/* Not in the recorder: no other rank's call belongs to it. */
+/* What no call of another rank belongs to: numbered for each pair, as sends and receives are. */
 static enum tutti_result run_alone(struct tutti_comm *comm, const struct tti_operation *o)
 {
     const struct tti_label label = {o, 0, 1};
     char what[TTI_LABEL_BYTES];
-    const enum tutti_result result = tti_window_run(comm, o);
+    struct tti_link *link = &comm->links.all[o->root];
+    tti_record_begin(&comm->recorder.ring[0], o,
+                     o->alone == TTI_WAIT_SIGNAL ? ++link->waits : ++link->posts);
+    enum tutti_result result = tti_window_run(comm, o);
     if (result == TUTTI_OK)
         return TUTTI_OK;
-    return run_failed(comm, TTI_CONTEXT(result, "%s", tti_label_text(&label, what, sizeof what)));
+    result = TTI_CONTEXT(result, "%s", tti_label_text(&label, what, sizeof what));
+    return result == TUTTI_ERR_TIMEOUT ? tti_diagnose(comm, result) : result;
+}
+
+static enum tutti_result run_any(struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count)
+{
+    if (ops[0].alone != TTI_NOT_ALONE)
+        return run_alone(comm, ops);
+    return ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
+                                                : run_collective(comm, ops);
 }
 
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -244,10 +258,7 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
 {
     tti_log_rank(comm->rank);
     TTI_TRY(tti_comm_check(comm));
-    if (ops[0].alone != TTI_NOT_ALONE)
-        return run_alone(comm, ops);
-    enum tutti_result result = ops[0].collective == TUTTI_SEND_RECV ? run_exchange(comm, ops, count)
-                                                                    : run_collective(comm, ops);
+    const enum tutti_result result = run_any(comm, ops, count);
     tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);
 }

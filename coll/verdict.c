@@ -262,8 +262,8 @@ static const struct tti_logged *pair_partner(const struct verdict *v, int rank,
     const struct tti_logbook *book = &v->books[op->root];
     for (size_t i = 0; i < book->host_count; i++) {
         const struct tti_logged *other = &book->ops[i];
-        if (other->collective == TUTTI_SEND_RECV && other->root == rank &&
-            other->receives != op->receives && other->sequence == op->sequence)
+        if (tti_logged_pairs(other) && other->root == rank && other->receives != op->receives &&
+            other->sequence == op->sequence)
             return other;
     }
     return NULL;
@@ -275,7 +275,7 @@ static bool find_pairs(struct verdict *v)
     for (int r = 0; r < v->size; r++) {
         for (size_t i = 0; i < v->books[r].host_count; i++) {
             const struct tti_logged *op = &v->books[r].ops[i];
-            if (op->collective != TUTTI_SEND_RECV || op->receives)
+            if (!tti_logged_pairs(op) || op->receives)
                 continue;
             const struct tti_logged *other = pair_partner(v, r, op);
             if (!other || (other->count == op->count && other->type == op->type))
@@ -323,6 +323,28 @@ static bool op_on_device(const struct tti_logbook *book, const struct tti_logged
     return op >= book->ops + book->host_count;
 }
 
+/* What the rank has not done that `op`, of rank `waiter`, waits for. */
+static void say_missing(struct verdict *v, const struct tti_logged *op, int waiter, bool device,
+                        double seconds)
+{
+    char what[CALL_BYTES];
+    struct tti_logged wanted = *op;
+    wanted.receives = !op->receives;
+    wanted.root = waiter;
+    if (op->alone == TTI_WAIT_SIGNAL)
+        say(v, " has not sent all of the %llu signals %d for which rank %d has waited %.3g s",
+            (unsigned long long)op->count, op->signal, waiter, seconds);
+    else if (op->alone != TTI_NOT_ALONE)
+        say(v, " has not taken %s of rank %d for %.3g s", tti_logged_text(op, what, sizeof what),
+            waiter, seconds);
+    else if (op->collective == TUTTI_SEND_RECV)
+        say(v, " has not called %s for %.3g s", tti_logged_text(&wanted, what, sizeof what),
+            seconds);
+    else
+        say(v, " has not entered %s%s for %.3g s", tti_logged_text(op, what, sizeof what),
+            device ? " on device memory" : "", seconds);
+}
+
 static void say_absent(struct verdict *v, const struct cause *cause)
 {
     const struct tti_logbook *book = &v->books[cause->rank];
@@ -339,20 +361,13 @@ static void say_absent(struct verdict *v, const struct cause *cause)
             tti_logged_text(own, what, sizeof what));
         return;
     }
-    if (op->collective == TUTTI_SEND_RECV) {
-        struct tti_logged wanted = *op;
-        wanted.receives = !op->receives;
-        wanted.root = cause->waiter;
-        say(v, " has not called %s for %.3g s", tti_logged_text(&wanted, what, sizeof what),
-            seconds);
-    } else if (rank_entered(book, op, op_on_device(waiter, op))) {
+    const bool device = op_on_device(waiter, op);
+    if (op->collective != TUTTI_SEND_RECV && rank_entered(book, op, device)) {
         say(v, " is through with %s, in which rank %d still waits for it",
             tti_logged_text(op, what, sizeof what), cause->waiter);
         return;
-    } else {
-        say(v, " has not entered %s%s for %.3g s", tti_logged_text(op, what, sizeof what),
-            op_on_device(waiter, op) ? " on device memory" : "", seconds);
     }
+    say_missing(v, op, cause->waiter, device, seconds);
     if (last && book->begun[0] > 0)
         say(v, "; last finished %s", tti_logged_text(last, what, sizeof what));
     else
@@ -492,12 +507,19 @@ static enum tti_finding find_waits(struct verdict *v)
         say(v, "%s", i ? "; " : "");
         say_cause(v, &causes[i]);
     }
-    int waiting = 0;
-    for (int r = 0; r < v->size; r++)
+    int waiting = 0, signals = 0;
+    for (int r = 0; r < v->size; r++) {
+        const struct tti_logged *op = tti_logbook_current(&v->books[r]);
         waiting += tti_logbook_waits_for(&v->books[r]) >= 0;
+        signals += op && op->alone == TTI_WAIT_SIGNAL;
+    }
     if (count == 0 && waiting > 0) {
         finding = TTI_FINDING_CIRCLE;
-        say(v, "ranks wait for each other in calls that fit, so a message is lost or held up");
+        say(v, signals > 0
+                   ? "ranks wait for each other, or one for itself: a signal is missing, or comes "
+                     "after a call that needs it"
+                   : "ranks wait for each other in calls that fit, so a message is lost or held "
+                     "up");
     }
     if (finding != TTI_FINDING_NONE)
         say_all_waiters(v, set);

@@ -45,7 +45,10 @@ static void show_operation(const struct tti_dump *d, const struct tti_logged *op
         fprintf(out, ", %s", op->failed ? "failed" : "done");
     if (op->waits_for >= 0)
         fprintf(out, ", %s %s rank %d", tti_logged_runs(op) ? "waits for" : "last waited for",
-                op->sends ? "room at" : "data of", op->waits_for);
+                op->sends                    ? "room at"
+                : op->alone != TTI_NOT_ALONE ? "signals of"
+                                             : "data of",
+                op->waits_for);
     fprintf(out, "\n");
 }
 

@@ -15,6 +15,8 @@ enum { RANKS = 4, ODD = 2, SMALL = 2, LARGE = 100000, LIMIT_MS = 100000, WARM_UP
 /* What only a deadline brings up: one rank has a short one, and calls when those have called whom
  * the others are to know of. Nobody else is in a hurry. */
 enum { NOBODY = -1, PATIENCE_S = 60 };
+/* There is one, whose making was two calls before the one that counts. */
+enum { WINDOW = 1 << RANKS, WINDOW_CALLS = 2 };
 #define SHORT_S 0.3
 
 struct scene {
@@ -24,7 +26,7 @@ struct scene {
     const char *words[3]; /* in the text of every rank */
     size_t counts[2];
     int last;        /* the rank of the short deadline, or NOBODY */
-    unsigned before; /* bits of ranks that must have called */
+    unsigned before; /* bits of ranks that must have called; and WINDOW */
 };
 
 static enum tutti_result sum(tutti_comm *comm, void *x, size_t count)
@@ -128,6 +130,25 @@ static int chain(tutti_comm *comm, void *x, size_t count)
 {
     const int rank = tutti_comm_rank(comm);
     return rank < ODD ? tutti_recv(x, count, TUTTI_FLOAT32, rank + 1, comm) : TUTTI_OK;
+}
+
+/* Two signals where three are waited for. */
+static int signal_is_missing(tutti_comm *comm, void *x, size_t count)
+{
+    (void)x, (void)count;
+    if (tutti_comm_rank(comm) == 0)
+        return tutti_wait_signal(ODD, 5, 3, comm);
+    for (int i = 0; i < 2 && odd(comm); i++)
+        (void)tutti_signal(0, 5, comm);
+    return TUTTI_OK;
+}
+
+/* The signal comes after a call that needs it. */
+static int signal_is_late(tutti_comm *comm, void *x, size_t count)
+{
+    enum tutti_result result =
+        tutti_comm_rank(comm) == 0 ? tutti_wait_signal(ODD, 5, 1, comm) : TUTTI_OK;
+    return result == TUTTI_OK ? sum(comm, x, count) : result;
 }
 
 /* Not all of the others need to have entered it when the first two meet. */
@@ -235,6 +256,22 @@ static const struct scene scenes[] = {
      {SMALL, 0},
      0,
      1 << 1},
+    {"missing signal",
+     signal_is_missing,
+     TUTTI_ERR_TIMEOUT,
+     {"rank 2 (", "has not sent all of the 3 signals 5 for which rank 0 has waited",
+      "; last finished signal #2 to rank 0 (signal 5); rank 0 ("},
+     {SMALL, 0},
+     0,
+     1 << ODD | WINDOW},
+    {"late signal",
+     signal_is_late,
+     TUTTI_ERR_TIMEOUT,
+     {"a signal is missing, or comes after a call that needs it",
+      "wait_signal #1 from rank 2 (1 of signal 5): rank 0 for rank 2", "wait in all_reduce #6 ("},
+     {SMALL, LARGE},
+     0,
+     1 << 1 | 1 << ODD | 1 << 3 | WINDOW},
 };
 
 /* ---- running them ---- */
@@ -250,11 +287,12 @@ static _Atomic int ready;  /* ranks that are through with the warm-up */
 static _Atomic int called; /* the last one has seen what it waits for */
 
 /* Has it entered the call after the warm-up, and told whom it waits for there, or left? */
-static bool rank_called(const tutti_comm *comm)
+static bool rank_called(const tutti_comm *comm, const struct scene *scene)
 {
     const struct tti_record_page *page = comm->recorder.page;
-    const struct tti_record *call = &page->records[WARM_UP];
-    return atomic_load(&page->head[0]) > WARM_UP &&
+    const unsigned before = WARM_UP + (scene->before & WINDOW ? WINDOW_CALLS : 0);
+    const struct tti_record *call = &page->records[before];
+    return atomic_load(&page->head[0]) > before &&
            (atomic_load(&call->waits_for) >= 0 || atomic_load(&call->end_ns) != TTI_RECORD_RUNS);
 }
 
@@ -270,7 +308,7 @@ static void rank_waits(tutti_comm *comm, const struct scene *scene)
         return;
     comm->settings.timeout_s = SHORT_S;
     for (int r = 0; r < RANKS; r++)
-        while (scene->before >> r & 1 && !rank_called(comms[r]) &&
+        while (scene->before >> r & 1 && !rank_called(comms[r], scene) &&
                tutti_comm_error(comm) == TUTTI_OK)
             (void)poll(NULL, 0, 1);
     atomic_store(&called, 1);
@@ -287,6 +325,9 @@ static int rank_plays(tutti_comm *comm, void *argument)
         memory = own;
     for (int i = 0; i < WARM_UP && !bad; i++)
         bad = sum(comm, memory, play->count) != TUTTI_OK;
+    tutti_window *window = NULL;
+    if (scene->before & WINDOW && !bad)
+        bad = tutti_window_create(memory, bytes, comm, &window) != TUTTI_OK;
     rank_waits(comm, scene);
     if (!bad)
         (void)scene->act(comm, memory, play->count);
@@ -303,6 +344,7 @@ static int rank_plays(tutti_comm *comm, void *argument)
         printf("%s: %s\n", scene->name, tutti_last_error());
     while (scene->last != NOBODY && !atomic_load(&called)) /* it looks at all communicators */
         (void)poll(NULL, 0, 1);
+    tutti_window_destroy(window);
     if (play->mapped)
         tutti_free(memory);
     free(own);

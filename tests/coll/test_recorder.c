@@ -65,6 +65,51 @@ static int wraps(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* What one rank does alone is there too, numbered for each pair: puts and signals, and waits. */
+static int alone(tutti_comm *comm, void *argument)
+{
+    enum { MADE = 2 }; /* records of the window */
+    static const struct tti_logged expected[] = {
+        {.sequence = 1, .count = 3, .bytes = 12, .alone = TTI_PUT, .type = TUTTI_FLOAT32},
+        {.sequence = 2, .count = 2, .bytes = 20, .alone = TTI_PUT, .type = TUTTI_FLOAT32},
+        {.sequence = 3, .bytes = 20, .alone = TTI_SIGNAL, .type = TUTTI_UINT8},
+        {.sequence = 1, .count = 1, .bytes = 20, .alone = TTI_WAIT_SIGNAL, .type = TUTTI_UINT8},
+        {.sequence = 2, .count = 1, .bytes = 20, .alone = TTI_WAIT_SIGNAL, .type = TUTTI_UINT8}};
+    static const int signals[] = {63, TUTTI_NO_SIGNAL, 0, 0, 63};
+    char path[200], text[160];
+    struct tti_dump dump;
+    float x[8] = {0};
+    tutti_window *window = NULL;
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+    (void)argument;
+    CHECK(tutti_window_create(x, sizeof x, comm, &window) == TUTTI_OK);
+    CHECK(tutti_put(x, 3, TUTTI_FLOAT32, next, window, 4, 63) == TUTTI_OK);
+    CHECK(tutti_put(x, 2, TUTTI_FLOAT32, next, window, 0, TUTTI_NO_SIGNAL) == TUTTI_OK);
+    CHECK(tutti_signal(next, 0, comm) == TUTTI_OK);
+    CHECK(tutti_wait_signal(last, 0, 1, comm) == TUTTI_OK);
+    CHECK(tutti_wait_signal(last, 63, 1, comm) == TUTTI_OK);
+    CHECK(tutti_comm_dump(comm, dump_path("alone", path, sizeof path)) == TUTTI_OK);
+    CHECK(read_back("alone", rank, &dump) == 0);
+    CHECK(dump.book.count == MADE + sizeof signals / sizeof *signals);
+    const uint64_t before = dump.book.ops[MADE - 1].bytes;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        const struct tti_logged *op = &dump.book.ops[MADE + i], *want = &expected[i];
+        CHECK(op->collective == TUTTI_SEND_RECV && op->alone == want->alone);
+        CHECK(op->sequence == want->sequence && op->count == want->count);
+        CHECK(op->type == want->type && op->signal == signals[i] && !op->receives);
+        CHECK(op->bytes == before + want->bytes && !tti_logged_runs(op) && !op->failed);
+        CHECK(op->root == (op->alone == TTI_WAIT_SIGNAL ? last : next));
+    }
+    (void)tti_logged_text(&dump.book.ops[MADE], text, sizeof text);
+    CHECK(strncmp(text, "put #1 to rank ", 15) == 0 &&
+          strstr(text, "(count 3, float32, signal 63)"));
+    free(dump.book.ops);
+    CHECK(tutti_barrier(comm) == TUTTI_OK); /* all are through */
+    tutti_window_destroy(window);
+    return 0;
+}
+
 static void *dumps(void *argument)
 {
     char path[200];
@@ -134,6 +179,7 @@ int main(void)
         return 1;
     setenv("TUTTI_RECORDER", "16", 1);
     failed += tti_ranks_run(&how, wraps, NULL);
+    failed += tti_ranks_run(&how, alone, NULL);
     atomic_store(&dumping, RANKS);
     failed += tti_ranks_run(&how, dumps_while_busy, NULL);
     setenv("TUTTI_DUMP", dump_path("failure", pattern, sizeof pattern), 1);

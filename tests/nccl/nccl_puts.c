@@ -334,7 +334,9 @@ static void late(struct job *j)
         usleep(10000);
         OK(ncclCommGetAsyncError(j->comm, &result));
     }
-    if (result != ncclTimeout || !strstr(ncclGetLastError(j->comm), "of 3 signals 0 from rank")) {
+    if (result != ncclTimeout ||
+        !strstr(ncclGetLastError(j->comm), "has not sent all of the 3 signals 0") ||
+        (j->rank == 0 && !strstr(ncclGetLastError(j->comm), "of 3 signals 0 from rank"))) {
         fprintf(stderr, "rank %d: %d: %s\n", j->rank, (int)result, ncclGetLastError(j->comm));
         exit(1);
     }
