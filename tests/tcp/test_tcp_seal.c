@@ -271,13 +271,14 @@ static size_t mixed_take(struct tcp_pair *pair, bool peeks, const uint8_t *right
 static void mixed_stream(struct tcp_pair *pair, int ahead, unsigned *seed)
 {
     enum { MESSAGES = 24, LARGEST = 256 * 1024 };
-    static const size_t sizes[] = {16384, 5000, 100, 70000, 65536, LARGEST, 230000, 9000, 1};
+    static const size_t sizes[] = {16384, 5000, 100, 70000, 65536, LARGEST, 4096, 230000, 9000, 1};
     static uint8_t all[MESSAGES * LARGEST], into[LARGEST];
+    const int kinds = sizeof sizes / sizeof sizes[0];
     size_t end[MESSAGES], bytes = 0, sent = 0, taken = 0;
     const uint64_t deadline = tti_deadline_in(60);
     int from = 0, to = 0;
     for (int i = 0; i < MESSAGES; i++) {
-        bytes += sizes[i % 3 ? rand_r(seed) / 1000 % 2 : rand_r(seed) / 1000 % 9];
+        bytes += sizes[i % 3 ? rand_r(seed) / 1000 % 2 : rand_r(seed) / 1000 % kinds];
         end[i] = bytes;
     }
     for (size_t i = 0; i < bytes; i++)
