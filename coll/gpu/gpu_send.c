@@ -216,7 +216,9 @@ static bool send_carriers(struct tutti_comm *comm, const struct tti_operation *o
 {
     struct tti_gpu_send *send = comm->gpu_send;
     if (o->collective == TUTTI_SEND_RECV) {
-        if (o->root == comm->rank)
+        /* A message to oneself goes by no transport, and a put by the post's own, which reads its
+         * data on the host. */
+        if (o->root == comm->rank || o->alone != TTI_NOT_ALONE)
             return false;
         *carriers = 1u << comm->peers.all[o->root].carrier;
         return (*carriers & ~send->carriers) == 0;

@@ -219,6 +219,41 @@ static int unreadable(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
+/* A put is the post's, which reads its data on the host: it is copied there. */
+static int puts_are_copied(tutti_comm *comm, void *argument)
+{
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    const int to = (rank + 1) % n, from = (rank + n - 1) % n;
+    const size_t elements = LARGE / 4;
+    uint64_t copied = 0, direct = 0;
+    tutti_window *window = NULL;
+    (void)argument;
+    CHECK(device_begin(rank) == 0);
+    int32_t *out = device_memory(LARGE), *in = device_memory(LARGE), *host = malloc(LARGE);
+    CHECK(out && in && host);
+    CHECK_OK(tutti_window_create(in, LARGE, comm, &window));
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (size_t i = 0; i < elements; i++)
+            host[i] = value(rank, turn, i);
+        CHECK_OK(device_copy(out, host, LARGE));
+        CHECK_OK(
+            tutti_put_async(out, elements, TUTTI_INT32, to, window, 0, 0, device_stream(), NULL));
+        CHECK_OK(tutti_wait_signal_async(from, 0, 1, comm, device_stream(), NULL));
+        CHECK_OK(device_copy(host, in, LARGE));
+        CHECK_OK(device_settle());
+        for (size_t i = 0; i < elements; i++)
+            CHECK(host[i] == value(from, turn, i));
+        CHECK_OK(tutti_barrier(comm)); /* nobody puts before all have looked */
+    }
+    counted(comm, &copied, &direct);
+    CHECK(direct == 0 && copied == (uint64_t)TURNS * LARGE);
+    tutti_window_destroy(window);
+    device_free(out);
+    device_free(in);
+    free(host);
+    return device_end(comm);
+}
+
 /* ---- memory that is freed and handed out again ---- */
 
 static int exchange(tutti_comm *comm, int32_t *out, int32_t *in, int32_t *host, int turn)
@@ -369,6 +404,8 @@ static int part(const char *name)
     }
     if (strcmp(name, "unreadable") == 0)
         return ran(unreadable) || read_were(TURNS * all, RANKS, 0);
+    if (strcmp(name, "puts") == 0)
+        return ran(puts_are_copied) || read_were(0, 0, 0);
     if (strcmp(name, "captured") == 0)
         return ran(captured);
     if (strcmp(name, "freed") == 0)
