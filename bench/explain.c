@@ -1,6 +1,8 @@
 /* --explain: for each size what was chosen, what it was predicted to take and what it took. */
 #include "bench/bench.h"
 
+#include "base/median.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,19 +21,12 @@ void bench_explain_header(tutti_comm *comm)
     fflush(stdout);
 }
 
-static int explain_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median over the cycles, whose rows are `stride` apart. */
 static double explain_median(const struct bench_row *row, size_t stride, int cycles, double *times)
 {
     for (int c = 0; c < cycles; c++)
         times[c] = row[(size_t)c * stride].out_of_place.time_us;
-    qsort(times, (size_t)cycles, sizeof *times, explain_compare);
-    return times[cycles / 2];
+    return tti_median(times, (size_t)cycles);
 }
 
 static void explain_row(const struct bench_row *row, double us)

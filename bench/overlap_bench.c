@@ -9,10 +9,10 @@
  * over the rounds, of rank 0. */
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/median.h"
 #include "tutti/tutti.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS_MOST = 1001 };
@@ -30,18 +30,6 @@ static void compute(uint64_t turns)
         d = d * 1.0000001 + 1e-9;
     }
     sink = a + b + c + d;
-}
-
-static int order(const void *left, const void *right)
-{
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, order);
-    return values[count / 2];
 }
 
 /* Nanoseconds of the operation, of the computation and of both, or < 0. */
@@ -79,7 +67,7 @@ static int measure(tutti_comm *comm, int rank, size_t bytes, int rounds)
     for (int i = 0; i < rounds; i++)
         if ((alone[i] = timed(comm, memory, bytes, true, 0)) < 0)
             return 1;
-    double turns = turns_in(median(alone, rounds));
+    double turns = turns_in(tti_median(alone, (size_t)rounds));
     /* Alike on all ranks: the longest. */
     if (tutti_all_reduce(&turns, &turns, 1, TUTTI_FLOAT64, TUTTI_MAX, comm) != TUTTI_OK)
         return 1;
@@ -90,7 +78,8 @@ static int measure(tutti_comm *comm, int rank, size_t bytes, int rounds)
         if (alone[i] < 0 || computed[i] < 0 || both[i] < 0)
             return 1;
     }
-    const double a = median(alone, rounds), c = median(computed, rounds), b = median(both, rounds);
+    const double a = tti_median(alone, (size_t)rounds), c = tti_median(computed, (size_t)rounds),
+                 b = tti_median(both, (size_t)rounds);
     if (rank == 0)
         printf("| %zu | %.1f | %.1f | %.1f | %.0f%% |\n", bytes, a / 1e3, c / 1e3, b / 1e3,
                100 * (a + c - b) / a);

@@ -12,6 +12,7 @@
  * settings_bench TUTTI_RECORDER=0 - */
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/median.h"
 #include "tutti/tutti.h"
 
 #include <stdio.h>
@@ -46,18 +47,6 @@ static int failed(const char *what)
 {
     fprintf(stderr, "settings_bench: %s: %s\n", what, tutti_last_error());
     return 1;
-}
-
-static int order(const void *left, const void *right)
-{
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, order);
-    return values[count / 2];
 }
 
 static double batch(tutti_comm *comm, void *memory, size_t bytes, int times)
@@ -125,10 +114,10 @@ static void report(void)
     printf("\n");
     for (int i = 0; i < flags.sizes; i++) {
         const int rounds = found[i].rounds;
-        printf("| %zu | %.1f |", flags.size[i], median(found[i].took[0], rounds));
+        printf("| %zu | %.1f |", flags.size[i], tti_median(found[i].took[0], (size_t)rounds));
         for (int way = 1; way < flags.ways; way++)
-            printf(" %.1f | %.3f |", median(found[i].took[way], rounds),
-                   median(found[i].ratio[way], rounds));
+            printf(" %.1f | %.3f |", tti_median(found[i].took[way], (size_t)rounds),
+                   tti_median(found[i].ratio[way], (size_t)rounds));
         printf("\n");
     }
 }

@@ -5,6 +5,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/memory.h"
 
 #include <pthread.h>
@@ -140,8 +141,8 @@ static enum tutti_result cores_pair(struct measure *m, struct pair *p, int from,
     const struct tti_graph_link link = {.kind = TTI_LINK_CORE,
                                         .from = from,
                                         .to = to,
-                                        .latency_us = measure_median(p->hops, BATCHES),
-                                        .gbs = measure_median(p->copies, COPIES)};
+                                        .latency_us = tti_median(p->hops, BATCHES),
+                                        .gbs = tti_median(p->copies, COPIES)};
     return measure_keep(m, &link);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static enum tutti_result card_copies(struct tti_gpu *gpu, void *to, const void *
         if (i >= 0)
             rates[i] = (double)BYTES / (double)(tti_now_ns() - began + 1);
     }
-    *gbs = measure_median(rates, COPIES);
+    *gbs = tti_median(rates, COPIES);
     return TUTTI_OK;
 }
 

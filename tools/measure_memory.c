@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/median.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static void *look_measure(void *argument)
         memcpy((char *)look->lines + half, look->lines, half);
         copies[i] = (double)half / (double)(tti_now_ns() - began + 1);
     }
-    look->gbs = measure_median(copies, COPIES);
+    look->gbs = tti_median(copies, COPIES);
     look->done = true;
     return NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/median.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -117,7 +118,7 @@ static bool stream_near(struct stream *s, int fd)
     if (shutdown(fd, SHUT_WR) != 0 || !all_of(take, fd, chunk, 1))
         return false;
     s->gbs = bytes / (double)(tti_now_ns() - began);
-    s->latency_us = measure_median(rounds, ROUNDS);
+    s->latency_us = tti_median(rounds, ROUNDS);
     return true;
 }
 

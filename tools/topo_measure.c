@@ -29,18 +29,6 @@ enum tutti_result measure_keep(struct measure *m, const struct tti_graph_link *l
     return tti_topology_measured(m->topology, link);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double measure_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return values[count / 2];
-}
-
 int measure_cpu(const struct tti_topology *topology, int core)
 {
     for (int i = core + 1; i < tti_topology_end(topology, core); i++)

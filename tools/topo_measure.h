@@ -28,8 +28,6 @@ enum tutti_result measure_gpus(struct measure *m,
 /* "measuring core 0 to core 1": whether there is time for it; shows it if so. */
 bool measure_begin(struct measure *m, int from, int to);
 enum tutti_result measure_keep(struct measure *m, const struct tti_graph_link *link);
-/* The middle of `count` numbers, which are sorted. */
-double measure_median(double *values, int count);
 /* The CPU of a core; the first core in a node's subtree; -1: none. */
 int measure_cpu(const struct tti_topology *topology, int core);
 int measure_first_core(const struct tti_topology *topology, int node);

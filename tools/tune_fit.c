@@ -6,6 +6,7 @@
  * their times are told. Constants that no measured time depends on stay as they were. */
 #include "tools/tune.h"
 
+#include "base/median.h"
 #include "base/memory.h"
 #include "coll/algorithms/algorithms.h"
 #include "coll/cost_model.h"
@@ -119,12 +120,6 @@ static void fit_search(struct fit *fit)
     }
 }
 
-static int fit_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The middle error of the fastest ways. */
 static enum tutti_result fit_error(const struct fit *fit, double *error)
 {
@@ -135,8 +130,7 @@ static enum tutti_result fit_error(const struct fit *fit, double *error)
     for (size_t i = 0; i < fit->count; i++)
         if (fit->point[i].fastest)
             errors[used++] = fabs(fit_log_ratio(fit, &fit->point[i]));
-    qsort(errors, used, sizeof *errors, fit_compare);
-    *error = used ? exp(errors[used / 2]) : 0;
+    *error = used ? exp(tti_median(errors, used)) : 0;
     free(errors);
     return TUTTI_OK;
 }

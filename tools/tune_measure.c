@@ -7,6 +7,7 @@
 #include "tools/tune.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "coll/fused.h"
 #include "coll/select.h"
@@ -77,18 +78,6 @@ static enum tutti_result tune_batch(struct tune *t, const struct tune_row *row, 
 
 /* ---- one size ---- */
 
-static int tune_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double tune_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, tune_compare);
-    return values[count / 2];
-}
-
 static double tune_best(const struct tune_row *row)
 {
     double best = row->result[0].seconds;
@@ -147,7 +136,7 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
             all[used++] = times[w] ? sample[w][r] : row->result[w].seconds;
     TTI_TRY(tune_agree(t, all, used, TUTTI_AVG));
     for (int w = 0; w < row->count; w++)
-        row->result[w].pass[t->pass] = tune_median(&all[w * rounds], rounds);
+        row->result[w].pass[t->pass] = tti_median(&all[w * rounds], (size_t)rounds);
     return TUTTI_OK;
 }
 
@@ -278,7 +267,7 @@ enum tutti_result tune_measure(const struct tune_options *options, struct tutti_
     }
     for (size_t i = 0; i < rows->count && result == TUTTI_OK; i++)
         for (int w = 0; w < rows->row[i].count; w++)
-            rows->row[i].result[w].seconds = tune_median(rows->row[i].result[w].pass, TUNE_PASSES);
+            rows->row[i].result[w].seconds = tti_median(rows->row[i].result[w].pass, TUNE_PASSES);
     if (comm->rank == 0 && !options->quiet)
         tune_progress(NULL);
     return result;
