@@ -240,18 +240,26 @@ enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *self, int nu
     return lane_write(self, number, fragment, piece, 2, false);
 }
 
+/* May a fragment be sent now? *most: bytes of the largest; 0: not yet. */
+static enum tutti_result lane_room(struct tti_rdma_endpoint *self, int number, size_t *most)
+{
+    if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
+        return lane_fail(self);
+    *most = lane_may_send(self, number) ? self->theirs.slot_bytes : 0;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const void *data,
                                 size_t bytes, size_t *accepted)
 {
     struct tti_rdma_endpoint *self = object;
     struct tti_rdma_lane *lane = &self->lane[number];
-    if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
-        return lane_fail(self);
+    size_t most = 0;
+    TTI_TRY(lane_room(self, number, &most));
     *accepted = 0;
-    if (!lane_may_send(self, number))
+    if (most == 0)
         return TUTTI_OK;
-    if (bytes > self->theirs.slot_bytes)
-        bytes = self->theirs.slot_bytes;
+    bytes = bytes < most ? bytes : most;
     const struct tti_rdma_memory *memory = NULL;
     enum tutti_result result = TUTTI_OK;
     if (bytes <= (size_t)self->inline_most) {
@@ -263,7 +271,7 @@ enum tutti_result tti_rdma_send(void *object, int number, uint64_t tag, const vo
         struct tti_rdma_buffer *buffer = tti_rdma_buffer_take(self->transport);
         if (!buffer)
             return TUTTI_OK;
-        size_t most = (size_t)self->transport->settings.slot_bytes;
+        most = (size_t)self->transport->settings.slot_bytes;
         bytes = bytes < most ? bytes : most;
         memcpy(buffer->line + TTI_RDMA_LINE_BYTES, data, bytes);
         result = lane_send_buffer(self, number, tag, bytes, buffer);
@@ -282,13 +290,12 @@ enum tutti_result tti_rdma_device_send(void *object, int number, uint64_t tag, c
 {
     struct tti_rdma_endpoint *self = object;
     struct tti_rdma_memory memory;
-    if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
-        return lane_fail(self);
+    size_t most = 0;
+    TTI_TRY(lane_room(self, number, &most));
     *accepted = 0;
-    if (!lane_may_send(self, number))
+    if (most == 0)
         return TUTTI_OK;
-    if (bytes > self->theirs.slot_bytes)
-        bytes = self->theirs.slot_bytes;
+    bytes = bytes < most ? bytes : most;
     if (!tti_rdma_device_find(self->transport, data, bytes, &memory))
         return tti_rdma_qp_fail(
             lane_qp(self, number, self->lane[number].posted), TUTTI_ERR_SYSTEM,
