@@ -112,13 +112,7 @@ static struct tti_ranks model_ranks(int argc, char **argv)
     struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
     how.options.timeout_s = 60;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--processes") == 0)
-            how.processes = true;
-        else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
-            how.ranks = atoi(argv[++i]);
-        else if (strcmp(argv[i], "--hosts") == 0 && i + 1 < argc)
-            how.hosts = atoi(argv[++i]);
-        else {
+        if (!tti_ranks_flag(&how, argc, argv, &i)) {
             fprintf(stderr, "usage: %s [--ranks N] [--processes] [--hosts N]\n", argv[0]);
             exit(2);
         }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,4 +113,27 @@ int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void
                                 : ranks_as_threads(tasks, how->ranks);
     free(tasks);
     return failed;
+}
+
+bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at)
+{
+    const char *name = argv[*at], *value = *at + 1 < argc ? argv[*at + 1] : NULL;
+    if (strcmp(name, "--processes") == 0) {
+        how->processes = true;
+        return true;
+    }
+    if (!value) {
+        return false;
+    } else if (strcmp(name, "--ranks") == 0) {
+        how->ranks = atoi(value);
+    } else if (strcmp(name, "--hosts") == 0) {
+        how->hosts = atoi(value);
+        how->processes = true;
+    } else if (strcmp(name, "--transport") == 0) {
+        how->options.transports = value;
+    } else {
+        return false;
+    }
+    ++*at;
+    return true;
 }

@@ -19,4 +19,9 @@ struct tti_ranks {
  * ranks that failed (printed with their errors): 0 when all returned 0. */
 int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument);
 
+/* One argument of a test's command line, argv[*at], if it is one of these; *at goes to the last
+ * word of it. False: it is another.
+ *     --ranks N   --processes   --hosts H (processes, too)   --transport LIST */
+bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at);
+
 #endif

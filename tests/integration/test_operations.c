@@ -287,9 +287,7 @@ int main(int argc, char **argv)
     how.options.timeout_s = 60;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--processes") == 0)
-            how.processes = true;
-        else if (strcmp(argv[i], "--malloc") == 0)
+        if (strcmp(argv[i], "--malloc") == 0)
             s.memory = MEMORY_MALLOC;
         else if (strcmp(argv[i], "--register") == 0)
             s.memory = MEMORY_REGISTERED;
@@ -299,22 +297,14 @@ int main(int argc, char **argv)
             s.big = true;
         else if (strcmp(argv[i], "--few") == 0)
             s.few = true;
-        else if (strcmp(argv[i], "--ranks") == 0)
-            how.ranks = atoi(value), i++;
-        else if (strcmp(argv[i], "--hosts") == 0)
-            how.hosts = atoi(value), how.processes = true, i++;
-        else if (strcmp(argv[i], "--transport") == 0)
-            how.options.transports = value, i++;
         else if (strcmp(argv[i], "--plugin") == 0)
             how.options.plugins = value, i++;
         else if (strcmp(argv[i], "--algo") == 0)
             how.options.algorithms = value, i++;
         else if (strcmp(argv[i], "--lanes") == 0)
             how.options.lanes = atoi(value), i++;
-        else {
-            fprintf(stderr, "unknown argument %s\n", argv[i]);
-            return 2;
-        }
+        else if (!tti_ranks_flag(&how, argc, argv, &i))
+            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
     }
     int failed = tti_ranks_run(&how, all_cases, &s);
     printf("%d ranks as %s: %s\n", how.ranks, how.processes ? "processes" : "threads",

@@ -304,25 +304,14 @@ int main(int argc, char **argv)
     struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
     how.options.timeout_s = 60;
     for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--processes") == 0)
-            how.processes = true;
-        else if (strcmp(argv[i], "--device") == 0)
+        if (strcmp(argv[i], "--device") == 0)
             flags.device = true;
         else if (strcmp(argv[i], "--few") == 0)
             flags.few = true;
         else if (strcmp(argv[i], "--free") == 0)
             flags.free = true;
-        else if (strcmp(argv[i], "--ranks") == 0)
-            how.ranks = atoi(value), i++;
-        else if (strcmp(argv[i], "--hosts") == 0)
-            how.hosts = atoi(value), how.processes = true, i++;
-        else if (strcmp(argv[i], "--transport") == 0)
-            how.options.transports = value, i++;
-        else {
-            fprintf(stderr, "unknown argument %s\n", argv[i]);
-            return 2;
-        }
+        else if (!tti_ranks_flag(&how, argc, argv, &i))
+            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
     }
     return (flags.free ? run(&how, "ring", 1, true) : run_all(&how)) ? 1 : 0;
 }

@@ -297,17 +297,9 @@ int main(int argc, char **argv)
     struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
     int failed = 0;
     how.options.timeout_s = 60;
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--processes") == 0)
-            how.processes = true;
-        else if (strcmp(argv[i], "--ranks") == 0)
-            how.ranks = atoi(value), i++;
-        else if (strcmp(argv[i], "--transport") == 0)
-            how.options.transports = value, i++;
-        else
+    for (int i = 1; i < argc; i++)
+        if (!tti_ranks_flag(&how, argc, argv, &i))
             return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
-    }
     for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {
         size_t argument = tests[t].argument;
         if (how.ranks < tests[t].least_ranks)

@@ -6,15 +6,15 @@
 #include <nccl.h>
 
 #include "tests/nccl/nccl_check.h"
+#include "tests/nccl/nccl_ranks.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST = 4, COUNT = 37, GUARD = 64 };
+enum { MOST = NCCL_RANKS_MOST, COUNT = 37, GUARD = 64 };
 
 static bool with_malloc;
 
@@ -351,41 +351,21 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-static int as_processes(const int *numbers)
-{
-    pid_t pids[MOST];
-    int failed = 0, status = 0;
-    for (int r = 0; r < ranks; r++)
-        if ((pids[r] = fork()) == 0) {
-            rank_main((void *)&numbers[r]);
-            exit(0);
-        }
-    for (int r = 0; r < ranks; r++)
-        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
-    return failed;
-}
-
 int main(int argc, char **argv)
 {
-    static int numbers[MOST] = {0, 1, 2, 3};
     bool processes = false;
-    pthread_t threads[MOST];
     int version = 0;
     ranks = argc > 1 ? atoi(argv[1]) : 0;
     for (int i = 2; i < argc; i++) {
         processes = processes || strcmp(argv[i], "--processes") == 0;
         with_malloc = with_malloc || strcmp(argv[i], "--malloc") == 0;
     }
-    CHECK(ranks >= 1 && ranks <= MOST);
     OK(ncclGetVersion(&version));
     CHECK(version == NCCL_VERSION_CODE);
     OK(ncclGetUniqueId(&id));
-    if (processes)
-        return as_processes(numbers) ? 1 : 0;
-    for (int r = 0; r < ranks; r++)
-        CHECK(pthread_create(&threads[r], NULL, rank_main, &numbers[r]) == 0);
-    for (int r = 0; r < ranks; r++)
-        pthread_join(threads[r], NULL);
-    puts("all operations are right");
+    if (nccl_ranks_run(ranks, processes, rank_main) > 0)
+        return 1;
+    if (!processes)
+        puts("all operations are right");
     return 0;
 }

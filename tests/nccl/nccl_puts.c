@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include "tests/nccl/nccl_check.h"
+#include "tests/nccl/nccl_ranks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,10 +13,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST = 4, WORDS = 1 << 20, ROUNDS = 50, SOME = 3000 };
+enum { MOST = NCCL_RANKS_MOST, WORDS = 1 << 20, ROUNDS = 50, SOME = 3000 };
 
 struct job {
     int rank, n;
@@ -395,25 +395,9 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-static int as_processes(const int *numbers)
-{
-    pid_t pids[MOST];
-    int failed = 0, status = 0;
-    for (int r = 0; r < ranks; r++)
-        if ((pids[r] = fork()) == 0) {
-            rank_main((void *)&numbers[r]);
-            exit(0);
-        }
-    for (int r = 0; r < ranks; r++)
-        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
-    return failed;
-}
-
 int main(int argc, char **argv)
 {
-    static int numbers[MOST] = {0, 1, 2, 3};
     bool processes = false;
-    pthread_t threads[MOST];
     for (size_t c = 0; argc > 2 && c < sizeof cases / sizeof *cases; c++)
         if (strcmp(argv[1], cases[c].name) == 0)
             chosen = (int)c;
@@ -422,16 +406,13 @@ int main(int argc, char **argv)
         processes = processes || strcmp(argv[i], "--processes") == 0;
         with_malloc = with_malloc || strcmp(argv[i], "--malloc") == 0;
     }
-    CHECK(chosen >= 0 && ranks >= 1 && ranks <= MOST);
+    CHECK(chosen >= 0);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     OK(ncclGetUniqueId(&id));
-    if (processes)
-        return as_processes(numbers) ? 1 : 0;
-    for (int r = 0; r < ranks; r++)
-        CHECK(pthread_create(&threads[r], NULL, rank_main, &numbers[r]) == 0);
-    for (int r = 0; r < ranks; r++)
-        pthread_join(threads[r], NULL);
-    puts("everything is in place");
+    if (nccl_ranks_run(ranks, processes, rank_main) > 0)
+        return 1;
+    if (!processes)
+        puts("everything is in place");
     return 0;
 }
