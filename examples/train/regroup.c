@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { GUESTS = 64, NAME_BYTES = 256, PATH_ROOM = 4400 };
 static const char knock[] = "knock-", answer[] = "answer-";
+/* In a knock whose owner holds a lock on it while it lives. */
+static const char locked[] = "locked\n";
 
 static void regroup_pause(double seconds)
 {
@@ -66,15 +69,37 @@ struct guests {
     int count;
 };
 
+/* Has who knocked here died since? The lock goes with the process, however it ends. Where there are
+ * no locks (some network file systems) nobody is called dead. */
+static bool regroup_is_left(const char *path)
+{
+    char text[sizeof locked] = "";
+    const int fd = open(path, O_RDWR | O_CLOEXEC); /* NFS locks only what is open for writing */
+    const bool left = fd >= 0 && read(fd, text, sizeof text - 1) > 0 && strcmp(text, locked) == 0 &&
+                      flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (fd >= 0)
+        close(fd);
+    return left;
+}
+
+/* Who knocks and lives. For one that does not all ranks would wait, as long as they have to meet.
+ */
 static void regroup_look(const char *folder, struct guests *guests)
 {
+    char path[PATH_ROOM];
     DIR *entries = opendir(folder);
     guests->count = 0;
     for (struct dirent *e = entries ? readdir(entries) : NULL; e && guests->count < GUESTS;
-         e = readdir(entries))
-        if (strncmp(e->d_name, knock, sizeof knock - 1) == 0)
+         e = readdir(entries)) {
+        if (strncmp(e->d_name, knock, sizeof knock - 1) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (!regroup_is_left(path))
             snprintf(guests->names[guests->count++], NAME_BYTES, "%s",
                      e->d_name + sizeof knock - 1);
+        else if (unlink(path) == 0)
+            fprintf(stderr, "%s: who knocked there has died; not waiting for it\n", path);
+    }
     if (entries)
         closedir(entries);
 }
@@ -86,14 +111,17 @@ int regroup_knocks(const char *folder)
     return guests.count;
 }
 
-/* Whole or not at all, and for the owner's eyes: an id lets in whoever has it. */
-static int regroup_write(const char *folder, const char *kind, const char *name, const char *text)
+/* Whole or not at all, and for the owner's eyes: an id lets in whoever has it. *lock (unless NULL):
+ * what holds a lock on it, from before anybody can see it; -1 and no text where there are none. */
+static int regroup_write(const char *folder, const char *kind, const char *name, const char *text,
+                         int *lock)
 {
     char path[PATH_ROOM], aside[PATH_ROOM];
     snprintf(path, sizeof path, "%s/%s%s", folder, kind, name);
     snprintf(aside, sizeof aside, "%s/.%s%s", folder, kind, name);
-    const size_t bytes = strlen(text);
     const int fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const bool locks = lock && fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    const size_t bytes = lock && !locks ? 0 : strlen(text);
     const bool written = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes;
     if (!written || rename(aside, path) != 0) {
         fprintf(stderr, "cannot write %s: %s\n", path, strerror(errno));
@@ -102,7 +130,10 @@ static int regroup_write(const char *folder, const char *kind, const char *name,
         unlink(aside);
         return 1;
     }
-    close(fd);
+    if (locks)
+        *lock = fd;
+    else
+        close(fd);
     return 0;
 }
 
@@ -128,7 +159,7 @@ static int regroup_answer(tutti_comm *comm, const char *folder, struct tutti_id 
         if (!guests.names[i][0])
             continue;
         snprintf(text, sizeof text, "%d %d %s\n", rank++, size + answered, id->text);
-        if (regroup_write(folder, answer, guests.names[i], text))
+        if (regroup_write(folder, answer, guests.names[i], text, NULL))
             return 0;
     }
     return answered;
@@ -176,15 +207,17 @@ int regroup_join(const char *folder, double seconds, tutti_comm **comm)
     char host[128] = "host", name[NAME_BYTES], path[PATH_ROOM];
     const double until = together_seconds() + seconds;
     struct tutti_id id = {""};
-    int rank = 0, size = 0;
+    int rank = 0, size = 0, lock = -1;
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "%s-%d", host, (int)getpid());
-    if (regroup_write(folder, knock, name, ""))
+    if (regroup_write(folder, knock, name, locked, &lock))
         return 1;
     snprintf(path, sizeof path, "%s/%s%s", folder, answer, name);
     while (!regroup_read(path, &rank, &size, &id) && together_seconds() < until)
         regroup_pause(0.05);
     unlink(path);
+    if (lock >= 0)
+        close(lock);
     if (size == 0) {
         snprintf(path, sizeof path, "%s/%s%s", folder, knock, name);
         unlink(path);

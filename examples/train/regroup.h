@@ -14,7 +14,7 @@
  * have died: then something else is wrong. */
 int regroup_shrink(tutti_comm *comm, tutti_comm **fewer);
 
-/* Rank 0: how many knock. */
+/* Rank 0: how many knock. The files of those that have died since are removed. */
 int regroup_knocks(const char *folder);
 /* Let them in; collective. *more stays NULL if nobody came after all: go on as before. */
 int regroup_admit(tutti_comm *comm, const char *folder, tutti_comm **more);

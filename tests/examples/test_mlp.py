@@ -70,6 +70,23 @@ def elastic(folder):
     assert runs.furthest(runs.log(folder + "/whole"), runs.log(folder + "/log")) < 5e-6
 
 
+def died_at_the_door(folder):
+    """Nobody waits for one who knocked and died; another who knocks comes in."""
+    flags = (*SHORT, "--batch", 60, "--elastic", folder, "--log", folder + "/log")
+    dead = runs.knocking("mlp", *flags, folder=folder)[0]
+    dead.kill()
+    dead.communicate()
+    left = [name for name in os.listdir(folder) if name.startswith("knock-")]
+    assert len(left) == 1, left
+    newcomer = runs.by_hand("mlp", *flags, "--join", ranks=1)
+    while len([name for name in os.listdir(folder) if name.startswith("knock-")]) < 2:
+        assert newcomer[0].poll() is None, newcomer[0].communicate()
+    said = runs.ends([*runs.by_hand("mlp", *flags, ranks=2), *newcomer])
+    assert f"{left[0]}: who knocked there has died" in said[0], said[0]
+    assert "1 joined; going on with 3 ranks" in said[0] and "as before" not in said[0], said[0]
+    assert not [name for name in os.listdir(folder) if name.startswith("knock-")]
+
+
 def too_late(folder):
     """Who knocks in the last step is not let in, and the run ends as ever."""
     flags = ("--epochs", 1, "--batch", 1496, "--plain", "--elastic", folder, "--checkpoints",
@@ -127,5 +144,5 @@ def wrong_input(folder):
     assert "1797 + 1797 images of 64 pixels" in said, said
 
 
-runs.main([learns, ranks_change_rounding_only, reproducible, killed_and_resumed, elastic, too_late, other_model,
+runs.main([learns, ranks_change_rounding_only, reproducible, killed_and_resumed, elastic, died_at_the_door, too_late, other_model,
            disk_full, wrong_input], few=[killed_and_resumed, wrong_input])
