@@ -85,9 +85,7 @@ enum tutti_result tti_dump_write(const struct tti_record_page *page, size_t most
                        : TUTTI_OK;
 }
 
-/* The pattern with its places filled; false when it does not fit. */
-static bool dump_path(const struct tti_record_page *page, const char *pattern, char *path,
-                      size_t room)
+bool tti_dump_path(const struct tti_record_page *page, const char *pattern, char *path, size_t room)
 {
     size_t used = 0;
     bool ranked = false;
@@ -112,8 +110,8 @@ static bool dump_path(const struct tti_record_page *page, const char *pattern, c
 
 enum tutti_result tti_dump_file(const struct tti_record_page *page, const char *pattern)
 {
-    char path[1024];
-    if (!dump_path(page, pattern, path, sizeof path))
+    char path[TTI_DUMP_PATH];
+    if (!tti_dump_path(page, pattern, path, sizeof path))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the path of a dump is too long: %s", pattern);
     FILE *out = fopen(path, "we");
     if (!out)

@@ -9,6 +9,8 @@
 
 struct tutti_comm;
 
+enum { TTI_DUMP_PATH = 1024 }; /* room for the name of a file */
+
 /* One dump, read back. */
 struct tti_dump {
     uint64_t job, family;
@@ -25,8 +27,11 @@ struct tti_dump {
 
 /* Of a page that may be written meanwhile; at most `most` operations a ring. */
 enum tutti_result tti_dump_write(const struct tti_record_page *page, size_t most, FILE *out);
-/* To the file that `pattern` names: %r is the rank, %p the pid, %c the communicator; without %r,
- * ".rank" is appended. */
+/* The file that `pattern` names for a page: %r is the rank, %p the pid, %c the communicator;
+ * without %r, ".rank" is appended. False: it does not fit. */
+bool tti_dump_path(const struct tti_record_page *page, const char *pattern, char *path,
+                   size_t room);
+/* To that file. */
 enum tutti_result tti_dump_file(const struct tti_record_page *page, const char *pattern);
 /* Where TUTTI_DUMP says; nothing without it. */
 void tti_dump_failure(const struct tti_recorder *recorder);

@@ -287,15 +287,30 @@ static enum tutti_result show_json(const struct look *now)
     return TUTTI_OK;
 }
 
+/* Each page to a file of its own; nothing is written if two would be one. */
+static enum tutti_result write_dumps(const struct status_pages *pages, const char *pattern)
+{
+    char path[TTI_DUMP_PATH], other[TTI_DUMP_PATH];
+    for (size_t i = 1; i < pages->count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (tti_dump_path(pages->all[i].page, pattern, path, sizeof path) &&
+                tti_dump_path(pages->all[j].page, pattern, other, sizeof other) &&
+                strcmp(path, other) == 0)
+                return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                                "--dump: two communicators would be written to %s; put %%c in the "
+                                "name (%s.%%c), or choose a job with --job",
+                                path, pattern);
+    for (size_t i = 0; i < pages->count; i++)
+        TTI_TRY(tti_dump_file(pages->all[i].page, pattern));
+    printf("%zu recorders written\n", pages->count);
+    return TUTTI_OK;
+}
+
 static enum tutti_result show(const struct options *options, const struct look *before,
                               const struct look *now)
 {
-    if (options->dump) {
-        for (size_t i = 0; i < now->pages.count; i++)
-            TTI_TRY(tti_dump_file(now->pages.all[i].page, options->dump));
-        printf("%zu recorders written\n", now->pages.count);
-        return TUTTI_OK;
-    }
+    if (options->dump)
+        return write_dumps(&now->pages, options->dump);
     if (options->json)
         return show_json(now);
     const size_t jobs = families(&now->pages, false);

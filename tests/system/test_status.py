@@ -56,6 +56,19 @@ def shown():
         running.check(len([e for e in events if e["ph"] == "X"]) > SIZE, str(events)[:300])
 
 
+def two_jobs():
+    """Dumps of two jobs never lie in the same file."""
+    running, _ = start()
+    other, _ = start()
+    with running, other, tempfile.TemporaryDirectory() as folder:
+        text, status = tell("--dump", os.path.join(folder, "now.%r"))
+        running.check(status == 2 and "%c" in text and "--job" in text, text)
+        running.check(not os.listdir(folder), str(os.listdir(folder)))
+        text, status = tell("--dump", os.path.join(folder, "now.%c.%r"))
+        running.check(status == 0, text)
+        running.check(len(os.listdir(folder)) >= 2 * SIZE, str(os.listdir(folder)))
+
+
 def stopped():
     """A stopped rank is seen, though its process cannot answer; the others wait for it."""
     running, pids = start()
@@ -116,6 +129,6 @@ def wrong():
 
 
 if __name__ == "__main__":
-    job.main([("a job at work", shown), ("a stopped rank", stopped),
+    job.main([("a job at work", shown), ("two jobs", two_jobs), ("a stopped rank", stopped),
               ("dumps on failure", failure), ("a killed job", killed),
               ("wrong command lines", wrong)])
