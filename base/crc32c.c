@@ -10,6 +10,7 @@
  * Instruction, Intel 2009; for both units at once, P. Cawley, Faster CRC32-C on x86, 2022. */
 #include "base/crc32c.h"
 
+#include "base/atomic.h"
 #include "base/clock.h"
 
 #include <pthread.h>
@@ -408,10 +409,10 @@ static inline void crc_ask(const uint8_t *data, const uint8_t *low, const uint8_
                            size_t part)
 {
     for (size_t at = 0; at < CRC_MAPPED; at += 64)
-        __builtin_prefetch(data + CRC_AHEAD + at);
+        tti_prefetch_read(data + CRC_AHEAD + at);
     for (size_t at = 0; at < 3; at++) {
-        __builtin_prefetch(low + at * part + CRC_PART_AHEAD);
-        __builtin_prefetch(high + at * part + CRC_PART_AHEAD);
+        tti_prefetch_read(low + at * part + CRC_PART_AHEAD);
+        tti_prefetch_read(high + at * part + CRC_PART_AHEAD);
     }
 }
 

@@ -8,6 +8,7 @@
  * KiB. A peer that has other buffers this time gets the general way, from where we are. */
 #include "coll/fused_internal.h"
 
+#include "base/atomic.h"
 #include "base/memory.h"
 #include "device/memory.h"
 #include "device/reduce.h"
@@ -185,7 +186,7 @@ static void again_fetch(const struct tti_fused_run *f, const struct tti_fused_pa
     const size_t from = part->from * f->size, to = part->to * f->size;
     if (part->own_in || (rank >= part->in_first && rank < part->in_last))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
-            __builtin_prefetch((const char *)f->o->in + from + at);
+            tti_prefetch_read((const char *)f->o->in + from + at);
     if (part->own_out || (rank >= part->first && rank < part->last))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write((char *)f->o->out + to + at);

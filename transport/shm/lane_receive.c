@@ -45,7 +45,7 @@ static inline void receive_expect(const struct shm_in *in)
 {
     const unsigned char *tail = receive_tail(in);
     for (size_t at = 0; at < in->tail_bytes; at += TTI_CACHE_LINE)
-        __builtin_prefetch(tail + at);
+        tti_prefetch_read(tail + at);
 }
 
 static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_in *in,
