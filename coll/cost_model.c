@@ -131,6 +131,18 @@ static double cost_waits(const struct tti_cost_place *place, const struct tti_co
     return part < 1 ? part : 1;
 }
 
+/* Ranks take turns, and a message comes with its sender's turn: one alone after half a round on
+ * average, the last of `m` that are waited for at once after m / (m + 1) of it. How many times
+ * later that is. */
+static double cost_later(const struct tti_cost_place *place, const struct tti_cost_way *way)
+{
+    const double waits = way->algorithm->cost(&way->spec, 0, 1, 0);
+    double m = waits > 0 && way->work.messages > waits ? way->work.messages / waits : 1;
+    if (way->path != TTI_PATH_PLAN) /* of everybody, or of the root */
+        m = cost_is_rooted(way->spec.collective) ? 1 : place->most_local - 1;
+    return 2 * m / (m + 1);
+}
+
 /* More ranks than cores: the core must go to others before they can answer. */
 static double cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place,
                            const struct tti_cost_way *way, double turns, double bytes)
@@ -141,8 +153,9 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     const double around = place->medium < TTI_LOOPBACK ? turns / 2 : 1;
     const double call = around * cost[TTI_COST_CROWDED_CALL];
     const double waits = cost_waits(place, way, bytes);
+    const double late = 1 + cost[TTI_COST_CROWDED_LATE] * (cost_later(place, way) - 1);
     const double alpha =
-        waits * around * cost[TTI_COST_CROWDED_ALPHA] + (1 - waits) * cost[TTI_COST_ONE_WAY];
+        waits * around * cost[TTI_COST_CROWDED_ALPHA] * late + (1 - waits) * cost[TTI_COST_ONE_WAY];
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);
     if (way->path == TTI_PATH_STAGED)

@@ -29,6 +29,7 @@ enum tti_constant {
     TTI_COST_ONE_WAY,       /* the same in collectives with a root: calls overlap */
     TTI_COST_CROWDED_CALL,  /* with more ranks than cores: another for each operation */
     TTI_COST_CROWDED_ALPHA, /* and instead of alpha */
+    TTI_COST_CROWDED_LATE,  /* ... and the weight of being the last of several, 0 to 1 */
     TTI_COST_CROWDED_TOUCH, /* and a factor of touch: the ranks of a core share its caches */
     TTI_COST_TOUCH,         /* a plan's byte read or written: in L1, L2, L3, memory */
     TTI_COST_FUSED_TOUCH = TTI_COST_TOUCH + 4, /* the same on the fused path */

@@ -13,6 +13,7 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
             model.steps += 1;
             model.local += step->kind == TTI_COPY || step->kind == TTI_REDUCE;
             model.touched += touched[step->kind] * step->nchunks / plan->chunks;
+            model.messages += step->from >= 0;
             if (step->to >= 0)
                 to |= UINT64_C(1) << step->to % 64;
         }
@@ -108,6 +109,8 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
         }
         if (found.touched > most.touched)
             most.touched = found.touched;
+        if (found.messages > most.messages)
+            most.messages = found.messages;
         if (found.receivers > most.receivers)
             most.receivers = found.receivers;
         sum += found.touched;

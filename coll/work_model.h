@@ -12,6 +12,7 @@ struct tti_work_model {
     double local; /* of these, the ones without a message */
     double touched;
     double receivers; /* ranks that it sends to; of more than 64 some are taken for one */
+    double messages;  /* that it receives */
     double evenness;  /* touched bytes of the ranks on average / of the busiest; 1: all alike */
     /* Between hosts: bytes per byte of a block that one way of the busiest host's line carries (its
      * ranks' together), and whether some host hears from more than one other. */

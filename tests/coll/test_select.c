@@ -121,6 +121,26 @@ static void crowds_take_one_lane(void **state)
     }
 }
 
+/* The last of several messages comes later than one alone, where ranks take turns on cores: of two
+ * ways of two waits each, the one that waits for one peer at a time, if that counts. */
+static void crowds_wait_for_one_at_a_time(void **state)
+{
+    static const double caches[3] = {48 << 10, 2 << 20, 32 << 20};
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct tutti_comm *comm = comm_of(4, NULL);
+        struct tti_selection selection;
+        tti_profile_default(caches, true, 2, &comm->profile);
+        comm->settings.fast = true;
+        double *counts = &comm->profile.cost[TTI_PRIVATE][TTI_COST_CROWDED_LATE];
+        assert_true(*counts > 0);
+        *counts *= late;
+        assert_int_equal(
+            tti_select_plan(comm, TUTTI_ALL_REDUCE, 1024, TUTTI_FLOAT32, 0, &selection), TUTTI_OK);
+        assert_int_equal(late, strcmp(selection.algorithm->name, "recursive_doubling") == 0);
+    }
+}
+
 /* ---- between hosts ---- */
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -221,10 +241,15 @@ static void lines_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forced),       cmocka_unit_test(refused),
-        cmocka_unit_test(in_order),     cmocka_unit_test(size_matters),
-        cmocka_unit_test(crossing),     cmocka_unit_test(hosts_matter),
-        cmocka_unit_test(lines_matter), cmocka_unit_test(crowds_take_one_lane),
+        cmocka_unit_test(forced),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(in_order),
+        cmocka_unit_test(size_matters),
+        cmocka_unit_test(crossing),
+        cmocka_unit_test(hosts_matter),
+        cmocka_unit_test(lines_matter),
+        cmocka_unit_test(crowds_take_one_lane),
+        cmocka_unit_test(crowds_wait_for_one_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
