@@ -13,10 +13,16 @@
 enum { EVENT_PAGE = 4096 };
 static const uint32_t event_magic = 0x54474531;
 
+enum { EVENT_FINE, EVENT_FAILING, EVENT_FAILED };
+
 struct event_page {
     _Atomic uint32_t recorded, reached;
     _Atomic uint64_t ns; /* of the record that was reached last */
+    /* Once a stream that recorded it has failed, for good: as a GPU's errors stay. */
+    _Atomic int state;
+    struct tti_error error;
 };
+_Static_assert(sizeof(struct event_page) <= EVENT_PAGE, "it fits");
 
 struct tti_gpu_event {
     _Atomic int holders;
@@ -88,6 +94,16 @@ void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket)
     atomic_store_explicit(&event->page->reached, ticket, memory_order_release);
 }
 
+void tti_sim_event_failed(struct tti_gpu_event *event, const struct tti_error *error)
+{
+    struct event_page *page = event->page;
+    int fine = EVENT_FINE;
+    if (!atomic_compare_exchange_strong(&page->state, &fine, EVENT_FAILING))
+        return;
+    page->error = *error;
+    atomic_store_explicit(&page->state, EVENT_FAILED, memory_order_release);
+}
+
 bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket)
 {
     const uint32_t reached = atomic_load_explicit(&event->page->reached, memory_order_acquire);
@@ -130,8 +146,12 @@ enum tutti_result tti_sim_event_query(struct tti_gpu_event *event)
     struct tti_sim_capture *capture = atomic_load(&event->capture);
     if (capture)
         return tti_sim_capture_spoil(capture, "waiting for an event of a capture");
-    return tti_sim_event_passed(event, atomic_load(&event->page->recorded)) ? TUTTI_OK
-                                                                            : TUTTI_IN_PROGRESS;
+    struct event_page *page = event->page;
+    if (!tti_sim_event_passed(event, atomic_load(&page->recorded)))
+        return TUTTI_IN_PROGRESS;
+    if (atomic_load_explicit(&page->state, memory_order_acquire) == EVENT_FAILED)
+        return tti_error_restore(&page->error);
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_sim_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,

@@ -154,6 +154,8 @@ enum tutti_result tti_sim_event_import(struct tti_gpu *gpu, const struct tti_gpu
                                        struct tti_gpu_event **event);
 /* By a stream's thread: the point is reached; has it been reached? */
 void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket);
+/* Before a point of a stream that has failed is reached: who asks for it is told. */
+void tti_sim_event_failed(struct tti_gpu_event *event, const struct tti_error *error);
 bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket);
 void tti_sim_event_keep(struct tti_gpu_event *event);
 

@@ -144,8 +144,10 @@ static void *stream_main(void *argument)
         if (!stream->first)
             stream->last = &stream->first;
         stream->busy = true;
-        const bool failed = stream->error.code != TUTTI_OK;
+        const bool failed = stream->error.code != TUTTI_OK; /* which only this thread sets */
         pthread_mutex_unlock(&stream->lock);
+        if (failed && op->kind == TTI_SIM_RECORD)
+            tti_sim_event_failed(op->event, &stream->error);
         /* After a failure only points are passed, so that nobody waits for this stream for ever. */
         const enum tutti_result result =
             failed && op->kind != TTI_SIM_RECORD ? TUTTI_OK : tti_sim_op_run(op, &stream->give_up);

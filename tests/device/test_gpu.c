@@ -1,6 +1,7 @@
 /* device/gpu.h, one operation after the other: memory and what is known of it, streams, events,
  * words, graphs, and what threads of a block do. On the simulated device, or a GPU. */
 #include "base/clock.h"
+#include "device/sim/sim_block.h"
 #include "tests/device/gpu_under_test.h"
 #include "tests/tutti_cmocka.h"
 
@@ -437,6 +438,48 @@ static void test_refusals(void **state)
     ops->close(gpu);
 }
 
+/* One thread waits at the block's barrier for another that waits for it elsewhere. */
+static void stuck_kernel(const void *args)
+{
+    (void)args;
+    if (tti_sim_thread_index.x == 0)
+        tti_sim_warp_barrier(3);
+    else if (tti_sim_thread_index.x == 1)
+        (void)tti_sim_barrier(TTI_SIM_COUNT, 1);
+}
+
+/* Who waits for a point behind work that failed is told so, and is not held up. */
+static void test_failure(void **state)
+{
+    (void)state;
+    struct tti_gpu *gpu = gpu_open(0);
+    const struct tti_gpu_ops *ops = gpu->ops;
+    if (ops != tti_gpu_sim()) {
+        ops->close(gpu);
+        skip(); /* a kernel that fails spoils a real device's context for all tests */
+    }
+    const struct tti_gpu_own own = {.symbol = "stuck", .simulated = stuck_kernel};
+    const struct tti_gpu_launch launch = {.blocks = 1, .threads = 32, .own = &own};
+    struct tti_gpu_event *before = NULL, *behind = NULL;
+    tutti_stream stream = NULL;
+    GPU_OK(ops->stream_create(gpu, &stream));
+    GPU_OK(ops->event_create(gpu, 0, &before));
+    GPU_OK(ops->event_create(gpu, TTI_EVENT_INTERPROCESS, &behind));
+    GPU_OK(ops->event_record(before, stream));
+    GPU_OK(ops->launch(gpu, &launch, stream));
+    GPU_OK(ops->event_record(behind, stream));
+    GPU_FAILS(TUTTI_ERR_INTERNAL,
+              tti_gpu_event_wait(gpu, behind, tti_deadline_in(60), "the point behind"));
+    assert_non_null(strstr(tti_error_text(), "stuck"));
+    GPU_FAILS(TUTTI_ERR_INTERNAL, ops->event_query(behind));
+    GPU_OK(ops->event_query(before));
+    GPU_FAILS(TUTTI_ERR_INTERNAL, ops->stream_query(gpu, stream));
+    ops->event_destroy(before);
+    ops->event_destroy(behind);
+    ops->stream_destroy(gpu, stream);
+    ops->close(gpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,7 +487,7 @@ int main(void)
         cmocka_unit_test(test_dmabuf),     cmocka_unit_test(test_streams),
         cmocka_unit_test(test_elapsed),    cmocka_unit_test(test_graph),
         cmocka_unit_test(test_warps),      cmocka_unit_test(test_peer_probe),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
