@@ -342,12 +342,12 @@ def settings_cases():
                                      environment={n: "1"}))
 
 
-def scarcity_cases():
+def scarcity_cases(transports=ALL):
     """Too little of something."""
     denied = [(call, names) for call, names in (
         ("memfd_create", r"memfd|memory"), ("ftruncate", r"ftruncate|space|memfd|memory"),
         ("eventfd2", r"eventfd"), ("epoll_create1", r"descriptors|epoll"))]
-    for transport in HOST:
+    for transport in transports:
         yield ("rank 1 has no descriptors at start", transport,
                lambda t=transport: scarce(t, ["--files", 2], r"ulimit -n|open files|rank 1"))
         yield ("rank 1 runs out of descriptors in init", transport,
@@ -356,22 +356,24 @@ def scarcity_cases():
                lambda t=transport: scarce(t, ["--late-files", 0], None, error=False, late=True))
         yield ("rank 1 has no memory at start (RLIMIT_AS)", transport,
                lambda t=transport: scarce(t, ["--memory", 100000], r"memory|thread|rank 1"))
+        # Blocks of the simulated device need stacks, and how many run at a time is chance.
+        may = None if transport == "device" else False
         yield ("no memory left on rank 1 later (RLIMIT_AS)", transport,
-               lambda t=transport: scarce(t, ["--late-memory", 65536], None, error=False,
-                                          late=True))
+               lambda t=transport, e=may: scarce(t, ["--late-memory", 65536], "memory|rank 1",
+                                                 error=e, late=True))
         yield ("rank 1 killed by the kernel for memory (cgroup)", transport,
                lambda t=transport: memory_cgroup(t))
         yield "disks are full", transport, lambda t=transport: full_disk(t)
         for call, names in denied:
-            if transport == "tcp" and call in ("memfd_create", "ftruncate"):
+            if transport != "shm" and call in ("memfd_create", "ftruncate"):
                 continue
             yield (f"{call} fails on rank 1", transport,
                    lambda t=transport, c=call, n=names: scarce(t, ["--deny", c], n + "|rank 1"))
 
 
-def clock_cases():
+def clock_cases(transports=ALL):
     """The time of day."""
-    for transport in ALL:
+    for transport in transports:
         for seconds, way in ((3600, "ahead"), (-3600, "back")):
             yield (f"clocks jump an hour {way}", transport,
                    lambda t=transport, s=seconds: clock_jumps(t, s, False))
@@ -381,9 +383,11 @@ def clock_cases():
 
 def rdma_cases():
     """Those that run where there are RDMA devices: in the machine of tests/rdma/vm.py. Not the ones
-    that go by how quickly ranks meet."""
-    slow = re.compile("never comes|in init|before its destroy|idle|0 killed, the|stopped, the")
-    return [case for case in [*signal_cases(["rdma"]), *call_cases(["rdma"])]
+    that go by how quickly ranks meet, or that want mounts or cgroups."""
+    slow = re.compile("never comes|in init|before its destroy|idle|0 killed, the|stopped, the|"
+                      "cgroup|disks| later|memfd|ftruncate|eventfd")
+    return [case for case in [*signal_cases(["rdma"]), *call_cases(["rdma"]),
+                              *scarcity_cases(["rdma"]), *clock_cases(["rdma"])]
             if not slow.search(case[0])]
 
 
