@@ -103,7 +103,7 @@ static const char *label_alone(const struct tti_operation *o, char *text, size_t
         snprintf(text, bytes, "signal (%d, to rank %d)", o->signal, o->root);
     else
         snprintf(text, bytes, "wait_signal (%d, %llu times from rank %d)", o->signal,
-                 (unsigned long long)o->offset, o->root);
+                 (unsigned long long)o->signals, o->root);
     return text;
 }
 

@@ -29,8 +29,9 @@ struct tti_operation {
     enum tti_alone alone;
     int signal;                  /* TUTTI_NO_SIGNAL: none */
     struct tutti_window *window; /* a put's; and bytes from its beginning */
-    uint64_t offset;             /* (a wait's: how many signals) */
-    uint64_t factor; /* of a pre-multiplied sum, in its type: the operator may be gone by then */
+    uint64_t offset;
+    uint64_t signals; /* a wait's: how many of them */
+    uint64_t factor;  /* of a pre-multiplied sum, in its type: the operator may be gone by then */
 };
 
 /* Are the arguments legal for this rank? Null and overlapping buffers, ranges, types, operators. */

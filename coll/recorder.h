@@ -186,7 +186,7 @@ static inline void tti_record_begin(struct tti_record_ring *ring, const struct t
 {
     if (!ring->records)
         return;
-    const struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->offset : o->count,
+    const struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->signals : o->count,
                                            o->count * tti_type_bytes(o->type), tti_record_kind(o),
                                            o->root};
     uint64_t start = 0, queued = 0;

@@ -232,7 +232,7 @@ enum tutti_result tti_window_run(struct tutti_comm *comm, const struct tti_opera
         return run_put(comm, o, deadline);
     if (o->alone == TTI_SIGNAL)
         return run_signal(comm, o, deadline);
-    return tti_post_wait(comm->post, o->root, o->signal, o->offset, deadline);
+    return tti_post_wait(comm->post, o->root, o->signal, o->signals, deadline);
 }
 
 /* ---- the public operations ---- */
@@ -311,7 +311,7 @@ static enum tutti_result call_signal(enum tti_alone alone, int peer, int signal,
                                       .alone = alone,
                                       .type = TUTTI_UINT8,
                                       .root = peer,
-                                      .offset = count,
+                                      .signals = count,
                                       .signal = signal};
     TTI_TRY(check_signal(&operation, comm));
     return tti_api_call(comm, &operation, async, stream, request);
