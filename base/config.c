@@ -108,3 +108,33 @@ enum tutti_result tti_config_name(const char *name, const char *const *names, in
                         names[count - 1]);
     return TUTTI_OK;
 }
+
+/* "4" or "4-7" at *at, which moves behind it. */
+static bool list_range(const char **at, long most, long *first, long *last)
+{
+    char *end = NULL;
+    if (**at < '0' || **at > '9')
+        return false;
+    *first = *last = strtol(*at, &end, 10);
+    if (*end == '-') {
+        if (end[1] < '0' || end[1] > '9')
+            return false;
+        *last = strtol(end + 1, &end, 10);
+    }
+    *at = end;
+    return *first <= *last && *last <= most;
+}
+
+bool tti_parse_list(const char *text, int most, void (*visit)(void *context, int number),
+                    void *context)
+{
+    long first = 0, last = 0;
+    for (const char *at = text;; at++) {
+        if (!list_range(&at, most, &first, &last) || (*at && *at != ','))
+            return false;
+        for (long number = first; number <= last; number++)
+            visit(context, (int)number);
+        if (!*at)
+            return true;
+    }
+}

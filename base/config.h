@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The value, or NULL when unset or empty. */
@@ -25,5 +26,10 @@ enum tutti_result tti_parse_int(const char *what, const char *text, long least, 
                                 long *value);
 enum tutti_result tti_parse_seconds(const char *what, const char *text, double *value);
 enum tutti_result tti_parse_bytes(const char *what, const char *text, size_t *value);
+
+/* Calls `visit` for each number of a list such as "0-3,8", in its order. False: it is no such list,
+ * or has a number above `most`; what stands before that was visited. */
+bool tti_parse_list(const char *text, int most, void (*visit)(void *context, int number),
+                    void *context);
 
 #endif

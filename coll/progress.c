@@ -7,7 +7,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PROGRESS_VARIABLE "TUTTI_PROGRESS_CORE"
@@ -20,39 +19,26 @@ static enum tutti_result progress_misread(const char *text)
                     text, TTI_CPUS);
 }
 
-/* "4" or "4-7" at *at, which moves behind it. */
-static bool progress_range(const char **at, long *first, long *last)
+struct listed {
+    int wanted, seen; /* numbers of entries */
+    int cpu;
+};
+
+static void listed_visit(void *context, int number)
 {
-    char *end = NULL;
-    if (**at < '0' || **at > '9')
-        return false;
-    *first = *last = strtol(*at, &end, 10);
-    if (*end == '-') {
-        if (end[1] < '0' || end[1] > '9')
-            return false;
-        *last = strtol(end + 1, &end, 10);
-    }
-    *at = end;
-    return *first <= *last && *last < TTI_CPUS;
+    struct listed *listed = context;
+    if (listed->seen++ == listed->wanted)
+        listed->cpu = number;
 }
 
 enum tutti_result tti_progress_listed(const char *text, int index, int *cpu)
 {
-    long entries = 0, first = 0, last = 0;
-    for (int pass = 0; pass < 2; pass++) { /* how many there are; then which it is */
-        const long wanted = pass ? index % entries : -1;
-        long before = 0;
-        for (const char *at = text;; at++) {
-            if (!progress_range(&at, &first, &last) || (*at && *at != ','))
-                return progress_misread(text);
-            if (wanted >= before && wanted - before <= last - first)
-                *cpu = (int)(first + wanted - before);
-            before += last - first + 1;
-            if (!*at)
-                break;
-        }
-        entries = before;
-    }
+    struct listed all = {.wanted = -1};
+    if (!tti_parse_list(text, TTI_CPUS - 1, listed_visit, &all))
+        return progress_misread(text);
+    struct listed one = {.wanted = index % all.seen};
+    (void)tti_parse_list(text, TTI_CPUS - 1, listed_visit, &one);
+    *cpu = one.cpu;
     return TUTTI_OK;
 }
 

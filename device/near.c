@@ -1,6 +1,7 @@
 /* Memory near cores (near.h), by the system call itself: libnuma is not needed for one call. */
 #include "device/near.h"
 
+#include "base/config.h"
 #include "base/log.h"
 
 #include <limits.h>
@@ -8,32 +9,23 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_NODES = 1024, WORD_BITS = CHAR_BIT * sizeof(unsigned long) };
+/* sysfs gives a page at most. */
+enum { LIST_BYTES = 4096 + 1, MOST_NODES = 1024, WORD_BITS = CHAR_BIT * sizeof(unsigned long) };
 
 bool tti_sysfs_list(const char *path, void (*visit)(void *context, int number), void *context)
 {
-    int first = 0;
-    int last = 0;
+    char text[LIST_BYTES];
     FILE *file = fopen(path, "re");
     if (!file)
         return false;
-    while (fscanf(file, "%d", &first) == 1) {
-        int mark = fgetc(file);
-        last = first;
-        if (mark == '-' && fscanf(file, "%d", &last) != 1)
-            break;
-        if (mark == '-')
-            mark = fgetc(file);
-        for (int number = first; number >= 0 && number <= last && number < MOST_NODES * 64;
-             number++)
-            visit(context, number);
-        if (mark != ',')
-            break;
-    }
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
+    text[strcspn(text, "\n")] = '\0';
+    (void)tti_parse_list(text, MOST_NODES * 64, visit, context);
     return true;
 }
 
