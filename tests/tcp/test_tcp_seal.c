@@ -337,6 +337,71 @@ static void records_of_all_lengths_arrive(void **state)
     }
 }
 
+/* ---- a stage that cannot grow ---- */
+
+/* The linker calls this in place of malloc. */
+static size_t malloc_refuses;
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return bytes == malloc_refuses ? NULL : __real_malloc(bytes);
+}
+
+/* Rank 0 sends on, up to `bytes`. */
+static void growth_turn(struct tcp_pair *pair, const uint8_t *all, size_t bytes, size_t *sent)
+{
+    size_t accepted = 0;
+    for (int rank = 0; rank < 2; rank++)
+        (void)tti_tcp_ops.progress(pair->transport[rank]);
+    if (*sent < bytes)
+        assert_int_equal(
+            tti_tcp_ops.send(pair->endpoint[0], 0, 42, all + *sent, bytes - *sent, &accepted),
+            TUTTI_OK);
+    *sent += accepted;
+}
+
+/* While a part of a record is in the stage there is memory again for a larger one: the part stays
+ * where it is. */
+static void a_stage_grows_behind_a_record(void **state)
+{
+    (void)state;
+    enum { FIRST = 5000, EACH = 60000, TRIES = 40 };
+    static uint8_t all[FIRST + TRIES * EACH], into[FIRST];
+    struct tcp_between between = {.flips = 0};
+    struct tcp_pair pair;
+    size_t sent = 0, taken = 0, end = FIRST;
+    const uint64_t deadline = tti_deadline_in(60);
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = (uint8_t)(i * 2654435761u >> 13);
+    seal_set("1", "0", "0");
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    tcp_between_begin(&between, &pair);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    mixed_narrow(&pair);
+    const struct tti_tcp_lane *lane = &((struct tti_tcp_endpoint *)pair.endpoint[1])->lane[0];
+    malloc_refuses = TTI_TCP_STAGE_BYTES;
+    for (; taken < FIRST; assert_false(tti_deadline_passed(deadline))) { /* by a small stage */
+        growth_turn(&pair, all, FIRST, &sent);
+        taken += mixed_take(&pair, false, all + taken, into, FIRST - taken);
+    }
+    while (lane->seal->staged <= TTI_TCP_RECORD_BYTES) { /* until one is there in part */
+        end += taken == end ? EACH : 0;
+        assert_true(end <= sizeof all);
+        growth_turn(&pair, all, end, &sent);
+        taken += mixed_take(&pair, true, all + taken, into, 0);
+        assert_false(tti_deadline_passed(deadline));
+    }
+    assert_int_equal(lane->stage_bytes, TTI_TCP_STAGE_SMALL);
+    malloc_refuses = 0;
+    for (; taken < end; assert_false(tti_deadline_passed(deadline))) {
+        growth_turn(&pair, all, end, &sent);
+        taken += mixed_take(&pair, true, all + taken, into, 0);
+    }
+    tcp_pair_close(&pair);
+    tcp_between_end(&between);
+}
+
 static void ranks_must_agree(void **state)
 {
     (void)state;
@@ -371,6 +436,7 @@ int main(void)
         cmocka_unit_test(tampering_is_reported),
         cmocka_unit_test(a_repeated_record_is_refused),
         cmocka_unit_test(a_replayed_hello_is_refused),
+        cmocka_unit_test(a_stage_grows_behind_a_record),
         cmocka_unit_test(records_of_all_lengths_arrive),
         cmocka_unit_test(ranks_must_agree),
     };

@@ -100,12 +100,13 @@ static bool receive_ended(const struct tti_tcp_lane *lane)
     return lane->garbled || ((lane->closed || lane->receive_error) && !lane->saved);
 }
 
-/* See that the stage has at least so many bytes. It stays where it is while its bytes are shown,
- * and as small as it is where there is no memory for a larger one. */
+/* See that the stage has at least so many bytes. It stays where it is while its bytes are shown or
+ * a record is half read there, and as small as it is where there is no memory for a larger one. */
 static bool receive_stage(struct tti_tcp_lane *lane, size_t least)
 {
     size_t bytes = least > TTI_TCP_STAGE_SMALL ? TTI_TCP_STAGE_BYTES : TTI_TCP_STAGE_SMALL;
-    if (lane->stage_bytes >= least || (lane->shown > 0 && lane->stage))
+    const bool stays = lane->shown > 0 || (lane->seal && lane->seal->staged > 0);
+    if (lane->stage_bytes >= least || (stays && lane->stage))
         return true;
     uint8_t *made = malloc(bytes);
     if (!made) {
