@@ -4,7 +4,7 @@
  * shows that it does: without the mode a ring gives other bits.
  *
  * Usage: test_reproducible --ranks N [--processes | --hosts H] [--transport LIST] [--device]
- *                          [--few] [--free] */
+ *                          [--few | --least] [--free] */
 #include "coll/algorithms/algorithms.h"
 #include "device/reduce.h"
 #include "tests/integration/device_calls.h"
@@ -19,7 +19,8 @@
 enum { SOME = 1000, MANY = 20011, SHIFT = 3, PREMUL = TUTTI_OP_COUNT, OPS };
 
 static struct {
-    bool device, few, free;
+    bool device, free;
+    bool few, least; /* kinds of operations and elements; least: few, too */
 } flags;
 
 /* One kind of operation: inputs of `length` elements on each rank, and the result of each. */
@@ -245,10 +246,11 @@ static int all_kinds(tutti_comm *comm, void *argument)
     int bad = flags.device && device_begin(tutti_comm_rank(comm)) != 0;
     for (size_t t = 0; t < sizeof types / sizeof types[0] && !bad; t++)
         for (int number = 0; number < OPS && !bad; number++)
-            if (!flags.few || (t + (size_t)number) % 3 == 0)
+            if ((t + (size_t)number) % (flags.least ? 9 : flags.few ? 3 : 1) == 0)
                 bad = one_kind(types[t], number, flags.few ? SOME / 3 : SOME, comm);
-    bad = bad || one_kind(TUTTI_FLOAT32, TUTTI_SUM, MANY, comm);
-    bad = bad || one_kind(TUTTI_BFLOAT16, TUTTI_AVG, MANY, comm);
+    const size_t many = flags.least ? MANY / 8 : MANY;
+    bad = bad || one_kind(TUTTI_FLOAT32, TUTTI_SUM, many, comm);
+    bad = bad || one_kind(TUTTI_BFLOAT16, TUTTI_AVG, many, comm);
     if (flags.device)
         bad |= device_end(comm);
     CHECK_OK(tutti_barrier(comm)); /* combines nothing, so the mode is not its concern */
@@ -308,6 +310,8 @@ int main(int argc, char **argv)
             flags.device = true;
         else if (strcmp(argv[i], "--few") == 0)
             flags.few = true;
+        else if (strcmp(argv[i], "--least") == 0)
+            flags.few = flags.least = true;
         else if (strcmp(argv[i], "--free") == 0)
             flags.free = true;
         else if (!tti_ranks_flag(&how, argc, argv, &i))
