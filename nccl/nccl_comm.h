@@ -229,7 +229,9 @@ int tti_nccl_current_device(void);
 void tti_nccl_buffers_free(struct ncclComm *comm);
 /* The window of that handle; NULL: it is none of the communicator. */
 tutti_window *tti_nccl_window(struct ncclComm *comm, ncclWindow_t handle);
-/* What a job that makes windows was asked for, and has not done. */
+/* The job that makes windows does not run after all: nothing that it was asked for stays
+ * registered, since the program has no handle of it. */
+void tti_nccl_wishes_deny(struct tti_nccl_job *job);
 void tti_nccl_wishes_free(struct tti_nccl_window_wish *wishes);
 
 #endif

@@ -179,6 +179,7 @@ static void group_drop_jobs(void)
         if (job->parent)
             tti_nccl_leave(job->parent);
         if (job->lives) {
+            tti_nccl_wishes_deny(job);
             tti_nccl_leave(job->comm);
         } else {
             *job->handle = NULL;

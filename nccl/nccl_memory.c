@@ -224,6 +224,20 @@ void tti_nccl_wishes_free(struct tti_nccl_window_wish *wishes)
     }
 }
 
+/* The registration that was to become a window. */
+static void wish_deny(struct ncclComm *comm, struct tti_nccl_window_wish *wish)
+{
+    (void)buffer_take(comm, wish->buffer);
+    buffer_free(wish->buffer);
+    wish->buffer = NULL;
+}
+
+void tti_nccl_wishes_deny(struct tti_nccl_job *job)
+{
+    for (struct tti_nccl_window_wish *wish = job->wishes; wish; wish = wish->next)
+        wish_deny(job->comm, wish);
+}
+
 static ncclResult_t window_run(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
@@ -239,8 +253,7 @@ static ncclResult_t window_run(struct tti_nccl_job *job)
             *wish->handle = (ncclWindow_t)(void *)wish->buffer;
         } else {
             worst = result;
-            (void)buffer_take(comm, wish->buffer);
-            buffer_free(wish->buffer);
+            wish_deny(comm, wish);
         }
     }
     return worst;
@@ -265,8 +278,7 @@ static ncclResult_t window_submit(ncclComm_t comm, struct tti_nccl_window_wish *
     }
     ncclResult_t result = tti_nccl_job_new(comm, NULL, window_run, &job);
     if (result != ncclSuccess) {
-        (void)buffer_take(comm, wish->buffer);
-        buffer_free(wish->buffer);
+        wish_deny(comm, wish);
         free(wish);
         tti_nccl_leave(comm);
         return result;

@@ -276,6 +276,51 @@ static void unprepared(struct job *j)
     CHECK(ncclWaitSignal(1, &wait, j->comm, NULL) == ncclInvalidUsage);
 }
 
+/* What the kernel has at this address: "" for the program's own memory. */
+static void mapped_there(const void *at, char name[64])
+{
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    name[0] = 0;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long first = 0, end = 0;
+        CHECK(sscanf(line, "%lx-%lx", &first, &end) == 2);
+        if ((unsigned long)at >= first && (unsigned long)at < end)
+            (void)sscanf(line, "%*s %*s %*s %*s %*s %63s", name);
+    }
+    fclose(maps);
+}
+
+/* Windows of a group that fails are not made, and their memory is the program's again. */
+static void dropped(struct job *j)
+{
+    const size_t bytes = 1 << 20;
+    ncclWindow_t window = NULL, other = NULL;
+    char name[64];
+    void *memory =
+        mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    memset(memory, j->rank + 1, 2 * bytes);
+    OK(ncclGroupStart());
+    OK(ncclCommWindowRegister(j->comm, memory, bytes, &window, NCCL_WIN_DEFAULT));
+    OK(ncclCommWindowRegister(j->comm, (char *)memory + bytes, bytes, &other, NCCL_WIN_DEFAULT));
+    mapped_there(memory, name);
+    CHECK(name[0]); /* registered: where peers can map it, or this would show nothing */
+    CHECK(ncclSignal(0, -1, 0, 0, j->comm, NULL) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(!window && !other);
+    for (size_t at = 0; at < 2 * bytes; at += bytes) {
+        mapped_there((char *)memory + at, name);
+        if (name[0]) {
+            fprintf(stderr, "rank %d: %s is where the program's memory was\n", j->rank, name);
+            exit(1);
+        }
+        CHECK(((char *)memory)[at + bytes / 2] == j->rank + 1);
+    }
+    munmap(memory, 2 * bytes);
+}
+
 static void everything(struct job *j)
 {
     rounds(j);
@@ -367,6 +412,7 @@ static const struct {
              {"late", late, false, true},
              {"mismatch", mismatch, false, true},
              {"absent", absent, false, false},
+             {"dropped", dropped, true, false},
              {"groups", groups, false, false}};
 static int chosen = -1;
 
