@@ -60,12 +60,11 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
 {
     if (!tutti_type_size(o->type))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %d is no element type (see enum tutti_type)",
-                        tutti_collective_name(o->collective), (int)o->type);
+                        tti_operation_name(o), (int)o->type);
     if (o->root < 0 || o->root >= comm->size)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %s is %d; expected a rank from 0 to %d",
-                        tutti_collective_name(o->collective),
-                        o->collective == TUTTI_SEND_RECV ? "peer" : "root", o->root,
-                        comm->size - 1);
+                        tti_operation_name(o), o->collective == TUTTI_SEND_RECV ? "peer" : "root",
+                        o->root, comm->size - 1);
     if (tti_reduces(o->collective) && o->collective != TUTTI_BARRIER)
         TTI_TRY(check_op(o, comm));
     if (o->count == 0)
@@ -76,7 +75,7 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
                             tti_operation_name(o), o->count);
         if (o->count > (size_t)PTRDIFF_MAX / tutti_type_size(o->type))
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: count %zu is more than memory can hold",
-                            tutti_collective_name(o->collective), o->count);
+                            tti_operation_name(o), o->count);
         return TUTTI_OK;
     }
     return check_buffers(o, comm);

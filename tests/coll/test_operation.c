@@ -1,4 +1,5 @@
 /* coll/operation.c: tags carry what ranks must agree on, and say it in words. */
+#include "coll/comm.h"
 #include "coll/operation.h"
 #include "tests/tutti_cmocka.h"
 
@@ -87,6 +88,35 @@ static void labels(void **state)
                         "all_reduce #41 (count 10, float32, sum)");
 }
 
+/* A wrong argument is told with what the caller called. */
+static void refusals_name_the_call(void **state)
+{
+    (void)state;
+    static struct tutti_comm comm;
+    const struct {
+        enum tti_alone alone;
+        bool receives;
+        const char *peer, *type;
+    } calls[] = {{TTI_NOT_ALONE, false, "send: peer is 9", "send: 99 is no element type"},
+                 {TTI_NOT_ALONE, true, "recv: peer is 9", "recv: 99 is no element type"},
+                 {TTI_PUT, false, "put: peer is 9", "put: 99 is no element type"},
+                 {TTI_SIGNAL, false, "signal: peer is 9", "signal: 99 is no element type"},
+                 {TTI_WAIT_SIGNAL, false, "wait_signal: peer is 9", "wait_signal: 99 is no"}};
+    comm.size = 4;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        struct tti_operation o = {.collective = TUTTI_SEND_RECV,
+                                  .alone = calls[i].alone,
+                                  .receives = calls[i].receives,
+                                  .type = TUTTI_INT8,
+                                  .root = 9};
+        assert_int_equal(tti_operation_check(&o, &comm), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error(), calls[i].peer));
+        o.type = (enum tutti_type)99;
+        assert_int_equal(tti_operation_check(&o, &comm), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error(), calls[i].type));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +124,7 @@ int main(void)
         cmocka_unit_test(tags_read_back),
         cmocka_unit_test(tags_have_numbers),
         cmocka_unit_test(labels),
+        cmocka_unit_test(refusals_name_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
