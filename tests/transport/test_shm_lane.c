@@ -103,6 +103,43 @@ static void read_at_once(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* The peer sends a word back. */
+static void answer(struct lane_test *t)
+{
+    const char word = 'a';
+    const void *seen = NULL;
+    size_t accepted = 0, got = 0;
+    uint64_t tag = 0;
+    assert_int_equal(t->shm->send(t->pair.endpoint[1], 0, 7, &word, 1, &accepted), TUTTI_OK);
+    assert_int_equal(accepted, 1);
+    assert_int_equal(t->shm->peek(t->pair.endpoint[0], 0, &tag, &seen, &got), TUTTI_OK);
+    assert_int_equal(got, 1);
+    assert_int_equal(*(const char *)seen, word);
+    t->shm->consume(t->pair.endpoint[0], 0, 1);
+}
+
+/* The smallest pieces of who is answered stay nearest; of who is not, they go further, but not far:
+ * whoever reads ahead there (SHM_ROW) reads what it should. */
+static void answered_or_not(void **state)
+{
+    enum { TURNS = 2 * SHM_NEAR_RING / SHM_NEAREST_PIECE };
+    struct lane_test t;
+    uint64_t where = 0, furthest[2] = {0, 0};
+    (void)state;
+    open_pair(&t);
+    for (int answers = 1; answers >= 0; answers--)
+        for (int i = 0; i < TURNS; i++) {
+            assert_int_equal(send_one(&t, SHM_NEAREST_PIECE, &where), SHM_KIND_PIECE);
+            furthest[answers] = where > furthest[answers] ? where : furthest[answers];
+            receive_one(&t, SHM_NEAREST_PIECE, i % 2 == 0);
+            if (answers)
+                answer(&t);
+        }
+    assert_int_equal(furthest[1], SHM_NEAREST_RING - SHM_NEAREST_PIECE);
+    assert_int_equal(furthest[0], SHM_NEAR_RING - SHM_NEAREST_PIECE);
+    shm_pair_close(&t.pair);
+}
+
 /* The peer is late: small pieces take the whole ring, and turn back once it has caught up. */
 static void late_pieces(void **state)
 {
@@ -119,7 +156,7 @@ static void late_pieces(void **state)
         for (int i = 0; i < LATE; i++)
             receive_one(&t, SHM_NEAR_PIECE, i % 3 == 0);
     }
-    assert_true(furthest > 5 * SHM_NEAR_RING);
+    assert_true(furthest > SHM_NEAR_RING && furthest >= (LATE - 8) * (uint64_t)SHM_NEAR_PIECE);
     (void)send_one(&t, SHM_NEAR_PIECE, &where);
     assert_true(where < SHM_NEAR_RING);
     shm_pair_close(&t.pair);
@@ -210,8 +247,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unread_tails),    cmocka_unit_test(read_at_once),
-        cmocka_unit_test(late_pieces),     cmocka_unit_test(late_ring),
-        cmocka_unit_test(regions_pass_by), cmocka_unit_test(lent_stays),
+        cmocka_unit_test(answered_or_not), cmocka_unit_test(late_pieces),
+        cmocka_unit_test(late_ring),       cmocka_unit_test(regions_pass_by),
+        cmocka_unit_test(lent_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,27 @@ static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_
     return TUTTI_OK;
 }
 
+/* From a peer that sends without being answered the next fragments are there already, most likely:
+ * have them on their way while this one is used. Were they not, its stores would wait for the lines
+ * to come back. */
+static inline void receive_follow(const struct shm_endpoint *self, const struct shm_in *in)
+{
+    if (in->row < SHM_ROW)
+        return;
+    const uint64_t next = in->consumed + SHM_READ_AHEAD;
+    tti_prefetch_read(&in->lines[shm_line_at(next)]);
+    if (in->kind == SHM_KIND_TAIL) {
+        const unsigned char *tail = in->tails + next % SHM_TAILS * SHM_TAIL_BYTES;
+        for (size_t at = 0; at < in->bytes; at += TTI_CACHE_LINE)
+            tti_prefetch_read(tail + at);
+    } else if (in->kind == SHM_KIND_PIECE && in->bytes <= SHM_AHEAD_MOST) {
+        const size_t room = (in->bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+        const size_t where = (size_t)(in->data - in->pieces) + SHM_READ_AHEAD * room;
+        for (size_t at = 0; at < in->bytes && where + at < self->piece_ring; at += TTI_CACHE_LINE)
+            tti_prefetch_read(in->pieces + where + at);
+    }
+}
+
 /* Make the oldest line the open fragment; in->open stays false when there is none. */
 static enum tutti_result receive_open(struct shm_endpoint *self, struct shm_in *in)
 {
@@ -118,6 +139,7 @@ static enum tutti_result receive_open(struct shm_endpoint *self, struct shm_in *
     in->kind = kind;
     in->offset = 0;
     in->open = true;
+    receive_follow(self, in);
     if (in->known == in->consumed)
         in->known++;
     return TUTTI_OK;
@@ -244,6 +266,8 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
     in->mapping = NULL;
     in->open = false;
     in->consumed++;
+    in->row++;
+    self->lane[number].out.row = 0;
     tti_store_release(in->ack, in->consumed);
     receive_own_next(self, &self->lane[number].out);
     /* The sender of a small fragment can only wait for a free line: wake it now and then. */

@@ -65,6 +65,27 @@ static bool send_full(const struct shm_out *out)
     return out->sent - out->freed == SHM_LINES;
 }
 
+/* One who sends without being answered, as a broadcast's root, has each line taken from the peer,
+ * who read what was there a lap ago: ask for one of the next. When it has done so for a while, also
+ * for where the bytes of a message like this one will lie. */
+static inline void send_own_next(const struct shm_endpoint *self, const struct shm_out *out,
+                                 enum shm_kind kind, size_t bytes)
+{
+    tti_prefetch_write(&out->lines[shm_line_at(out->sent + SHM_OWN_AHEAD)]);
+    if (out->row < SHM_ROW)
+        return;
+    if (kind == SHM_KIND_TAIL) {
+        unsigned char *tail =
+            out->tails + (out->sent + SHM_TAIL_AHEAD) % SHM_TAILS * SHM_TAIL_BYTES;
+        for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
+            tti_prefetch_write(tail + at);
+    } else if (kind == SHM_KIND_PIECE && bytes <= SHM_AHEAD_MOST) {
+        const size_t room = out->piece_head % self->piece_ring;
+        for (size_t at = 0; at < bytes && room + at < self->piece_ring; at += TTI_CACHE_LINE)
+            tti_prefetch_write(out->pieces + room + at);
+    }
+}
+
 static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                                 enum shm_kind kind, size_t bytes, bool copied)
 {
@@ -80,9 +101,8 @@ static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, 
         out->counted++;
         out->released += bytes;
     }
-    /* One who sends without being answered, as a broadcast's root, has each line taken from the
-     * peer who read it a lap ago: ask for one of the next. */
-    tti_prefetch_write(&out->lines[shm_line_at(out->sent + SHM_OWN_AHEAD)]);
+    out->row++;
+    send_own_next(self, out, kind, bytes);
     tti_shm_ring(self);
 }
 
@@ -115,11 +135,20 @@ static unsigned char *send_tail(struct shm_out *out)
 /* ---- the piece ring ------------------------------------------------------------------------- */
 
 /* Small pieces keep to the start of the ring while the peer keeps up: a lap through all of it would
- * push everything else out of the caches, and touch new pages for long. */
+ * push everything else out of the caches, and touch new pages for long. Not too near: the peer
+ * reads faster what has left the writer's first-level cache for the second, if the writer goes on
+ * meanwhile; one that waits for an answer had better find its room in the first. */
+static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
+{
+    const size_t near = want > SHM_NEAR_PIECE                             ? self->piece_ring
+                        : want > SHM_NEAREST_PIECE || out->row >= SHM_ROW ? SHM_NEAR_RING
+                                                                          : SHM_NEAREST_RING;
+    return near < self->piece_ring ? near : self->piece_ring;
+}
+
 static bool send_turns_back(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
-    return want <= SHM_NEAR_PIECE && self->piece_ring > SHM_NEAR_RING &&
-           out->piece_head % self->piece_ring >= SHM_NEAR_RING;
+    return out->piece_head % self->piece_ring >= send_near(self, out, want);
 }
 
 /* Contiguous room for up to `want` bytes; skips the end of the ring when the start has more. */
@@ -192,6 +221,7 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
 {
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
+    self->lane[number].in.row = 0;
     const bool usable = self->state != SHM_FAILED && !self->ended &&
                         tti_load_acquire(&self->theirs->left) == SHM_THERE;
     if (__builtin_expect(!usable || send_full(out), 0)) {
@@ -233,6 +263,7 @@ enum tutti_result tti_shm_lend(void *endpoint, int number, uint64_t tag, const v
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
     size_t taken = 0;
+    self->lane[number].in.row = 0;
     TTI_TRY(send_check(self, out));
     if (bytes > SHM_TAIL_BYTES && !send_full(out))
         taken = send_reference(self, out, tag, data, bytes, 0);
@@ -278,6 +309,7 @@ enum tutti_result tti_shm_commit(void *endpoint, int number, uint64_t tag, size_
     struct shm_out *out = &self->lane[number].out;
     if (bytes == 0)
         return TUTTI_OK;
+    self->lane[number].in.row = 0;
     TTI_TRY(send_check(self, out));
     if (bytes <= SHM_INLINE)
         send_inline(self, out, tag, out->pieces + out->piece_head % self->piece_ring, bytes);

@@ -32,14 +32,20 @@ enum {
     SHM_LINES = 256,    /* per lane and direction, a power of two */
     SHM_ACK_EVERY = 64, /* a sender that sleeps for a free line is woken every so many */
     SHM_OWN_AHEAD = 3,  /* lines before its turn that a line is fetched for writing */
-    SHM_INLINE = 48,    /* bytes that fit into a line */
-    SHM_TAILS = 32,     /* per lane and direction, a power of two */
+    SHM_ROW = 4,        /* after so many messages one way without an answer, the sender is ahead: */
+    SHM_TAIL_AHEAD = 8, /* ... messages before its turn that it fetches a tail for writing */
+    SHM_READ_AHEAD = 2, /* ... and that the receiver fetches one for reading, ... */
+    SHM_AHEAD_MOST = 4096, /* ... either if it has at most so many bytes */
+    SHM_INLINE = 48,       /* bytes that fit into a line */
+    SHM_TAILS = 32,        /* per lane and direction, a power of two */
     SHM_TAIL_BYTES = 512,
     SHM_PAGE = 4096,
     SHM_FETCH_MOST = 2048, /* bytes of pieces that are fetched ahead of time */
     SHM_PIECE_ALIGN = 64,
-    SHM_NEAR_PIECE = 8192,     /* pieces up to this size ... */
-    SHM_NEAR_RING = 64 * 1024, /* ... keep to so many bytes of their ring */
+    SHM_NEAR_PIECE = 8192,        /* pieces up to this size ... */
+    SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring, */
+    SHM_NEAREST_PIECE = 2048,     /* and those up to this one, of who is answered, ... */
+    SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
 };
 
 enum shm_kind {

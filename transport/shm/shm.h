@@ -101,6 +101,7 @@ struct shm_out {
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
     size_t tail_bytes;               /* of the last message, if it went through a tail */
     size_t piece_bytes;              /* ... if it went as a short piece */
+    unsigned row;                    /* messages in a row without an answer */
     struct shm_sent log[SHM_LINES];
 };
 
@@ -111,6 +112,7 @@ struct shm_in {
     size_t tail_bytes; /* of the last fragment, if it came in a tail: the next one may too */
     _Atomic uint64_t *ack;
     uint64_t consumed, known; /* lines handed back; lines that the caller has been told of */
+    unsigned row;             /* fragments in a row without an answer */
     /* The oldest fragment, checked. */
     bool open;
     enum shm_kind kind;
