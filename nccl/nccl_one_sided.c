@@ -50,29 +50,34 @@ static ncclResult_t signal_of(const struct ncclComm *comm, const char *what, int
     return ncclSuccess;
 }
 
-static ncclResult_t flags_none(const char *what, unsigned flags)
+/* What puts and signals have in common, in a call that the rest comes into. */
+static ncclResult_t alone_call(const char *what, enum tti_alone alone, int peer, int index,
+                               int context, unsigned flags, ncclComm_t comm, cudaStream_t stream,
+                               struct tti_nccl_call *call)
 {
-    return flags == 0
-               ? ncclSuccess
-               : tti_nccl_fail(ncclInvalidArgument, "%s: flags are 0x%x; expected 0", what, flags);
+    *call = (struct tti_nccl_call){.collective = TUTTI_SEND_RECV,
+                                   .alone = alone,
+                                   .type = ncclUint8,
+                                   .root = peer,
+                                   .comm = comm,
+                                   .stream = stream};
+    const ncclResult_t result = signal_of(comm, what, index, context, &call->signal);
+    if (result == ncclSuccess && flags != 0)
+        return tti_nccl_fail(ncclInvalidArgument, "%s: flags are 0x%x; expected 0", what, flags);
+    return result;
 }
 
 ncclResult_t pncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
                             ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                             unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 {
-    struct tti_nccl_call c = {.collective = TUTTI_SEND_RECV,
-                              .alone = TTI_PUT,
-                              .in = localbuff,
-                              .count = count,
-                              .type = datatype,
-                              .root = peer,
-                              .comm = comm,
-                              .stream = stream,
-                              .offset = peerWinOffset};
-    ncclResult_t result = signal_of(comm, "ncclPutSignal", sigIdx, ctx, &c.signal);
-    if (result == ncclSuccess)
-        result = flags_none("ncclPutSignal", flags);
+    struct tti_nccl_call c;
+    ncclResult_t result =
+        alone_call("ncclPutSignal", TTI_PUT, peer, sigIdx, ctx, flags, comm, stream, &c);
+    c.in = localbuff;
+    c.count = count;
+    c.type = datatype;
+    c.offset = peerWinOffset;
     if (result == ncclSuccess && !(c.window = tti_nccl_window(comm, peerWin)))
         result =
             tti_nccl_fail(ncclInvalidArgument, "ncclPutSignal: %p is no window of the communicator",
@@ -84,15 +89,9 @@ TTI_NCCL_ALSO(PutSignal);
 ncclResult_t pncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                          cudaStream_t stream)
 {
-    struct tti_nccl_call c = {.collective = TUTTI_SEND_RECV,
-                              .alone = TTI_SIGNAL,
-                              .type = ncclUint8,
-                              .root = peer,
-                              .comm = comm,
-                              .stream = stream};
-    ncclResult_t result = signal_of(comm, "ncclSignal", sigIdx, ctx, &c.signal);
-    if (result == ncclSuccess)
-        result = flags_none("ncclSignal", flags);
+    struct tti_nccl_call c;
+    const ncclResult_t result =
+        alone_call("ncclSignal", TTI_SIGNAL, peer, sigIdx, ctx, flags, comm, stream, &c);
     return result == ncclSuccess ? tti_nccl_call(c) : tti_nccl_group_failed(result);
 }
 TTI_NCCL_ALSO(Signal);
