@@ -118,6 +118,8 @@ enum tutti_result tti_comm_listen(struct tutti_comm *comm);
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code);
 /* Add what it holds; nothing of it runs meanwhile. */
 void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memory);
+/* A region of the library's own: it is mapped, and has a descriptor. NULL is allowed. */
+void tti_add_region(const void *region, size_t bytes, struct tutti_memory *memory);
 /* Interrupt a sleeping operation. */
 void tti_comm_wake(struct tutti_comm *comm);
 

@@ -8,8 +8,7 @@
 #include "coll/tuning.h"
 #include "transport/registry.h"
 
-/* A region of the library's own: it is mapped, and has a descriptor. */
-static void add_region(const void *region, size_t bytes, struct tutti_memory *memory)
+void tti_add_region(const void *region, size_t bytes, struct tutti_memory *memory)
 {
     const size_t page = 4096, pages = (bytes + page - 1) / page * page;
     if (!region)
@@ -25,7 +24,7 @@ void tti_executor_memory(const struct tti_executor *x, struct tutti_memory *memo
                     tti_heap_bytes(x->exchange);
     for (size_t i = 0; i < x->slab_count; i++)
         memory->host += tti_heap_bytes(x->slabs[i]);
-    add_region(x->scratch, x->scratch_bytes, memory);
+    tti_add_region(x->scratch, x->scratch_bytes, memory);
 }
 
 static void add_peers(const struct tti_peers *peers, struct tutti_memory *memory)
@@ -41,7 +40,7 @@ static void add_recorder(const struct tti_recorder *recorder, struct tutti_memor
 {
     if (!recorder->page)
         return;
-    add_region(recorder->page, recorder->bytes, memory);
+    tti_add_region(recorder->page, recorder->bytes, memory);
     memory->descriptors -= recorder->fd < 0;
 }
 
@@ -63,13 +62,14 @@ void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memor
     tti_boot_memory(comm->boot, memory);
     add_peers(&comm->peers, memory);
     tti_executor_memory(comm->executor, memory);
-    add_region(comm->aside, comm->aside_bytes, memory);
+    tti_add_region(comm->aside, comm->aside_bytes, memory);
     tti_gpu_side_memory(comm, memory);
-    add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, memory);
+    tti_add_region(comm->fused_aside, TTI_FUSED_ASIDE_BYTES, memory);
     tti_post_memory(comm->post, memory);
     memory->host += tti_heap_bytes(comm->stage);
     if (comm->stage)
-        add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, memory);
+        tti_add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES,
+                       memory);
 }
 
 enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memory)

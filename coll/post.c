@@ -33,7 +33,7 @@ void tti_parcel_end(struct tti_post *post, struct tti_parcel *parcel, const stru
             *parcel->error = *error;
         parcel->done = true;
     }
-    pthread_cond_broadcast(&post->changed);
+    tti_post_changed(post);
 }
 
 static void queue_fail(struct tti_post *post, struct tti_parcel_queue *queue,
@@ -54,7 +54,7 @@ static void post_fail(struct tti_post *post, enum tutti_result code)
         queue_fail(post, &post->peers[p].sending, &post->error);
         queue_fail(post, &post->peers[p].sent, &post->error);
     }
-    pthread_cond_broadcast(&post->changed);
+    tti_post_changed(post);
     pthread_mutex_unlock(&post->lock);
 }
 
@@ -70,7 +70,7 @@ static void peer_gone(struct tti_post *post, struct tti_post_peer *peer, enum tu
     peer->gone = true;
     queue_fail(post, &peer->sending, &peer->error);
     queue_fail(post, &peer->sent, &peer->error);
-    pthread_cond_broadcast(&post->changed);
+    tti_post_changed(post);
     pthread_mutex_unlock(&post->lock);
 }
 
@@ -93,7 +93,7 @@ static bool post_collect(struct tti_post *post, bool *stop)
     if (post->asks && !post->answered) {
         tti_comm_holdings(post->wire, post->asks);
         post->answered = true;
-        pthread_cond_broadcast(&post->changed);
+        tti_post_changed(post);
     }
     pthread_mutex_unlock(&post->lock);
     for (int p = 0; p < post->comm->size; p++)
@@ -206,23 +206,24 @@ static enum tutti_result post_connect(struct tti_post *post)
 }
 
 enum tutti_result tti_post_open(struct tutti_comm *comm, struct tutti_comm *wire,
-                                struct tti_post **post)
+                                struct tti_board *board, struct tti_post **post)
 {
     const size_t size = (size_t)comm->size;
     struct tti_post *made = tti_calloc(1, sizeof *made);
     if (!made) {
         tti_comm_end(wire, 0);
+        tti_board_drop(board);
         return TUTTI_ERR_MEMORY;
     }
     made->comm = comm;
     made->wire = wire;
+    made->board = board;
+    made->renewals = tti_region_renewals();
     pthread_mutex_init(&made->lock, NULL);
     tti_cond_init(&made->changed);
     made->peers = tti_calloc(size, sizeof *made->peers);
-    made->arrived = tti_calloc(size * TUTTI_SIGNALS, sizeof *made->arrived);
     made->waited = tti_calloc(size * TUTTI_SIGNALS, sizeof *made->waited);
-    enum tutti_result result =
-        made->peers && made->arrived && made->waited ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    enum tutti_result result = made->peers && made->waited ? TUTTI_OK : TUTTI_ERR_MEMORY;
     for (size_t p = 0; wire && result == TUTTI_OK && p < size; p++)
         made->peers[p].link = &wire->links.all[p];
     if (wire && result == TUTTI_OK)
@@ -237,6 +238,26 @@ enum tutti_result tti_post_open(struct tutti_comm *comm, struct tutti_comm *wire
     }
     *post = made;
     return TUTTI_OK;
+}
+
+void tti_post_reach(struct tti_post *post, int rank, struct tti_board *own,
+                    const struct tti_region_place *place)
+{
+    struct tti_post_peer *peer = &post->peers[rank];
+    if (!own && !tti_region_map(place, tti_board_bytes(post->comm->size), &peer->map))
+        return;
+    peer->board = own ? own : (struct tti_board *)(void *)peer->map.memory;
+}
+
+static void post_let_go(struct tti_post *post)
+{
+    for (int p = 0; post->peers && p < post->comm->size; p++) {
+        struct tti_post_peer *peer = &post->peers[p];
+        if (!peer->map.base)
+            tti_board_drop(peer->board);
+        tti_region_unmap(&peer->map);
+    }
+    tti_board_drop(post->board);
 }
 
 void tti_post_close(struct tti_post *post)
@@ -262,8 +283,8 @@ void tti_post_close(struct tti_post *post)
         post->windows = window->next;
         tti_window_free(window);
     }
+    post_let_go(post);
     free(post->peers);
-    free(post->arrived);
     free(post->waited);
     free(post);
 }
@@ -285,9 +306,15 @@ void tti_post_memory(struct tti_post *post, struct tutti_memory *memory)
         return;
     pthread_mutex_lock(&post->lock);
     memory->host += tti_heap_bytes(post) + tti_heap_bytes(post->peers) +
-                    tti_heap_bytes(post->arrived) + tti_heap_bytes(post->waited) + post->copied;
-    for (const struct tutti_window *w = post->windows; w; w = w->next)
+                    tti_heap_bytes(post->waited) + post->copied;
+    for (int p = 0; p < post->comm->size; p++)
+        memory->mapped += post->peers[p].map.bytes;
+    for (const struct tutti_window *w = post->windows; w; w = w->next) {
         memory->host += tti_heap_bytes(w) + tti_heap_bytes(w->sizes) + tti_heap_bytes(w->direct);
+        for (int p = 0; p < post->comm->size; p++)
+            memory->mapped += w->direct[p].bytes;
+    }
+    tti_add_region(post->board, tti_board_bytes(post->comm->size), memory);
     if (post->started)
         memory_of_wire(post, memory);
     pthread_mutex_unlock(&post->lock);

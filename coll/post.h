@@ -8,6 +8,10 @@
  * another, and neither meets the messages of collectives. Between two ranks everything is done in
  * the order of the calls, a signal after the data of the puts before it.
  *
+ * Ranks of a host need the thread only for memory that they cannot map: else who puts stores the
+ * bytes itself (window.c), and counts the signal itself (board.h) once all that it has given to the
+ * thread before is applied.
+ *
  * Read window.c for the calls, post.c for the thread. */
 #ifndef TTI_COLL_POST_H
 #define TTI_COLL_POST_H
@@ -18,8 +22,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tti_board;
 struct tti_gpu_ops;
 struct tti_post;
+struct tti_region_place;
 struct tutti_comm;
 struct tutti_window;
 
@@ -33,10 +39,14 @@ struct tti_post_head {
     uint64_t unused[4];
 };
 
-/* `wire`: a communicator of the same ranks for this alone, which becomes the post's; NULL for one
- * rank. Connects to all ranks: collective. */
+/* `wire`: a communicator of the same ranks for this alone; NULL for one rank. `board`: this rank's.
+ * Both become the post's. Connects to all ranks: collective. */
 enum tutti_result tti_post_open(struct tutti_comm *comm, struct tutti_comm *wire,
-                                struct tti_post **post);
+                                struct tti_board *board, struct tti_post **post);
+/* Where the board of another rank is: `own` in this process, of which the post becomes a holder, or
+ * else at `place`. */
+void tti_post_reach(struct tti_post *post, int rank, struct tti_board *own,
+                    const struct tti_region_place *place);
 /* Send what is still to be sent (for at most a second), end the thread. NULL is allowed. */
 void tti_post_close(struct tti_post *post);
 /* Add what it holds. In the communicator's turn. */
@@ -52,7 +62,9 @@ void tti_post_delist(struct tti_post *post, struct tutti_window *window);
 /* Have it done at `peer`, after all that was given for that rank before. Returns when `data` is the
  * caller's again. */
 enum tutti_result tti_post_send(struct tti_post *post, int peer, const struct tti_post_head *head,
-                                const void *data, uint64_t deadline);
+                                const void *data);
+/* Is the peer there, as far as is known, for stores of this rank? */
+enum tutti_result tti_post_check(struct tti_post *post, int peer);
 /* The same where the caller itself has stored the bytes, at the own rank: count the signal. */
 void tti_post_signal_self(struct tti_post *post, int signal);
 /* Store into the own window, which may be device memory. */
@@ -60,7 +72,6 @@ enum tutti_result tti_post_store(struct tti_post *post, const struct tutti_windo
                                  size_t offset, const void *data, size_t bytes);
 /* Wait until `count` more signals of this number have come from `peer` than were waited for before;
  * the communicator's turn is the caller's. */
-enum tutti_result tti_post_wait(struct tti_post *post, int peer, int signal, uint64_t count,
-                                uint64_t deadline);
+enum tutti_result tti_post_wait(struct tti_post *post, int peer, int signal, uint64_t count);
 
 #endif

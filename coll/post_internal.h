@@ -3,6 +3,8 @@
 #ifndef TTI_COLL_POST_INTERNAL_H
 #define TTI_COLL_POST_INTERNAL_H
 
+#include "base/atomic.h"
+#include "coll/board.h"
 #include "coll/comm.h"
 #include "coll/post.h"
 #include "coll/window.h"
@@ -27,6 +29,9 @@ struct tti_parcel_queue {
 };
 
 struct tti_post_peer {
+    struct tti_board *board;   /* the peer's, if it can be reached ... */
+    struct tti_region_map map; /* ... in another process; of this one it is held */
+    uint64_t posted;           /* parcels for the peer so far */
     struct tti_link *link;
     struct tti_parcel_queue sending; /* not all taken by the transport yet */
     struct tti_parcel_queue sent;    /* and not released yet */
@@ -53,13 +58,21 @@ struct tti_post {
     struct tutti_memory *asks; /* somebody wants to know what the wire holds ... */
     bool answered;             /* ... and does */
     struct tti_error error;    /* why the thread has ended */
-    uint64_t *arrived;         /* signals of each peer, by number ... */
-    uint64_t *waited;          /* ... and how many of them were waited for */
+    struct tti_board *board;   /* signals that came to this rank ... */
+    uint64_t *waited;          /* ... and how many of them were waited for, by peer and number */
+    uint64_t renewals;         /* of regions that were looked at (tti_region_renewals) */
 
     const struct tti_gpu_ops *ops; /* for windows in device memory */
     struct tti_gpu *gpu;
     tutti_stream stream;
 };
+
+/* Something that somebody may wait for has changed. Under the lock. */
+static inline void tti_post_changed(struct tti_post *post)
+{
+    pthread_cond_broadcast(&post->changed);
+    tti_board_wake(post->board);
+}
 
 static inline void tti_parcel_append(struct tti_parcel_queue *queue, struct tti_parcel *parcel)
 {

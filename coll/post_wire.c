@@ -151,13 +151,11 @@ static enum tutti_result peer_data(struct tti_post *post, struct tti_post_peer *
 static void peer_finish(struct tti_post *post, struct tti_post_peer *peer)
 {
     const int32_t signal = peer->incoming.signal;
+    const int rank = peer->link->peer;
     peer->got = 0;
-    if (signal == TUTTI_NO_SIGNAL)
-        return;
-    pthread_mutex_lock(&post->lock);
-    post->arrived[(size_t)peer->link->peer * TUTTI_SIGNALS + (size_t)signal]++;
-    pthread_cond_broadcast(&post->changed);
-    pthread_mutex_unlock(&post->lock);
+    if (signal != TUTTI_NO_SIGNAL)
+        tti_board_count(post->board, rank, signal);
+    atomic_fetch_add_explicit(&post->board->from[rank].applied, 1, memory_order_release);
 }
 
 /* Take one fragment, or what is wanted of it. *bytes 0: nothing is there. */

@@ -2,9 +2,9 @@
  * post's (coll/post.h). */
 #include "coll/window.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "coll/api_call.h"
+#include "coll/board.h"
 #include "coll/comm.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
@@ -18,6 +18,9 @@
 struct introduction {
     struct tutti_id id; /* rank 0's, at the first window: where the post's communicator meets */
     uint64_t bytes, address, device;
+    struct tti_region_place place;       /* of the memory */
+    uint64_t board;                      /* the same of the rank's board (board.h), at the first: */
+    struct tti_region_place board_place; /* where it is, in its process and in others */
 };
 
 /* As split.c has it. */
@@ -58,58 +61,130 @@ void tti_window_free(struct tutti_window *window)
 {
     if (!window)
         return;
+    for (int r = 0; window->direct && r < window->comm->size; r++)
+        tti_region_unmap(&window->direct[r]);
     free(window->sizes);
     free(window->direct);
     free(window);
 }
 
-/* The post of the communicator, at its first window. `id` is rank 0's. */
-static enum tutti_result window_post(struct tutti_comm *comm, const struct tutti_id *id)
-{
-    struct tutti_comm *wire = NULL;
-    if (comm->size > 1) {
-        struct tti_meeting meeting;
-        TTI_TRY(tti_meeting_from_id(id, comm->rank, &meeting));
-        TTI_TRY(tti_comm_open_child(comm, &meeting, comm->rank, comm->size, &wire));
-    }
-    return tti_post_open(comm, wire, &comm->post);
-}
-
-/* Threads of a process reach each other's host memory as it is. */
-static bool window_reaches(const struct tutti_comm *comm, int rank)
+/* Ranks of a host reach each other's memory, where not a network was asked for. */
+static bool window_near(const struct tutti_comm *comm, int rank)
 {
     const struct tti_peer *all = comm->peers.all;
-    if (rank == comm->rank)
-        return true;
-    return all[rank].public.process == all[comm->rank].public.process &&
-           comm->peers.carriers[all[rank].carrier].ops->rank < TTI_FIRST_NETWORK_RANK;
+    return rank == comm->rank ||
+           (all[rank].host == all[comm->rank].host &&
+            comm->peers.carriers[all[rank].carrier].ops->rank < TTI_FIRST_NETWORK_RANK);
 }
 
-static enum tutti_result window_join(struct tutti_window *window, const struct introduction *all)
+/* Threads of a process have all of it in common. */
+static bool window_same_process(const struct tutti_comm *comm, int rank)
+{
+    const struct tti_peer *all = comm->peers.all;
+    return all[rank].public.process == all[comm->rank].public.process;
+}
+
+/* Those who hold the board of a rank beside itself. */
+static bool window_holds(const struct tutti_comm *comm, int rank)
+{
+    return rank != comm->rank && window_near(comm, rank) && window_same_process(comm, rank);
+}
+
+/* Hand the boards of the others to the post; or, without one, give up those that are held. */
+static void window_boards(struct tutti_comm *comm, const struct introduction *all)
+{
+    for (int r = 0; r < comm->size; r++) {
+        struct tti_board *held = NULL;
+        if (window_holds(comm, r))
+            memcpy(&held, &all[r].board, sizeof held);
+        if (!comm->post)
+            tti_board_drop(held);
+        else if (r != comm->rank && window_near(comm, r))
+            tti_post_reach(comm->post, r, held, &all[r].board_place);
+    }
+}
+
+/* NULL for one rank. `id` is rank 0's. */
+static enum tutti_result window_wire(struct tutti_comm *comm, const struct tutti_id *id,
+                                     struct tutti_comm **wire)
+{
+    struct tti_meeting meeting;
+    if (comm->size == 1)
+        return TUTTI_OK;
+    if (!id->text[0])
+        return TTI_FAIL(TUTTI_ERR_PEER,
+                        "rank 0 (%s) could not start to listen for the window's connections",
+                        comm->peers.all[0].name);
+    TTI_TRY(tti_meeting_from_id(id, comm->rank, &meeting));
+    return tti_comm_open_child(comm, &meeting, comm->rank, comm->size, wire);
+}
+
+/* The post of the communicator, at its first window. Takes the board. */
+static enum tutti_result window_post(struct tutti_comm *comm, const struct introduction *all,
+                                     struct tti_board *board)
+{
+    struct tutti_comm *wire = NULL;
+    enum tutti_result result = window_wire(comm, &all[0].id, &wire);
+    if (result == TUTTI_OK)
+        result = tti_post_open(comm, wire, board, &comm->post);
+    else
+        tti_board_drop(board);
+    window_boards(comm, all);
+    return result;
+}
+
+/* Where the rank's part lies in this process, if it can. */
+static void window_reach(struct tutti_window *window, int rank, const struct introduction *its)
+{
+    if (its->device || !window_near(window->comm, rank))
+        return;
+    if (window_same_process(window->comm, rank))
+        memcpy(&window->direct[rank].memory, &its->address, sizeof its->address);
+    else
+        (void)tti_region_map(&its->place, window->sizes[rank], &window->direct[rank]);
+}
+
+/* Takes the board; NULL: there is a post already. */
+static enum tutti_result window_join(struct tutti_window *window, const struct introduction *all,
+                                     struct tti_board *board)
 {
     struct tutti_comm *comm = window->comm;
-    if (comm->size > 1 && !comm->post && !all[0].id.text[0])
-        return TTI_FAIL(TUTTI_ERR_PEER,
-                        "rank 0 (%s) could not start to listen for the window's "
-                        "connections",
-                        comm->peers.all[0].name);
     if (!comm->post)
-        TTI_TRY(window_post(comm, &all[0].id));
+        TTI_TRY(window_post(comm, all, board));
     if (window->device)
         TTI_TRY(tti_post_device(comm->post, tti_gpu_side_ops(comm), window->index));
     for (int r = 0; r < comm->size; r++) {
         window->sizes[r] = (size_t)all[r].bytes;
-        if (!all[r].device && window_reaches(comm, r))
-            memcpy(&window->direct[r], &all[r].address, sizeof window->direct[r]);
+        window_reach(window, r, &all[r]);
     }
     tti_post_enlist(comm->post, window);
     return TUTTI_OK;
 }
 
-static enum tutti_result window_introduce(struct tutti_window *window, struct introduction *mine)
+static enum tutti_result window_introduce_board(const struct tutti_comm *comm,
+                                                struct introduction *mine, struct tti_board **board)
+{
+    int holders = 1;
+    for (int r = 0; r < comm->size; r++)
+        holders += window_holds(comm, r);
+    TTI_TRY(tti_board_make(comm->size, holders, board));
+    mine->board = (uintptr_t)*board;
+    (void)tti_region_place(*board, tti_board_bytes(comm->size), &mine->board_place);
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_introduce(struct tutti_window *window, struct introduction *mine,
+                                          struct tti_board **board)
 {
     const struct tutti_comm *comm = window->comm;
+    struct tti_region region = {.id = 0};
     TTI_TRY(window_kind(window));
+    if (!window->device && tti_region_find(window->memory, window->bytes, &region)) {
+        window->region = region.id;
+        (void)tti_region_place(window->memory, window->bytes, &mine->place);
+    }
+    if (!comm->post)
+        TTI_TRY(window_introduce_board(comm, mine, board));
     if (!comm->post && comm->rank == 0 && comm->size > 1)
         TTI_TRY(tti_id_make(window_address(comm), &mine->id));
     mine->bytes = window->bytes;
@@ -143,18 +218,27 @@ static enum tutti_result window_agree(struct tutti_window *window, enum tutti_re
 static enum tutti_result window_make(struct tutti_comm *comm, struct tutti_window *window)
 {
     struct introduction mine = {.bytes = 0};
+    struct tti_board *board = NULL;
     struct introduction *all = tti_calloc((size_t)comm->size, sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    enum tutti_result own = window_introduce(window, &mine);
+    enum tutti_result own = window_introduce(window, &mine, &board);
     struct tti_error error;
     tti_error_save(&error, own);
     enum tutti_result result = tutti_all_gather(&mine, all, sizeof mine, TUTTI_UINT8, comm);
     if (result == TUTTI_OK) {
         window->number = ++comm->windows;
-        own = own == TUTTI_OK ? window_join(window, all) : tti_error_restore(&error);
+        if (own == TUTTI_OK) {
+            own = window_join(window, all, board);
+            board = NULL;
+        } else {
+            if (!comm->post)
+                window_boards(comm, all);
+            own = tti_error_restore(&error);
+        }
         result = window_agree(window, own);
     }
+    tti_board_drop(board);
     free(all);
     return result;
 }
@@ -194,45 +278,43 @@ void tutti_window_destroy(tutti_window *window)
 
 /* ---- running ---- */
 
-static enum tutti_result run_put(struct tutti_comm *comm, const struct tti_operation *o,
-                                 uint64_t deadline)
+static enum tutti_result run_put(struct tutti_comm *comm, const struct tti_operation *o)
 {
     struct tutti_window *window = o->window;
+    char *direct = window->direct[o->root].memory;
     const size_t bytes = o->count * tutti_type_size(o->type);
     struct tti_post_head head = {
         .window = window->number, .offset = o->offset, .bytes = bytes, .signal = o->signal};
     if (o->root == comm->rank && bytes > 0)
         TTI_TRY(tti_post_store(comm->post, window, (size_t)o->offset, o->in, bytes));
-    else if (window->direct[o->root] && bytes > 0)
-        memmove(window->direct[o->root] + o->offset, o->in, bytes);
-    if (o->root == comm->rank || window->direct[o->root])
+    else if (direct && bytes > 0)
+        memmove(direct + o->offset, o->in, bytes);
+    if (o->root == comm->rank || direct)
         head.bytes = 0;
     if (head.bytes == 0 && o->signal == TUTTI_NO_SIGNAL)
-        return TUTTI_OK;
+        return o->root == comm->rank ? TUTTI_OK : tti_post_check(comm->post, o->root);
     if (o->root != comm->rank)
-        return tti_post_send(comm->post, o->root, &head, o->in, deadline);
+        return tti_post_send(comm->post, o->root, &head, o->in);
     tti_post_signal_self(comm->post, o->signal);
     return TUTTI_OK;
 }
 
-static enum tutti_result run_signal(struct tutti_comm *comm, const struct tti_operation *o,
-                                    uint64_t deadline)
+static enum tutti_result run_signal(struct tutti_comm *comm, const struct tti_operation *o)
 {
     const struct tti_post_head head = {.signal = o->signal};
     if (o->root != comm->rank)
-        return tti_post_send(comm->post, o->root, &head, NULL, deadline);
+        return tti_post_send(comm->post, o->root, &head, NULL);
     tti_post_signal_self(comm->post, o->signal);
     return TUTTI_OK;
 }
 
 enum tutti_result tti_window_run(struct tutti_comm *comm, const struct tti_operation *o)
 {
-    const uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     if (o->alone == TTI_PUT)
-        return run_put(comm, o, deadline);
+        return run_put(comm, o);
     if (o->alone == TTI_SIGNAL)
-        return run_signal(comm, o, deadline);
-    return tti_post_wait(comm->post, o->root, o->signal, o->signals, deadline);
+        return run_signal(comm, o);
+    return tti_post_wait(comm->post, o->root, o->signal, o->signals);
 }
 
 /* ---- the public operations ---- */

@@ -5,6 +5,7 @@
 
 #include "coll/operation.h"
 #include "device/gpu.h"
+#include "device/memory.h"
 
 struct tti_post;
 
@@ -14,10 +15,12 @@ struct tutti_window {
     uint64_t number; /* the same on all ranks */
     char *memory;
     size_t bytes;
-    bool device;   /* `memory` is, and the host may not touch it ... */
-    int index;     /* ... of this one */
-    size_t *sizes; /* bytes, by rank */
-    char **direct; /* by rank: where its memory lies for stores of this rank; NULL: by message */
+    bool device;     /* `memory` is, and the host may not touch it ... */
+    int index;       /* ... of this one */
+    uint64_t region; /* that it is in; 0: none */
+    size_t *sizes;   /* bytes, by rank */
+    /* By rank: where its memory lies for stores of this rank; `memory` NULL: by message. */
+    struct tti_region_map *direct;
 };
 
 /* One that is in no list. NULL is allowed. */

@@ -42,6 +42,23 @@ uint64_t tti_region_renewals(void);
 /* Changes whenever a region of this process comes or goes: what was found before holds no more. */
 uint64_t tti_region_changes(void);
 
+/* Where memory of a region is for other processes of this host; crosses the wire as it is. */
+struct tti_region_place {
+    uint64_t there; /* 0: nowhere */
+    uint64_t pid, fd, inode, offset;
+};
+/* False: it is in no region. */
+bool tti_region_place(const void *memory, size_t bytes, struct tti_region_place *place);
+/* Such memory as it lies in this process; stays, with the pages, when the owner frees it. False:
+ * it cannot be mapped here (another user's, another container's, gone), which is no error. */
+struct tti_region_map {
+    char *memory;
+    void *base; /* of the mapping; NULL: none was made */
+    size_t bytes;
+};
+bool tti_region_map(const struct tti_region_place *place, size_t bytes, struct tti_region_map *map);
+void tti_region_unmap(struct tti_region_map *map);
+
 /* Called with the id after a region is gone, on the thread that released it. For caches keyed by
  * id; at most 64 listeners. After tti_region_unlisten has returned, the listener is not running and
  * never runs again; so it must not listen or unlisten itself, nor take a lock that is held around

@@ -354,16 +354,16 @@ enum {
 
 /* Let all ranks put into [memory, memory + bytes), host or device memory of the caller's;
  * collective (not inside a group). Sizes may differ; `bytes` may be 0. The memory stays where it
- * is, the caller's, and valid until tutti_window_destroy. The first window of a communicator makes
- * a hidden second one, with a connection between any two ranks and a thread on each, which stays:
- * who applies what others put while this rank is in no call. Errors: as those of collectives;
- * SYSTEM (no thread, no sockets). */
+ * is, the caller's, and valid until tutti_window_destroy; from tutti_alloc or registered, ranks of
+ * this host store into it themselves. The first window makes a hidden second communicator, with a
+ * connection between any two ranks and, on each, a thread that stays: it applies what others put
+ * by message. Errors: as those of collectives; SYSTEM (no thread, no sockets). */
 TUTTI_API enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *comm,
                                                 tutti_window **window);
 /* Local. The caller has made sure (by signals or a barrier) that nobody puts into its part any
- * more: later puts fail the communicator or, of threads of the same process, write to memory that
- * is the caller's alone again. Windows that are left end with their communicator. NULL is allowed.
- */
+ * more: later puts fail the communicator or, of ranks of this host, write to memory that is the
+ * caller's alone again (of another process: to pages that nobody has any more, once it is freed).
+ * Windows that are left end with their communicator. NULL is allowed. */
 TUTTI_API void tutti_window_destroy(tutti_window *window);
 
 /* Copy `count` elements to `offset` bytes from the beginning of the window's memory at rank `peer`

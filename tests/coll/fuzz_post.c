@@ -40,7 +40,7 @@ struct fuzz {
     struct tti_post_peer post_peers[RANKS];
     struct tti_post post;
     struct tutti_window windows[WINDOWS];
-    uint64_t arrived[RANKS * TUTTI_SIGNALS];
+    struct tti_board *board;
     unsigned char memory[WINDOWS][GUARD + BYTES + GUARD];
 };
 
@@ -151,7 +151,7 @@ static void fuzz_guards(const struct fuzz *self)
             fuzz_require(self->memory[w][i] == PAINT &&
                          self->memory[w][GUARD + BYTES + i] == PAINT);
     for (int s = 0; s < TUTTI_SIGNALS; s++)
-        fuzz_require(self->arrived[s] == 0); /* rank 0's own */
+        fuzz_require(self->board->from[0].arrived[s] == 0); /* rank 0's own */
 }
 
 static void fuzz_make(struct fuzz *self, const struct tutti_transport_ops *ops)
@@ -165,7 +165,7 @@ static void fuzz_make(struct fuzz *self, const struct tutti_transport_ops *ops)
     self->post_peers[1].link = &self->link;
     self->post.comm = &self->comm;
     self->post.peers = self->post_peers;
-    self->post.arrived = self->arrived;
+    self->post.board = self->board;
     pthread_mutex_init(&self->post.lock, NULL);
     pthread_cond_init(&self->post.changed, NULL);
     for (int w = 0; w < WINDOWS; w++) {
@@ -181,8 +181,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct tutti_transport_ops ops = {.peek = wire_peek, .consume = wire_consume};
     struct fuzz *self = calloc(1, sizeof *self);
     enum tutti_result result = TUTTI_OK;
-    if (!self)
-        return 0;
+    if (!self || tti_board_make(RANKS, 1, &self->board) != TUTTI_OK)
+        abort();
     self->data = data;
     self->size = size;
     fuzz_make(self, &ops);
@@ -202,6 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_require(result == TUTTI_OK || strstr(tutti_last_error(), "rank 1 (here:1)"));
     pthread_cond_destroy(&self->post.changed);
     pthread_mutex_destroy(&self->post.lock);
+    tti_board_drop(self->board);
     free(self);
     return 0;
 }
