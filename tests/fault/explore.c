@@ -33,7 +33,7 @@ static const char usage[] =
     "\n"
     "Exit status: 0 all went as it must, 1 some did not, 2 wrong usage.\n";
 
-enum { HANG_SECONDS = 60, MOST_STEPS = 400 };
+enum { HANG_SECONDS = 60, MOST_STEPS = 400, MOST_HANGS = 100, EXIT_HANG = 3 };
 
 struct explore {
     const char *over;
@@ -65,7 +65,7 @@ static void explore_run(const struct schedule *s, struct schedule_end *ends)
     fprintf(stderr, "HANG  %s\n", schedule_text(s, text, sizeof text));
     atomic_fetch_add(&sum->hangs, 1);
     fflush(NULL);
-    _exit(1);
+    _exit(EXIT_HANG);
 }
 
 /* Run and judge one. On a busy machine a short deadline may pass by itself: then once more with a
@@ -152,30 +152,35 @@ static void worker_deaths(const struct explore *e)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
+static void worker_start(const struct explore *e, void (*work)(const struct explore *))
+{
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid < 0)
+        abort();
+    if (pid == 0) {
+        work(e);
+        fflush(NULL);
+        _exit(0);
+    }
+}
+
 /* Run `work` in all workers; those that found a hang are followed by others. */
 static void explore_all(const struct explore *e, void (*work)(const struct explore *))
 {
-    long alive = 0;
     atomic_store(&sum->next, 0);
-    fflush(NULL);
-    for (long started = 0; started < e->workers; started++, alive++) {
-        pid_t pid = fork();
-        if (pid < 0)
-            abort();
-        if (pid == 0) {
-            work(e);
-            fflush(NULL);
-            _exit(0);
-        }
-    }
-    while (alive > 0) {
+    for (long i = 0; i < e->workers; i++)
+        worker_start(e, work);
+    for (long alive = e->workers; alive > 0; alive--) {
         int status = 0;
         if (wait(&status) < 0)
             abort();
-        alive--;
         if (WIFSIGNALED(status)) {
             fprintf(stderr, "WRONG a worker ended by signal %d\n", WTERMSIG(status));
             atomic_fetch_add(&sum->bad, 1);
+        } else if (WEXITSTATUS(status) == EXIT_HANG && atomic_load(&sum->hangs) < MOST_HANGS) {
+            worker_start(e, work);
+            alive++;
         }
     }
 }

@@ -223,13 +223,17 @@ static void *rank_main(void *argument)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+/* In steps of a second: a machine that stands still for minutes is no hang, but one step. */
 static bool job_wait(struct schedule_job *job, double limit_s)
 {
-    uint64_t deadline = tti_deadline_in(limit_s);
-    int waited = 0;
+    uint64_t deadline = tti_deadline_in(1);
+    double waited_s = 0;
     pthread_mutex_lock(&job->lock);
-    while (job->over < job->schedule->ranks && waited != ETIMEDOUT)
-        waited = tti_cond_wait(&job->changed, &job->lock, deadline);
+    while (job->over < job->schedule->ranks && waited_s < limit_s)
+        if (tti_cond_wait(&job->changed, &job->lock, deadline) == ETIMEDOUT) {
+            deadline = tti_deadline_in(1);
+            waited_s++;
+        }
     bool over = job->over == job->schedule->ranks;
     pthread_mutex_unlock(&job->lock);
     return over;
