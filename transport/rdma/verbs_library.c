@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,28 +41,34 @@ static void verbs_open(void)
         (void)verbs_table.fork_init();
 }
 
-/* The kernel lists each RDMA device in this folder. */
-static bool verbs_any_device(void)
+/* The kernel lists each RDMA device in this folder. UNSUPPORTED: there is none, or nobody can tell.
+ */
+static enum tutti_result verbs_any_device(void)
 {
     DIR *folder = opendir("/sys/class/infiniband");
     bool any = false;
+    if (!folder && errno != ENOENT)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "rdma: cannot look for devices in /sys/class/infiniband: %s%s",
+                        strerror(errno), errno == EMFILE ? " (raise 'ulimit -n')" : "");
     for (struct dirent *entry; folder && !any && (entry = readdir(folder)) != NULL;)
         any = entry->d_name[0] != '.';
     if (folder)
         closedir(folder);
-    return any;
+    return any ? TUTTI_OK
+               : TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                          "rdma: this machine has no RDMA device (/sys/class/infiniband is empty)");
 }
 
 enum tutti_result tti_verbs_load(const struct tti_verbs **verbs)
 {
-    if (!verbs_any_device())
-        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "rdma: this machine has no RDMA device (/sys/class/infiniband is empty)");
+    TTI_TRY(verbs_any_device());
     (void)pthread_once(&verbs_once, verbs_open);
     if (*verbs_problem)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "rdma: cannot load libibverbs: %s; install rdma-core (Debian, Ubuntu: "
-                        "libibverbs1 ibverbs-providers), or name the library in TUTTI_LIBIBVERBS",
+                        "libibverbs1 ibverbs-providers), name the library in TUTTI_LIBIBVERBS, or "
+                        "raise the limits on memory and files if they keep it out (ulimit -v, -n)",
                         verbs_problem);
     *verbs = &verbs_table;
     return TUTTI_OK;
