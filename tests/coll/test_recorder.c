@@ -78,14 +78,14 @@ static int alone(tutti_comm *comm, void *argument)
     static const int signals[] = {63, TUTTI_NO_SIGNAL, 0, 0, 63};
     char path[200], text[160];
     struct tti_dump dump;
-    float x[8] = {0};
+    float x[8] = {0}, in[8] = {0};
     tutti_window *window = NULL;
     const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
     const int next = (rank + 1) % size, last = (rank + size - 1) % size;
     (void)argument;
     CHECK(tutti_window_create(x, sizeof x, comm, &window) == TUTTI_OK);
-    CHECK(tutti_put(x, 3, TUTTI_FLOAT32, next, window, 4, 63) == TUTTI_OK);
-    CHECK(tutti_put(x, 2, TUTTI_FLOAT32, next, window, 0, TUTTI_NO_SIGNAL) == TUTTI_OK);
+    CHECK(tutti_put(in, 3, TUTTI_FLOAT32, next, window, 4, 63) == TUTTI_OK);
+    CHECK(tutti_put(in, 2, TUTTI_FLOAT32, next, window, 0, TUTTI_NO_SIGNAL) == TUTTI_OK);
     CHECK(tutti_signal(next, 0, comm) == TUTTI_OK);
     CHECK(tutti_wait_signal(last, 0, 1, comm) == TUTTI_OK);
     CHECK(tutti_wait_signal(last, 63, 1, comm) == TUTTI_OK);

@@ -368,7 +368,9 @@ static void shm_endpoint_memory(const struct shm_endpoint *e, struct tutti_memor
 static void shm_memory(void *transport, struct tutti_memory *memory)
 {
     struct shm_transport *self = transport;
+    pthread_mutex_lock(&self->gone_lock); /* any thread may release memory */
     memory->host += tti_heap_bytes(self) + self->gone_capacity * sizeof *self->gone;
+    pthread_mutex_unlock(&self->gone_lock);
     memory->descriptors += (self->listener >= 0) + (self->wake >= 0) + (self->epoll >= 0);
     for (const struct shm_endpoint *e = self->endpoints; e; e = e->next)
         shm_endpoint_memory(e, memory);
