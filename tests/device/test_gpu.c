@@ -459,7 +459,9 @@ static void test_failure(void **state)
         skip(); /* a kernel that fails spoils a real device's context for all tests */
     }
     const struct tti_gpu_own own = {.symbol = "stuck", .simulated = stuck_kernel};
-    const struct tti_gpu_launch launch = {.blocks = 1, .threads = 32, .own = &own};
+    const int none = 0;
+    const struct tti_gpu_launch launch = {
+        .blocks = 1, .threads = 32, .args = &none, .args_bytes = sizeof none, .own = &own};
     struct tti_gpu_event *before = NULL, *behind = NULL;
     tutti_stream stream = NULL;
     GPU_OK(ops->stream_create(gpu, &stream));
