@@ -32,7 +32,8 @@
     ENTRY(tti_tree_gather)                     \
     ENTRY(tti_direct_scatter)                  \
     ENTRY(tti_tree_scatter)                    \
-    ENTRY(tti_dissemination_barrier)
+    ENTRY(tti_dissemination_barrier)           \
+    ENTRY(tti_direct_barrier)
 
 #define DECLARE(name) extern const struct tti_algorithm name;
 ALGORITHMS(DECLARE)

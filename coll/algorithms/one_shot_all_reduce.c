@@ -9,7 +9,7 @@
  * have no earlier step (tti_pair_all_reduce). */
 #include "coll/algorithms/parts.h"
 
-static enum tutti_result one_shot_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
+enum tutti_result tti_one_shot_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
     int n = spec->nranks, rank = spec->rank;
     struct tti_group all = tti_group_of_all(spec);
@@ -32,7 +32,7 @@ static enum tutti_result one_shot_plan(const struct tti_plan_spec *spec, struct 
 const struct tti_algorithm tti_one_shot_all_reduce = {
     .name = "one_shot",
     .collective = TUTTI_ALL_REDUCE,
-    .plan = one_shot_plan,
+    .plan = tti_one_shot_plan,
     .cost = tti_direct_cost,
     .ordered = true,
     .summary = "everybody sends all to all and reduces in rank order; 1 step, (n-1) blocks",

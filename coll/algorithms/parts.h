@@ -37,6 +37,9 @@ static inline int tti_least(int a, int b)
 /* Cost formulas (struct tti_algorithm) of what is done in the same way in either direction, over n
  * ranks: n - 1 blocks in one step; as many steps of one block, around a ring; and the whole along a
  * chain, in slices. */
+/* Everybody sends all it has to everybody, and combines it all: the all-reduce one_shot. */
+enum tutti_result tti_one_shot_plan(const struct tti_plan_spec *spec, struct tti_plan **plan);
+
 double tti_direct_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
 double tti_ring_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
 double tti_chain_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);

@@ -94,6 +94,7 @@ static const struct expectation expectations[] = {
     {TUTTI_SCATTER, "direct", one, n_1, false, true},
     {TUTTI_SCATTER, "tree", rounds, n_1, true, true},
     {TUTTI_BARRIER, "dissemination", rounds, rounds, false, true},
+    {TUTTI_BARRIER, "direct", one, n_1, false, true},
 };
 enum { EXPECTATIONS = sizeof expectations / sizeof expectations[0] };
 

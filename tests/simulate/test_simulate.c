@@ -114,6 +114,7 @@ static const struct {
     {TUTTI_SCATTER, "direct"},
     {TUTTI_SCATTER, "tree"},
     {TUTTI_BARRIER, "dissemination"},
+    {TUTTI_BARRIER, "direct"},
 };
 
 static void closed_formulas_hold(void **state)

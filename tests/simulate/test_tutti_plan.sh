@@ -90,7 +90,7 @@ says 0 " 32768 *ring" simulate --coll all_gather --algo ring --ranks 8 -b 1M
 says 0 "# 3 simulations of 3 sizes" simulate --coll reduce_scatter --algo ring --ranks 8 -b 1K -e 4K \
     --type half
 says 0 "# 1 simulations of 1 sizes" simulate --algo ring --ranks 1 -b 1K
-says 0 "# 1 simulations of 1 sizes" simulate --coll barrier --ranks 100
+says 0 "# 2 simulations of 1 sizes" simulate --coll barrier --ranks 100
 says 0 "# 2 simulations of 2 sizes" simulate --algo ring --ranks 4 -b 1K -e 1048575 -f 1000
 refuses "-b is" simulate --ranks 4 -b 1M -e 1K
 refuses '--inter is "fast"' simulate --ranks 4 --inter fast
