@@ -157,6 +157,11 @@ def survivors_of(ranks, victim, at, limit):
     return records
 
 
+def wrong_sum(record):
+    """What is said of a rank that saw one while all was well."""
+    return f"rank {record['rank']} has a wrong sum without an error"
+
+
 def verdict(row, limit, names=None, error=True):
     """What is wrong with a row; [] when nothing is. `names`: what every error must say; `error`:
     True (all must have one), False (nobody may), None (either)."""
@@ -167,7 +172,7 @@ def verdict(row, limit, names=None, error=True):
             wrong.append(f"{who} hangs")
             continue
         if record.get("wrong_sums"):
-            wrong.append(f"{who} has a wrong sum without an error")
+            wrong.append(wrong_sum(record))
         if record["left"]:
             wrong.append(f"{who} leaves {record['left']}")
         if error is True and not record["code"]:

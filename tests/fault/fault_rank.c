@@ -4,6 +4,7 @@
  * CLOCK_MONOTONIC. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "tests/fault/process_holdings.h"
 #include "tests/integration/device_calls.h"
 
@@ -144,16 +145,33 @@ static enum tutti_result all_go_on(int k, tutti_comm *comm, bool *over)
     return TUTTI_OK;
 }
 
-/* Every rank gives rank + 1, everywhere. */
-static void look(const float *out, size_t count, const tutti_comm *comm)
+/* Every rank gives rank + 1, everywhere. `aside` is host memory for what lies on the device. */
+static enum tutti_result fill(float *in, float *aside, size_t count, const tutti_comm *comm)
+{
+    float *to = flags.device ? aside : in;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (float)(tutti_comm_rank(comm) + 1);
+    if (!flags.device)
+        return TUTTI_OK;
+    TTI_TRY(device_copy(in, aside, count * sizeof *in));
+    return device_settle();
+}
+
+static enum tutti_result look(const float *out, float *aside, size_t count, const tutti_comm *comm)
 {
     int size = tutti_comm_size(comm);
     float sum = (float)(size * (size + 1)) / 2;
+    if (flags.device) {
+        TTI_TRY(device_copy(aside, out, count * sizeof *out));
+        TTI_TRY(device_settle());
+        out = aside;
+    }
     for (size_t i = 0; i < count; i += flags.whole ? 1 : count / 64 + 1)
-        if (!flags.device && out[i] != sum) {
+        if (out[i] != sum) {
             say("wrong", "a sum");
-            return;
+            break;
         }
+    return TUTTI_OK;
 }
 
 static void pause_at(int k)
@@ -168,12 +186,13 @@ static void pause_at(int k)
         (void)poll(NULL, 0, 1);
 }
 
-static enum tutti_result work(float *in, float *out, tutti_comm *comm)
+static enum tutti_result work(float *in, float *out, float *aside, tutti_comm *comm)
 {
     size_t count = flags.bytes / sizeof *in;
     bool over = false;
-    for (size_t i = 0; i < count && !flags.device; i++)
-        in[i] = (float)(tutti_comm_rank(comm) + 1);
+    enum tutti_result filled = fill(in, aside, count, comm);
+    if (filled != TUTTI_OK)
+        return fail_with(filled, tti_now_ns());
     for (int k = 0; !over; k++) {
         bool fifth = flags.misdeed && k == WARM_UP + 1;
         if (fifth && strcmp(flags.misdeed, "leave") == 0)
@@ -187,10 +206,10 @@ static enum tutti_result work(float *in, float *out, tutti_comm *comm)
             one_call(in, out, count, fifth && strcmp(flags.misdeed, "abort") != 0, comm);
         if (result == TUTTI_OK)
             result = all_go_on(k, comm, &over);
+        if (result == TUTTI_OK && (!flags.misdeed || k <= WARM_UP))
+            result = look(out, aside, count, comm);
         if (result != TUTTI_OK)
             return fail_with(result, begin);
-        if (!flags.misdeed || k <= WARM_UP)
-            look(out, count, comm);
         pause_at(k);
         over |= flags.misdeed && k > WRONG_FOR; /* nobody minds */
         if (k == WARM_UP && flags.pause && strcmp(flags.pause, "destroy") == 0)
@@ -240,16 +259,18 @@ static void buffer_give(float *buffer)
 
 static void use(tutti_comm *comm)
 {
-    float *in = NULL, *out = NULL;
+    float *in = NULL, *out = NULL, *aside = NULL;
     if (flags.device && device_begin(tutti_comm_rank(comm)) != 0)
         abort();
     enum tutti_result taken = buffer_take(&in);
     if (taken == TUTTI_OK)
         taken = buffer_take(&out);
+    if (taken == TUTTI_OK && flags.device && !(aside = tti_calloc(1, flags.bytes)))
+        taken = TUTTI_ERR_MEMORY;
     if (taken != TUTTI_OK) {
         (void)fail_with(taken, tti_now_ns());
     } else {
-        if (work(in, out, comm) != TUTTI_OK && flags.excluded >= 0)
+        if (work(in, out, aside, comm) != TUTTI_OK && flags.excluded >= 0)
             go_on(comm);
     }
     uint64_t begin = tti_now_ns();
@@ -257,6 +278,7 @@ static void use(tutti_comm *comm)
     char text[40];
     snprintf(text, sizeof text, "%.3f", (double)(tti_now_ns() - begin) / 1e9);
     say("destroyed", text);
+    free(aside);
     buffer_give(in);
     buffer_give(out);
     if (flags.device) {
