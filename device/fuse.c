@@ -118,7 +118,7 @@ static bool fuse_in_one_go(const struct fuse *f)
 {
     if (f->stream || f->finish || f->src_count != 2)
         return false;
-    return f->dst_count == 1 || (f->dst_count == 2 && f->src_count == 2 && f->spread);
+    return f->dst_count == 1 || (f->dst_count == 2 && f->spread);
 }
 
 /* Every destination is a source: its lines are fetched anyway. */
