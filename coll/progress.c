@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "topology/nearest.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -42,17 +43,43 @@ enum tutti_result tti_progress_listed(const char *text, int index, int *cpu)
     return TUTTI_OK;
 }
 
-int tti_progress_auto(const struct tti_cpus *own, int index, int ranks)
+static bool progress_has(const struct tti_cpus *cpus, int cpu)
+{
+    return cpus->bits[cpu / 64] >> cpu % 64 & 1;
+}
+
+static bool progress_near(const cpu_set_t *near, int cpu)
+{
+    return cpu < CPU_SETSIZE && CPU_ISSET(cpu, near);
+}
+
+int tti_progress_auto(const struct tti_cpus *own, const cpu_set_t *near, int index, int ranks)
 {
     int count = 0, passed = 0;
     for (int w = 0; w < TTI_CPU_WORDS; w++)
         count += __builtin_popcountll(own->bits[w]);
     if (count < 2 * ranks)
         return -1;
-    for (int c = TTI_CPUS - 1; c >= 0; c--)
-        if (own->bits[c / 64] >> c % 64 & 1 && passed++ == index)
-            return c;
+    for (int turn = 0; turn < 2; turn++) /* those that are near, then the others */
+        for (int c = TTI_CPUS - 1; c >= 0; c--)
+            if (progress_has(own, c) && progress_near(near, c) == (turn == 0) && passed++ == index)
+                return c;
     return -1;
+}
+
+/* The processors near the network, and what they are near to, as a text: none, and "", where no
+ * more is known than that there are processors. */
+static void progress_network(cpu_set_t *near, char *text, size_t bytes)
+{
+    struct tti_topology *topology = NULL;
+    int nic = -1;
+    CPU_ZERO(near);
+    text[0] = '\0';
+    if (tti_topology_probe(TTI_PROBE_DEVICES, &topology) == TUTTI_OK)
+        nic = tti_cpus_near_nics(topology, near);
+    if (nic >= 0)
+        (void)tti_topology_label(topology, nic, text, bytes);
+    tti_topology_destroy(topology);
 }
 
 /* Of the ranks of this host that may run where this one may: how many there are, and before it. */
@@ -117,19 +144,25 @@ enum tutti_result tti_progress_place(struct tutti_comm *comm)
 {
     const char *text = tti_config_text(PROGRESS_VARIABLE);
     int cpu = -1, index = 0, ranks = 0;
+    char nic[80] = "";
+    cpu_set_t near;
     comm->queue.cpu = -1;
+    CPU_ZERO(&near);
     if (!text)
         return TUTTI_OK;
     progress_sharers(comm, &index, &ranks);
-    if (strcmp(text, "auto") == 0)
-        cpu = tti_progress_auto(&comm->cpus[comm->rank], index, ranks);
-    else
+    if (strcmp(text, "auto") == 0) {
+        progress_network(&near, nic, sizeof nic);
+        cpu = tti_progress_auto(&comm->cpus[comm->rank], &near, index, ranks);
+    } else {
         TTI_TRY(tti_progress_listed(text, comm->peers.local_rank, &cpu));
+    }
     if (cpu >= 0)
         TTI_TRY(progress_try(text, cpu));
     comm->queue.cpu = cpu;
     if (cpu >= 0)
-        TTI_LOG(TTI_LOG_INFO, "progress thread: on processor %d", cpu);
+        TTI_LOG(TTI_LOG_INFO, "progress thread: on processor %d%s%s", cpu,
+                progress_near(&near, cpu) ? ", near " : "", progress_near(&near, cpu) ? nic : "");
     else
         TTI_LOG(TTI_LOG_INFO,
                 "progress thread: not bound, as %d ranks share fewer than %d processors", ranks,

@@ -3,7 +3,9 @@
  *
  *     3, 0,2 or 4-7   processors, as the system numbers them, dealt to the ranks of a host in turn
  *     auto            the last processors of those that a rank may run on, if each rank that shares
- *                     them has two or more: one to compute on, one for this thread
+ *                     them has two or more: one to compute on, one for this thread. Those on the
+ *                     NUMA node of the host's fastest NIC come first, where the topology tells it:
+ *                     this thread is the one that moves what the NIC brought
  */
 #ifndef TTI_COLL_PROGRESS_H
 #define TTI_COLL_PROGRESS_H
@@ -11,6 +13,7 @@
 #include "coll/crowd.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 struct tutti_comm;
 
@@ -24,7 +27,8 @@ int tti_progress_thread(pthread_t *thread, int cpu, void *(*main)(void *), void 
 
 /* Entry `index` of the list in `text`, which is used in turn. */
 enum tutti_result tti_progress_listed(const char *text, int index, int *cpu);
-/* Of rank `index` of `ranks` that may all run on `own`; -1 where there are not two for each. */
-int tti_progress_auto(const struct tti_cpus *own, int index, int ranks);
+/* Of rank `index` of `ranks` that may all run on `own`, one that is in `near` as well if there are
+ * enough of these; -1 where there are not two of `own` for each. */
+int tti_progress_auto(const struct tti_cpus *own, const cpu_set_t *near, int index, int ranks);
 
 #endif

@@ -167,12 +167,42 @@ void tti_cpus_near(const struct tti_topology *topology, int device, cpu_set_t *c
     (void)nearest_cpus(topology, tti_topology_above(topology, device, TTI_NODE_HOST), cpus);
 }
 
-int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank)
+/* -1: the graph has none. */
+static int nearest_first_host(const struct tti_topology *topology)
 {
     int host = 0;
     while (host < (int)topology->node_count && topology->nodes[host].kind != TTI_NODE_HOST)
         host++;
-    if (host == (int)topology->node_count)
+    return host < (int)topology->node_count ? host : -1;
+}
+
+int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus)
+{
+    const int host = nearest_first_host(topology);
+    const int end = host < 0 ? 0 : tti_topology_end(topology, host);
+    int first = -1;
+    double fastest = 0;
+    CPU_ZERO(cpus);
+    for (int i = host; i >= 0 && i < end; i++) {
+        cpu_set_t near;
+        const double gbs = topology->nodes[i].kind == TTI_NODE_NIC ? nearest_rate(topology, i) : -1;
+        if (gbs < fastest)
+            continue;
+        if (first < 0 || gbs > fastest) {
+            first = i;
+            fastest = gbs;
+            CPU_ZERO(cpus);
+        }
+        tti_cpus_near(topology, i, &near);
+        CPU_OR(cpus, cpus, &near);
+    }
+    return first;
+}
+
+int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank)
+{
+    const int host = nearest_first_host(topology);
+    if (host < 0)
         return -1;
     int gpus = tti_topology_count(topology, host, TTI_NODE_GPU);
     int wanted = gpus ? local_rank % gpus : 0;

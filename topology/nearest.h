@@ -40,6 +40,9 @@ const char *tti_nic_choice_text(const struct tti_topology *topology,
 /* The CPUs of the NUMA node that the device hangs on; of its host where it hangs on none, or where
  * the node has no CPUs. Empty for CPUs beyond CPU_SETSIZE. */
 void tti_cpus_near(const struct tti_topology *topology, int device, cpu_set_t *cpus);
+/* The CPUs near the first host's fastest NICs, taken together, and of these NICs the first; -1, and
+ * no CPUs, where the host has none. */
+int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus);
 /* The GPU of a local rank on the first host of the graph, as launchers and frameworks number them:
  * rank r has GPU r, and where ranks outnumber GPUs they share in turn. -1: the host has none. */
 int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank);

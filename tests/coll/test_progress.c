@@ -3,6 +3,7 @@
 #include "coll/progress.h"
 
 #include "coll/comm.h"
+#include "topology/nearest.h"
 
 #include "tests/tutti_cmocka.h"
 
@@ -43,13 +44,47 @@ static void lists(void **state)
 static void chosen(void **state)
 {
     (void)state;
+    cpu_set_t near;
+    CPU_ZERO(&near);
     struct tti_cpus own = {.bits = {0xf0, 0x3}};
-    assert_int_equal(tti_progress_auto(&own, 0, 1), 65);
-    assert_int_equal(tti_progress_auto(&own, 1, 3), 64);
-    assert_int_equal(tti_progress_auto(&own, 2, 3), 7);
-    assert_int_equal(tti_progress_auto(&own, 0, 4), -1); /* one of two ranks would have none */
+    assert_int_equal(tti_progress_auto(&own, &near, 0, 1), 65);
+    assert_int_equal(tti_progress_auto(&own, &near, 1, 3), 64);
+    assert_int_equal(tti_progress_auto(&own, &near, 2, 3), 7);
+    assert_int_equal(tti_progress_auto(&own, &near, 0, 4), -1); /* one of two would have none */
+    CPU_SET(5, &near);
+    CPU_SET(6, &near);
+    CPU_SET(8, &near); /* not its own */
+    assert_int_equal(tti_progress_auto(&own, &near, 0, 3), 6);
+    assert_int_equal(tti_progress_auto(&own, &near, 1, 3), 5);
+    assert_int_equal(tti_progress_auto(&own, &near, 2, 3), 65);
     own = (struct tti_cpus){.bits = {1}};
-    assert_int_equal(tti_progress_auto(&own, 0, 1), -1);
+    assert_int_equal(tti_progress_auto(&own, &near, 0, 1), -1);
+}
+
+/* The processor of each of `ranks` ranks that may run on all of the described machine. */
+static void check_machine(const char *machine, int ranks, const int *wanted)
+{
+    struct tti_topology *topology = NULL;
+    struct tti_cpus own = {.bits = {0}};
+    cpu_set_t near;
+    assert_int_equal(tti_topology_from_text(machine, &topology), TUTTI_OK);
+    for (size_t i = 0; i < topology->node_count; i++)
+        if (topology->nodes[i].kind == TTI_NODE_PU)
+            own.bits[topology->nodes[i].os_index / 64] |= (uint64_t)1
+                                                          << topology->nodes[i].os_index % 64;
+    (void)tti_cpus_near_nics(topology, &near);
+    for (int rank = 0; rank < ranks; rank++)
+        assert_int_equal(tti_progress_auto(&own, &near, rank, ranks), wanted[rank]);
+    tti_topology_destroy(topology);
+}
+
+/* 8 processors on two packages: the last four are on the second. */
+static void a_thread_is_near_the_nic(void **state)
+{
+    (void)state;
+    check_machine("2 packages, 8 cores, 1 nic 25", 4, (const int[]){3, 2, 1, 0});
+    check_machine("2 packages, 8 cores, 2 nics 25", 2, (const int[]){7, 6}); /* one on each */
+    check_machine("2 packages, 8 cores", 2, (const int[]){7, 6});
 }
 
 /* The processors that the thread of this name may run on, as the kernel tells them; false: there is
@@ -138,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists),
         cmocka_unit_test(chosen),
+        cmocka_unit_test(a_thread_is_near_the_nic),
         cmocka_unit_test(a_thread_is_where_it_was_put),
         cmocka_unit_test(what_is_not_there_is_refused),
     };

@@ -113,6 +113,34 @@ static void cores_near_a_device(void **state)
     tti_topology_destroy(topology);
 }
 
+/* The CPUs near the network of a machine with 8 of them on two packages, the NICs one on each, but
+ * those slower that `slow` has the bits of. */
+static void check_network(const char *machine, unsigned slow, int nic_wanted, int first, int count)
+{
+    struct tti_topology *topology = described(machine);
+    cpu_set_t cpus;
+    for (size_t i = 0; i < topology->link_count; i++)
+        if (topology->links[i].kind == TTI_LINK_NETWORK &&
+            slow >> topology->nodes[topology->links[i].from].os_index & 1)
+            topology->links[i].gbs = 1.25;
+    const int nic = tti_cpus_near_nics(topology, &cpus);
+    assert_int_equal(nic < 0 ? -1 : topology->nodes[nic].os_index, nic_wanted);
+    assert_int_equal(CPU_COUNT(&cpus), count);
+    for (int cpu = first; cpu < first + count; cpu++)
+        assert_true(CPU_ISSET(cpu, &cpus));
+    tti_topology_destroy(topology);
+}
+
+static void cores_near_the_network(void **state)
+{
+    (void)state;
+    check_network("8 cores, 2 packages, 2 nics 25", 0, 0, 0, 8);
+    check_network("8 cores, 2 packages, 2 nics 25", 1, 1, 4, 4); /* the faster one */
+    check_network("8 cores, 2 packages, 2 nics 25", 2, 0, 0, 4);
+    check_network("8 cores, 2 packages", 0, -1, 0, 0);
+    check_network("8 cores, 1 nic 25; 8 cores, 8 nics 50", 0, 0, 0, 8); /* the first host's */
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +150,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(fast_nics_come_first),
         cmocka_unit_test(a_machine_that_hwloc_wrote),
         cmocka_unit_test(cores_near_a_device),
+        cmocka_unit_test(cores_near_the_network),
     };
     if (argc != 2)
         return 2;
