@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,16 +98,22 @@ enum tutti_result tti_config_name(const char *name, const char *const *names, in
                                   int *found)
 {
     const char *text = tti_config_text(name);
-    *found = usual;
-    if (!text)
+    char all[200] = "";
+    int at = text ? 0 : usual;
+    while (text && at < count && strcmp(text, names[at]) != 0)
+        at++;
+    if (at < count) {
+        *found = at;
         return TUTTI_OK;
-    for (*found = 0; *found < count && strcmp(text, names[*found]) != 0;)
-        ++*found;
-    if (*found == count)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s%s%s or %s", name, text,
-                        names[0], count > 2 ? ", " : "", count > 2 ? names[1] : "",
-                        names[count - 1]);
-    return TUTTI_OK;
+    }
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", names[i],
+                 i + 2 < count    ? ", "
+                 : i + 1 == count ? ""
+                                  : " or ");
+    }
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is \"%s\"; expected %s", name, text, all);
 }
 
 /* "4" or "4-7" at *at, which moves behind it. */

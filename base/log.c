@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const level_name[] = {"off", "error", "warn", "info", "debug", "trace"};
+const char *const tti_log_level_name[TTI_LOG_LEVELS] = {"off",  "error", "warn",
+                                                        "info", "debug", "trace"};
 static _Atomic int log_level = -1; /* -1: environment not read yet */
 static _Thread_local int log_rank = -1;
 static void (*_Atomic log_sink)(enum tti_log_level, const char *);
@@ -19,8 +20,8 @@ static int log_read_level(void)
     const char *text = getenv("TUTTI_LOG");
     int level = 0;
     if (text)
-        for (int i = 0; i <= TTI_LOG_TRACE; i++)
-            if (strcmp(text, level_name[i]) == 0)
+        for (int i = 0; i < TTI_LOG_LEVELS; i++)
+            if (strcmp(text, tti_log_level_name[i]) == 0)
                 level = i;
     atomic_store_explicit(&log_level, level, memory_order_relaxed);
     return level;
@@ -51,9 +52,9 @@ void tti_log_write(enum tti_log_level level, const char *format, ...)
     char line[1400];
     gethostname(host, sizeof host - 1);
     int used = log_rank < 0 ? snprintf(line, sizeof line, "tutti[%s:%d] %s: ", host, (int)getpid(),
-                                       level_name[level])
+                                       tti_log_level_name[level])
                             : snprintf(line, sizeof line, "tutti[%s:%d rank %d] %s: ", host,
-                                       (int)getpid(), log_rank, level_name[level]);
+                                       (int)getpid(), log_rank, tti_log_level_name[level]);
     void (*sink)(enum tti_log_level, const char *) = atomic_load(&log_sink);
     if (sink)
         used = 0;

@@ -11,7 +11,11 @@ enum tti_log_level {
     TTI_LOG_INFO = 3,
     TTI_LOG_DEBUG = 4,
     TTI_LOG_TRACE = 5,
+    TTI_LOG_LEVELS
 };
+
+/* By level, as TUTTI_LOG has them; 0 is "off". */
+extern const char *const tti_log_level_name[TTI_LOG_LEVELS];
 
 #define TTI_LOG(level, ...)                      \
     do {                                         \

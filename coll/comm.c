@@ -46,6 +46,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     static const struct tutti_options none = TUTTI_OPTIONS_INIT;
     const struct tutti_options *o = options ? options : &none;
     long lanes = 0, fast = 1, reproducible = 0;
+    int log_level = 0;
     if (o->size != sizeof *o)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_options.size is %zu, this library expects %zu; start from "
@@ -61,6 +62,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
             "tutti_options: timeout_s %g, init_timeout_s %g and lanes %d must be 0 (for "
             "the default) or more, lanes at most %d",
             o->timeout_s, o->init_timeout_s, o->lanes, TUTTI_MAX_LANES);
+    TTI_TRY(tti_config_name("TUTTI_LOG", tti_log_level_name, TTI_LOG_LEVELS, 0, &log_level));
     TTI_TRY(tti_config_seconds("TUTTI_TIMEOUT", 300, &settings->timeout_s));
     TTI_TRY(tti_config_seconds("TUTTI_INIT_TIMEOUT", 60, &settings->init_timeout_s));
     TTI_TRY(tti_config_int("TUTTI_LANES", 1, TUTTI_MAX_LANES, 0, &lanes));

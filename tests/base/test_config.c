@@ -52,12 +52,33 @@ static void environment(void **state)
     unsetenv("TUTTI_TEST_VALUE");
 }
 
+static void names(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"off", "low", "high", "most"};
+    int found = 7;
+    setenv("TUTTI_TEST_VALUE", "higher", 1);
+    assert_int_equal(tti_config_name("TUTTI_TEST_VALUE", levels, 4, 0, &found), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(found, 7);
+    assert_string_equal(tutti_last_error(),
+                        "TUTTI_TEST_VALUE is \"higher\"; expected off, low, high or most");
+    assert_int_equal(tti_config_name("TUTTI_TEST_VALUE", levels, 1, 0, &found), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "expected off"));
+    setenv("TUTTI_TEST_VALUE", "high", 1);
+    assert_int_equal(tti_config_name("TUTTI_TEST_VALUE", levels, 4, 0, &found), TUTTI_OK);
+    assert_int_equal(found, 2);
+    unsetenv("TUTTI_TEST_VALUE");
+    assert_int_equal(tti_config_name("TUTTI_TEST_VALUE", levels, 4, 3, &found), TUTTI_OK);
+    assert_int_equal(found, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers),
         cmocka_unit_test(sizes),
         cmocka_unit_test(environment),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
