@@ -70,6 +70,8 @@ static int check_job(const struct bench_options *o, int ranks)
         fprintf(stderr, "allreduce_bench: -r %d is no root of %d ranks\n", o->root, ranks);
         return 2;
     }
+    if (!bench_memory_fits(o, ranks, true))
+        return 2;
     if (tutti_comm_create_from_env(&options, &alone) != TUTTI_OK) {
         fprintf(stderr, "allreduce_bench: %s\n", tutti_last_error());
         return 2;
@@ -89,6 +91,11 @@ static int run_launched(const struct bench_options *o)
     if (o->ranks && o->ranks != tutti_comm_size(comm) && tutti_comm_rank(comm) == 0)
         fprintf(stderr, "allreduce_bench: --ranks %d is ignored: the launcher started %d\n",
                 o->ranks, tutti_comm_size(comm));
+    /* All ranks of a host find the same; one of them says it. */
+    if (!bench_memory_fits(o, tutti_comm_local_size(comm), tutti_comm_local_rank(comm) == 0)) {
+        tutti_comm_destroy(comm);
+        return 2;
+    }
     return run_rank(o, comm);
 }
 

@@ -102,6 +102,8 @@ struct bench_result {
     struct tutti_memory
         memory; /* of the communicator at the end: of each kind the most of any rank */
 };
+/* The buffers of `ranks` ranks on this host are not more than its memory; else `say` it. */
+bool bench_memory_fits(const struct bench_options *options, int ranks, bool say);
 /* The whole sweep on this rank; collective. 0 on success; else the failure was printed. */
 int bench_sweep(const struct bench_options *options, tutti_comm *comm, struct bench_result *result);
 

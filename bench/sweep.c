@@ -49,6 +49,19 @@ static void memory_put(const struct bench_options *o, char *memory)
     free(memory);
 }
 
+bool bench_memory_fits(const struct bench_options *o, int ranks, bool say)
+{
+    const double gib = 1 << 30;
+    const double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / gib;
+    const double needed = 2.0 * ranks * (double)o->max_bytes / gib;
+    if (needed > all && say)
+        fprintf(stderr,
+                "allreduce_bench: buffers of up to %zu bytes of %d ranks need %.0f GiB of memory, "
+                "this host has %.0f; give a smaller -e\n",
+                o->max_bytes, ranks, needed, all);
+    return needed <= all;
+}
+
 /* ---- the loops ---- */
 
 /* What will run, and what is next best. */
