@@ -17,7 +17,7 @@ static void flags_help(const char *about, const struct flag *flags, size_t count
                  : flags[i].real ? " X"
                                  : " N");
         printf("  %-22s %s", name, flags[i].help);
-        if (flags[i].number)
+        if (flags[i].number && *flags[i].number >= 0) /* else the text says it */
             printf(" (%d)", *flags[i].number);
         if (flags[i].real)
             printf(" (%g)", *flags[i].real);

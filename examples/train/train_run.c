@@ -4,9 +4,13 @@
 #include "examples/train/regroup.h"
 #include "examples/train/together.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A newcomer waits so long to be let in. */
 enum { PATIENCE_S = 600 };
@@ -179,12 +183,38 @@ void train_run_open(struct train_run *r, tutti_comm *comm)
     r->made = r->options->join ? comm : NULL;
 }
 
+/* A folder that cannot be made is told before the training, not after it. */
+static int run_make_folder(const char *folder)
+{
+    char path[4096];
+    if (strlen(folder) >= sizeof path) {
+        fprintf(stderr, "--checkpoints: a path of %zu bytes is too long\n", strlen(folder));
+        return 1;
+    }
+    for (size_t end = 1; end <= strlen(folder); end++) {
+        if (folder[end] && folder[end] != '/')
+            continue;
+        snprintf(path, sizeof path, "%.*s", (int)end, folder);
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+            fprintf(stderr, "--checkpoints: cannot make the folder %s: %s\n", path,
+                    strerror(errno));
+            return 1;
+        }
+    }
+    if (access(folder, W_OK | X_OK) == 0)
+        return 0;
+    fprintf(stderr, "--checkpoints: cannot write to %s: %s\n", folder, strerror(errno));
+    return 1;
+}
+
 int train_run_start(struct train_run *r)
 {
     struct trainer_options options;
     size_t count = 0;
     if (r->options->join)
         return run_take_over(r, r->comm);
+    if (r->rank == 0 && r->options->checkpoints && run_make_folder(r->options->checkpoints))
+        return 1;
     if (r->model->arrange(r))
         return 1;
     struct trainer_tensor *tensors = r->model->tensors(r, &count, &options);

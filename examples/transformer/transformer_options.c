@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { USUAL_WARMUP = 20 };
+
 static int options_schedule(const char *name, enum tutti_schedule_kind *kind)
 {
     for (int k = TUTTI_CONSTANT; k <= TUTTI_WSD; k++)
@@ -13,7 +15,7 @@ static int options_schedule(const char *name, enum tutti_schedule_kind *kind)
             *kind = (enum tutti_schedule_kind)k;
             return 0;
         }
-    fprintf(stderr, "--schedule %s: expected constant, linear, cosine or wsd\n", name);
+    fprintf(stderr, "transformer: --schedule %s: expected constant, linear, cosine or wsd\n", name);
     return 2;
 }
 
@@ -25,7 +27,7 @@ static int options_hook(const char *name, enum tutti_ddp_hook *hook)
             *hook = (enum tutti_ddp_hook)h;
             return 0;
         }
-    fprintf(stderr, "--hook %s: expected none, fp16, bf16 or powersgd\n", name);
+    fprintf(stderr, "transformer: --hook %s: expected none, fp16, bf16 or powersgd\n", name);
     return 2;
 }
 
@@ -35,6 +37,8 @@ static int options_check(struct transformer_options *o)
         fprintf(stderr, "transformer: --data FILE is needed: any text, or llm.c's token shards\n");
         return 2;
     }
+    if (o->warmup < 0) /* not given */
+        o->warmup = o->steps > 0 && o->steps < USUAL_WARMUP ? o->steps : USUAL_WARMUP;
     if (o->steps > 0 && (o->warmup > o->steps || o->decay > o->steps - o->warmup)) {
         fprintf(stderr, "transformer: --warmup %d and --decay %d are more than --steps %d\n",
                 o->warmup, o->decay, o->steps);
@@ -49,11 +53,11 @@ static int options_check(struct transformer_options *o)
     }
     if (strcmp(o->device, "cpu") != 0 && strcmp(o->device, "cuda") != 0 &&
         strcmp(o->device, "sim") != 0) {
-        fprintf(stderr, "--device %s: expected cpu, cuda or sim\n", o->device);
+        fprintf(stderr, "transformer: --device %s: expected cpu, cuda or sim\n", o->device);
         return 2;
     }
     if (strcmp(o->attention, "flash") != 0 && strcmp(o->attention, "products") != 0) {
-        fprintf(stderr, "--attention %s: expected flash or products\n", o->attention);
+        fprintf(stderr, "transformer: --attention %s: expected flash or products\n", o->attention);
         return 2;
     }
     if (o->common.elastic && strcmp(o->device, "cpu") != 0) {
@@ -68,7 +72,7 @@ static void options_defaults(struct transformer_options *o)
 {
     *o = (struct transformer_options){.steps = 600,
                                       .batch = 16,
-                                      .warmup = 20,
+                                      .warmup = -1,
                                       .rate = 3e-3,
                                       .final = 0.1,
                                       .device = "cpu",
@@ -152,7 +156,10 @@ static void options_train_flags(struct transformer_options *o, struct flag *f,
          .real = &o->final,
          .most = 1},
         {.name = "schedule", .help = "constant, linear, cosine, wsd", .text = schedule},
-        {.name = "warmup", .help = "steps", .number = &o->warmup, .most = 1e9},
+        {.name = "warmup",
+         .help = "steps (20, or --steps if fewer)",
+         .number = &o->warmup,
+         .most = 1e9},
         {.name = "decay", .help = "steps, at the end (wsd)", .number = &o->decay, .most = 1e9},
         {.name = "clip",
          .help = "global norm of gradients; 0: none",

@@ -126,6 +126,7 @@ def wrong_input(folder):
                         (("--batch", "1e9"), "--batch \"1e9\": expected a whole number"),
                         (("--bath", "64"), "\"--bath\" is no flag"),
                         (("--join",), "--join needs --elastic"),
+                        (("--checkpoints", "/proc/none/of/it"), "cannot make the folder /proc/none:"),
                         (("--resume",), "need --checkpoints")):
         said = runs.run("mlp", *flags, status=None)
         assert text in said and said.count("\n") == 1, said

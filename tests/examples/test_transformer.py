@@ -217,7 +217,7 @@ def token_shards(folder):
             out.write(struct.pack("<256i", 20240520, 1, 4000, *([0] * 253)))
             out.write(struct.pack(f"<{count}H", *tokens[:count]))
     said = runs.run("transformer", *MODEL, "--data", f"{folder}/a.bin,{folder}/[b-c].bin", "--steps", 1,
-                    "--batch", 2, "--warmup", 0, "--channels", 8, "--sample", 3)
+                    "--batch", 2, "--channels", 8, "--sample", 3)
     assert "8000 tokens of 50257" in said and "a sample:\n50256 " in said, said
     said = runs.run("transformer", *MODEL, "--data", folder + "/torn.bin", status=1)
     assert "or a torn one" in said, said
@@ -257,6 +257,7 @@ def wrong_input(folder):
     for flags, text in ((("--data", folder + "/none"), "cannot open"),
                         (("--size", "huge"), "--size huge: expected tiny"),
                         (("--schedule", "square"), "expected constant, linear, cosine or wsd"),
+                        (("--steps", 9, "--warmup", 20), "--warmup 20 and --decay 0 are more than"),
                         (("--hook", "fp4"), "expected none, fp16"),
                         (("--batch", 100000), "--batch \"100000\": expected a whole number"),
                         (("--context", 60000), "are too few"),
