@@ -176,10 +176,10 @@ enum tutti_result tti_merge_show(struct tti_dump *dumps, size_t count, int last,
 {
     const int size = dumps[0].size;
     char text[VERDICT_BYTES];
+    const struct tti_dump *failed = NULL;
     struct tti_logbook *books = tti_calloc((size_t)size, sizeof *books);
     if (!books)
         return TUTTI_ERR_MEMORY;
-    *wrong = false;
     for (int r = 0; r < size; r++)
         books[r].state = TTI_LOGBOOK_UNSEEN;
     for (size_t i = 0; i < count; i++) {
@@ -192,14 +192,17 @@ enum tutti_result tti_merge_show(struct tti_dump *dumps, size_t count, int last,
         }
         books[dumps[i].rank] = dumps[i].book;
         books[dumps[i].rank].name = dumps[i].name;
-        *wrong |= dumps[i].failed != 0;
+        failed = dumps[i].failed && !failed ? &dumps[i] : failed;
     }
     fprintf(out, "Communicator %016llx: %d ranks of %s on %d host%s\n",
             (unsigned long long)dumps[0].job, size, dumps[0].program, dumps[0].hosts,
             dumps[0].hosts == 1 ? "" : "s");
     (void)show_missing(books, size, out);
-    if (tti_verdict(books, size, text, sizeof text) != TTI_FINDING_NONE) {
-        *wrong = true;
+    const enum tti_finding finding = tti_verdict(books, size, text, sizeof text);
+    *wrong = failed || finding != TTI_FINDING_NONE;
+    if (failed && finding != TTI_FINDING_MISMATCH) { /* what was seen then */
+        fprintf(out, "  WRONG: %s.\n", failed->error);
+    } else if (finding != TTI_FINDING_NONE) {
         fprintf(out, "  WRONG: %s.\n", text);
     } else {
         fprintf(out, "  Nothing is wrong as far as the dumps show.\n");

@@ -20,6 +20,7 @@ static const char usage[] =
     "  -t, --trace FILE   write a trace for ui.perfetto.dev or chrome://tracing\n"
     "  -l, --last N       operations shown of each rank (5)\n"
     "  -h, --help         this text\n"
+    "      --version      the version\n"
     "\n"
     "Exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line or file.\n";
 
@@ -123,8 +124,10 @@ static int run(char **paths, int files, int last, const char *trace_path)
 
 int main(int argc, char **argv)
 {
+    enum { FLAG_VERSION = 256 };
     static const struct option flags[] = {{"trace", required_argument, NULL, 't'},
                                           {"last", required_argument, NULL, 'l'},
+                                          {"version", no_argument, NULL, FLAG_VERSION},
                                           {"help", no_argument, NULL, 'h'},
                                           {0}};
     const char *trace_path = NULL;
@@ -134,6 +137,9 @@ int main(int argc, char **argv)
             trace_path = optarg;
         } else if (flag == 'l') {
             last = atoi(optarg);
+        } else if (flag == FLAG_VERSION) {
+            return printf("tutti-dump (Tutti) %d.%d.%d\n", TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR,
+                          TUTTI_VERSION_PATCH) < 0;
         } else if (flag == 'h') {
             fputs(usage, stdout);
             return 0;

@@ -29,6 +29,7 @@ static const char usage[] =
     "      --dump FILE      write every rank's recorder to FILE for tutti-dump; %r in it is the\n"
     "                       rank, %p the pid, %c the communicator\n"
     "  -h, --help           this text\n"
+    "      --version        the version\n"
     "\n"
     "Exit status: 0; 1 if there is no such job; 2 for a wrong command line.\n";
 
@@ -339,6 +340,21 @@ static int finish(enum tutti_result result)
     return EXIT_USAGE;
 }
 
+/* The job is not there, or not any more, if it was seen before. */
+static int none(const struct options *options, bool seen, struct look *before, struct look *now)
+{
+    look_release(now);
+    look_release(before);
+    if (seen) {
+        printf("job %s has ended\n", options->job);
+        return 0;
+    }
+    fprintf(stderr, "tutti-status: no %s of this user on this host%s\n",
+            options->job ? "such job" : "job that uses Tutti",
+            options->job ? "; --list shows those there are" : "");
+    return EXIT_NONE;
+}
+
 static int run(const struct options *options)
 {
     const bool rates = !options->json && !options->list && !options->dump;
@@ -352,16 +368,12 @@ static int run(const struct options *options)
         result = look_take(options->job, &now);
         if (result != TUTTI_OK)
             break;
-        const size_t found = now.pages.count;
+        if (now.pages.count == 0 && (once || options->job))
+            return none(options, turn > 0, &before, &now);
         if (terminal && !once)
             printf("\033[H\033[J");
-        if (found == 0 && once) {
-            fprintf(stderr, "tutti-status: no %s of this user on this host\n",
-                    options->job ? "such job" : "job that uses Tutti");
-            look_release(&now);
-            look_release(&before);
-            return EXIT_NONE;
-        }
+        if (now.pages.count == 0 && (terminal || turn == 0))
+            printf("no job that uses Tutti of this user on this host yet; interrupt to end\n");
         result = show(options, &before, &now);
         fflush(stdout);
         look_release(&before);
@@ -375,12 +387,16 @@ static int run(const struct options *options)
 
 int main(int argc, char **argv)
 {
-    enum { FLAG_ONCE = 256, FLAG_JSON, FLAG_LIST, FLAG_DUMP };
-    static const struct option flags[] = {
-        {"once", no_argument, NULL, FLAG_ONCE},     {"json", no_argument, NULL, FLAG_JSON},
-        {"list", no_argument, NULL, FLAG_LIST},     {"dump", required_argument, NULL, FLAG_DUMP},
-        {"interval", required_argument, NULL, 'i'}, {"job", required_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},           {0}};
+    enum { FLAG_ONCE = 256, FLAG_JSON, FLAG_LIST, FLAG_DUMP, FLAG_VERSION };
+    static const struct option flags[] = {{"once", no_argument, NULL, FLAG_ONCE},
+                                          {"json", no_argument, NULL, FLAG_JSON},
+                                          {"list", no_argument, NULL, FLAG_LIST},
+                                          {"dump", required_argument, NULL, FLAG_DUMP},
+                                          {"interval", required_argument, NULL, 'i'},
+                                          {"job", required_argument, NULL, 'j'},
+                                          {"version", no_argument, NULL, FLAG_VERSION},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {0}};
     struct options options = {.interval_s = 1};
     int flag = 0;
     while ((flag = getopt_long(argc, argv, "i:j:h", flags, NULL)) != -1) {
@@ -396,6 +412,9 @@ int main(int argc, char **argv)
             options.interval_s = atof(optarg);
         } else if (flag == 'j') {
             options.job = optarg;
+        } else if (flag == FLAG_VERSION) {
+            return printf("tutti-status (Tutti) %d.%d.%d\n", TUTTI_VERSION_MAJOR,
+                          TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH) < 0;
         } else if (flag == 'h') {
             fputs(usage, stdout);
             return 0;
@@ -404,9 +423,12 @@ int main(int argc, char **argv)
             return EXIT_USAGE;
         }
     }
-    if (optind < argc || !(options.interval_s >= 0.05) || options.interval_s > 86400) {
-        fputs("tutti-status: a flag is expected, and an interval from 0.05 s to a day; --help "
-              "shows the flags\n",
+    if (optind < argc) {
+        fprintf(stderr, "tutti-status: %s is no flag; --help shows the flags\n", argv[optind]);
+        return EXIT_USAGE;
+    }
+    if (!(options.interval_s >= 0.05) || options.interval_s > 86400) {
+        fputs("tutti-status: the interval is from 0.05 s to a day; --help shows the flags\n",
               stderr);
         return EXIT_USAGE;
     }

@@ -116,6 +116,13 @@ static int topo_wrong(const char *text)
     return EXIT_USAGE;
 }
 
+/* `word` of the command line, and what is wrong about it. */
+static int topo_wrong_word(const char *word, const char *what)
+{
+    fprintf(stderr, "tutti-topo: %s %s (tutti-topo --help)\n", word, what);
+    return EXIT_USAGE;
+}
+
 static enum tutti_result topo_measure_all(struct tti_topology *topology)
 {
     struct measure done;
@@ -221,10 +228,10 @@ int main(int argc, char **argv)
             return printf("tutti-topo (Tutti) %d.%d.%d\n", TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR,
                           TUTTI_VERSION_PATCH) < 0;
         else
-            return topo_wrong(flag == ':' ? "a flag without its value" : "a flag that is unknown");
+            return topo_wrong_word(argv[optind - 1], flag == ':' ? "needs a value" : "is unknown");
     }
     if (optind < argc)
-        return topo_wrong("an argument that is no flag");
+        return topo_wrong_word(argv[optind], "is no flag");
     int status = topo_check(&topo);
     return status ? status : topo_run(&topo);
 }

@@ -43,8 +43,8 @@ static const char usage[] =
     "TUTTI_SECRET_FILE alike on all of them, so that strangers cannot join.\n"
     "\n"
     "Exit status: 0 (with --elastic: if one rank ended well), or that of the first rank\n"
-    "that failed (128 + signal for a death by signal); 2 for a wrong command line, 127 when "
-    "PROGRAM is not found.\n";
+    "that failed (128 + signal for a death by signal); 2 for a wrong command line, 126 when\n"
+    "PROGRAM cannot be run, 127 when it is not found.\n";
 
 enum run_flag {
     FLAG_NNODES = 256,

@@ -99,8 +99,9 @@ static enum tutti_result route_edges(struct tti_routes *r)
 static enum tutti_result route_check(const struct tti_routes *r, const char *what)
 {
     if (r->count < 2 || r->count > TTI_ROUTE_STOPS)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s has 2 to %d stops; there are %d", what,
-                        TTI_ROUTE_STOPS, r->count);
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "%s leads over 2 to %d GPUs, or hosts where none has a GPU; there %s %d",
+                        what, TTI_ROUTE_STOPS, r->count == 1 ? "is" : "are", r->count);
     for (int i = 0; i < r->count; i++) {
         int stop = r->stops[i];
         if (stop < 0 || stop >= (int)r->topology->node_count)

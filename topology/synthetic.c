@@ -91,7 +91,7 @@ static enum tutti_result synthetic_count(struct synthetic *s, int *count)
     if (at == s->at)
         return synthetic_wrong(s, "a number is missing");
     if (value == 0)
-        return synthetic_wrong(s, "a part that is not there is left out");
+        return synthetic_wrong(s, "0 of a part; leave out what is not there");
     s->at = at;
     *count = (int)value;
     return TUTTI_OK;

@@ -133,6 +133,11 @@ int main(int argc, char **argv)
         }
     if (options.list)
         return 0;
+    if (ran + skipped == 0) {
+        fprintf(stderr, "tutti-conformance: no check is left by --only and --except; --list has "
+                        "their names\n");
+        return 2;
+    }
     printf("%s with %s: %d checks, %d failed, %d skipped\n", ops->name,
            options.threads ? "threads" : "processes", ran, failed, skipped);
     return failed || ran == 0;

@@ -1,6 +1,7 @@
 """tutti-status and tutti-dump on running, stopped, hung and killed jobs of real processes."""
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -95,7 +96,7 @@ def failure():
                               for line in running.err), "the stopped rank is not named")
             files = [os.path.join(folder, name) for name in os.listdir(folder)]
             text, status = tell(*files, program=DUMP)
-            running.check(status == 1 and "rank 1 (" in text, text)
+            running.check(status == 1 and re.search(r"WRONG: rank 1 \(\S+\) is stopped", text), text)
 
 
 def killed():
@@ -110,11 +111,30 @@ def killed():
         running.wait(LIMIT)
         text, status = tell("--once", "--job", str(pids[0]))
         running.check(status == 1 and "no such job" in text, text)
+        text, status = tell("--job", str(pids[0]))
+        running.check(status == 1 and "--list shows" in text, text)
+
+
+def watched():
+    """Watching a job ends when the job does."""
+    running, pids = start()
+    with running:
+        watch = subprocess.Popen([STATUS, "--job", str(pids[0]), "-i", "0.1"], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        first = watch.stdout.readline()
+        for pid in pids.values():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        text = watch.communicate(timeout=LIMIT)[0]
+        running.check("communicator" in first, first)
+        running.check(watch.returncode == 0 and "has ended" in text, text[-500:])
 
 
 def wrong():
     """Wrong command lines and files that are no dumps."""
-    for flags, words in (["--nonsense"], "--help"), (["-i", "0"], "interval"), (["x"], "--help"):
+    for flags, words in (["--nonsense"], "--help"), (["-i", "0"], "interval"), (["x"], "x is no flag"):
         text, status = tell(*flags)
         if status != 2 or words not in text:
             raise job.Failure(f"tutti-status {flags}: {status}, {text}")
@@ -131,4 +151,5 @@ def wrong():
 if __name__ == "__main__":
     job.main([("a job at work", shown), ("two jobs", two_jobs), ("a stopped rank", stopped),
               ("dumps on failure", failure), ("a killed job", killed),
+              ("a job that ends while it is watched", watched),
               ("wrong command lines", wrong)])

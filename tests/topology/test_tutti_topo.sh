@@ -77,7 +77,7 @@ refused "only one of" "$topo" --json a --xml b
 refused "must end in" "$topo" -o picture.png
 refused "--explain" "$topo" -n 3
 refused "--ranks" "$topo" -e -n 0
-refused "unknown" "$topo" --colour
-refused "without its value" "$topo" -o
-refused "no flag" "$topo" extra
+refused "colour is unknown" "$topo" --colour
+refused "-o needs a value" "$topo" -o
+refused "extra is no flag" "$topo" extra
 exit $failed
