@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -184,6 +185,32 @@ enum tutti_result tti_region_register(void *memory, size_t bytes)
 /* ---- Deregister -------------------------------------------------------------------------------
  */
 
+/* Is the memfd still what is mapped there? Who freed the memory first has nothing to get back, and
+ * what has taken the place since must not be touched. */
+static bool deregister_there(const struct registration *old, int fd)
+{
+    struct stat own;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps || fstat(fd, &own) != 0) {
+        if (maps)
+            fclose(maps);
+        return true; /* as one that does not free too early may expect */
+    }
+    uintptr_t from = (uintptr_t)old->base;
+    const uintptr_t end = from + old->bytes;
+    char *line = NULL;
+    size_t room = 0;
+    while (from < end && getline(&line, &room, maps) > 0) {
+        unsigned long low, high, inode;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &low, &high, &inode) == 3 && low <= from &&
+            high > from && inode == (unsigned long)own.st_ino)
+            from = high;
+    }
+    free(line);
+    fclose(maps);
+    return from >= end;
+}
+
 /* Private pages with the present contents, in the place of the region. The region stays as it is
  * until the last call, which is the one that replaces it. */
 static enum tutti_result deregister_replace(const struct registration *old)
@@ -211,7 +238,8 @@ static enum tutti_result deregister_locked(const void *memory, uint64_t *id)
                         "it is not registered; pass the pointer that was given to tutti_register");
     if (old->bytes) {
         struct tti_region region;
-        TTI_TRY(deregister_replace(old));
+        if (!tti_region_find(old->base, old->bytes, &region) || deregister_there(old, region.fd))
+            TTI_TRY(deregister_replace(old));
         if (tti_region_table_remove(old->base, TTI_REGION_REGISTERED, &region)) {
             close(region.fd);
             *id = region.id;
