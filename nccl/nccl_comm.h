@@ -49,10 +49,12 @@ struct tti_nccl_buffer {
 
 struct ncclComm {
     uint32_t magic;
+    unsigned process; /* that made it: tti_nccl_process then */
     int rank, nranks;
     int device; /* of this rank: 0 where there is none */
     bool blocking;
     char name[64];                          /* commName */
+    char network[32];                       /* netName */
     ncclConfig_t config;                    /* without pointers */
     const struct tti_gpu_ops *gpu_ops;      /* NULL: host memory only */
     struct tti_gpu *gpu;                    /* simulated device only: */
@@ -90,7 +92,7 @@ const char *tti_nccl_text(void);
 /* The communicator has failed with this thread's text, unless it had failed before. */
 ncclResult_t tti_nccl_comm_failed(struct ncclComm *comm, ncclResult_t code);
 
-/* ---- nccl_settings.c ---- */
+/* ---- nccl_variables.c ---- */
 
 /* The variables that have an effect, and those without one (`instead` says what has). */
 struct tti_nccl_variable {
@@ -99,6 +101,14 @@ struct tti_nccl_variable {
 };
 extern const struct tti_nccl_variable tti_nccl_variables[];
 extern const size_t tti_nccl_variable_count;
+/* Read NCCL's files and variables; `log_begin` is called when there may be something to say. */
+void tti_nccl_variables_read(void (*log_begin)(void));
+/* A list for TUTTI_TRANSPORT, empty for all: NCCL's name of a network (may be NULL), and whether
+ * RDMA may be used. */
+void tti_nccl_transports(const char *network, bool ib, char *list, size_t room);
+
+/* ---- nccl_settings.c ---- */
+
 /* Write a line as NCCL_DEBUG=INFO does, whatever it is set to. */
 void tti_nccl_log_line(const char *text);
 /* Read the NCCL_* variables, once. Every function that may be a program's first calls it. */
@@ -107,8 +117,8 @@ void tti_nccl_settings(void);
  * be NULL), else undefined. */
 ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *parent,
                              ncclConfig_t *config);
-/* Ours, for a new communicator. */
-void tti_nccl_options(struct tutti_options *options);
+/* Ours, for a new communicator; `network` is ncclConfig_t.netName, or empty. */
+void tti_nccl_options(const char *network, struct tutti_options *options);
 /* "NCCL version ..." where NCCL_DEBUG asks for it; once. */
 void tti_nccl_print_version(void);
 /* The id that NCCL_COMM_ID names. False: the variable is not set. */
@@ -120,6 +130,7 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result);
  * communicator that does not block), or at the end of the group beside others. */
 struct tti_nccl_job {
     struct tti_nccl_job *next;
+    struct tti_nccl_job *after; /* of the same group and parent: one thread runs both, in order */
     ncclResult_t (*run)(struct tti_nccl_job *job);
     struct ncclComm *comm;   /* the new one */
     struct ncclComm *parent; /* entered; or NULL */
@@ -131,6 +142,7 @@ struct tti_nccl_job {
     bool abort_parent;
     bool lives;   /* the communicator exists already, and stays: not what the job makes */
     bool counted; /* ... and it is among its jobs */
+    bool apart;   /* in a thread of its own: the parent is not ready either meanwhile */
     struct tti_nccl_window_wish *wishes; /* windows to be made, in the order of the calls */
     bool has_id;                         /* growing: this rank has the id */
     int root;                            /* ... and this rank has listened for it */
@@ -159,7 +171,7 @@ ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job);
 ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job);
 /* The same for a job of a communicator that exists, and has been entered for it. */
 ncclResult_t tti_nccl_job_submit_living(struct tti_nccl_job *job);
-/* In a thread that nobody waits for. Takes the job. */
+/* In a thread that nobody waits for, with those after it. Takes them. */
 ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job);
 
 /* ---- nccl_end.c ---- */
@@ -172,7 +184,11 @@ void tti_nccl_comm_release(struct ncclComm *comm);
  * leave afterwards. */
 ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what);
 void tti_nccl_leave(struct ncclComm *comm);
-/* Is it a communicator at all? */
+/* Counts the forks between the first process and this one. A child shares sockets and memory with
+ * its parent: were it to end a communicator of its parent's, the others would hear a goodbye. */
+unsigned tti_nccl_process(void);
+void tti_nccl_forks_begin(void);
+/* Is it a communicator at all, and of this process? */
 ncclResult_t tti_nccl_comm_check(const struct ncclComm *comm, const char *what);
 /* Take in what is over of `pending`; all of it if `wait`. */
 ncclResult_t tti_nccl_pending_collect(struct ncclComm *comm, bool wait);

@@ -9,12 +9,38 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { PATIENCE_S = 10 }; /* for threads that are inside when the communicator ends */
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all_living;
 static struct ncclComm *all_kept; /* of rank 0, ended by the program */
+
+/* ---- forks ---- */
+
+static _Atomic unsigned forks;
+
+static void forks_child(void)
+{
+    forks++;
+}
+
+void tti_nccl_forks_begin(void)
+{
+    (void)pthread_atfork(NULL, NULL, forks_child);
+}
+
+unsigned tti_nccl_process(void)
+{
+    return forks;
+}
+
+/* One that this process has from its parent: there is nothing to end here. */
+static bool comm_inherited(const struct ncclComm *comm)
+{
+    return comm->magic == TTI_NCCL_COMM_MAGIC && comm->process != forks;
+}
 
 /* ---- entering ---- */
 
@@ -25,6 +51,11 @@ ncclResult_t tti_nccl_comm_check(const struct ncclComm *comm, const char *what)
     if (comm->magic != TTI_NCCL_COMM_MAGIC)
         return tti_nccl_fail(ncclInvalidArgument, "%s: comm is no communicator, or was destroyed",
                              what);
+    if (comm_inherited(comm))
+        return tti_nccl_fail(ncclInvalidUsage,
+                             "%s: the communicator belongs to the process that this one (%d) was "
+                             "forked from; a child makes its own",
+                             what, (int)getpid());
     return ncclSuccess;
 }
 
@@ -194,7 +225,7 @@ static ncclResult_t end_now(struct ncclComm *comm, const char *what)
 ncclResult_t pncclCommDestroy(ncclComm_t comm)
 {
     bool making = false;
-    if (!comm)
+    if (!comm || comm_inherited(comm))
         return ncclSuccess;
     ncclResult_t result = end_begin(comm, "ncclCommDestroy", false, &making);
     if (result != ncclSuccess)
@@ -210,7 +241,7 @@ TTI_NCCL_ALSO(CommDestroy);
 ncclResult_t pncclCommAbort(ncclComm_t comm)
 {
     bool making = false;
-    if (!comm)
+    if (!comm || comm_inherited(comm))
         return ncclSuccess;
     ncclResult_t result = end_begin(comm, "ncclCommAbort", true, &making);
     if (result != ncclSuccess || making)

@@ -111,10 +111,30 @@ TTI_NCCL_ALSO(GroupStart);
 
 /* ---- jobs ---- */
 
-static void *group_thread(void *job)
+static void *group_thread(void *argument)
 {
-    tti_nccl_job_run(job);
+    for (struct tti_nccl_job *job = argument; job; job = job->after)
+        tti_nccl_job_run(job);
     return NULL;
+}
+
+/* Several jobs of one parent send over it: in the order of the calls, as on all ranks. */
+static void group_chain_jobs(void)
+{
+    struct tti_nccl_job **link = &group.jobs;
+    while (*link) {
+        struct tti_nccl_job *job = *link, *first = group.jobs;
+        while (first != job && (!job->parent || first->parent != job->parent))
+            first = first->next;
+        if (first == job) {
+            link = &job->next;
+            continue;
+        }
+        *link = job->next;
+        while (first->after)
+            first = first->after;
+        first->after = job;
+    }
 }
 
 /* All at the same time, each that blocks in a thread that is waited for. */
@@ -138,14 +158,25 @@ static ncclResult_t group_end_job(struct tti_nccl_job *job)
     if (job->has_thread)
         pthread_join(job->thread, NULL);
     else
-        tti_nccl_job_run(job);
-    return tti_nccl_job_finish(job);
+        (void)group_thread(job);
+    ncclResult_t worst = ncclSuccess;
+    char text[TTI_ERROR_TEXT_BYTES];
+    while (job) {
+        struct tti_nccl_job *after = job->after;
+        const ncclResult_t result = tti_nccl_job_finish(job);
+        if (worst == ncclSuccess && result != ncclSuccess)
+            memcpy(text, tti_nccl_text(), sizeof text);
+        worst = worst == ncclSuccess ? result : worst;
+        job = after;
+    }
+    return worst == ncclSuccess ? ncclSuccess : tti_nccl_fail(worst, "%s", text);
 }
 
 static ncclResult_t group_run_jobs(void)
 {
     ncclResult_t worst = ncclSuccess;
     char text[TTI_ERROR_TEXT_BYTES];
+    group_chain_jobs();
     group_start_jobs();
     /* Those without a thread first: others wait for them. */
     for (int round = 0; round < 2; round++) {

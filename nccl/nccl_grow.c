@@ -92,7 +92,7 @@ static ncclResult_t grow_run(struct tti_nccl_job *job)
         return shared;
     const int rank = job->comm->rank, ranks = job->comm->nranks;
     const int place = rank == job->root ? 0 : rank == 0 ? job->root : rank;
-    tti_nccl_options(&options);
+    tti_nccl_options(job->comm->network, &options);
     enum tutti_result result = tutti_comm_create(&job->id, place, ranks, &options, &met);
     if (result == TUTTI_OK && job->root != 0) {
         result = tutti_comm_split(met, 0, rank, &ordered);

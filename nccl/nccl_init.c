@@ -24,12 +24,15 @@ ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
         return result;
     }
     made->magic = TTI_NCCL_COMM_MAGIC;
+    made->process = tti_nccl_process();
     made->rank = rank;
     made->nranks = nranks;
     made->device = tti_nccl_current_device();
     made->blocking = made->config.blocking != 0;
     if (made->config.commName)
         snprintf(made->name, sizeof made->name, "%s", made->config.commName);
+    if (made->config.netName)
+        snprintf(made->network, sizeof made->network, "%s", made->config.netName);
     made->config.commName = made->config.netName = NULL; /* the caller's, who may free them */
     pthread_mutex_init(&made->lock, NULL);
     tti_cond_init(&made->changed);
@@ -86,6 +89,11 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
         if (!job->lives || job->result != ncclInvalidArgument)
             tti_nccl_comm_failed(comm, job->result);
     }
+    if (job->parent && job->apart) {
+        pthread_mutex_lock(&job->parent->lock);
+        job->parent->jobs--;
+        pthread_mutex_unlock(&job->parent->lock);
+    }
     if (job->parent)
         tti_nccl_leave(job->parent);
     pthread_mutex_lock(&comm->lock);
@@ -117,9 +125,25 @@ ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job)
 static void *job_thread(void *argument)
 {
     struct tti_nccl_job *job = argument;
-    tti_nccl_job_run(job);
-    tti_nccl_job_free(job);
+    while (job) {
+        struct tti_nccl_job *after = job->after;
+        tti_nccl_job_run(job);
+        tti_nccl_job_free(job);
+        job = after;
+    }
     return NULL;
+}
+
+/* Two such jobs on one parent would take each other's messages: as with NCCL the program waits for
+ * the parent, too. */
+static void job_occupy(struct tti_nccl_job *job)
+{
+    if (!job->parent)
+        return;
+    pthread_mutex_lock(&job->parent->lock);
+    job->parent->jobs++;
+    job->apart = true;
+    pthread_mutex_unlock(&job->parent->lock);
 }
 
 ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
@@ -133,6 +157,8 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
         job->counted = true;
         pthread_mutex_unlock(&job->comm->lock);
     }
+    for (struct tti_nccl_job *one = job; one; one = one->after)
+        job_occupy(one);
     sigfillset(&all);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -142,10 +168,9 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     pthread_attr_destroy(&detached);
     if (!failed)
         return ncclInProgress;
-    tti_nccl_job_run(job); /* better late than not at all */
-    ncclResult_t result = job->result;
-    tti_nccl_job_free(job);
-    return result;
+    (void)job_thread(
+        job); /* better late than not at all; ncclCommGetAsyncError tells how it went */
+    return ncclInProgress;
 }
 
 static ncclResult_t job_submit(struct tti_nccl_job *job)
@@ -193,7 +218,7 @@ static ncclResult_t init_run(struct tti_nccl_job *job)
 {
     struct tutti_options options;
     tutti_comm *tutti = NULL;
-    tti_nccl_options(&options);
+    tti_nccl_options(job->comm->network, &options);
     enum tutti_result result =
         tutti_comm_create(&job->id, job->comm->rank, job->comm->nranks, &options, &tutti);
     if (result != TUTTI_OK)
@@ -319,6 +344,11 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
                              "ncclCommInitAll: %d devices, comm is %p; expected at least one, and "
                              "an array for their communicators",
                              ndev, (void *)comm);
+    for (int r = 0; r < ndev && devlist; r++)
+        if (devlist[r] < 0)
+            return tti_nccl_fail(ncclInvalidArgument,
+                                 "ncclCommInitAll: devlist[%d] is %d; expected 0 or more", r,
+                                 devlist[r]);
     result = pncclGetUniqueId(&unique);
     if (result != ncclSuccess)
         return result;
@@ -383,7 +413,13 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
     }
     job->color = color;
     job->key = key;
-    return tti_nccl_job_submit(job);
+    /* Who gets none has nothing to ask either: the job ends what stands for it. */
+    const bool none = color == NCCL_SPLIT_NOCOLOR && !job->comm->blocking;
+    job->comm->orphan = none;
+    result = tti_nccl_job_submit(job);
+    if (none)
+        *newcomm = NULL;
+    return result;
 }
 TTI_NCCL_ALSO(CommSplit);
 

@@ -1,5 +1,5 @@
-/* Settings of the NCCL door: configuration structs, and the NCCL_* variables, which are mapped to
- * ours or answered with a warning that names ours. Ours win where both are set. */
+/* Settings of the NCCL door: log lines, configuration structs, and those NCCL_* variables that are
+ * not simply another name for ours (nccl_variables.c). */
 #include "nccl/nccl_comm.h"
 
 #include "base/config.h"
@@ -7,6 +7,7 @@
 #include "launch/variables.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,65 +115,10 @@ void tti_nccl_print_version(void)
 
 /* ---- NCCL_* variables ---- */
 
-const struct tti_nccl_variable tti_nccl_variables[] = {
-    {"NCCL_DEBUG", NULL},
-    {"NCCL_DEBUG_FILE", NULL},
-    {"NCCL_SOCKET_IFNAME", NULL},
-    {"NCCL_COMM_ID", NULL},
-    {"NCCL_NET_PLUGIN", NULL},
-    {"NCCL_ALGO", "TUTTI_ALGO=ring, or all_reduce=tree,broadcast=chain"},
-    {"NCCL_PROTO", "TUTTI_ALGO and TUTTI_DEVICE_PATH: protocols follow from them"},
-    {"NCCL_NTHREADS", "nothing: kernels choose their own threads"},
-    {"NCCL_MAX_NCHANNELS", "TUTTI_LANES"},
-    {"NCCL_MIN_NCHANNELS", "TUTTI_LANES"},
-    {"NCCL_MAX_CTAS", "TUTTI_LANES"},
-    {"NCCL_MIN_CTAS", "TUTTI_LANES"},
-    {"NCCL_BUFFSIZE", "TUTTI_DEVICE_MEMORY or TUTTI_DEVICE_CHUNK"},
-    {"NCCL_P2P_DISABLE", "TUTTI_DEVICE_PATH=staged"},
-    {"NCCL_P2P_LEVEL", "TUTTI_DEVICE_PATH=staged, window or coupled"},
-    {"NCCL_SHM_DISABLE", "TUTTI_TRANSPORT=tcp"},
-    {"NCCL_NET", "TUTTI_TRANSPORT"},
-    {"NCCL_IB_DISABLE", "TUTTI_TRANSPORT"},
-    {"NCCL_IB_HCA", "TUTTI_TRANSPORT"},
-    {"NCCL_IB_TIMEOUT", "TUTTI_TIMEOUT, in seconds"},
-    {"NCCL_SOCKET_NTHREADS", "TUTTI_LANES"},
-    {"NCCL_NSOCKS_PERTHREAD", "TUTTI_LANES"},
-    {"NCCL_TOPO_FILE", "nothing: the machine is looked at (tutti-topo shows what is found)"},
-    {"NCCL_COMM_BLOCKING", "ncclConfig_t.blocking"},
-    {"NCCL_CONF_FILE", "nothing: variables of the environment alone"},
-    {"NCCL_TUNER_PLUGIN", "TUTTI_TUNING, a file that tutti-tune writes"},
-    {"NCCL_PROFILER_PLUGIN", "nothing yet"},
-};
-const size_t tti_nccl_variable_count = sizeof tti_nccl_variables / sizeof *tti_nccl_variables;
-
-/* NCCL_SOCKET_IFNAME is a list of beginnings of names, or of names after "=", or of neither after
- * "^". TUTTI_IFNAME is a list of names or beginnings of them. */
-static void settings_interface(void)
-{
-    const char *names = tti_config_text("NCCL_SOCKET_IFNAME");
-    if (!names || tti_config_text("TUTTI_IFNAME"))
-        return;
-    if (*names == '^') {
-        TTI_LOG(TTI_LOG_WARN,
-                "NCCL_SOCKET_IFNAME is \"%s\": names that are not wanted are not supported; list "
-                "those that are in TUTTI_IFNAME",
-                names);
-        return;
-    }
-    setenv("TUTTI_IFNAME", *names == '=' ? names + 1 : names, 0);
-}
-
 static void settings_read(void)
 {
-    log_begin();
-    settings_interface();
-    for (size_t i = 0; i < tti_nccl_variable_count; i++) {
-        const struct tti_nccl_variable *variable = &tti_nccl_variables[i];
-        const char *value = variable->instead ? tti_config_text(variable->name) : NULL;
-        if (value)
-            TTI_LOG(TTI_LOG_WARN, "%s=%s has no effect on Tutti; instead: %s", variable->name,
-                    value, variable->instead);
-    }
+    tti_nccl_variables_read(log_begin);
+    tti_nccl_forks_begin();
 }
 
 void tti_nccl_settings(void)
@@ -220,15 +166,20 @@ static const char *options_plugin(char *path, size_t room)
     return path;
 }
 
-void tti_nccl_options(struct tutti_options *options)
+void tti_nccl_options(const char *network, struct tutti_options *options)
 {
-    static _Thread_local char plugin[1024]; /* copied when the communicator is made */
+    static _Thread_local char plugin[1024], transports[64]; /* copied when it is made */
     *options = (struct tutti_options)TUTTI_OPTIONS_INIT;
     if (!tti_config_text("TUTTI_TIMEOUT"))
         options->timeout_s = TIMEOUT_S;
     if (!tti_config_text("TUTTI_INIT_TIMEOUT"))
         options->init_timeout_s = INIT_TIMEOUT_S;
     options->plugins = options_plugin(plugin, sizeof plugin);
+    if (!network[0] || tti_config_text("TUTTI_TRANSPORT"))
+        return;
+    tti_nccl_transports(network, true, transports, sizeof transports);
+    if (transports[0])
+        options->transports = transports;
 }
 
 /* Fields that came after the one before them had left room at the end of the struct: what stands
@@ -252,29 +203,44 @@ static ncclResult_t config_range(const char *name, int value, int least, int mos
                          value, least, most);
 }
 
+/* What has no effect, once a field: the program is told what has. */
+static void config_answer(int field, const char *name, int value, const char *instead)
+{
+    static _Atomic uint32_t answered;
+    const uint32_t bit = 1u << field;
+    if (instead && value != NCCL_CONFIG_UNDEF_INT && !(atomic_fetch_or(&answered, bit) & bit))
+        TTI_LOG(TTI_LOG_WARN, "ncclConfig_t.%s = %d has no effect on Tutti; instead: %s", name,
+                value, instead);
+}
+
 static ncclResult_t config_values(const ncclConfig_t *config)
 {
     const struct {
         const char *name;
         int value, least, most;
+        const char *instead; /* NULL: it has its effect, or needs none */
     } fields[] = {
-        {"blocking", config->blocking, 0, 1},
-        {"cgaClusterSize", config->cgaClusterSize, 0, 8},
-        {"minCTAs", config->minCTAs, 1, INT_MAX},
-        {"maxCTAs", config->maxCTAs, 1, INT_MAX},
-        {"splitShare", config->splitShare, 0, 1},
-        {"collnetEnable", config->collnetEnable, 0, 1},
-        {"CTAPolicy", config->CTAPolicy, 0, 3},
-        {"shrinkShare", config->shrinkShare, 0, 1},
-        {"nvlsCTAs", config->nvlsCTAs, 1, INT_MAX},
-        {"nChannelsPerNetPeer", config->nChannelsPerNetPeer, 1, INT_MAX},
-        {"nvlinkCentricSched", config->nvlinkCentricSched, 0, 1},
+        {"blocking", config->blocking, 0, 1, NULL},
+        {"cgaClusterSize", config->cgaClusterSize, 0, 8, "nothing: kernels are not in clusters"},
+        {"minCTAs", config->minCTAs, 1, INT_MAX, "TUTTI_LANES"},
+        {"maxCTAs", config->maxCTAs, 1, INT_MAX, "TUTTI_LANES"},
+        {"splitShare", config->splitShare, 0, 1, NULL},
+        {"trafficClass", config->trafficClass, 0, INT_MAX, "TUTTI_RDMA_TRAFFIC_CLASS"},
+        {"collnetEnable", config->collnetEnable, 0, 1, "nothing: no network reduces"},
+        {"CTAPolicy", config->CTAPolicy, 0, 3, "nothing: kernels choose their own blocks"},
+        {"shrinkShare", config->shrinkShare, 0, 1, NULL},
+        {"nvlsCTAs", config->nvlsCTAs, 1, INT_MAX, "TUTTI_NVLS, from which size on"},
+        {"nChannelsPerNetPeer", config->nChannelsPerNetPeer, 1, INT_MAX, "TUTTI_LANES"},
+        {"nvlinkCentricSched", config->nvlinkCentricSched, 0, 1, "TUTTI_ALGO"},
+        {"graphUsageMode", config->graphUsageMode, 0, 2, NULL},
+        {"numRmaCtx", config->numRmaCtx, 0, INT_MAX, NULL},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         ncclResult_t result =
             config_range(fields[i].name, fields[i].value, fields[i].least, fields[i].most);
         if (result != ncclSuccess)
             return result;
+        config_answer((int)i, fields[i].name, fields[i].value, fields[i].instead);
     }
     if (config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs != NCCL_CONFIG_UNDEF_INT &&
         config->minCTAs > config->maxCTAs)
@@ -284,11 +250,20 @@ static ncclResult_t config_values(const ncclConfig_t *config)
     return ncclSuccess;
 }
 
+/* NCCL_COMM_BLOCKING goes before what the program says, as with NCCL. */
+static void config_variable(ncclConfig_t *config)
+{
+    const char *blocking = tti_config_text("NCCL_COMM_BLOCKING");
+    if (blocking && (strcmp(blocking, "0") == 0 || strcmp(blocking, "1") == 0))
+        config->blocking = *blocking - '0';
+}
+
 ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *parent,
                              ncclConfig_t *config)
 {
     const ncclConfig_t none = NCCL_CONFIG_INITIALIZER;
     *config = parent && !given ? *parent : none;
+    config_variable(config);
     if (!given)
         return ncclSuccess;
     if (given->magic != none.magic || given->size < offsetof(ncclConfig_t, cgaClusterSize))
@@ -301,6 +276,7 @@ ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *pare
     config_drop_padding(config);
     if (parent && config->blocking == NCCL_CONFIG_UNDEF_INT)
         config->blocking = parent->blocking;
+    config_variable(config);
     return config_values(config);
 }
 

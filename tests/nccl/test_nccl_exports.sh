@@ -28,6 +28,14 @@ if grep -q @ "$folder/ours"; then
     exit 1
 fi
 
+# C++ programs include the header with all warnings.
+for compiler in g++ clang++; do
+    command -v "$compiler" >/dev/null || continue
+    "$compiler" -std=c++17 -Wall -Wextra -pedantic -Wconversion -Werror -DTUTTI_NCCL_WITHOUT_CUDA \
+        -I"$(dirname "$header")" -fsyntax-only "$TUTTI_SOURCE/tests/nccl/nccl_cplusplus.cpp"
+    echo "$compiler takes nccl.h"
+done
+
 strip -o "$folder/stripped" "$library"
 bytes=$(stat -c %s "$folder/stripped")
 [ "$bytes" -lt 10000000 ] || { echo "stripped, it has $bytes bytes; at most 10 MB"; exit 1; }
