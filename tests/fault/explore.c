@@ -92,6 +92,10 @@ static bool explore_one(const struct schedule *s, bool verbose, struct schedule_
         fprintf(stderr, "WRONG %s\n      %s\n", schedule_text(s, text, sizeof text), verdict->why);
         atomic_fetch_add(&sum->bad, 1);
     }
+    /* No fault: others may name him, and this rank only whom it waits for. But worth a look. */
+    if (verdict->nameless[0])
+        fprintf(stderr, "another name  %s\n      %s\n", schedule_text(s, text, sizeof text),
+                verdict->nameless);
     for (int r = 0; r < s->ranks && verbose; r++)
         printf("      rank %d: %s%s%s\n", r, tutti_result_text(ends[r].result),
                ends[r].text[0] ? ": " : "", ends[r].text);

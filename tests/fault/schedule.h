@@ -59,6 +59,7 @@ struct schedule_verdict {
     double longest;    /* until an error */
     uint64_t steps;    /* of the victim */
     char why[TTI_ERROR_TEXT_BYTES + SCHEDULE_TEXT];
+    char nameless[TTI_ERROR_TEXT_BYTES + SCHEDULE_TEXT]; /* an error that names another than him */
 };
 
 /* `over`: the transport that carries. */

@@ -42,7 +42,11 @@ static void judge_rank(const struct schedule *s, int rank, const struct schedule
     verdict->errors++;
     verdict->longest = end->seconds > verdict->longest ? end->seconds : verdict->longest;
     bool message = s->trouble != TROUBLE_KILL && s->trouble != TROUBLE_STALL;
-    verdict->named += message || judge_names(end->text, s->victim);
+    if (message || judge_names(end->text, s->victim))
+        verdict->named++;
+    else
+        snprintf(verdict->nameless, sizeof verdict->nameless, "rank %d after %.2f s: %s", rank,
+                 end->seconds, end->text);
     if (end->result < TUTTI_ERR_LINK || end->result > TUTTI_ERR_ABORTED ||
         !strstr(end->text, "rank "))
         judge_bad(verdict, "rank %d: error %d: %s", rank, (int)end->result, end->text);
