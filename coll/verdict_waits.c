@@ -249,6 +249,21 @@ static int wait_circle(const struct tti_saying *v)
     return -1;
 }
 
+/* "rank 2 for rank 3, rank 3 for rank 2": all that is to be said of some jobs whose ranks are each
+ * in another call (sends in a ring). */
+static void say_circle(struct tti_saying *v, int circle)
+{
+    int rank = circle;
+    for (int shown = 0; shown < TTI_SHOWN_RANKS; shown++) {
+        const int next = tti_logbook_waits_for(&v->books[rank]);
+        tti_say(v, "%srank %d for rank %d", shown ? ", " : ": ", rank, next);
+        rank = next;
+        if (rank == circle)
+            return;
+    }
+    tti_say(v, " and so on");
+}
+
 /* The operations that ranks wait in, two of them at most; first those of the circle at `circle`
  * (-1: there is none). */
 static void say_all_waiters(struct tti_saying *v, int circle, bool *set)
@@ -281,13 +296,13 @@ enum tti_finding tti_find_waits(struct tti_saying *v)
         tti_say(v, "%s", i ? "; " : "");
         say_cause(v, &causes[i]);
     }
-    int waiting = 0, signals = 0;
+    int signals = 0;
     for (int r = 0; r < v->size; r++) {
         const struct tti_logged *op = tti_logbook_current(&v->books[r]);
-        waiting += tti_logbook_waits_for(&v->books[r]) >= 0;
         signals += op && op->alone == TTI_WAIT_SIGNAL;
     }
-    if (count == 0 && waiting > 0) {
+    const int circle = count == 0 ? wait_circle(v) : -1;
+    if (circle >= 0) {
         finding = TTI_FINDING_CIRCLE;
         tti_say(v,
                 signals > 0
@@ -295,9 +310,10 @@ enum tti_finding tti_find_waits(struct tti_saying *v)
                       "after a call that needs it"
                     : "ranks wait for each other in calls that fit, so a message is lost or held "
                       "up");
+        say_circle(v, circle);
     }
     if (finding != TTI_FINDING_NONE)
-        say_all_waiters(v, finding == TTI_FINDING_CIRCLE ? wait_circle(v) : -1, set);
+        say_all_waiters(v, circle, set);
     free(set);
     return finding;
 }
