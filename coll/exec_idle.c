@@ -69,14 +69,16 @@ static enum tutti_result exec_timeout(struct tti_executor *x)
                                           x->comm->rank, x->comm->settings.timeout_s, waits));
 }
 
-/* Turns without progress that are spent spinning before the core is offered to others. */
+/* Turns without progress that are spent spinning before the core is offered to others. A transport
+ * that has `await` makes no system calls to look. */
 static unsigned exec_spins(const struct tutti_comm *comm)
 {
     if (tti_exec_crowded(comm))
         return SPINS_CROWDED;
     for (int c = 0; c < comm->peers.ncarriers; c++)
         if (comm->peers.carriers[c].in_use &&
-            comm->peers.carriers[c].ops->rank >= TTI_FIRST_NETWORK_RANK)
+            comm->peers.carriers[c].ops->rank >= TTI_FIRST_NETWORK_RANK &&
+            !tti_transport_awaits(comm->peers.carriers[c].ops))
             return SPINS_SYSTEM;
     return SPINS;
 }

@@ -8,6 +8,7 @@
 #include "coll/diagnose.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_send.h"
+#include "coll/message.h"
 #include "coll/select.h"
 #include "coll/small_plan.h"
 #include "coll/staged.h"
@@ -196,9 +197,12 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
         tti_record_begin(&comm->recorder.ring[0], &ops[i],
                          ops[i].receives ? ++link->receives : ++link->sends);
     }
-    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     enum tutti_result result = TUTTI_OK;
-    if (!run_connected(comm, ops, count)) {
+    const bool connected = run_connected(comm, ops, count);
+    if (connected && count == 1 && tti_message_suits(comm, ops))
+        return run_explain(tti_message_run(comm, ops, &label), &label);
+    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    if (!connected) {
         int *peers = tti_calloc(count, sizeof *peers);
         if (!peers)
             return TUTTI_ERR_MEMORY;

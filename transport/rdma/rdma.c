@@ -333,6 +333,7 @@ const struct tutti_transport_ops tti_rdma_ops = {
     .arm = rdma_arm,
     .disarm = rdma_disarm,
     .memory = rdma_memory,
+    .await = tti_rdma_await,
     .line = rdma_line,
     .device_register = tti_rdma_device_register,
     .device_forget = tti_rdma_device_forget,

@@ -329,6 +329,7 @@ size_t tti_rdma_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_rdma_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
 enum tutti_result tti_rdma_peek(void *endpoint, int lane, uint64_t *tag, const void **data,
                                 size_t *bytes);
+bool tti_rdma_await(void *endpoint, int lane, unsigned turns);
 void tti_rdma_consume(void *endpoint, int lane, size_t bytes);
 /* Tell the peer what it may send again, where that did not find room before. */
 void tti_rdma_pay(struct tti_rdma_endpoint *endpoint);

@@ -464,6 +464,19 @@ enum tutti_result tti_rdma_peek(void *object, int number, uint64_t *tag, const v
     return TUTTI_OK;
 }
 
+bool tti_rdma_await(void *object, int number, unsigned turns)
+{
+    struct tti_rdma_endpoint *self = object;
+    const struct tti_rdma_lane *lane = &self->lane[number];
+    const uint32_t slot = lane->consumed & ((uint32_t)self->transport->settings.slots - 1);
+    for (; turns > 0 && !lane->arrived[slot]; turns--) {
+        if (self->state == TTI_RDMA_FAILED || self->ended || self->goodbye)
+            return lane_is_over(self, number);
+        tti_rdma_poll(self->transport);
+    }
+    return lane->arrived[slot];
+}
+
 void tti_rdma_consume(void *object, int number, size_t bytes)
 {
     struct tti_rdma_endpoint *self = object;
