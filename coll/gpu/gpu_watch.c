@@ -148,6 +148,23 @@ static void watch_deadline(struct tutti_comm *comm)
                  comm->settings.timeout_s, list[0] ? "waiting for rank " : "all ranks came", list));
 }
 
+/* A device that has failed runs nothing more: the others need not wait for this rank until their
+ * deadline. Who holds the lock is in a call, which hears of it by itself. */
+static void watch_device(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (pthread_mutex_trylock(&side->lock) != 0)
+        return;
+    enum tutti_result now = TUTTI_OK;
+    if (side->last.any)
+        now = side->ops->event_query(side->last.event);
+    pthread_mutex_unlock(&side->lock);
+    if (now != TUTTI_OK && now != TUTTI_IN_PROGRESS)
+        (void)tti_comm_fail(comm,
+                            TTI_CONTEXT(now, "device %d of rank %d (%s) failed", side->gpu->device,
+                                        comm->rank, tutti_comm_rank_name(comm, comm->rank)));
+}
+
 /* ---- after a failure ---- */
 
 static void watch_let_through(struct tutti_comm *comm)
@@ -181,6 +198,8 @@ static void watch_turn(struct tutti_comm *comm)
     tti_gpu_look(comm);
     tti_gpu_record_settle(comm);
     tti_gpu_record_look(comm);
+    if (tti_comm_check(comm) == TUTTI_OK)
+        watch_device(comm);
     if (tti_comm_check(comm) == TUTTI_OK)
         watch_deadline(comm);
     if (tti_comm_check(comm) == TUTTI_OK) {

@@ -2,6 +2,7 @@
  * with the plans that they name, groups, refusals, ranks that do not come or die, and what is held
  * (capture: test_gpu_capture.c). On the simulated device, by each path. */
 #include "base/clock.h"
+#include "device/sim/sim_block.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/host_calls.h"
 #include "tests/integration/ranks.h"
@@ -292,6 +293,46 @@ static int late(tutti_comm *comm, void *argument)
     return leave(in);
 }
 
+/* ---- a device that fails under the caller's own work ---- */
+
+/* One thread waits for its block where no other comes. */
+static void break_kernel(const void *args)
+{
+    (void)args;
+    if (tti_sim_thread_index.x == 0)
+        tti_sim_warp_barrier(3);
+    else if (tti_sim_thread_index.x == 1)
+        (void)tti_sim_barrier(TTI_SIM_COUNT, 1);
+}
+
+/* The others hear of it at once, and whose it is, instead of waiting for the deadline. */
+static int breaks(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), broken = tutti_comm_size(comm) - 1, none = 0;
+    const struct test_case c = {
+        .collective = TUTTI_ALL_REDUCE, .type = TUTTI_INT32, .op = TUTTI_SUM, .count = COUNT};
+    const struct tti_gpu_own own = {.symbol = "breaks", .simulated = break_kernel};
+    const struct tti_gpu_launch launch = {
+        .blocks = 1, .threads = 32, .args = &none, .args_bytes = sizeof none, .own = &own};
+    tutti_request *request = NULL;
+    CHECK(device_begin(rank) == 0);
+    char *memory = device_memory((size_t)COUNT * 8);
+    CHECK(memory);
+    CHECK_OK(device_start(&c, memory, memory + (size_t)COUNT * 4, comm, &request));
+    CHECK_OK(tutti_wait(request));
+    if (rank == broken)
+        CHECK_OK(device_gpu()->ops->launch(device_gpu(), &launch, device_stream()));
+    enum tutti_result result = device_start(&c, memory, memory + (size_t)COUNT * 4, comm, &request);
+    if (result == TUTTI_OK)
+        result = tutti_wait(request);
+    CHECK(result != TUTTI_OK && result != TUTTI_ERR_TIMEOUT);
+    while (tutti_comm_error(comm) == TUTTI_OK)
+        usleep(1000);
+    CHECK(rank == broken || strstr(tutti_last_error(), "device 0 of rank 2 ("));
+    return leave(memory);
+}
+
 /* ---- a replay that one rank does not make ---- */
 
 static int replay(tutti_comm *comm, void *argument)
@@ -414,6 +455,8 @@ int main(int argc, char **argv)
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slows == MAP_FAILED)
         abort();
+    const char *device = getenv("TUTTI_DEVICE");
+    const bool simulated = device && strcmp(device, "sim") == 0;
     struct tti_ranks direct = how;
     direct.options.algorithms = "all_reduce=two_shot,reduce=direct,reduce_scatter=direct";
     for (int p = 0; p < 3; p++)
@@ -425,6 +468,11 @@ int main(int argc, char **argv)
         bad |= run("ring", paths[p], how, ring, NULL, 0);
         if (!processes && p > 0)
             bad |= run("refusals", paths[p], how, refusals, NULL, 0);
+        if (p > 0 && simulated)
+            bad |= run("a device fails", paths[p], how, breaks, NULL, 0);
+        else if (p > 0)
+            printf("a device fails, %s: SKIPPED: the process could not use it afterwards\n",
+                   paths[p]);
     }
     return asides_end() | bad;
 }
