@@ -25,6 +25,8 @@ typedef unsigned long long device_pointer;
     X(release, cuDevicePrimaryCtxRelease_v2, (int))                                \
     X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                            \
     X(free, cuMemFree_v2, (device_pointer))                                        \
+    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                     \
+    X(free_host, cuMemFreeHost, (void *))                                          \
     X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t)) \
     X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                   \
     X(stream_destroy, cuStreamDestroy_v2, (cudaStream_t))                          \
@@ -40,7 +42,15 @@ static struct {
     DRIVER(FIELD)
 } cu;
 
-#define CU(call) CHECK((call) == 0)
+#define CU(call)                                                                            \
+    do {                                                                                    \
+        const unsigned cu_code_ = (call);                                                   \
+        if (cu_code_ != 0) {                                                                \
+            fprintf(stderr, "%s:%d: %s: error %u of CUDA; %s\n", __FILE__, __LINE__, #call, \
+                    cu_code_, ncclGetLastError(NULL));                                      \
+            exit(1);                                                                        \
+        }                                                                                   \
+    } while (0)
 
 static void load(void)
 {
@@ -61,8 +71,10 @@ struct rank {
     ncclComm_t comm;
     cudaStream_t stream, other;
     device_pointer in, out;
-    int32_t host[COUNT];
+    int32_t *host; /* page-locked: to copy other memory holds up who shares the process */
 };
+
+enum { BYTES = COUNT * sizeof(int32_t) };
 
 static ncclUniqueId id;
 
@@ -70,14 +82,14 @@ static void write_in(struct rank *r, int value, cudaStream_t stream)
 {
     for (int i = 0; i < COUNT; i++)
         r->host[i] = value;
-    CU(cu.copy(r->in, (device_pointer)(uintptr_t)r->host, sizeof r->host, stream));
+    CU(cu.copy(r->in, (device_pointer)(uintptr_t)r->host, BYTES, stream));
     CU(cu.finish(stream));
 }
 
 static void expect(struct rank *r, int value, cudaStream_t stream)
 {
-    memset(r->host, 0x77, sizeof r->host);
-    CU(cu.copy((device_pointer)(uintptr_t)r->host, r->out, sizeof r->host, stream));
+    memset(r->host, 0x77, BYTES);
+    CU(cu.copy((device_pointer)(uintptr_t)r->host, r->out, BYTES, stream));
     CU(cu.finish(stream));
     for (int i = 0; i < COUNT; i++)
         CHECK(r->host[i] == value);
@@ -109,17 +121,34 @@ static void order(struct rank *r)
     expect(r, 36, r->other);
 }
 
+/* What this stream does from here on, once, is to be done again. The stand-in driver refuses to
+ * wait for a stream while anybody captures, so all ranks capture at the same time. */
+static pthread_barrier_t all_there;
+
+static void begin(struct rank *r)
+{
+    enum { THREAD_LOCAL = 1 };
+    pthread_barrier_wait(&all_there);
+    CU(cu.capture_begin(r->stream, THREAD_LOCAL));
+}
+
+static void *recorded(struct rank *r)
+{
+    void *graph = NULL, *exec = NULL;
+    CU(cu.capture_end(r->stream, &graph));
+    pthread_barrier_wait(&all_there);
+    CU(cu.make(&exec, graph, 0));
+    CU(cu.graph_free(graph));
+    return exec;
+}
+
 /* Captured before it ever ran here, and replayed with new contents. */
 static void capture(struct rank *r)
 {
-    enum { THREAD_LOCAL = 1 };
-    void *graph = NULL, *exec = NULL;
-    CU(cu.capture_begin(r->stream, THREAD_LOCAL));
+    begin(r);
     OK(ncclAllReduce(in(r), out(r), COUNT, ncclInt32, ncclSum, r->comm, r->stream));
     OK(ncclAllReduce(out(r), out(r), COUNT, ncclInt32, ncclMax, r->comm, r->stream));
-    CU(cu.capture_end(r->stream, &graph));
-    CU(cu.make(&exec, graph, 0));
-    CU(cu.graph_free(graph));
+    void *exec = recorded(r);
     for (int k = 0; k < REPLAYS; k++) {
         write_in(r, (k + 1) * (r->rank + 1), r->stream);
         CU(cu.launch(exec, r->stream));
@@ -128,17 +157,79 @@ static void capture(struct rank *r)
     CU(cu.exec_free(exec));
 }
 
+/* A message each way, and then the half of it that is for each. */
+static void moves(struct rank *r)
+{
+    OK(ncclGroupStart());
+    OK(ncclSend(in(r), COUNT, ncclInt32, 1 - r->rank, r->comm, r->stream));
+    OK(ncclRecv(out(r), COUNT, ncclInt32, 1 - r->rank, r->comm, r->stream));
+    OK(ncclGroupEnd());
+    OK(ncclAlltoAll(out(r), in(r), COUNT / RANKS, ncclInt32, r->comm, r->stream));
+    OK(ncclGather(in(r), out(r), COUNT / RANKS, ncclInt32, 0, r->comm, r->stream));
+    OK(ncclBroadcast(out(r), out(r), COUNT, ncclInt32, 0, r->comm, r->stream));
+    OK(ncclReduce(out(r), out(r), COUNT, ncclInt32, ncclSum, 1, r->comm, r->stream));
+}
+
+static void captured_moves(struct rank *r)
+{
+    begin(r);
+    moves(r);
+    void *exec = recorded(r);
+    for (int k = 0; k < REPLAYS; k++) {
+        write_in(r, 5 + k, r->stream);
+        CU(cu.launch(exec, r->stream));
+        expect(r, (r->rank + 1) * (5 + k), r->stream);
+        write_in(r, 7 + k, r->stream);
+        moves(r);
+        expect(r, (r->rank + 1) * (7 + k), r->stream);
+    }
+    CU(cu.exec_free(exec));
+}
+
+/* Into the other's window; what lands there is what the stream had made before. Then once more
+ * backwards, so that nobody puts again into what has not been read. */
+static void put(struct rank *r, ncclWindow_t window)
+{
+    ncclWaitSignalDesc_t told = {.opCnt = 1, .peer = 1 - r->rank, .sigIdx = 3};
+    ncclWaitSignalDesc_t read = {.opCnt = 1, .peer = 1 - r->rank, .sigIdx = 4};
+    OK(ncclAllReduce(in(r), in(r), COUNT, ncclInt32, ncclSum, r->comm, r->stream));
+    OK(ncclPutSignal(in(r), COUNT, ncclInt32, 1 - r->rank, window, 0, 3, 0, 0, r->comm, r->stream));
+    OK(ncclWaitSignal(1, &told, r->comm, r->stream));
+    OK(ncclAllReduce(out(r), out(r), COUNT, ncclInt32, ncclSum, r->comm, r->stream));
+    OK(ncclSignal(1 - r->rank, 4, 0, 0, r->comm, r->stream));
+    OK(ncclWaitSignal(1, &read, r->comm, r->stream));
+}
+
+static void puts_in_order(struct rank *r)
+{
+    ncclWindow_t window = NULL;
+    OK(ncclCommWindowRegister(r->comm, out(r), BYTES, &window, NCCL_WIN_DEFAULT));
+    begin(r);
+    put(r, window);
+    void *exec = recorded(r);
+    for (int k = 0; k < REPLAYS; k++) {
+        write_in(r, k + r->rank, r->stream);
+        CU(cu.launch(exec, r->stream));
+        expect(r, 2 * (2 * k + 1), r->stream);
+        write_in(r, 100 * k + r->rank, r->stream);
+        put(r, window);
+        expect(r, 2 * (200 * k + 1), r->stream);
+    }
+    CU(cu.exec_free(exec));
+    OK(ncclCommWindowDeregister(r->comm, window));
+}
+
 /* The factor is what earlier work on the stream leaves there. */
 static void factor(struct rank *r)
 {
     ncclRedOp_t op = ncclSum;
     device_pointer scalar = 0;
-    int32_t value = 10 + r->rank;
-    CU(cu.alloc(&scalar, sizeof value));
+    CU(cu.alloc(&scalar, sizeof *r->host));
     write_in(r, 2, r->stream);
+    r->host[0] = 10 + r->rank;
     OK(ncclRedOpCreatePreMulSum(&op, (void *)(uintptr_t)scalar, ncclInt32, ncclScalarDevice,
                                 r->comm));
-    CU(cu.copy(scalar, (device_pointer)(uintptr_t)&value, sizeof value, r->stream));
+    CU(cu.copy(scalar, (device_pointer)(uintptr_t)r->host, sizeof *r->host, r->stream));
     OK(ncclAllReduce(in(r), out(r), COUNT, ncclInt32, op, r->comm, r->stream));
     OK(ncclRedOpDestroy(op, r->comm));
     expect(r, 42, r->stream);
@@ -156,19 +247,23 @@ static void *rank_main(void *argument)
     CU(cu.push(context));
     CU(cu.stream_create(&r->stream, 1));
     CU(cu.stream_create(&r->other, 1));
-    CU(cu.alloc(&r->in, sizeof r->host));
-    CU(cu.alloc(&r->out, sizeof r->host));
+    CU(cu.alloc_host((void **)&r->host, BYTES, 0));
+    CU(cu.alloc(&r->in, BYTES));
+    CU(cu.alloc(&r->out, BYTES));
     OK(ncclCommInitRank(&r->comm, RANKS, id, r->rank));
     OK(ncclCommCuDevice(r->comm, &device));
     CHECK(device == 0);
     capture(r); /* first: making the communicator has set up all that it takes */
     order(r);
+    captured_moves(r);
+    puts_in_order(r);
     factor(r);
     ncclResult_t state = ncclInProgress;
     OK(ncclCommGetAsyncError(r->comm, &state));
     CHECK(state == ncclSuccess);
     OK(ncclCommFinalize(r->comm));
     OK(ncclCommDestroy(r->comm));
+    CU(cu.free_host(r->host));
     CU(cu.free(r->in));
     CU(cu.free(r->out));
     CU(cu.stream_destroy(r->stream));
@@ -184,6 +279,7 @@ int main(void)
     pthread_t threads[RANKS];
     load();
     CU(cu.init(0));
+    CHECK(pthread_barrier_init(&all_there, NULL, RANKS) == 0);
     OK(ncclGetUniqueId(&id));
     for (int r = 0; r < RANKS; r++)
         CHECK(pthread_create(&threads[r], NULL, rank_main, &numbers[r]) == 0);
