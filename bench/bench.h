@@ -109,6 +109,8 @@ int bench_sweep(const struct bench_options *options, tutti_comm *comm, struct be
 
 /* ---- report.c: rank 0 only ---- */
 
+/* "library-allocated", "malloc", "device", ... */
+const char *bench_memory_name(const struct bench_options *options);
 /* `devices`: the number of each rank's device; NULL for host memory. */
 void bench_report_header(const struct bench_options *options, tutti_comm *comm, const int *devices);
 void bench_report_row(const struct bench_row *row);

@@ -22,6 +22,31 @@ static void write_points(FILE *to, const struct bench_result *result)
     fprintf(to, "END\n");
 }
 
+/* Tics at powers of 16 of bytes, "8 B", "128 B", "2 KiB", within the sizes. */
+static void write_tics(FILE *to, const struct bench_result *result)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t least = SIZE_MAX, most = 0;
+    int told = 0;
+    for (size_t i = 0; i < result->count; i++) {
+        const size_t bytes = result->rows[i].bytes;
+        least = bytes && bytes < least ? bytes : least;
+        most = bytes > most ? bytes : most;
+    }
+    if (most > 0) /* with room for one size, and for the last tic */
+        fprintf(to, "set xrange [%g:%g]\n", (double)least / 1.2, (double)most * 1.2);
+    fprintf(to, "set xtics rotate by -30 (");
+    const int step = most / 16 > least ? 4 : 1;
+    for (int power = 3; power < 48; power += step) {
+        const size_t bytes = (size_t)1 << power;
+        if (bytes < least || bytes > most)
+            continue;
+        fprintf(to, "%s'%zu %s' %zu", told++ ? ", " : "", bytes >> (power / 10 * 10),
+                units[power / 10], bytes);
+    }
+    fprintf(to, ")\n");
+}
+
 static void write_script(FILE *to, const struct bench_options *o, const struct bench_result *result,
                          int ranks, const char *path)
 {
@@ -33,9 +58,10 @@ static void write_script(FILE *to, const struct bench_options *o, const struct b
     for (const char *c = path; *c; c++) /* gnuplot doubles a quote within quotes */
         fprintf(to, *c == '\'' ? "''" : "%c", *c);
     fprintf(to, "'\n");
+    write_tics(to, result);
     fprintf(to,
-            "set multiplot layout 1,2 title 'Tutti %s, %d ranks, host memory' noenhanced\n"
-            "set logscale x 2\nset format x '%%.0b %%BB'\nset xtics rotate by -45\nset grid\n"
+            "set multiplot layout 1,2 title 'Tutti %s, %d rank%s, %s memory' noenhanced\n"
+            "set logscale x 2\nset grid\n"
             "set xlabel 'size'\nset key top left\n"
             "set ylabel 'bus bandwidth (GB/s)'\nset yrange [0:*]\n"
             "plot $points using 1:2 with linespoints pt 7 ps 0.6 lw 2 title 'out of place', "
@@ -44,7 +70,8 @@ static void write_script(FILE *to, const struct bench_options *o, const struct b
             "plot $points using 1:4 with linespoints pt 7 ps 0.6 lw 2 title 'median', "
             "$points using 1:5 with linespoints pt 6 ps 0.6 lw 2 title '99th percentile'\n"
             "unset multiplot\n",
-            bench_collective_label(o->collective), ranks);
+            bench_collective_label(o->collective), ranks, ranks == 1 ? "" : "s",
+            bench_memory_name(o));
 }
 
 static pid_t start_gnuplot(int *input)

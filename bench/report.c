@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *memory_name(const struct bench_options *o)
+const char *bench_memory_name(const struct bench_options *o)
 {
     static const char *const names[] = {"library-allocated", "malloc", "registered malloc"};
     if (o->device)
@@ -68,7 +68,7 @@ void bench_report_header(const struct bench_options *o, tutti_comm *comm, const 
            TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH,
            bench_collective_label(o->collective), size, o->threads ? "threads" : "processes",
            tutti_comm_hosts(comm), tutti_comm_hosts(comm) == 1 ? "" : "s", transports,
-           memory_name(o));
+           bench_memory_name(o));
     printf(
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %s "
         "agg iters: %d validation: %d graph: %d\n#\n",
@@ -185,7 +185,7 @@ static int write_json(const struct bench_options *o, tutti_comm *comm,
             "  \"memory\": \"%s\",\n  \"rows\": [",
             TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH,
             bench_collective_label(o->collective), tutti_comm_size(comm), tutti_comm_hosts(comm),
-            o->threads ? "threads" : "processes", transports, memory_name(o));
+            o->threads ? "threads" : "processes", transports, bench_memory_name(o));
     for (size_t i = 0; i < result->count; i++) {
         const struct bench_row *row = &result->rows[i];
         fprintf(file,

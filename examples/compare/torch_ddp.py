@@ -13,6 +13,7 @@ start it."""
 
 import argparse
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -85,7 +86,7 @@ def write_weights(model, path):
     head, data, at = {}, [], 0
     for name, p in model.named_parameters():
         tensor = turned(name, p.detach()).contiguous()
-        raw = tensor.numpy().tobytes()
+        raw = ctypes.string_at(tensor.data_ptr(), 4 * tensor.numel())  # numpy may be missing
         head[name] = {"dtype": "F32", "shape": list(tensor.shape),
                       "data_offsets": [at, at + len(raw)]}
         data.append(raw)

@@ -8,6 +8,9 @@
  * copies, so that a packet is a fragment (a tag and its bytes) and nothing ever waits in a buffer
  * of ours. That is why `released` and `close` are so short; transport/tcp is what it takes without.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* accept4 */
+#endif
 #include <tutti/plugin.h>
 
 #include <errno.h>
