@@ -346,8 +346,12 @@ static void layout_scale(void *data, enum tutti_type type, size_t count, double 
         float *d = type == TUTTI_FLOAT32 ? part : widened;
         if (type != TUTTI_FLOAT32)
             tti_convert(d, TUTTI_FLOAT32, part, type, n, NULL);
-        for (size_t i = 0; i < n; i++)
-            d[i] = d[i] * f / by;
+        if (by == 1) /* as clipping does: the same without the division */
+            for (size_t i = 0; i < n; i++)
+                d[i] *= f;
+        else
+            for (size_t i = 0; i < n; i++)
+                d[i] = d[i] * f / by;
         if (type != TUTTI_FLOAT32)
             tti_convert(part, type, d, TUTTI_FLOAT32, n, NULL);
     }

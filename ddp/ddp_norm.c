@@ -16,7 +16,9 @@ enum {
     NORM_POINT = 52,
     NORM_LIMBS = 3, /* of so many bits each is what ranks send each other: */
     NORM_LIMB = 40,
+    NORM_TOGETHER = 8, /* what is added side by side */
 };
+static const double NORM_ONE = (double)((uint64_t)1 << NORM_POINT);
 
 /* What is found over a piece. */
 struct norm_sum {
@@ -28,26 +30,51 @@ struct norm_sum {
 
 static void norm_largest(const float *g, size_t count, struct norm_sum *sum)
 {
-    float largest = 0, odd = 0;
-    for (size_t i = 0; i < count; i++) {
-        float magnitude = fabsf(g[i]);
-        largest = magnitude > largest ? magnitude : largest;
-        odd += g[i] * 0.0f;
+    float largest[NORM_TOGETHER] = {0}, odd[NORM_TOGETHER] = {0};
+    size_t at = 0;
+    for (; count - at >= NORM_TOGETHER; at += NORM_TOGETHER)
+        for (size_t k = 0; k < NORM_TOGETHER; k++) {
+            const float magnitude = fabsf(g[at + k]);
+            largest[k] = magnitude > largest[k] ? magnitude : largest[k];
+            odd[k] += g[at + k] * 0.0f;
+        }
+    for (; at < count; at++) {
+        largest[0] = fabsf(g[at]) > largest[0] ? fabsf(g[at]) : largest[0];
+        odd[0] += g[at] * 0.0f;
     }
-    sum->largest = fmax(sum->largest, (double)largest);
-    sum->odd += (double)odd;
+    for (size_t k = 0; k < NORM_TOGETHER; k++) {
+        sum->largest = fmax(sum->largest, (double)largest[k]);
+        sum->odd += (double)odd[k];
+    }
+}
+
+/* Several groups at once, each in the order of its elements: one by one each addition would wait
+ * for the one before it. */
+static void norm_groups(const float *g, struct norm_sum *sum)
+{
+    double group[NORM_TOGETHER] = {0};
+    for (size_t i = 0; i < TTI_DDP_GROUP; i++)
+        for (size_t k = 0; k < NORM_TOGETHER; k++) {
+            const double v = (double)g[k * TTI_DDP_GROUP + i] * sum->scale;
+            group[k] += v * v;
+        }
+    for (size_t k = 0; k < NORM_TOGETHER; k++)
+        sum->squares += (uint64_t)(group[k] * NORM_ONE);
 }
 
 static void norm_squares(const float *g, size_t count, struct norm_sum *sum)
 {
-    for (size_t at = 0; at < count; at += TTI_DDP_GROUP) {
+    size_t at = 0;
+    for (; count - at >= NORM_TOGETHER * TTI_DDP_GROUP; at += NORM_TOGETHER * TTI_DDP_GROUP)
+        norm_groups(g + at, sum);
+    for (; at < count; at += TTI_DDP_GROUP) {
         double group = 0;
         size_t n = count - at < TTI_DDP_GROUP ? count - at : TTI_DDP_GROUP;
         for (size_t i = 0; i < n; i++) {
             double v = (double)g[at + i] * sum->scale;
             group += v * v;
         }
-        sum->squares += (uint64_t)ldexp(group, NORM_POINT);
+        sum->squares += (uint64_t)(group * NORM_ONE);
     }
 }
 
