@@ -386,6 +386,17 @@ void tti_rdma_rails_close(struct tti_rdma_transport *self)
 
 /* ---- what devices say of themselves --------------------------------------------------------- */
 
+/* Nothing will be heard any more of what goes by this rail. */
+static void rail_fail(struct tti_rdma_transport *self, const struct tti_rdma_rail *rail,
+                      const char *what)
+{
+    for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
+        for (int i = 0; i < e->qps; i++)
+            if (e->qp[i].rail == rail && !e->qp[i].moved)
+                tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK, what,
+                                                           "; see its messages (dmesg)"));
+}
+
 static void rail_event(struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
                        const struct ibv_async_event *event)
 {
@@ -398,12 +409,10 @@ static void rail_event(struct tti_rdma_transport *self, struct tti_rdma_rail *ra
         rail->port_down &= !mine;
         break;
     case IBV_EVENT_DEVICE_FATAL:
-        for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
-            for (int i = 0; i < e->qps; i++)
-                if (e->qp[i].rail == rail)
-                    tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK,
-                                                               "the device broke down",
-                                                               "; see its messages (dmesg)"));
+        rail_fail(self, rail, "the device broke down");
+        break;
+    case IBV_EVENT_CQ_ERR: /* each rail has one, which gives nothing more */
+        rail_fail(self, rail, "the device's completion queue broke down");
         break;
     default:
         break;
