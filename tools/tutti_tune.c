@@ -10,6 +10,7 @@
 #include "tools/tune.h"
 #include "tools/tune_jobs.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,27 @@ static int run_rank(const struct settings *s)
     return status;
 }
 
+/* What else runs on this machine now, on average over half a second: what is measured beside it
+ * would choose badly for as long as the file is used. */
+static void warn_if_busy(void)
+{
+    enum { LOOKS = 20, LOOK_MS = 25 };
+    int total = 0, running = 0;
+    for (int i = 0; i < LOOKS; i++) {
+        FILE *file = fopen("/proc/loadavg", "re");
+        if (file && fscanf(file, "%*s %*s %*s %d/", &running) == 1)
+            total += running - 1; /* without this program */
+        if (file)
+            fclose(file);
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+    if (2 * total > LOOKS)
+        fprintf(stderr,
+                "tutti-tune: warning: other programs run here (%.1f at a time); times measured "
+                "beside them choose badly: stop them and run this again\n",
+                (double)total / LOOKS);
+}
+
 int main(int argc, char **argv)
 {
     struct settings s = {.seconds = 40, .lanes = TTI_USUAL_LANES, .max_bytes = (size_t)64 << 20};
@@ -240,6 +262,7 @@ int main(int argc, char **argv)
         return refit(&s);
     if (tti_place_is_launched())
         return run_rank(&s);
+    warn_if_busy();
     for (int j = 0; j < s.job_count && status == 0; j++)
         status = tune_run_job(argv, s.jobs[j]);
     return status;

@@ -253,6 +253,12 @@ int main(int argc, char **argv)
     const struct tti_gpu_ops *ops = NULL;
     struct gpu_bench b = {.most_bytes = (size_t)1 << 30, .repeats = REPEATS};
     int devices = 0;
+    if (argc > 1 && argv[1][0] == '-') {
+        fputs("usage: gpu_bench [cuda|sim] [most bytes of a buffer (1 GiB) | look]\n"
+              "look: what the device and its driver are, and whether a kernel runs; no figures\n",
+              stderr);
+        return strcmp(argv[1], "--help") == 0 ? 0 : 2;
+    }
     /* Kernels of ranks that wait for each other may not stand in one hardware queue. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     gpu_must(tti_gpu_find(argc > 1 ? argv[1] : "cuda", &ops), "choosing the implementation");
