@@ -18,6 +18,22 @@ static inline void tti_store_release(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+/* Both of two words that lie beside each other at a multiple of 16 bytes, as by tti_store_release
+ * of each, in any order of the two; on x86 by one store, of which the processor has but so many
+ * under way. (Each half is whole for who reads it: an aligned store of 16 bytes falls apart there
+ * into two of 8 at most, and stores become seen in their order.) */
+static inline void tti_store_pair(_Atomic uint64_t *words, uint64_t first, uint64_t second)
+{
+#if defined(__x86_64__)
+    typedef uint64_t both __attribute__((vector_size(16)));
+    const both value = {first, second};
+    __asm__ volatile("movaps %1, %0" : "=m"(*(both *)(void *)words) : "x"(value) : "memory");
+#else
+    tti_store_release(words, first);
+    tti_store_release(words + 1, second);
+#endif
+}
+
 /* Orders every earlier store before every later load, which release and acquire do not: between
  * publishing something and looking whether the other side sleeps. (ThreadSanitizer knows no fences;
  * it needs none here, as both words are atomic.) */

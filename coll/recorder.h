@@ -54,17 +54,23 @@ enum {
 enum { TTI_RECORD_RUNS = 0, TTI_RECORD_UNTIMED = 1 };
 
 struct tti_record {
-    _Atomic uint64_t ticket;   /* its index plus 1; 0: being written */
+    _Alignas(64) _Atomic uint64_t ticket; /* its index plus 1; 0: being written */
     _Atomic uint64_t sequence; /* the "#41"; sends and receives: of this pair and direction; puts
                                 * and signals together, and waits, too */
     _Atomic uint64_t count;    /* of a wait: signals */
     _Atomic uint64_t bytes;    /* of a block; all operations so far, this one included */
     _Atomic uint64_t start_ns, end_ns; /* monotonic; 0: not looked at the clock */
-    _Atomic uint32_t kind;
-    _Atomic int32_t root;       /* or peer */
-    _Atomic int32_t waits_for;  /* the last peer that was waited for long; -1 */
-    _Atomic uint32_t queued_us; /* between the call and the start, where that is long; on device
-                                 * memory a hash of all calls so far, 0: not written yet */
+    union {
+        struct {
+            _Atomic uint32_t kind;
+            _Atomic int32_t root;       /* or peer */
+            _Atomic int32_t waits_for;  /* the last peer that was waited for long; -1 */
+            _Atomic uint32_t queued_us; /* between the call and the start, where that is long; on
+                                         * device memory a hash of all calls so far, 0: not written
+                                         * yet */
+        };
+        _Atomic uint64_t rest[2]; /* all of these, as struct tti_record_rest has them */
+    };
 };
 _Static_assert(sizeof(struct tti_record) == 64, "a record is a cache line");
 
@@ -142,10 +148,14 @@ static inline uint32_t tti_record_kind(const struct tti_operation *o)
 
 /* What is known of a record before its call; every record of a call that comes again has it in
  * common. */
+struct tti_record_rest {
+    uint32_t kind;
+    int32_t root, waits_for;
+    uint32_t queued_us;
+};
 struct tti_record_known {
     uint64_t count, bytes;
-    uint32_t kind;
-    int32_t root;
+    struct tti_record_rest rest;
 };
 
 static inline struct tti_record_known
@@ -155,27 +165,25 @@ tti_record_of(const struct tti_operation *o, enum tti_record_path path, int algo
                          ((uint32_t)algorithm & 31) << TTI_RECORD_ALGORITHM |
                          ((uint32_t)lanes & 31) << TTI_RECORD_LANES;
     const uint32_t kind = tti_record_kind(o) & ~((uint32_t)31 << TTI_RECORD_ALGORITHM);
-    return (struct tti_record_known){o->count, o->count * tti_type_bytes(o->type), kind | how,
-                                     o->root};
+    return (struct tti_record_known){
+        o->count, o->count * tti_type_bytes(o->type), {kind | how, o->root, -1, 0}};
 }
 
+/* In few stores: between two messages of small operations the processor has room for so many. */
 static inline void tti_record_write(struct tti_record_ring *ring,
                                     const struct tti_record_known *known, uint64_t sequence,
-                                    uint64_t start, uint32_t queued_us)
+                                    uint64_t start)
 {
     const uint64_t index = ring->next++;
     struct tti_record *r = &ring->records[index & ring->mask];
+    uint64_t rest[2];
+    memcpy(rest, &known->rest, sizeof rest);
     ring->bytes += known->bytes;
     atomic_store_explicit(&r->ticket, 0, memory_order_relaxed);
     tti_record_put(&r->sequence, sequence);
-    tti_record_put(&r->count, known->count);
-    tti_record_put(&r->bytes, ring->bytes);
-    tti_record_put(&r->start_ns, start);
-    tti_record_put(&r->end_ns, TTI_RECORD_RUNS);
-    atomic_store_explicit(&r->kind, known->kind, memory_order_release);
-    atomic_store_explicit(&r->root, known->root, memory_order_release);
-    atomic_store_explicit(&r->waits_for, -1, memory_order_release);
-    atomic_store_explicit(&r->queued_us, queued_us, memory_order_release);
+    tti_store_pair(&r->count, known->count, ring->bytes);
+    tti_store_pair(&r->start_ns, start, TTI_RECORD_RUNS);
+    tti_store_pair(r->rest, rest[0], rest[1]);
     tti_record_put(&r->ticket, index + 1);
     tti_record_put(ring->head, index + 1);
 }
@@ -186,17 +194,17 @@ static inline void tti_record_begin(struct tti_record_ring *ring, const struct t
 {
     if (!ring->records)
         return;
-    const struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->signals : o->count,
-                                           o->count * tti_type_bytes(o->type), tti_record_kind(o),
-                                           o->root};
-    uint64_t start = 0, queued = 0;
+    struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->signals : o->count,
+                                     o->count * tti_type_bytes(o->type),
+                                     {tti_record_kind(o), o->root, -1, 0}};
+    uint64_t start = 0;
     if (__builtin_expect(known.bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
         start = tti_now_ns();
-        queued = ring->since ? (start - ring->since) / 1000 : 0;
+        const uint64_t queued = ring->since ? (start - ring->since) / 1000 : 0;
         ring->timed = true;
+        known.rest.queued_us = queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued;
     }
-    tti_record_write(ring, &known, sequence, start,
-                     queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued);
+    tti_record_write(ring, &known, sequence, start);
 }
 
 /* tti_record_begin and tti_record_by of such a call, which was not queued and is not timed unless
@@ -205,7 +213,7 @@ static inline void tti_record_again(struct tti_record_ring *ring,
                                     const struct tti_record_known *known, uint64_t sequence)
 {
     if (ring->records)
-        tti_record_write(ring, known, sequence, 0, 0);
+        tti_record_write(ring, known, sequence, 0);
 }
 
 /* The record of the last operation that began. */
