@@ -5,12 +5,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { SETTLE_SECONDS = 60 };
 
 static _Thread_local struct tti_gpu *gpu;
 static _Thread_local tutti_stream stream;
 static _Thread_local unsigned calls;
+static _Thread_local double patience = SETTLE_SECONDS;
 
 /* Memory that is free again, for the next who asks. A GPU's driver frees memory when all that is
  * queued on the device is over, of other threads too: of ranks that wait for the one that frees. So
@@ -109,9 +111,27 @@ enum tutti_result device_copy(void *to, const void *from, size_t bytes)
     return gpu->ops->copy(gpu, to, from, bytes, stream);
 }
 
+void device_patience(double seconds)
+{
+    patience = seconds;
+}
+
+/* Callers free their buffers whatever comes of a call. A simulated device unmaps them at once, and
+ * the host's are gone on any: a kernel or a copy that is still under way would crash somewhere, or
+ * write into the next test's, and nobody would read of the deadline. Other failures leave a stream
+ * at rest. */
 enum tutti_result device_settle(void)
 {
-    return tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "a test");
+    const enum tutti_result result =
+        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(patience), "a test");
+    if (result != TUTTI_ERR_TIMEOUT || gpu->ops->stream_query(gpu, stream) != TUTTI_IN_PROGRESS)
+        return result;
+    fprintf(stderr,
+            "%s\nthe process ends here: what is queued still uses the test's buffers (has the "
+            "machine stood still for %g s?)\n",
+            tutti_last_error(), patience);
+    fflush(NULL);
+    _exit(EXIT_FAILURE);
 }
 
 /* An operation on the stream is not over for the communicator until the stream is. */
@@ -194,8 +214,7 @@ enum tutti_result device_call(const struct test_case *c, struct device_shadow in
         result = gpu->ops->copy(gpu, in.base, in_memory, in.bytes, stream);
     struct tti_error error;
     tti_error_save(&error, result);
-    const enum tutti_result settled =
-        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test");
+    const enum tutti_result settled = device_settle();
     result = result == TUTTI_OK ? settled : tti_error_restore(&error);
     device_free(out_memory);
     if (in_memory != out_memory)
