@@ -94,6 +94,7 @@ struct tti_executor {
     size_t slot_elements;
     struct tti_exec_buffers buffers;
     struct tti_exec_device device;
+    size_t lend_from; /* messages of so many bytes and more are lent (plugin.h) */
     const struct tti_label *label;
     int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
     bool fast_sends; /* ... to take what it is sent */
@@ -107,6 +108,12 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
 
 /* Elements of block window number `pass`. */
 size_t tti_exec_window(const struct tti_executor *x, size_t pass);
+/* From which size on messages of the operation should be lent, where transports can let a peer read
+ * them; SIZE_MAX: none. Not those that the peer reduces, which it reads piece by piece, nor where
+ * all send to one, who would copy alone what two can share. For the latter reason nothing is lent
+ * that caches do not hold (tti_copy_expect), and nothing where the own core is wanted by somebody
+ * (tti_exec_crowded): the peer's turn may be far. */
+size_t tti_exec_lend_from(enum tutti_collective collective, const struct tti_plan *plan);
 /* The range of `step` in `pass`. */
 struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_step *step,
                                 size_t pass);
@@ -160,6 +167,11 @@ uint64_t tti_exec_tag(const struct tti_executor *x, const struct tti_step *step,
                       struct tti_ref ref);
 
 /* ---- steps (exec_step.c) ---- */
+
+/* Does the step pass on its input as it lies there? Then that may go before the step has copied it,
+ * and a peer that reads it where it lies finds it in its own cache, if it was there before. Input
+ * is never written, and overlaps the output only where the copy would be onto itself. */
+bool tti_exec_passes_input(const struct tti_executor *x, const struct tti_step *step);
 
 /* The peer's message does not end where an element ends: `bytes` of it are there. Fails the
  * communicator. */

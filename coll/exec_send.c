@@ -105,8 +105,10 @@ static enum tutti_result queue_send(const struct tti_executor *x,
             ? x->messages[record->ref.index].device
             : x->device.base && (uintptr_t)data - (uintptr_t)x->device.base < x->device.bytes;
     const uint64_t tag = tti_exec_tag(x, record->step, record->ref);
-    return (device ? link->ops->device_send : link->ops->send)(link->endpoint, queue->lane, tag,
-                                                               data, bytes, accepted);
+    tti_transport_send *send = device ? link->ops->device_send
+                               : bytes >= x->lend_from && bytes > link->copies ? link->lend
+                                                                               : link->ops->send;
+    return send(link->endpoint, queue->lane, tag, data, bytes, accepted);
 }
 
 enum tutti_result tti_exec_queue_pump(struct tti_executor *x, struct tti_send_queue *queue,

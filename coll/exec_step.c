@@ -58,6 +58,13 @@ static const struct tti_finish *step_finish(const struct tti_executor *x,
     return (step->flags & TTI_FINAL) && x->finish.average ? &x->finish : NULL;
 }
 
+bool tti_exec_passes_input(const struct tti_executor *x, const struct tti_step *step)
+{
+    return step->kind == TTI_COPY && (step->flags & TTI_FORWARD) && step->src.buffer == TTI_IN &&
+           !x->device.base && x->buffers.type[TTI_IN] == x->buffers.type[step->dst.buffer] &&
+           !step_finish(x, step);
+}
+
 /* Type of the incoming message. */
 static enum tutti_type message_type(const struct tti_executor *x, const struct tti_step *step)
 {
@@ -190,6 +197,9 @@ static enum tutti_result step_begin(struct tti_executor *x, struct tti_exec_lane
         if (step->kind == TTI_SEND)
             TTI_TRY(
                 tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
+        else if (tti_exec_passes_input(x, step))
+            TTI_TRY(
+                tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
         else if (step->flags & TTI_FORWARD)
             TTI_TRY(tti_exec_send_begin(x, lane, step, step->dst, 0, &lane->forward));
         lane->through = lane->forward && step_goes_through(x, lane, step);
@@ -206,7 +216,7 @@ static enum tutti_result step_produced(struct tti_executor *x, struct tti_exec_l
 {
     lane->done += n;
     *moved = true;
-    if (!lane->forward)
+    if (!lane->forward || lane->forward->ready == lane->range.total)
         return TUTTI_OK;
     lane->forward->ready = lane->done;
     return lane->forward->queue->head == lane->forward
@@ -240,6 +250,9 @@ static void local_piece(const struct tti_executor *x, const struct tti_step *ste
 static enum tutti_result local_turn(struct tti_executor *x, struct tti_exec_lane *lane,
                                     const struct tti_step *step, bool *moved)
 {
+    if (lane->forward && lane->forward->ready == lane->range.total &&
+        lane->forward->queue->head == lane->forward)
+        TTI_TRY(tti_exec_queue_pump(x, lane->forward->queue, moved));
     while (lane->done < lane->range.total) {
         size_t n = 0;
         local_piece(x, step, lane->range, lane->pass, lane->done, &n);

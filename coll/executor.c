@@ -157,6 +157,14 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
+size_t tti_exec_lend_from(enum tutti_collective collective, const struct tti_plan *plan)
+{
+    enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
+    if (plan->reduces || collective == TUTTI_GATHER)
+        return SIZE_MAX;
+    return collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
+}
+
 /* Elements of a block that one pass covers: a function of what all ranks know alike. */
 static size_t exec_window_elements(const struct tti_operation *o, int nranks)
 {
@@ -243,6 +251,9 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     x->tag = tag;
     x->label = label;
     tti_copy_expect(exec_touched(x, op));
+    x->lend_from = tti_copy_streams() || tti_exec_crowded(x->comm)
+                       ? SIZE_MAX
+                       : tti_exec_lend_from(op->collective, plan);
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;
@@ -349,6 +360,7 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
     exchange_fill(x, ops, count, e);
     x->plan = NULL;
     x->messages = e->messages;
+    x->lend_from = SIZE_MAX; /* a send of moderate size may return before it is received */
     x->passes = 1;
     x->finish = (struct tti_finish){false, 1};
     for (int b = 0; b < 4; b++) {

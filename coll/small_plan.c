@@ -78,13 +78,14 @@ static bool small_step(const struct tti_executor *x, const struct tti_step *from
         (from->kind == TTI_REDUCE && !small_place(x, from->src2, range, &to->src2)) ||
         (from->kind != TTI_SEND && !small_place(x, from->dst, range, &to->dst)))
         return false;
-    const struct small_place *sent = from->kind == TTI_SEND ? &to->src : &to->dst;
     to->kind = from->kind;
     to->message = (uint8_t)x->buffers.type[from->flags & TTI_MSG_ACC ? TTI_SLOT : TTI_IN];
     to->unit = tutti_type_size((enum tutti_type)to->message);
     to->straight = from->kind == TTI_RECV && to->message == to->dst.type;
     to->left = from->flags & TTI_MSG_LEFT;
     to->finish = (from->flags & TTI_FINAL) && x->finish.average;
+    to->input = tti_exec_passes_input(x, from);
+    const struct small_place *sent = small_sent(to);
     to->from = from->from;
     to->to = sends ? from->to : -1;
     to->link_from = to->from >= 0 ? &x->comm->links.all[to->from] : NULL;
@@ -144,6 +145,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);
     made->algorithm = selection->index;
+    made->lends = tti_exec_lend_from(o->collective, entry->plan) == 0;
     made->slots = (size_t)(x->buffers.base[TTI_SLOT] - x->buffers.base[TTI_SCRATCH]);
     made->op = x->op;
     made->finish = x->finish;

@@ -19,6 +19,7 @@ struct small_step {
     bool straight;   /* RECV into place, nothing to convert */
     bool left;       /* RECV_REDUCE: the message is the left operand */
     bool finish;     /* averages */
+    bool input;      /* COPY: what is passed on is its input, before it is copied */
     uint8_t message; /* type of what is received */
     uint16_t sends;  /* sends of earlier steps that must be consumed before this one writes */
     int from, to;    /* peers, or -1 */
@@ -28,6 +29,12 @@ struct small_step {
     size_t sent_bytes; /* of the message to `to` */
     struct small_place src, src2, dst;
 };
+
+/* Where the message to `to` lies. */
+static inline const struct small_place *small_sent(const struct small_step *step)
+{
+    return step->kind == TTI_SEND || step->input ? &step->src : &step->dst;
+}
 
 /* What a call's buffers must be beside those of the call that the program was made for. */
 struct small_buffers {
@@ -39,6 +46,7 @@ struct small_buffers {
 struct tti_small_program {
     uint64_t key;
     bool known; /* a call like it needs no more checks than tti_small_call makes */
+    bool lends; /* large messages, where nobody else wants the core (tti_exec_lend_from) */
     bool large; /* has messages that an earlier operation's tti_copy_expect would affect */
     struct tti_record_known record;
     uint64_t tag;  /* without the number of the operation */

@@ -58,8 +58,11 @@ static enum tutti_result small_offer(struct small *s, struct small_send *send)
     struct tti_link *link = send->link;
     size_t accepted = 0;
     do {
+        const bool lends = s->program->lends && send->left > link->copies;
+        tti_transport_send *give =
+            lends && !tti_exec_crowded(s->comm) ? link->lend : link->ops->send;
         enum tutti_result result =
-            link->ops->send(link->endpoint, 0, s->tag, send->data, send->left, &accepted);
+            give(link->endpoint, 0, s->tag, send->data, send->left, &accepted);
         if (result != TUTTI_OK)
             return small_lost(s, result);
         link->queues[0].accepted += accepted;
@@ -152,7 +155,7 @@ static bool small_expect(struct small *s, const struct tti_link *link)
 
 static enum tutti_result small_send(struct small *s, const struct small_step *step)
 {
-    const struct small_place *from = step->kind == TTI_SEND ? &step->src : &step->dst;
+    const struct small_place *from = small_sent(step);
     struct small_send *send = &s->sent[s->sends++];
     send->link = step->link_to;
     send->data = s->base[from->buffer] + from->offset;
@@ -265,9 +268,11 @@ static enum tutti_result small_step(struct small *s, const struct small_step *st
         TTI_TRY(small_consumed(s, step->sends));
     if (step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE)
         TTI_TRY(small_receive(s, step));
-    else if (step->kind != TTI_SEND)
+    else if (step->input && step->to >= 0)
+        TTI_TRY(small_send(s, step));
+    if (step->kind == TTI_COPY || step->kind == TTI_REDUCE)
         small_local(s, step);
-    return step->to >= 0 ? small_send(s, step) : TUTTI_OK;
+    return step->to >= 0 && !step->input ? small_send(s, step) : TUTTI_OK;
 }
 
 /* `recorded`: the operation has its record; otherwise it gets it when its first message is on its

@@ -243,13 +243,52 @@ static void lent_stays(void **state)
     assert_int_equal(tti_region_free(memory), TUTTI_OK);
 }
 
+/* Memory that the peer cannot map goes as TUTTI_SHM_CMA says; where the peer reads it itself, it is
+ * the sender's again when it has been read. */
+static void lent_memory(void **state)
+{
+    enum { BYTES = 64 << 10 };
+    const char *const setting[] = {"0", "1", "2"};
+    const bool read_there[3][2] = {{false, false}, {true, true}, {false, true}};
+    unsigned char *data = malloc(BYTES);
+    (void)state;
+    assert_non_null(data);
+    for (int i = 0; i < 3; i++) {
+        struct lane_test t;
+        setenv("TUTTI_SHM_CMA", setting[i], 1);
+        open_pair(&t);
+        void *from = t.pair.endpoint[0];
+        for (int lent = 0; lent < 2; lent++) {
+            const struct shm_line *line =
+                &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t.sent)];
+            const uint64_t before = t.shm->released(from, 0);
+            const bool there = read_there[i][lent];
+            size_t accepted = 0;
+            for (size_t k = 0; k < BYTES; k++)
+                data[k] = pattern(t.sent, k);
+            assert_int_equal(
+                (lent ? t.shm->lend : t.shm->send)(from, 0, t.sent, data, BYTES, &accepted),
+                TUTTI_OK);
+            assert_int_equal(accepted, BYTES);
+            assert_int_equal(line->flag >> 8 & 0xff, there ? SHM_KIND_MEMORY : SHM_KIND_PIECE);
+            assert_int_equal(t.shm->released(from, 0) - before, there ? 0 : BYTES);
+            t.sent++;
+            receive_one(&t, BYTES, true);
+            assert_int_equal(t.shm->released(from, 0) - before, BYTES);
+        }
+        shm_pair_close(&t.pair);
+    }
+    unsetenv("TUTTI_SHM_CMA");
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unread_tails),    cmocka_unit_test(read_at_once),
         cmocka_unit_test(answered_or_not), cmocka_unit_test(late_pieces),
         cmocka_unit_test(late_ring),       cmocka_unit_test(regions_pass_by),
-        cmocka_unit_test(lent_stays),
+        cmocka_unit_test(lent_stays),      cmocka_unit_test(lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,7 @@ static void connect_try_memory(struct shm_endpoint *self, const struct shm_messa
     struct iovec here = {.iov_base = nonce, .iov_len = sizeof nonce};
     struct iovec there = {.iov_base = (void *)(uintptr_t)message->nonce_address,
                           .iov_len = sizeof nonce};
-    bool works = self->transport->settings.memory &&
+    bool works = self->transport->settings.memory != SHM_MEMORY_NONE &&
                  process_vm_readv(self->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof nonce &&
                  memcmp(nonce, message->nonce, sizeof nonce) == 0;
     tti_store_release(&self->ours->reads_memory, works ? 1 : 0);

@@ -75,7 +75,7 @@ static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_
             return receive_refuse(self, "a reference beyond the end of its memory region");
         mapping->uses++;
         in->data = mapping->base + where;
-    } else if (kind == SHM_KIND_MEMORY && self->transport->settings.memory &&
+    } else if (kind == SHM_KIND_MEMORY && self->transport->settings.memory != SHM_MEMORY_NONE &&
                tti_load_acquire(&self->ours->reads_memory)) {
         in->data = NULL;
         in->address = where;

@@ -1,10 +1,9 @@
 /* shm, the sending half of a lane (layout.h has the memory).
  *
  * A fragment goes the cheapest way that its size and place allow: inside its line; in the line's
- * tail; as a reference
- * to a region that the peer maps; as a copy in the piece ring; or, where TUTTI_SHM_CMA asks for it,
- * as an address that the peer reads with process_vm_readv. Only references keep the caller's memory
- * busy. */
+ * tail; as a reference to a region that the peer maps; as an address that the peer reads with
+ * process_vm_readv, where TUTTI_SHM_CMA allows it; or as a copy in the piece ring. References and
+ * addresses keep the caller's memory busy. */
 #include "transport/shm/shm.h"
 
 #include <string.h>
@@ -196,9 +195,10 @@ static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t 
 
 /* By reference, if the fragment is large enough and its place allows; the bytes taken, or 0. */
 static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
-                             const void *data, size_t bytes, size_t region_from)
+                             const void *data, size_t bytes, bool lent)
 {
     const struct shm_settings *settings = &self->transport->settings;
+    const size_t region_from = lent ? 0 : settings->region_from;
     uint64_t id = 0, offset = 0;
     if (bytes > SHM_REFERENCE_MOST)
         bytes = SHM_REFERENCE_MOST;
@@ -206,7 +206,8 @@ static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uin
         send_far(self, out, tag, SHM_KIND_REGION, offset, id, bytes);
         return bytes;
     }
-    if (bytes < settings->memory_from || !settings->memory)
+    if (bytes < settings->memory_from || settings->memory == SHM_MEMORY_NONE ||
+        (settings->memory == SHM_MEMORY_LENT && !lent))
         return 0;
     if (!self->peer_reads)
         self->peer_reads = tti_load_acquire(&self->theirs->reads_memory) == 1;
@@ -242,8 +243,7 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
         *accepted = bytes;
         return TUTTI_OK;
     }
-    size_t taken =
-        send_reference(self, out, tag, data, bytes, self->transport->settings.region_from);
+    size_t taken = send_reference(self, out, tag, data, bytes, false);
     if (taken == 0) {
         taken = send_piece_room(self, out, bytes);
         if (taken > 0) {
@@ -266,7 +266,7 @@ enum tutti_result tti_shm_lend(void *endpoint, int number, uint64_t tag, const v
     self->lane[number].in.row = 0;
     TTI_TRY(send_check(self, out));
     if (bytes > SHM_TAIL_BYTES && !send_full(out))
-        taken = send_reference(self, out, tag, data, bytes, 0);
+        taken = send_reference(self, out, tag, data, bytes, true);
     if (taken == 0)
         return tti_shm_send(endpoint, number, tag, data, bytes, accepted);
     *accepted = taken;
@@ -277,7 +277,7 @@ size_t tti_shm_copies(void *endpoint)
 {
     const struct shm_settings *settings = &((struct shm_endpoint *)endpoint)->transport->settings;
     size_t from = settings->region_from;
-    if (settings->memory && settings->memory_from < from)
+    if (settings->memory == SHM_MEMORY_ALL && settings->memory_from < from)
         from = settings->memory_from;
     return from > SHM_INLINE ? from - 1 : SHM_INLINE;
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/memory.h"
+#include "device/cpu_caches.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -74,7 +75,8 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
     size_t bytes = 0;
     TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 4, &slots));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 128 << 10, &bytes));
-    TTI_TRY(tti_config_int("TUTTI_SHM_CMA", 0, 1, 0, &memory));
+    TTI_TRY(tti_config_int("TUTTI_SHM_CMA", SHM_MEMORY_NONE, SHM_MEMORY_LENT,
+                           tti_cpu_meshed() ? SHM_MEMORY_LENT : SHM_MEMORY_NONE, &memory));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 32 << 10, &settings->region_from));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
     if (bytes < SHM_PAGE || bytes > SHM_REFERENCE_MOST || bytes % SHM_PAGE)
@@ -83,7 +85,7 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
                         SHM_PAGE, SHM_REFERENCE_MOST);
     settings->piece_bytes = bytes;
     settings->piece_ring = bytes * (size_t)slots;
-    settings->memory = memory == 1;
+    settings->memory = (enum shm_memory)memory;
     settings->strings = shm_has_strings();
     return TUTTI_OK;
 }

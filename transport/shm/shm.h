@@ -13,14 +13,21 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+/* TUTTI_SHM_CMA: which fragments peers read with process_vm_readv. */
+enum shm_memory {
+    SHM_MEMORY_NONE = 0,
+    SHM_MEMORY_ALL = 1,
+    SHM_MEMORY_LENT = 2, /* those that the caller lends */
+};
+
 /* TUTTI_SHM_*, read when a transport opens. */
 struct shm_settings {
     size_t piece_bytes; /* the most in one piece */
     size_t piece_ring;  /* all pieces of a lane and direction */
     size_t region_from; /* fragments from this size refer to a region, if they lie in one */
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
-    bool memory;        /* process_vm_readv allowed */
-    bool strings;       /* the CPU moves short strings of bytes well: send_copy */
+    enum shm_memory memory;
+    bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
 
 enum {
