@@ -105,9 +105,11 @@ static enum tutti_result queue_send(const struct tti_executor *x,
             ? x->messages[record->ref.index].device
             : x->device.base && (uintptr_t)data - (uintptr_t)x->device.base < x->device.bytes;
     const uint64_t tag = tti_exec_tag(x, record->step, record->ref);
-    tti_transport_send *send = device ? link->ops->device_send
-                               : bytes >= x->lend_from && bytes > link->copies ? link->lend
-                                                                               : link->ops->send;
+    tti_transport_send *send = link->ops->send;
+    if (device)
+        send = link->ops->device_send;
+    else if (bytes >= x->lend_from && bytes > link->copies)
+        send = link->lend;
     return send(link->endpoint, queue->lane, tag, data, bytes, accepted);
 }
 
