@@ -157,12 +157,23 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
-size_t tti_exec_lend_from(enum tutti_collective collective, const struct tti_plan *plan)
+/* Is all that the root gives, and keeps, where it shall be? */
+static bool exec_root_keeps(const struct tti_operation *o, size_t block)
+{
+    return (o->collective == TUTTI_BROADCAST && o->in == o->out) ||
+           (o->collective == TUTTI_SCATTER &&
+            (const char *)o->in + (size_t)o->root * block == (const char *)o->out);
+}
+
+size_t tti_exec_lend_from(const struct tutti_comm *comm, const struct tti_operation *o,
+                          const struct tti_plan *plan)
 {
     enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
-    if (plan->reduces || collective == TUTTI_GATHER)
+    const size_t block = o->count * tutti_type_size(o->type);
+    if (plan->reduces || o->collective == TUTTI_GATHER ||
+        (exec_root_keeps(o, block) && (double)block > comm->profile.cache[1] / 2))
         return SIZE_MAX;
-    return collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
+    return o->collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
 }
 
 /* Elements of a block that one pass covers: a function of what all ranks know alike. */
@@ -253,7 +264,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     tti_copy_expect(exec_touched(x, op));
     x->lend_from = tti_copy_streams() || tti_exec_crowded(x->comm)
                        ? SIZE_MAX
-                       : tti_exec_lend_from(op->collective, plan);
+                       : tti_exec_lend_from(x->comm, op, plan);
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;
