@@ -73,8 +73,8 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
 {
     long slots = 0, memory = 0;
     size_t bytes = 0;
-    TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 4, &slots));
-    TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 128 << 10, &bytes));
+    TTI_TRY(tti_config_int("TUTTI_SHM_SLOTS", 2, 1024, 2, &slots));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_SLOT_BYTES", 256 << 10, &bytes));
     TTI_TRY(tti_config_int("TUTTI_SHM_CMA", SHM_MEMORY_NONE, SHM_MEMORY_LENT,
                            tti_cpu_meshed() ? SHM_MEMORY_LENT : SHM_MEMORY_NONE, &memory));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 32 << 10, &settings->region_from));
