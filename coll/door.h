@@ -10,6 +10,11 @@ enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops);
 /* Set up for device memory now what the first collective on it would: collective, on `device`. From
  * here on calls on device memory do not block, and may be captured. Nothing without a device. */
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device);
+/* Give the device memory that the communicator holds back until tti_comm_prepare_device, or the
+ * next collective on device memory: collective, when nothing is queued that uses it. Waits for
+ * streams. ARGUMENT, and nothing changed, if operations were captured: graphs have its addresses.
+ */
+enum tutti_result tti_comm_release_device(tutti_comm *comm);
 /* Wait until what was queued on streams for device memory is over (not what was captured). */
 enum tutti_result tti_comm_settle(tutti_comm *comm);
 /* The number of the communicator: the same on all its ranks, and on no other communicator. */

@@ -70,6 +70,7 @@ struct ncclComm {
     bool ending;       /* nobody enters any more */
     bool orphan;       /* aborted while it was made: its job frees it */
     bool finalized, revoked;
+    bool suspended;                   /* nccl_suspend.c */
     bool growing;                     /* an id to grow by was made, and is not used up */
     ncclResult_t state;               /* the first failure; else ncclSuccess */
     char text[TTI_ERROR_TEXT_BYTES];  /* of that failure */
@@ -183,6 +184,8 @@ void tti_nccl_comm_release(struct ncclComm *comm);
 /* For a call of `what` on `comm`, which must be ready: not being made, not ended. On ncclSuccess
  * leave afterwards. */
 ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what);
+/* The same where being suspended does not matter. */
+ncclResult_t tti_nccl_enter_suspended(struct ncclComm *comm, const char *what);
 void tti_nccl_leave(struct ncclComm *comm);
 /* Counts the forks between the first process and this one. A child shares sockets and memory with
  * its parent: were it to end a communicator of its parent's, the others would hear a goodbye. */

@@ -71,17 +71,29 @@ static const char *enter_refusal(const struct ncclComm *comm)
     return NULL;
 }
 
-ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what)
+static ncclResult_t enter(struct ncclComm *comm, const char *what, bool works)
 {
     ncclResult_t result = tti_nccl_comm_check(comm, what);
     if (result != ncclSuccess)
         return result;
     pthread_mutex_lock(&comm->lock);
     const char *refusal = enter_refusal(comm);
+    if (!refusal && works && comm->suspended)
+        refusal = "the communicator is suspended; ncclCommResume makes it work again";
     if (!refusal)
         comm->inside++;
     pthread_mutex_unlock(&comm->lock);
     return refusal ? tti_nccl_fail(ncclInvalidUsage, "%s: %s", what, refusal) : ncclSuccess;
+}
+
+ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what)
+{
+    return enter(comm, what, true);
+}
+
+ncclResult_t tti_nccl_enter_suspended(struct ncclComm *comm, const char *what)
+{
+    return enter(comm, what, false);
 }
 
 void tti_nccl_leave(struct ncclComm *comm)

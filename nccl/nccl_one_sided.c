@@ -1,5 +1,4 @@
-/* What one rank does alone (NCCL 2.29): puts into windows, signals, waits for them. And giving
- * memory back for a while (2.30), which is not supported: each call says so. */
+/* What one rank does alone (NCCL 2.29): puts into windows, signals, waits for them. */
 #include "nccl/nccl_comm.h"
 
 /* NCCL's signals have an index and a context; ours a number. */
@@ -145,44 +144,3 @@ ncclResult_t pncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclC
     return worst;
 }
 TTI_NCCL_ALSO(WaitSignal);
-
-static ncclResult_t suspend_refused(ncclComm_t comm, const char *what)
-{
-    ncclResult_t result = tti_nccl_comm_check(comm, what);
-    if (result != ncclSuccess)
-        return result;
-    return tti_nccl_fail(ncclInvalidUsage,
-                         "%s: a communicator's device memory stays until it is destroyed; how much "
-                         "it may be is set by TUTTI_DEVICE_MEMORY",
-                         what);
-}
-
-ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags)
-{
-    (void)flags;
-    return suspend_refused(comm, "ncclCommSuspend");
-}
-TTI_NCCL_ALSO(CommSuspend);
-
-ncclResult_t pncclCommResume(ncclComm_t comm)
-{
-    return suspend_refused(comm, "ncclCommResume");
-}
-TTI_NCCL_ALSO(CommResume);
-
-ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
-{
-    struct tutti_memory memory = {0};
-    if (!value || (unsigned)stat > ncclStatGpuMemTotal)
-        return tti_nccl_fail(ncclInvalidArgument, "ncclCommMemStats: statistic %d, value at %p",
-                             (int)stat, (void *)value);
-    ncclResult_t result = tti_nccl_enter(comm, "ncclCommMemStats");
-    if (result != ncclSuccess)
-        return result;
-    result = tti_nccl_result(tutti_comm_memory(comm->tutti, &memory));
-    tti_nccl_leave(comm);
-    if (result == ncclSuccess)
-        *value = stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal ? memory.device : 0;
-    return result;
-}
-TTI_NCCL_ALSO(CommMemStats);

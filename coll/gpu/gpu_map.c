@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/door.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -388,6 +389,24 @@ void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle)
     pthread_mutex_destroy(&map->lock);
     free(map);
     side->map = NULL;
+}
+
+/* All ranks are through with their work before any of them takes its memory away. */
+enum tutti_result tti_comm_release_device(tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side || !side->map)
+        return TUTTI_OK;
+    if (side->captured.any)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "operations of the communicator were captured, and their graphs have the "
+                        "addresses of its device memory: it stays");
+    TTI_TRY(tti_comm_settle(comm));
+    TTI_TRY(tutti_barrier(comm));
+    pthread_mutex_lock(&side->lock);
+    tti_gpu_map_destroy(comm, true);
+    pthread_mutex_unlock(&side->lock);
+    return TUTTI_OK;
 }
 
 void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *memory)

@@ -305,7 +305,8 @@ static void questions(void)
     OK(ncclCommWindowDeregister(comm, window));
     CHECK(ncclWinGetUserPtr(comm, window, &pointer) == ncclInvalidArgument);
     OK(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &bytes));
-    CHECK(bytes == 0 && ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+    CHECK(bytes == 0 && ncclCommSuspend(comm, 4) == ncclInvalidArgument);
+    CHECK(ncclCommResume(comm) == ncclInvalidUsage);
     CHECK(ncclCommMemStats(comm, (ncclCommMemStat_t)4, &bytes) == ncclInvalidArgument);
     OK(ncclCommDestroy(comm));
 
@@ -353,6 +354,59 @@ static void refusals(void)
     OK(ncclCommDestroy(comm));
     for (int code = 0; code <= ncclNumResults; code++)
         CHECK(strlen(ncclGetErrorString((ncclResult_t)code)) > 3);
+}
+
+/* ---- without memory for a while ---- */
+
+static uint64_t memory_of(ncclComm_t comm, ncclCommMemStat_t stat)
+{
+    uint64_t value = UINT64_MAX;
+    OK(ncclCommMemStats(comm, stat, &value));
+    return value;
+}
+
+static void suspend_rank(struct rank *r)
+{
+    int word = 1;
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    const uint64_t held = memory_of(r->comm, ncclStatGpuMemSuspend);
+    const char *device = getenv("TUTTI_DEVICE");
+    CHECK((held > 0) == (device && strcmp(device, "sim") == 0));
+    for (int round = 0; round < 3; round++) {
+        check_sum(r->comm, ranks, (1 << ranks) - 1);
+        OK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM));
+        CHECK(memory_of(r->comm, ncclStatGpuMemTotal) == 0);
+        CHECK(memory_of(r->comm, ncclStatGpuMemSuspended) == 1);
+        CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, r->comm, NULL) ==
+              ncclInvalidUsage);
+        CHECK(strstr(ncclGetLastError(NULL), "ncclCommResume"));
+        CHECK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+        OK(ncclCommResume(r->comm));
+        CHECK(memory_of(r->comm, ncclStatGpuMemSuspended) == 0);
+        CHECK(memory_of(r->comm, ncclStatGpuMemTotal) == held);
+    }
+    check_sum(r->comm, ranks, (1 << ranks) - 1);
+    OK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM));
+    OK(ncclCommDestroy(r->comm)); /* as it is */
+}
+
+/* One thread, several ranks: in a group. */
+static void suspends(void)
+{
+    const int devices[2] = {0, 0};
+    ncclComm_t comms[2];
+    as_threads(3, suspend_rank);
+    OK(ncclCommInitAll(comms, 2, devices));
+    OK(ncclGroupStart());
+    OK(ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM));
+    OK(ncclCommSuspend(comms[1], NCCL_SUSPEND_MEM));
+    OK(ncclGroupEnd());
+    OK(ncclGroupStart());
+    OK(ncclCommResume(comms[0]));
+    OK(ncclCommResume(comms[1]));
+    OK(ncclGroupEnd());
+    OK(ncclCommDestroy(comms[0]));
+    OK(ncclCommDestroy(comms[1]));
 }
 
 /* ---- going on with more ---- */
@@ -475,7 +529,7 @@ static const struct {
              {"aborts", aborts},         {"configs", configs},
              {"refusals", refusals},     {"questions", questions},
              {"grows", grows},           {"shrinks", shrinks},
-             {"survivors", survivors}};
+             {"suspends", suspends},     {"survivors", survivors}};
 
 int main(int argc, char **argv)
 {

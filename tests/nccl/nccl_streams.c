@@ -258,6 +258,9 @@ static void *rank_main(void *argument)
     captured_moves(r);
     puts_in_order(r);
     factor(r);
+    /* Graphs may have the addresses of its memory. */
+    CHECK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM) == ncclInvalidArgument);
+    CHECK(strstr(ncclGetLastError(NULL), "captured"));
     ncclResult_t state = ncclInProgress;
     OK(ncclCommGetAsyncError(r->comm, &state));
     CHECK(state == ncclSuccess);
