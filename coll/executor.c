@@ -157,12 +157,14 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
-/* Is all that the root gives, and keeps, where it shall be? */
-static bool exec_root_keeps(const struct tti_operation *o, size_t block)
+/* Is this the root, and all that it gives and keeps where it shall be? (Elsewhere `in` says
+ * nothing, and may be NULL.) */
+static bool exec_root_keeps(const struct tti_operation *o, int rank, size_t block)
 {
-    return (o->collective == TUTTI_BROADCAST && o->in == o->out) ||
-           (o->collective == TUTTI_SCATTER &&
-            (const char *)o->in + (size_t)o->root * block == (const char *)o->out);
+    return o->root == rank &&
+           ((o->collective == TUTTI_BROADCAST && o->in == o->out) ||
+            (o->collective == TUTTI_SCATTER &&
+             (const char *)o->in + (size_t)o->root * block == (const char *)o->out));
 }
 
 size_t tti_exec_lend_from(const struct tutti_comm *comm, const struct tti_operation *o,
@@ -171,7 +173,7 @@ size_t tti_exec_lend_from(const struct tutti_comm *comm, const struct tti_operat
     enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
     const size_t block = o->count * tutti_type_size(o->type);
     if (plan->reduces || o->collective == TUTTI_GATHER ||
-        (exec_root_keeps(o, block) && (double)block > comm->profile.cache[1] / 2))
+        (exec_root_keeps(o, comm->rank, block) && (double)block > comm->profile.cache[1] / 2))
         return SIZE_MAX;
     return o->collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
 }
