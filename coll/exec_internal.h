@@ -172,7 +172,8 @@ uint64_t tti_exec_tag(const struct tti_executor *x, const struct tti_step *step,
 
 /* Does the step pass on its input as it lies there? Then that may go before the step has copied it,
  * and a peer that reads it where it lies finds it in its own cache, if it was there before. Input
- * is never written, and overlaps the output only where the copy would be onto itself. */
+ * is never written, and overlaps the output only where the copy would be onto itself: the verifier
+ * has plans wait for such sends otherwise. */
 bool tti_exec_passes_input(const struct tti_executor *x, const struct tti_step *step);
 
 /* The peer's message does not end where an element ends: `bytes` of it are there. Fails the

@@ -56,7 +56,8 @@ enum tti_step_kind {
 };
 
 enum tti_step_flag {
-    TTI_FORWARD = 1,  /* also send dst to `to`, piece by piece as it is written (not for SEND) */
+    TTI_FORWARD = 1,  /* also send dst to `to`, piece by piece as it is written (not for SEND); a
+                       * copy of IN may go out from IN instead, at once */
     TTI_FINAL = 2,    /* dst is the complete reduction: averaging and rounding happen here */
     TTI_MSG_ACC = 4,  /* the received message is in the accumulator type */
     TTI_MSG_LEFT = 8, /* RECV_REDUCE: the message is the left operand */

@@ -233,6 +233,17 @@ static enum tutti_result check_write(struct check *check, int lane, size_t step)
     return TUTTI_OK;
 }
 
+/* What goes out from `ref` must stay until it is taken. */
+static void check_sent(struct check *check, int lane, size_t step, struct tti_ref ref)
+{
+    for (uint32_t k = 0; k < check->plan->lanes[lane].steps[step].nchunks; k++) {
+        struct check_cell *cell =
+            &check->cells[tti_memory_cell(&check->memory, ref.buffer, ref.index + k)];
+        cell->sender = lane;
+        cell->sent = (int32_t)step;
+    }
+}
+
 static enum tutti_result check_memory(struct check *check, int lane, size_t step)
 {
     const struct tti_step *at = &check->plan->lanes[lane].steps[step];
@@ -256,13 +267,10 @@ static enum tutti_result check_memory(struct check *check, int lane, size_t step
     if (dst && at->dst.buffer == TTI_SLOT)
         check->cells[tti_memory_cell(&check->memory, TTI_SLOT, at->dst.index)].slot_chunk =
             (int32_t)at->chunk;
-    struct tti_ref sent = tti_step_sent(at);
-    for (uint32_t k = 0; tti_step_sends(at) && k < at->nchunks; k++) {
-        struct check_cell *cell =
-            &check->cells[tti_memory_cell(&check->memory, sent.buffer, sent.index + k)];
-        cell->sender = lane;
-        cell->sent = (int32_t)step;
-    }
+    if (tti_step_sends(at))
+        check_sent(check, lane, step, tti_step_sent(at));
+    if (tti_step_sends(at) && at->kind == TTI_COPY && at->src.buffer == TTI_IN)
+        check_sent(check, lane, step, at->src); /* from there the executor may send it, too */
     return TUTTI_OK;
 }
 
