@@ -194,10 +194,7 @@ static enum tutti_result step_begin(struct tti_executor *x, struct tti_exec_lane
         lane->folds = step_folds(x, lane);
         if (!lane->folds && !step_may_write(x, lane, step))
             return TUTTI_OK;
-        if (step->kind == TTI_SEND)
-            TTI_TRY(
-                tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
-        else if (tti_exec_passes_input(x, step))
+        if (step->kind == TTI_SEND || tti_exec_passes_input(x, step))
             TTI_TRY(
                 tti_exec_send_begin(x, lane, step, step->src, lane->range.total, &lane->forward));
         else if (step->flags & TTI_FORWARD)

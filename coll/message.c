@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "coll/exec_internal.h"
+#include "device/reduce.h"
 
 #include <string.h>
 
@@ -116,6 +117,8 @@ enum tutti_result tti_message_run(struct tutti_comm *comm, const struct tti_oper
                         .left = o->count * tutti_type_size(o->type)};
     x->label = label;
     x->lane_count = 0;
+    if (m.left >= TTI_STREAM_BYTES)
+        tti_copy_expect(0); /* an operation before it may have been a large one */
     enum tutti_result result = o->receives ? message_receive(&m) : message_send(&m);
     x->fast_peer = -1;
     return result;
