@@ -163,9 +163,10 @@ static enum tutti_result select_predict(const struct select_case *c, struct tti_
 
 /* ---- the ways ---- */
 
-/* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up. On
- * loopback the cores are the line, and more sockets only cost them more calls; where ranks share
- * cores a second lane is one more thing to go around. */
+/* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up, or,
+ * where peers read what is only moved in its place, from 2 MiB: they do that in one go. On loopback
+ * the cores are the line, and more sockets only cost them more calls; where ranks share cores a
+ * second lane is one more thing to go around. */
 static int select_usual_lanes(const struct select_case *c)
 {
     const struct tti_settings *s = &c->comm->settings;
@@ -174,7 +175,11 @@ static int select_usual_lanes(const struct select_case *c)
     if (c->place.medium == TTI_LOOPBACK ||
         (select_in_memory(c->place.medium) && tti_cost_crowded(&c->comm->profile, &c->place)))
         return 1;
-    return c->bytes >= 256.0 * 1024 * c->comm->size ? TTI_USUAL_LANES : 1;
+    const bool moves = select_in_memory(c->place.medium) &&
+                       (c->collective == TUTTI_BROADCAST || c->collective == TUTTI_ALL_GATHER ||
+                        c->collective == TUTTI_SCATTER);
+    const double worth = moves ? 2 << 20 : 256 << 10;
+    return c->bytes >= worth * c->comm->size ? TTI_USUAL_LANES : 1;
 }
 
 /* Cheapest first; measured ones before others, and those with unusual lanes last. Of equals the
