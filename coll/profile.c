@@ -65,6 +65,7 @@ void tti_profile_default(const double cache[3], bool meshed, double cores,
     for (int level = 0; level < 3; level++)
         profile->cache[level] = cache[level] > 0 ? cache[level] : typical[level];
     profile->cores = cores > 0 ? cores : 1;
+    profile->meshed = meshed;
     memcpy(profile->cost, clusters, sizeof clusters);
     if (meshed) {
         memcpy(profile->cost[TTI_THREADS], meshes_mapped, sizeof meshes_mapped);

@@ -164,9 +164,9 @@ static enum tutti_result select_predict(const struct select_case *c, struct tti_
 /* ---- the ways ---- */
 
 /* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up, or,
- * where peers read what is only moved in its place, from 2 MiB: they do that in one go. On loopback
- * the cores are the line, and more sockets only cost them more calls; where ranks share cores a
- * second lane is one more thing to go around. */
+ * where peers read what is only moved in its place (TUTTI_SHM_CMA, on meshes), from 2 MiB: they do
+ * that in one go. On loopback the cores are the line, and more sockets only cost them more calls;
+ * where ranks share cores a second lane is one more thing to go around. */
 static int select_usual_lanes(const struct select_case *c)
 {
     const struct tti_settings *s = &c->comm->settings;
@@ -175,7 +175,7 @@ static int select_usual_lanes(const struct select_case *c)
     if (c->place.medium == TTI_LOOPBACK ||
         (select_in_memory(c->place.medium) && tti_cost_crowded(&c->comm->profile, &c->place)))
         return 1;
-    const bool moves = select_in_memory(c->place.medium) &&
+    const bool moves = c->comm->profile.meshed && select_in_memory(c->place.medium) &&
                        (c->collective == TUTTI_BROADCAST || c->collective == TUTTI_ALL_GATHER ||
                         c->collective == TUTTI_SCATTER);
     const double worth = moves ? 2 << 20 : 256 << 10;

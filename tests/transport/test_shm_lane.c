@@ -6,6 +6,7 @@
 #include "tests/tutti_cmocka.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -282,13 +283,45 @@ static void lent_memory(void **state)
     free(data);
 }
 
+/* Memory that the kernel reads for nobody, as that which a driver has mapped, is copied. */
+static void unreadable_memory(void **state)
+{
+    enum { PAGE = 4096 };
+    struct lane_test t;
+    char line[256];
+    uintptr_t at = 0;
+    (void)state;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (at == 0 && fgets(line, sizeof line, maps))
+        if (strstr(line, "[vvar]"))
+            at = (uintptr_t)strtoull(line, NULL, 16);
+    fclose(maps);
+    if (at == 0)
+        skip();
+    setenv("TUTTI_SHM_CMA", "2", 1);
+    setenv("TUTTI_SHM_CMA_FROM", "4K", 1);
+    open_pair(&t);
+    void *from = t.pair.endpoint[0];
+    const struct shm_line *sent =
+        &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t.sent)];
+    size_t accepted = 0;
+    assert_int_equal(t.shm->lend(from, 0, t.sent, (const void *)at, PAGE, &accepted), TUTTI_OK);
+    assert_int_equal(accepted, PAGE);
+    assert_int_equal(sent->flag >> 8 & 0xff, SHM_KIND_PIECE);
+    shm_pair_close(&t.pair);
+    unsetenv("TUTTI_SHM_CMA");
+    unsetenv("TUTTI_SHM_CMA_FROM");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unread_tails),    cmocka_unit_test(read_at_once),
-        cmocka_unit_test(answered_or_not), cmocka_unit_test(late_pieces),
-        cmocka_unit_test(late_ring),       cmocka_unit_test(regions_pass_by),
-        cmocka_unit_test(lent_stays),      cmocka_unit_test(lent_memory),
+        cmocka_unit_test(unread_tails),      cmocka_unit_test(read_at_once),
+        cmocka_unit_test(answered_or_not),   cmocka_unit_test(late_pieces),
+        cmocka_unit_test(late_ring),         cmocka_unit_test(regions_pass_by),
+        cmocka_unit_test(lent_stays),        cmocka_unit_test(lent_memory),
+        cmocka_unit_test(unreadable_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

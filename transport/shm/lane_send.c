@@ -7,6 +7,8 @@
 #include "transport/shm/shm.h"
 
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 /* Into the caches, whatever the size: the peer reads it there at once. It has read what was here
  * before, so that vector stores would fetch each line from it only to overwrite it; a string of
@@ -193,6 +195,24 @@ static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t 
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
+/* Can the kernel read these bytes for a peer? It cannot where a device's driver has mapped its own
+ * memory (page-locked memory may be so). Asked of it once for a range, at both of its ends. */
+static bool send_readable(struct shm_transport *self, const void *data, size_t bytes)
+{
+    const uintptr_t from = (uintptr_t)data, to = from + bytes;
+    unsigned char ends[2];
+    for (int i = 0; i < SHM_READABLE; i++)
+        if (self->readable[i].from <= from && to <= self->readable[i].to)
+            return true;
+    struct iovec here = {.iov_base = ends, .iov_len = sizeof ends};
+    struct iovec there[2] = {{.iov_base = (void *)from, .iov_len = 1},
+                             {.iov_base = (void *)(to - 1), .iov_len = 1}};
+    if (process_vm_readv(getpid(), &here, 1, there, 2, 0) != (ssize_t)sizeof ends)
+        return false;
+    self->readable[self->readable_next++ % SHM_READABLE] = (struct shm_readable){from, to};
+    return true;
+}
+
 /* By reference, if the fragment is large enough and its place allows; the bytes taken, or 0. */
 static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uint64_t tag,
                              const void *data, size_t bytes, bool lent)
@@ -211,7 +231,7 @@ static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uin
         return 0;
     if (!self->peer_reads)
         self->peer_reads = tti_load_acquire(&self->theirs->reads_memory) == 1;
-    if (!self->peer_reads)
+    if (!self->peer_reads || !send_readable(self->transport, data, bytes))
         return 0;
     send_far(self, out, tag, SHM_KIND_MEMORY, (uint64_t)(uintptr_t)data, 0, bytes);
     return bytes;

@@ -154,6 +154,13 @@ struct shm_passed {
     uint64_t offered; /* in which exchange of offers the peer was last given it to write to */
 };
 
+enum { SHM_READABLE = 8 }; /* a power of two: ranges that are known to be so */
+
+/* Memory of this process that others can read with process_vm_readv. */
+struct shm_readable {
+    uintptr_t from, to;
+};
+
 enum { SHM_HOLDS = 4 }; /* ranges of one peer that are mapped at a time */
 
 enum shm_state {
@@ -231,6 +238,8 @@ struct shm_transport {
     struct shm_source wake_source, listener_source;
     struct shm_address own;
     bool deaf; /* the listener is out of epoll: no descriptors for those who knock */
+    struct shm_readable readable[SHM_READABLE]; /* the last ones that were looked at */
+    unsigned readable_next;
     struct shm_endpoint *endpoints;
     struct shm_guest *guests;
     int guest_count;
