@@ -218,10 +218,10 @@ struct tutti_transport_ops {
 
     /* ---- optional: memory that may be kept ---- */
 
-    /* As send, for memory that the caller can do without until `released` counts it, and that other
-     * peers read too: a transport that copies what it could let the peer read in place, to give it
-     * back early, need not. One stream with `send`: the order, `released` and errors are the same.
-     */
+    /* As send, for memory that the caller can do without until `released` counts it, because it
+     * waits for the peer anyway, or other peers read it too: a transport that copies what it could
+     * let the peer read in place, to give it back early, need not. One stream with `send`: the
+     * order, `released` and errors are the same. */
     enum tutti_result (*lend)(void *endpoint, int lane, uint64_t tag, const void *data,
                               size_t bytes, size_t *accepted);
 
