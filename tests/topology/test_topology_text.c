@@ -106,7 +106,7 @@ static void wrong_lines_are_refused(void **state)
         {"4", "no part that is known"},
         {"4 hosst x 8 gpus", "\"hosst x 8 gpus\""},
         {"gpus", "a number before the part"},
-        {"0 gpus", "left out"},
+        {"0 gpus", "leave out"},
         {"8 gpus nvlink 450", "a comma"},
         {"8 gpus,", "no part that is known"},
         {"8 gpus, 8 gpus", "there before"},
