@@ -266,6 +266,8 @@ int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_re
     int status = buffers_get(&s);
     if (!status && s.rank == 0)
         bench_report_header(o, comm, s.devices);
+    if (!status)
+        status = bench_settle(&s);
     for (int cycle = 0; cycle < o->cycles && !status; cycle++)
         status = sweep_types_and_ops(&s, result);
     if (!status)

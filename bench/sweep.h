@@ -28,7 +28,11 @@ int bench_failed(const char *what);
             return bench_failed(what); \
     } while (0)
 
-/* sweep_time.c: one row's operation, out of place or in place: timed and checked. */
+/* sweep_time.c: untimed operations for a moment, the same number on all ranks: the system may have
+ * begun them on one core, and moves them apart within milliseconds, which would show in the first
+ * row. */
+int bench_settle(struct sweep *s);
+/* One row's operation, out of place or in place: timed and checked. */
 int bench_measure(struct sweep *s, bool in_place, struct bench_timing *t);
 
 #endif
