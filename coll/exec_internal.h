@@ -147,6 +147,17 @@ static inline bool tti_exec_await(const struct tutti_comm *comm, const struct tt
     return link->await && !tti_exec_crowded(comm) && link->await(link->endpoint, 0, TURNS);
 }
 
+/* For who waits for one link alone: so many turns pass before the executor's waiting begins, which
+ * lets the transports move: those of a network need that each time. */
+static inline unsigned tti_exec_turns_alone(const struct tutti_comm *comm,
+                                            const struct tti_link *link)
+{
+    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
+    if (!tti_link_in_memory(link))
+        return 1;
+    return tti_exec_crowded(comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
+}
+
 /* Nothing moved for `idle` turns: spin, yield, then sleep; look around now and then. */
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline);
 

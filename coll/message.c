@@ -20,13 +20,10 @@ struct message {
     uint64_t deadline; /* 0: nothing had to be waited for yet */
 };
 
-/* Turns of a network's transport are the executor's from the first one on: it has to move. */
+/* One more turn in which nothing came, or nothing was taken. */
 static enum tutti_result message_wait(struct message *m, bool sends)
 {
-    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
-    const unsigned turns = !tti_link_in_memory(m->link) ? 1
-                           : tti_exec_crowded(m->comm)  ? TURNS_CROWDED
-                                                        : TURNS_BEFORE_CLOCK;
+    const unsigned turns = tti_exec_turns_alone(m->comm, m->link);
     if (++m->idle < turns) {
         tti_cpu_relax();
         return TUTTI_OK;

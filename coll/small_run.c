@@ -95,16 +95,6 @@ static enum tutti_result small_offer_again(struct small *s)
     return TUTTI_OK;
 }
 
-/* So many turns pass before the executor's waiting begins, which lets the transports move: those of
- * a network need that each time. */
-static unsigned small_turns(const struct small *s, int peer)
-{
-    enum { TURNS_BEFORE_CLOCK = 16, TURNS_CROWDED = 2 };
-    if (!tti_link_in_memory(&s->comm->links.all[peer]))
-        return 1;
-    return tti_exec_crowded(s->comm) ? TURNS_CROWDED : TURNS_BEFORE_CLOCK;
-}
-
 /* What is under way, for those who tell of it. */
 static struct tti_executor *small_told(const struct small *s)
 {
@@ -118,7 +108,7 @@ static struct tti_executor *small_told(const struct small *s)
 /* One more turn in which nothing came from the peer, or nothing was taken by it. */
 static enum tutti_result small_wait(struct small *s, int peer, bool sends)
 {
-    const unsigned turns = small_turns(s, peer);
+    const unsigned turns = tti_exec_turns_alone(s->comm, &s->comm->links.all[peer]);
     if (s->stuck > 0)
         TTI_TRY(small_offer_again(s));
     if (++s->idle < turns) {
@@ -268,7 +258,7 @@ static enum tutti_result small_step(struct small *s, const struct small_step *st
         TTI_TRY(small_consumed(s, step->sends));
     if (step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE)
         TTI_TRY(small_receive(s, step));
-    else if (step->input && step->to >= 0)
+    else if (step->input)
         TTI_TRY(small_send(s, step));
     if (step->kind == TTI_COPY || step->kind == TTI_REDUCE)
         small_local(s, step);

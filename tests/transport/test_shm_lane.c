@@ -212,6 +212,28 @@ static void regions_pass_by(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* Send or lend `data`: it goes as `kind`, and is the sender's again at once if that is a piece,
+ * else when the peer has consumed it and not before. */
+static void goes_as(struct lane_test *t, unsigned char *data, size_t bytes, bool lent,
+                    enum shm_kind kind)
+{
+    void *from = t->pair.endpoint[0];
+    const struct shm_line *line =
+        &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t->sent)];
+    const uint64_t before = t->shm->released(from, 0);
+    size_t accepted = 0;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = pattern(t->sent, i);
+    assert_int_equal((lent ? t->shm->lend : t->shm->send)(from, 0, t->sent, data, bytes, &accepted),
+                     TUTTI_OK);
+    assert_int_equal(accepted, bytes);
+    assert_int_equal(line->flag >> 8 & 0xff, kind);
+    assert_int_equal(t->shm->released(from, 0) - before, kind == SHM_KIND_PIECE ? bytes : 0);
+    t->sent++;
+    receive_one(t, bytes, true);
+    assert_int_equal(t->shm->released(from, 0) - before, bytes);
+}
+
 /* A fragment of a region is copied when it is sent and stays where it is when it is lent: then it
  * is the sender's again when the peer has consumed it, and not before. */
 static void lent_stays(void **state)
@@ -221,25 +243,10 @@ static void lent_stays(void **state)
     void *memory = NULL;
     (void)state;
     open_pair(&t);
-    void *from = t.pair.endpoint[0];
     assert_int_equal(tti_region_alloc(2 * BYTES, &memory), TUTTI_OK);
-    for (int lent = 0; lent < 2; lent++) {
-        unsigned char *data = (unsigned char *)memory + lent * BYTES;
-        const struct shm_line *line =
-            &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t.sent)];
-        size_t accepted = 0;
-        const uint64_t before = t.shm->released(from, 0);
-        for (size_t i = 0; i < BYTES; i++)
-            data[i] = pattern(t.sent, i);
-        assert_int_equal(
-            (lent ? t.shm->lend : t.shm->send)(from, 0, t.sent, data, BYTES, &accepted), TUTTI_OK);
-        assert_int_equal(accepted, BYTES);
-        assert_int_equal(line->flag >> 8 & 0xff, lent ? SHM_KIND_REGION : SHM_KIND_PIECE);
-        assert_int_equal(t.shm->released(from, 0) - before, lent ? 0 : BYTES);
-        t.sent++;
-        receive_one(&t, BYTES, true);
-        assert_int_equal(t.shm->released(from, 0) - before, BYTES);
-    }
+    unsigned char *data = memory;
+    goes_as(&t, data, BYTES, false, SHM_KIND_PIECE);
+    goes_as(&t, data + BYTES, BYTES, true, SHM_KIND_REGION);
     shm_pair_close(&t.pair);
     assert_int_equal(tti_region_free(memory), TUTTI_OK);
 }
@@ -258,25 +265,9 @@ static void lent_memory(void **state)
         struct lane_test t;
         setenv("TUTTI_SHM_CMA", setting[i], 1);
         open_pair(&t);
-        void *from = t.pair.endpoint[0];
-        for (int lent = 0; lent < 2; lent++) {
-            const struct shm_line *line =
-                &((struct shm_endpoint *)from)->lane[0].out.lines[shm_line_at(t.sent)];
-            const uint64_t before = t.shm->released(from, 0);
-            const bool there = read_there[i][lent];
-            size_t accepted = 0;
-            for (size_t k = 0; k < BYTES; k++)
-                data[k] = pattern(t.sent, k);
-            assert_int_equal(
-                (lent ? t.shm->lend : t.shm->send)(from, 0, t.sent, data, BYTES, &accepted),
-                TUTTI_OK);
-            assert_int_equal(accepted, BYTES);
-            assert_int_equal(line->flag >> 8 & 0xff, there ? SHM_KIND_MEMORY : SHM_KIND_PIECE);
-            assert_int_equal(t.shm->released(from, 0) - before, there ? 0 : BYTES);
-            t.sent++;
-            receive_one(&t, BYTES, true);
-            assert_int_equal(t.shm->released(from, 0) - before, BYTES);
-        }
+        for (int lent = 0; lent < 2; lent++)
+            goes_as(&t, data, BYTES, lent != 0,
+                    read_there[i][lent] ? SHM_KIND_MEMORY : SHM_KIND_PIECE);
         shm_pair_close(&t.pair);
     }
     unsetenv("TUTTI_SHM_CMA");
