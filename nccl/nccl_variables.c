@@ -156,6 +156,34 @@ static void list_add(char *list, size_t room, const char *before, const char *te
     snprintf(list + used, room - used, "%s%s%.*s", used ? "," : "", before, (int)bytes, text);
 }
 
+/* NCCL's lists of names begin with "^" if these are not wanted, and then with "=" if they are whole
+ * names and not beginnings. */
+struct names {
+    const char *rest; /* NULL: the variable is not set */
+    bool but, whole;
+};
+
+static struct names names_of(const char *variable)
+{
+    struct names names = {.rest = tti_config_text(variable)};
+    if (!names.rest)
+        return names;
+    names.but = *names.rest == '^';
+    names.rest += names.but;
+    names.whole = *names.rest == '=';
+    names.rest += names.whole;
+    return names;
+}
+
+/* The next name at *name, and its bytes; 0: there is none. */
+static size_t names_next(struct names *names, const char **name)
+{
+    *name = names->rest + strspn(names->rest, ", ");
+    const size_t bytes = strcspn(*name, ", ");
+    names->rest = *name + bytes;
+    return bytes;
+}
+
 static bool interface_is_there(const struct ifaddrs *all, const char *name, size_t bytes,
                                bool whole)
 {
@@ -165,28 +193,24 @@ static bool interface_is_there(const struct ifaddrs *all, const char *name, size
     return false;
 }
 
-/* NCCL_SOCKET_IFNAME is a list of beginnings of names, after "=" of names; after "^" of those that
- * are not wanted. TUTTI_IFNAME has these signs before each name, and refuses one that is not there,
- * as it is in lists that are made for many kinds of hosts: such are left out, unless all are. */
+/* TUTTI_IFNAME has the signs of NCCL_SOCKET_IFNAME before each name, and refuses one that is not
+ * there, as it is in lists that are made for many kinds of hosts: such are left out, unless all
+ * are. */
 static void settings_interface(void)
 {
-    const char *names = tti_config_text("NCCL_SOCKET_IFNAME");
+    struct names names = names_of("NCCL_SOCKET_IFNAME");
     char all[512] = "", there[512] = "";
     struct ifaddrs *interfaces = NULL;
-    if (!names)
+    const char *name = NULL;
+    if (!names.rest)
         return;
-    const bool but = *names == '^';
-    names += but;
-    const bool whole = *names == '=';
-    names += whole;
     if (getifaddrs(&interfaces) != 0)
         interfaces = NULL;
-    for (size_t bytes; names += strspn(names, ", "), bytes = strcspn(names, ", "), bytes > 0;
-         names += bytes) {
-        const char *before = but ? whole ? "^=" : "^" : whole ? "=" : "";
-        list_add(all, sizeof all, before, names, bytes);
-        if (but || interface_is_there(interfaces, names, bytes, whole))
-            list_add(there, sizeof there, before, names, bytes);
+    for (size_t bytes; (bytes = names_next(&names, &name)) > 0;) {
+        const char *before = names.but ? names.whole ? "^=" : "^" : names.whole ? "=" : "";
+        list_add(all, sizeof all, before, name, bytes);
+        if (names.but || interface_is_there(interfaces, name, bytes, names.whole))
+            list_add(there, sizeof there, before, name, bytes);
     }
     if (interfaces)
         freeifaddrs(interfaces);
@@ -194,25 +218,21 @@ static void settings_interface(void)
         settings_ours("NCCL_SOCKET_IFNAME", "TUTTI_IFNAME", there[0] ? there : all);
 }
 
-/* NCCL_IB_HCA: the same signs; a port may stand after ":". TUTTI_RDMA_DEVICES has patterns. */
+/* In NCCL_IB_HCA a port may stand after ":". TUTTI_RDMA_DEVICES has patterns. */
 static void settings_devices(void)
 {
-    const char *names = tti_config_text("NCCL_IB_HCA");
+    struct names names = names_of("NCCL_IB_HCA");
     char all[512] = "";
-    if (!names)
+    const char *name = NULL;
+    if (!names.rest)
         return;
-    const bool but = *names == '^';
-    names += but;
-    const bool whole = *names == '=';
-    names += whole;
-    for (size_t bytes; names += strspn(names, ", "), bytes = strcspn(names, ", "), bytes > 0;
-         names += bytes) {
+    for (size_t bytes; (bytes = names_next(&names, &name)) > 0;) {
         char one[96];
-        const char *colon = memchr(names, ':', bytes);
-        const int name = (int)(colon ? (size_t)(colon - names) : bytes);
-        snprintf(one, sizeof one, "%.*s%s%.*s", name, names, whole ? "" : "*", (int)bytes - name,
-                 names + name);
-        list_add(all, sizeof all, but ? "^" : "", one, strlen(one));
+        const char *colon = memchr(name, ':', bytes);
+        const int device = (int)(colon ? (size_t)(colon - name) : bytes);
+        snprintf(one, sizeof one, "%.*s%s%.*s", device, name, names.whole ? "" : "*",
+                 (int)bytes - device, name + device);
+        list_add(all, sizeof all, names.but ? "^" : "", one, strlen(one));
     }
     if (all[0])
         settings_ours("NCCL_IB_HCA", "TUTTI_RDMA_DEVICES", all);

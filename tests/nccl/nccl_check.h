@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define OK(expression)                                                              \
     do {                                                                            \
@@ -22,5 +23,25 @@
             exit(1);                                                                \
         }                                                                           \
     } while (0)
+
+/* What a program of several cases can be asked for by name. */
+struct test_named {
+    const char *name;
+    void (*run)(void);
+};
+
+/* The rest of main: run the case that is named, or list them all. */
+static inline int named_run(int argc, char **argv, const struct test_named *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
+            cases[i].run();
+            return 0;
+        }
+        if (argc == 1)
+            puts(cases[i].name);
+    }
+    return argc > 1;
+}
 
 #endif

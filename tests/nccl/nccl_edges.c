@@ -463,14 +463,11 @@ static void unloads(const char *library)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {{"buffers", buffers},
-             {"groups", groups},
-             {"communicators", communicators},
-             {"memory", memory},
-             {"forks", forks}};
+static const struct test_named cases[] = {{"buffers", buffers},
+                                          {"groups", groups},
+                                          {"communicators", communicators},
+                                          {"memory", memory},
+                                          {"forks", forks}};
 
 int main(int argc, char **argv)
 {
@@ -478,13 +475,5 @@ int main(int argc, char **argv)
         unloads(argv[2]);
         return 0;
     }
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
-            cases[i].run();
-            return 0;
-        }
-        if (argc == 1)
-            puts(cases[i].name);
-    }
-    return argc > 1;
+    return named_run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -522,24 +522,14 @@ static void shrinks(void)
     as_threads(4, shrink_rank);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {{"one_thread", one_thread}, {"without_blocking", without_blocking},
-             {"aborts", aborts},         {"configs", configs},
-             {"refusals", refusals},     {"questions", questions},
-             {"grows", grows},           {"shrinks", shrinks},
-             {"suspends", suspends},     {"survivors", survivors}};
+static const struct test_named cases[] = {
+    {"one_thread", one_thread}, {"without_blocking", without_blocking},
+    {"aborts", aborts},         {"configs", configs},
+    {"refusals", refusals},     {"questions", questions},
+    {"grows", grows},           {"shrinks", shrinks},
+    {"suspends", suspends},     {"survivors", survivors}};
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
-            cases[i].run();
-            return 0;
-        }
-        if (argc == 1)
-            puts(cases[i].name);
-    }
-    return argc > 1;
+    return named_run(argc, argv, cases, sizeof cases / sizeof *cases);
 }
