@@ -177,17 +177,22 @@ static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_f
 }
 
 /* While the peers' word is on its way: the beginning of the own part, which need not be waited for,
- * from the second-level cache into the first. */
+ * from the second-level cache into the first. Not its end: the core asks by itself for what lies
+ * behind what it is asked for, which is the next rank's part, and that rank is writing there.
+ * Outputs only of copies: a sum that goes to two places has no use for them (64 KiB 2.15 us with
+ * them, 1.95 without). */
 static void again_fetch(const struct tti_fused_run *f, const struct tti_fused_part *part)
 {
-    enum { MOST = 8192 };
+    enum { MOST = 8192, GAP = 2048 };
     const int rank = f->comm->rank;
-    const size_t all = part->count * f->size, bytes = all < MOST ? all : MOST;
+    const size_t all = part->count * f->size, inside = all > GAP ? all - GAP : 0;
+    const size_t bytes = inside < MOST ? inside : MOST;
     const size_t from = part->from * f->size, to = part->to * f->size;
+    const bool spreads = part->in_last - part->in_first > 1 && part->last - part->first > 1;
     if (part->own_in || (rank >= part->in_first && rank < part->in_last))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_read((const char *)f->o->in + from + at);
-    if (part->own_out || (rank >= part->first && rank < part->last))
+    if (!spreads && (part->own_out || (rank >= part->first && rank < part->last)))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write((char *)f->o->out + to + at);
 }
