@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 4096 };
+enum { BLOCK_BYTES = 4096, TWICE_FROM = 20 << 10 };
 
 struct fuse {
     const struct tti_kernels *kernels;
@@ -93,6 +93,14 @@ static void fuse_widened(const struct fuse *f, size_t at, size_t n)
         fuse_store(f, d, at, narrow, n * tti_type_bytes(f->type));
 }
 
+/* Into two places at once, none of which is the source: by one loop over the whole, which is 5 to
+ * 12% quicker than block by block where all leaves the first-level cache, and slower where not. */
+static bool fuse_copies_twice(const struct fuse *f, size_t bytes)
+{
+    return bytes >= TWICE_FROM && f->src_count == 1 && f->dst_count == 2 && !f->stream &&
+           f->dsts[0] != f->srcs[0] && f->dsts[1] != f->srcs[0];
+}
+
 static void fuse_copy(const struct fuse *f, size_t at, size_t n)
 {
     for (int d = 0; d < f->dst_count; d++)
@@ -113,7 +121,7 @@ static bool fuse_streams_straight(const struct fuse *f)
 }
 
 /* Nothing is set aside, and each line is loaded and stored once: blocks would only cost time, 4 to
- * 8% of it where all lies in the second-level cache. (A copy gains nothing.) */
+ * 8% of it where all lies in the second-level cache. */
 static bool fuse_in_one_go(const struct fuse *f)
 {
     if (f->stream || f->finish || f->src_count != 2)
@@ -155,6 +163,11 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
         f.kernels->stream_sum[type](dsts[0], dst_count > 1 ? dsts[1] : NULL, srcs[0], srcs[1],
                                     count);
         f.kernels->fence();
+        return;
+    }
+    const size_t bytes = count * tti_type_bytes(type);
+    if (fuse_copies_twice(&f, bytes)) {
+        f.kernels->copy_twice(dsts[0], dsts[1], srcs[0], bytes);
         return;
     }
     size_t block = BLOCK_BYTES / tti_type_bytes(f.acc);

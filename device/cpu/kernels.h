@@ -22,6 +22,7 @@ typedef void tti_convert_kernel(void *dst, const void *src, size_t count);
 typedef void tti_divide_kernel(void *dst, const void *src, size_t count, int divisor);
 typedef void tti_multiply_kernel(void *dst, const void *src, const void *factor, size_t count);
 typedef void tti_copy_kernel(void *dst, const void *src, size_t bytes);
+typedef void tti_copy_twice_kernel(void *dst, void *dst2, const void *src, size_t bytes);
 
 /* NULL where a type has no such kernel: combine, spread, divide and multiply exist for accumulator
  * types, widen (to float32) and narrow (from float32) for the others. */
@@ -36,9 +37,10 @@ struct tti_kernels {
     tti_spread_kernel *stream_sum[TUTTI_TYPE_COUNT];
     tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
     tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
-    tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
-    tti_copy_kernel *copy_stream; /* the same without the fence at the end */
-    void (*fence)(void);          /* what was stored so comes before what follows */
+    tti_copy_twice_kernel *copy_twice; /* into two places, disjoint from each other and from src */
+    tti_copy_kernel *copy_around;      /* a copy that bypasses the caches */
+    tti_copy_kernel *copy_stream;      /* the same without the fence at the end */
+    void (*fence)(void);               /* what was stored so comes before what follows */
 };
 
 extern const struct tti_kernels tti_kernels_baseline;

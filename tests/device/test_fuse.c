@@ -8,9 +8,10 @@
 #include <string.h>
 
 enum {
-    MOST = 3,     /* sources, destinations */
-    COUNT = 1100, /* more than a block of any type */
-    ROOM = 8 * COUNT + 192,
+    MOST = 3,         /* sources, destinations */
+    COUNT = 1100,     /* more than a block of any type */
+    LARGE = 20 << 10, /* bytes from which sums and copies go by other loops, a few lines ahead */
+    ROOM = LARGE + 2048,
     GUARD = 0xa5,
     LARGE_OPERATION = 1 << 30, /* larger than any cache: goes around them */
 };
@@ -102,6 +103,23 @@ static void check_type(const char *variant, enum tutti_type type)
     }
 }
 
+/* Sums of two and copies, into one place and two, of lengths that end in and behind the last lines
+ * that are asked for ahead. */
+static void check_large(const char *variant, enum tutti_type type)
+{
+    const size_t size = tutti_type_size(type);
+    for (unsigned k = 0; k < 8 * STEP; k += STEP) {
+        struct fuse_case c = {.type = type,
+                              .op = TUTTI_SUM,
+                              .srcs = 1 + (int)(k % 2),
+                              .dsts = 1 + (int)(k / 2 % 2),
+                              .count = (LARGE + 64 * (k % 7)) / size + k % 5,
+                              .odd = k % 3 == 1 ? size : 0,
+                              .in_place = k == 7};
+        check(&c, variant);
+    }
+}
+
 static void test_every_shape(void **fixture)
 {
     (void)fixture;
@@ -112,8 +130,10 @@ static void test_every_shape(void **fixture)
         for (int around = 0; around < 2; around++) {
             tti_copy_expect(around ? LARGE_OPERATION : 0);
             assert_int_equal(tti_copy_streams(), around);
-            for (int type = 0; type < TUTTI_TYPE_COUNT; type++)
+            for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
                 check_type(variants[v], (enum tutti_type)type);
+                check_large(variants[v], (enum tutti_type)type);
+            }
         }
     }
     tti_copy_expect(0);
