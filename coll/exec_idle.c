@@ -83,6 +83,15 @@ static unsigned exec_spins(const struct tutti_comm *comm)
     return SPINS;
 }
 
+/* For those who ask which rank keeps the others waiting, and for the dump. */
+static void exec_note_waits(struct tti_executor *x, uint64_t deadline)
+{
+    bool sends = false;
+    const int peer = exec_waits_for(x, &sends);
+    tti_record_waits(&x->comm->recorder.ring[0],
+                     tti_deadline_begin(deadline, x->comm->settings.timeout_s), peer, sends);
+}
+
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
 {
     const unsigned spins = exec_spins(x->comm);
@@ -93,11 +102,12 @@ enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t 
     else if (idle < awake)
         sched_yield();
     bool sleepy = idle >= awake;
+    /* Written down at the first yield: where ranks share a core the next look around may be a
+     * second away, and who asks for the culprit meanwhile would read whom it waited for before. */
+    if (idle == spins)
+        exec_note_waits(x, deadline);
     if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
-        bool sends = false;
-        const int peer = exec_waits_for(x, &sends);
-        tti_record_waits(&x->comm->recorder.ring[0],
-                         tti_deadline_begin(deadline, x->comm->settings.timeout_s), peer, sends);
+        exec_note_waits(x, deadline);
         TTI_TRY(tti_comm_listen(x->comm));
         if (tti_deadline_passed(deadline))
             return exec_timeout(x);
