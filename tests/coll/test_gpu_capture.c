@@ -1,7 +1,7 @@
 /* Capturing operations on device memory into graphs, and replaying these with other data. By each
  * path, on the simulated device, and on the fake driver, which refuses what may not be done while
  * somebody captures. */
-#include "base/clock.h"
+#include "tests/device/gpu_wait.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
@@ -107,7 +107,7 @@ static int captures(tutti_comm *comm, void *argument)
                                  FEW * n * (n - 1) / 2);
     }
     CHECK_OK(tutti_all_reduce_async(got, in, all, TUTTI_INT32, TUTTI_SUM, comm, aside, NULL));
-    CHECK_OK(tti_gpu_stream_wait(gpu, aside, tti_deadline_in(60), "test"));
+    CHECK_OK(gpu_wait_or_end(gpu, aside, 60, "test"));
     ops->graph_destroy(first);
     ops->graph_destroy(second);
     ops->event_destroy(fork);

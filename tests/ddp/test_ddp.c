@@ -1,9 +1,9 @@
 /* The core of tutti_ddp on exact sums: means and sums over ranks, accumulation, whatever the size
  * of buckets and the order in which gradients become ready; models that differ; calls at the wrong
  * moment; gradients that are forgotten; gradients and values on a GPU. */
-#include "base/clock.h"
 #include "coll/door.h"
 #include "tests/ddp/ddp_model.h"
+#include "tests/device/gpu_wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -263,7 +263,7 @@ static int offload_check(struct offloaded *o, tutti_ddp *ddp, int step)
         memset(o->host[i], 0, o->bytes[i]);
         CHECK_OK(
             o->gpu->ops->copy(o->gpu, o->host[i], o->tensors[i].device, o->bytes[i], o->stream));
-        CHECK_OK(tti_gpu_stream_wait(o->gpu, o->stream, tti_deadline_in(60), "values"));
+        CHECK_OK(gpu_wait_or_end(o->gpu, o->stream, 60, "values"));
         for (size_t e = 0; e < model_elements(&o->tensors[i]); e++)
             CHECK((i == 4 ? o->host[i][e] : (double)((float *)o->host[i])[e]) ==
                   offload_value(step, i, e));

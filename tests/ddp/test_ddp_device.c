@@ -1,9 +1,9 @@
 /* Training in memory of a GPU (the simulated one) beside training in host memory: the same
  * gradients give the same bits of norms, reduced gradients and parameters, for every stage of
  * sharding, the hooks, accumulation and the optimizers. Run with TUTTI_DEVICE=sim. */
-#include "base/clock.h"
 #include "coll/door.h"
 #include "tests/ddp/ddp_model.h"
+#include "tests/device/gpu_wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static size_t bytes_of(size_t index)
 
 static int side_wait(struct side *s)
 {
-    CHECK_OK(tti_gpu_stream_wait(s->gpu, s->stream, tti_deadline_in(60), "the test"));
+    CHECK_OK(gpu_wait_or_end(s->gpu, s->stream, 60, "the test"));
     return 0;
 }
 

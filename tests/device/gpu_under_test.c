@@ -1,7 +1,7 @@
 /* See gpu_under_test.h. */
 #include "tests/device/gpu_under_test.h"
 
-#include "base/clock.h"
+#include "tests/device/gpu_wait.h"
 #include "tests/tutti_cmocka.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ struct tti_gpu *gpu_first(void)
 
 void gpu_settle(struct tti_gpu *gpu, tutti_stream stream)
 {
-    GPU_OK(tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SETTLE_SECONDS), "the test's stream"));
+    GPU_OK(gpu_wait_or_end(gpu, stream, SETTLE_SECONDS, "the test's stream"));
 }
 
 void gpu_write(struct tti_gpu *gpu, void *to, const void *from, size_t bytes)

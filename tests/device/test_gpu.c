@@ -455,8 +455,12 @@ static void test_failure(void **state)
     struct tti_gpu *gpu = gpu_open(0);
     const struct tti_gpu_ops *ops = gpu->ops;
     if (ops != tti_gpu_sim()) {
+        print_message(
+            "test_failure: SKIPPED on %s: a kernel that fails spoils a real device's context "
+            "for all tests of the process; the simulated device has it\n",
+            ops->name);
         ops->close(gpu);
-        skip(); /* a kernel that fails spoils a real device's context for all tests */
+        skip();
     }
     const struct tti_gpu_own own = {.symbol = "stuck", .simulated = stuck_kernel};
     const int none = 0;

@@ -2,9 +2,9 @@
  * on one device that all share and on several: every type and operator for 2, 3, 4 and 8 ranks, bit
  * for bit against the CPU's kernels folded in rank order; in place, odd counts and addresses, many
  * launches in a row; and that a rank that does not come, or an abort, ends the others. */
-#include "base/clock.h"
 #include "device/reduce.h"
 #include "tests/device/gpu_under_test.h"
+#include "tests/device/gpu_wait.h"
 #include "tests/device/reference.h"
 #include "tests/tutti_cmocka.h"
 
@@ -174,7 +174,7 @@ static enum tutti_result rank_launches(struct rank *r)
         TTI_TRY(ops->launch(r->gpu, &launch, r->stream));
         TTI_TRY(ops->copy(r->gpu, r->host_out[k], args.out[r->rank], job_bytes(job), r->stream));
     }
-    return tti_gpu_stream_wait(r->gpu, r->stream, tti_deadline_in(90), "an all-reduce");
+    return gpu_wait_or_end(r->gpu, r->stream, 90, "an all-reduce");
 }
 
 static void *rank_main(void *argument)
@@ -344,7 +344,7 @@ static void one_is_missing(enum tti_gpu_kernel kernel, bool abort)
         GPU_FAILS(TUTTI_IN_PROGRESS, r->gpu->ops->stream_query(r->gpu, r->stream));
         __atomic_store_n(&r->status->abort, 1, __ATOMIC_RELEASE);
     }
-    GPU_OK(tti_gpu_stream_wait(r->gpu, r->stream, tti_deadline_in(40), "the rank that is left"));
+    GPU_OK(gpu_wait_or_end(r->gpu, r->stream, 40, "the rank that is left"));
     if (abort) {
         assert_int_equal(r->status->failed, 0);
     } else {

@@ -1,11 +1,7 @@
 /* See device_calls.h. */
 #include "tests/integration/device_calls.h"
 
-#include "base/clock.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "tests/device/gpu_wait.h"
 
 enum { SETTLE_SECONDS = 60 };
 
@@ -116,22 +112,9 @@ void device_patience(double seconds)
     patience = seconds;
 }
 
-/* Callers free their buffers whatever comes of a call. A simulated device unmaps them at once, and
- * the host's are gone on any: a kernel or a copy that is still under way would crash somewhere, or
- * write into the next test's, and nobody would read of the deadline. Other failures leave a stream
- * at rest. */
 enum tutti_result device_settle(void)
 {
-    const enum tutti_result result =
-        tti_gpu_stream_wait(gpu, stream, tti_deadline_in(patience), "a test");
-    if (result != TUTTI_ERR_TIMEOUT || gpu->ops->stream_query(gpu, stream) != TUTTI_IN_PROGRESS)
-        return result;
-    fprintf(stderr,
-            "%s\nthe process ends here: what is queued still uses the test's buffers (has the "
-            "machine stood still for %g s?)\n",
-            tutti_last_error(), patience);
-    fflush(NULL);
-    _exit(EXIT_FAILURE);
+    return gpu_wait_or_end(gpu, stream, patience, "a test");
 }
 
 /* An operation on the stream is not over for the communicator until the stream is. */
