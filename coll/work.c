@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "coll/comm.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/progress.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ enum tutti_result tti_work_queue_create(struct tti_work_queue *queue)
 {
     memset(queue, 0, sizeof *queue);
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_cond_init(&queue->changed, NULL);
+    tti_cond_init(&queue->changed);
     queue->cpu = -1;
     queue->usable = true;
     return TUTTI_OK;
@@ -132,6 +133,27 @@ static void queue_run_head(struct tti_work_queue *queue)
         __atomic_store_n(signal, 1, __ATOMIC_RELEASE); /* the device's: no _Atomic */
 }
 
+/* Wait for something to run, and look after the device now and then: what a stream was to give
+ * comes no more if that has failed, and the others wait for it. (Others may wake this thread more
+ * often than it looks.) Under the lock, which is released meanwhile. */
+static void queue_watch(struct tti_work_queue *queue)
+{
+    enum { LOOK_MS = 50 };
+    queue->waiters++;
+    (void)tti_cond_wait(&queue->changed, &queue->lock, queue->look_at);
+    queue->waiters--;
+    struct tutti_comm *comm = queue->device_of;
+    if (!tti_deadline_passed(queue->look_at) || !comm || queue->stop)
+        return;
+    queue->look_at = tti_deadline_in(LOOK_MS / 1e3);
+    queue->looks = true;
+    pthread_mutex_unlock(&queue->lock);
+    tti_gpu_look_device(comm);
+    pthread_mutex_lock(&queue->lock);
+    queue->looks = false;
+    queue_wake(queue);
+}
+
 static void *queue_thread(void *argument)
 {
     struct tti_work_queue *queue = argument;
@@ -139,6 +161,8 @@ static void *queue_thread(void *argument)
     while (!queue->stop) {
         if (queue->head && turn_take(queue))
             queue_run_head(queue);
+        else if (queue->device_of)
+            queue_watch(queue);
         else
             queue_wait(queue);
     }
@@ -233,12 +257,27 @@ void tti_work_give(struct tti_work *work)
     pthread_mutex_unlock(&queue->lock);
 }
 
-enum tutti_result tti_work_need_thread(struct tutti_comm *comm)
+enum tutti_result tti_work_begin_device(struct tutti_comm *comm)
 {
-    pthread_mutex_lock(&comm->queue.lock);
-    enum tutti_result result = queue_start_thread(&comm->queue);
-    pthread_mutex_unlock(&comm->queue.lock);
+    struct tti_work_queue *queue = &comm->queue;
+    pthread_mutex_lock(&queue->lock);
+    enum tutti_result result = queue_start_thread(queue);
+    if (result == TUTTI_OK) {
+        queue->device_of = comm;
+        queue_wake(queue);
+    }
+    pthread_mutex_unlock(&queue->lock);
     return result;
+}
+
+void tti_work_end_device(struct tutti_comm *comm)
+{
+    struct tti_work_queue *queue = &comm->queue;
+    pthread_mutex_lock(&queue->lock);
+    queue->device_of = NULL;
+    while (queue->looks)
+        queue_wait(queue);
+    pthread_mutex_unlock(&queue->lock);
 }
 
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -44,6 +44,11 @@ struct tti_work_queue {
     bool usable; /* created and not destroyed */
     pthread_t thread;
     int cpu; /* where that runs (progress.h); -1: anywhere */
+    /* Whose device that thread looks after, next when, and whether it does right now (then without
+     * the lock). */
+    struct tutti_comm *device_of;
+    uint64_t look_at;
+    bool looks;
 };
 
 struct tutti_request {
@@ -82,7 +87,11 @@ void tti_work_release(struct tti_work *work);
 enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
                                 size_t count, uint32_t *signal, bool kept, struct tti_work **work);
 void tti_work_give(struct tti_work *work);
-enum tutti_result tti_work_need_thread(struct tutti_comm *comm);
+/* The communicator has a device from now on: the progress thread exists, and while it has nothing
+ * to run it asks now and then whether the device works still (tti_gpu_look_device). Until the
+ * other, which waits for a question that is being asked. */
+enum tutti_result tti_work_begin_device(struct tutti_comm *comm);
+void tti_work_end_device(struct tutti_comm *comm);
 
 /* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,

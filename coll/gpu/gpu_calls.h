@@ -26,6 +26,9 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
                                size_t count, tutti_stream stream, struct tti_gpu_mark **mark);
 /* Hear what the device has to say: a failure becomes the communicator's. */
 void tti_gpu_hear(struct tutti_comm *comm);
+/* A device that has failed fails the communicator. For the progress thread; where another thread
+ * watches the device (gpu_watch.c) that one does it. */
+void tti_gpu_look_device(struct tutti_comm *comm);
 /* Before an operation on host memory: the links are free again of work from streams. */
 enum tutti_result tti_gpu_before_host(struct tutti_comm *comm);
 

@@ -72,6 +72,7 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
     struct tti_gpu_side *side = comm->gpu;
     if (!side)
         return;
+    tti_work_end_device(comm);
     bool idle = true;
     if (side->gpu && side->last.any) {
         (void)tti_gpu_settle(comm, side->last.event, "ending the communicator");
@@ -206,7 +207,7 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     if (result == TUTTI_OK)
         result = side->ops->event_create(gpu, 0, &side->captured.event);
     if (result == TUTTI_OK)
-        result = tti_work_need_thread(comm);
+        result = tti_work_begin_device(comm);
     if (result != TUTTI_OK) {
         side->ops->event_destroy(side->last.event);
         side->ops->event_destroy(side->captured.event);

@@ -6,6 +6,7 @@
  * lets its own stream go on, a rank poisons its peers: every operation ends by copying the word of
  * poison to where the host sees it, and a rank that was let through by mistake finds it there. */
 #include "coll/diagnose.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
@@ -150,19 +151,26 @@ static void watch_deadline(struct tutti_comm *comm)
 
 /* A device that has failed runs nothing more: the others need not wait for this rank until their
  * deadline. Who holds the lock is in a call, which hears of it by itself. */
-static void watch_device(struct tutti_comm *comm)
+static void watch_device(struct tutti_comm *comm, bool watcher)
 {
     struct tti_gpu_side *side = comm->gpu;
     if (pthread_mutex_trylock(&side->lock) != 0)
         return;
     enum tutti_result now = TUTTI_OK;
-    if (side->last.any)
+    const bool watched = side->map && side->map->watching;
+    if (side->last.any && (watcher || !watched))
         now = side->ops->event_query(side->last.event);
     pthread_mutex_unlock(&side->lock);
     if (now != TUTTI_OK && now != TUTTI_IN_PROGRESS)
         (void)tti_comm_fail(comm,
                             TTI_CONTEXT(now, "device %d of rank %d (%s) failed", side->gpu->device,
                                         comm->rank, tutti_comm_rank_name(comm, comm->rank)));
+}
+
+void tti_gpu_look_device(struct tutti_comm *comm)
+{
+    if (tti_comm_check(comm) == TUTTI_OK)
+        watch_device(comm, false);
 }
 
 /* ---- after a failure ---- */
@@ -199,7 +207,7 @@ static void watch_turn(struct tutti_comm *comm)
     tti_gpu_record_settle(comm);
     tti_gpu_record_look(comm);
     if (tti_comm_check(comm) == TUTTI_OK)
-        watch_device(comm);
+        watch_device(comm, true);
     if (tti_comm_check(comm) == TUTTI_OK)
         watch_deadline(comm);
     if (tti_comm_check(comm) == TUTTI_OK) {
