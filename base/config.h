@@ -21,6 +21,11 @@ enum tutti_result tti_config_bytes(const char *name, size_t fallback, size_t *va
 enum tutti_result tti_config_name(const char *name, const char *const *names, int count, int usual,
                                   int *found);
 
+/* Says for each variable of the environment that begins as ours do and is none of them, but looks
+ * like one, that it is set, and which is probably meant. Others are left alone: programs and
+ * plugins may have variables of their own. */
+void tti_config_misspelt(char *const *environment, void (*say)(const char *text));
+
 /* The parsers behind them; `what` names the value in the error text ("TUTTI_LANES", "-b"). */
 enum tutti_result tti_parse_int(const char *what, const char *text, long least, long most,
                                 long *value);

@@ -3,6 +3,7 @@
  * One program: siblings are names of it (all_gather_bench, ...), which set --coll. Under a launcher
  * each process is a rank; otherwise it starts its own local ranks, as processes (by running itself
  * again) or as threads. */
+#include "base/config.h"
 #include "bench/bench.h"
 #include "launch/environment.h"
 #include "launch/spawn.h"
@@ -169,6 +170,11 @@ static int run_processes(char **argv, int ranks, const cpu_set_t *cpus)
     return status;
 }
 
+static void doubt(const char *text)
+{
+    fprintf(stderr, "allreduce_bench: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     struct bench_options options;
@@ -190,6 +196,7 @@ int main(int argc, char **argv)
         }
         return run_launched(&options);
     }
+    tti_config_misspelt(environ, doubt); /* under a launcher rank 0's log would say so */
     int ranks = options.ranks ? options.ranks : DEFAULT_RANKS;
     if (check_job(&options, ranks))
         return 2;

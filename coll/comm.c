@@ -40,6 +40,19 @@ static enum tutti_result settings_text(const char *option, const char *variable,
     return *value ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
+static void settings_say(const char *text)
+{
+    TTI_LOG(TTI_LOG_WARN, "%s", text);
+}
+
+/* Once a process, and on one rank, since all ranks mostly have the same variables. */
+static void settings_doubt(const struct tutti_comm *comm)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (comm->rank == 0 && !atomic_flag_test_and_set(&said))
+        tti_config_misspelt(environ, settings_say);
+}
+
 static enum tutti_result settings_read(const struct tutti_options *options,
                                        struct tti_settings *settings)
 {
@@ -147,6 +160,7 @@ enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_resul
 static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_options *options)
 {
     TTI_TRY(settings_read(options, &comm->settings));
+    settings_doubt(comm);
     comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (comm->wake_fd < 0)
         return TTI_FAIL_ERRNO("cannot create an eventfd (see ulimit -n)");

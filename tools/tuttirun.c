@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { EXIT_USAGE = 2 };
 
@@ -220,6 +221,11 @@ static enum tutti_result run_check(struct tti_spawn *spawn, bool standalone)
     return TUTTI_OK;
 }
 
+static void run_doubt(const char *text)
+{
+    fprintf(stderr, "tuttirun: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     struct tti_spawn spawn = {.nproc = 1, .nnodes = 1, .prefix = true, .program = "tuttirun"};
@@ -257,6 +263,7 @@ int main(int argc, char **argv)
     if (optind >= argc)
         return run_wrong("no PROGRAM to run");
     spawn.argv = argv + optind;
+    tti_config_misspelt(environ, run_doubt);
     if (tti_bind_ranks(more.bind, spawn.nproc, &cpus) != TUTTI_OK)
         return run_wrong(tutti_last_error());
     spawn.cpus = cpus;

@@ -2,6 +2,7 @@
 #include "base/config.h"
 #include "tests/tutti_cmocka.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,13 +73,57 @@ static void names(void **state)
     assert_int_equal(found, 3);
 }
 
+static char said[4][160];
+static int said_count;
+
+static void say(const char *text)
+{
+    assert_true(said_count < 4);
+    snprintf(said[said_count++], sizeof said[0], "%s", text);
+}
+
+static void misspelt(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *meant;
+    } cases[] = {
+        {"TUTTI_ALGRO=ring", "TUTTI_ALGO"},
+        {"TUTTI_TIMEOUTS=3", "TUTTI_TIMEOUT"},
+        {"TUTTI_TPC_CHECKSUM=1", "TUTTI_TCP_CHECKSUM"},
+        {"TUTTI_ALGORITHM=ring", "TUTTI_ALGO"},
+        {"TUTTI_LOG_LEVEL=info", "TUTTI_LOG"},
+        {"TUTTI_SHM_CMA_FORM=1", "TUTTI_SHM_CMA_FROM"},
+        {"TUTTI_LANE=", "TUTTI_LANES"},
+        {"TUTTI_ALGO=rnig", NULL}, /* the value is none of its business */
+        {"TUTTI_LANES", NULL},
+        {"TUTTI_", NULL},
+        {"TUTTI_MY_PLUGIN=1", NULL},
+        {"TUTTI_TEST_GPU=sim", NULL},
+        {"ALGRO=1", NULL},
+        {"TUTTI_A_NAME_THAT_IS_MUCH_LONGER_THAN_ANY_THAT_WE_HAVE_EVER_HAD=1", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char set[100], expected[160];
+        snprintf(set, sizeof set, "%s", cases[i].set);
+        char path[] = "PATH=/bin", *const environment[] = {path, set, NULL};
+        said_count = 0;
+        tti_config_misspelt(environment, say);
+        assert_int_equal(said_count, cases[i].meant != NULL);
+        if (!cases[i].meant)
+            continue;
+        set[strcspn(set, "=")] = '\0';
+        snprintf(expected, sizeof expected, "%s is set, which nothing reads; is %s meant?", set,
+                 cases[i].meant);
+        assert_string_equal(said[0], expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(names),
+        cmocka_unit_test(integers), cmocka_unit_test(sizes),    cmocka_unit_test(environment),
+        cmocka_unit_test(names),    cmocka_unit_test(misspelt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
