@@ -34,15 +34,28 @@ typedef struct CUstream_st *cudaStream_t;
 #include <stddef.h>
 #include <stdint.h>
 
+/* What this header is, and what it says it is. A program that takes NCCL's interface for kernels
+ * (nccl_device.h) where the header's version has one, from 2.28 on, compiles here if it is told of
+ * an earlier version: -DTUTTI_NCCL_VERSION_CODE=22707. Nothing else of the header changes by it. */
+#define TUTTI_NCCL_NEWEST 23007
+#ifndef TUTTI_NCCL_VERSION_CODE
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 30
 #define NCCL_PATCH 7
+#define NCCL_VERSION_CODE 23007
+#elif TUTTI_NCCL_VERSION_CODE >= 20900 && TUTTI_NCCL_VERSION_CODE <= TUTTI_NCCL_NEWEST
+#define NCCL_MAJOR (TUTTI_NCCL_VERSION_CODE / 10000)
+#define NCCL_MINOR (TUTTI_NCCL_VERSION_CODE / 100 % 100)
+#define NCCL_PATCH (TUTTI_NCCL_VERSION_CODE % 100)
+#define NCCL_VERSION_CODE TUTTI_NCCL_VERSION_CODE
+#else
+#error "TUTTI_NCCL_VERSION_CODE: a version of NCCL from 20900 (2.9) to 23007 (2.30.7), as 22707"
+#endif
 #define NCCL_SUFFIX ""
 
 /* Up to 2.8 minor versions had two digits. */
 #define NCCL_VERSION(X, Y, Z) \
     (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
-#define NCCL_VERSION_CODE 23007
 
 #ifdef __cplusplus
 extern "C" {
@@ -157,15 +170,15 @@ typedef struct ncclConfig_v23000 {
     int graphStreamOrdering;
 } ncclConfig_t;
 
-#define NCCL_CONFIG_INITIALIZER                                                                 \
-    {                                                                                           \
-        sizeof(ncclConfig_t), NCCL_API_MAGIC, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                \
+#define NCCL_CONFIG_INITIALIZER                                                         \
+    {                                                                                   \
+        sizeof(ncclConfig_t), NCCL_API_MAGIC, TUTTI_NCCL_NEWEST, NCCL_CONFIG_UNDEF_INT, \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+            NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+            NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                               \
     }
 
 typedef struct ncclSimInfo_v22200 {
@@ -175,10 +188,9 @@ typedef struct ncclSimInfo_v22200 {
     float estimatedTime; /* microseconds */
 } ncclSimInfo_t;
 
-#define NCCL_SIM_INFO_INITIALIZER                                                            \
-    {                                                                                        \
-        sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
-            NCCL_UNDEF_FLOAT                                                                 \
+#define NCCL_SIM_INFO_INITIALIZER                                              \
+    {                                                                          \
+        sizeof(ncclSimInfo_t), 0x74685283, TUTTI_NCCL_NEWEST, NCCL_UNDEF_FLOAT \
     }
 
 /* Each function exists twice: p-names for tools that stand in for the others. */

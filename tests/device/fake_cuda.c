@@ -1,9 +1,9 @@
 /* A CUDA driver made of the simulated device, so that the code on top of the driver (device/cuda)
- * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and no
- * more. Kernels are found by the names in the real images, and run as the simulated device's.
- * TUTTI_LIBCUDA names it. It refuses, and waits for, what CUDA's documentation says that the real
- * one does; what it cannot show: that the images are right, and what is not written down. Read
- * next: fake_stream.c, fake_memory.c. */
+ * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and
+ * two more that fake_cudart.c takes. Kernels are found by the names in the real images, and run as
+ * the simulated device's. TUTTI_LIBCUDA names it. It refuses, and waits for, what CUDA's
+ * documentation says that the real one does; what it cannot show: that the images are right, and
+ * what is not written down. Read next: fake_stream.c, fake_memory.c. */
 #include "tests/device/fake_cuda.h"
 
 #include <pthread.h>
@@ -118,6 +118,12 @@ DRIVER cuDeviceTotalMem_v2(size_t *bytes, int device)
     (void)device;
     *bytes = (size_t)1 << 30;
     return TTI_CU_OK;
+}
+/* Not for us, but for programs that are tested on us (fake_cudart.c): as if all were left. */
+DRIVER cuMemGetInfo_v2(size_t *left, size_t *all)
+{
+    *left = *all = (size_t)1 << 30;
+    return fake_now() ? TTI_CU_OK : TTI_CU_NO_CONTEXT;
 }
 DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {

@@ -119,6 +119,12 @@ unsigned fake_drain(const char *what)
     return code;
 }
 
+/* Not for us, but for programs that are tested on us (fake_cudart.c). */
+DRIVER cuCtxSynchronize(void)
+{
+    return fake_refused() ? (unsigned)TTI_CU_CAPTURE_FIRST : fake_drain("cuCtxSynchronize");
+}
+
 static bool pageable(tti_cu_ptr address)
 {
     struct tti_gpu_pointer info;

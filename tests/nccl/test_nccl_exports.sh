@@ -36,6 +36,20 @@ for compiler in g++ clang++; do
     echo "$compiler takes nccl.h"
 done
 
+# A program may ask for an earlier version; one that wants the interface for kernels is told.
+# preprocessed FLAGS...: what a program sees of the version, or the compiler's words.
+preprocessed() {
+    printf '#include <nccl.h>\n%s\nint seen[] = {NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_VERSION_CODE};\n' \
+        "${INCLUDE:-}" >"$folder/seen.c"
+    cc -DTUTTI_NCCL_WITHOUT_CUDA -I"$(dirname "$header")" "$@" -E -P "$folder/seen.c" 2>&1 || true
+}
+preprocessed | grep -q "{2, ${claimed#*.}, .*, 23007}"
+preprocessed -DTUTTI_NCCL_VERSION_CODE=22707 | grep -qF '{(22707 / 10000), (22707 / 100 % 100), (22707 % 100), 22707}'
+for wrong in 2707 23008 23100; do
+    preprocessed -DTUTTI_NCCL_VERSION_CODE=$wrong | grep -q 'error.*a version of NCCL from 20900'
+done
+INCLUDE='#include <nccl_device.h>' preprocessed | grep -q 'error.*no interface for kernels'
+
 strip -o "$folder/stripped" "$library"
 bytes=$(stat -c %s "$folder/stripped")
 [ "$bytes" -lt 10000000 ] || { echo "stripped, it has $bytes bytes; at most 10 MB"; exit 1; }
