@@ -55,10 +55,21 @@ static void fuzz_hello(const uint8_t *data)
     require(!tti_rdma_get_hello(again, &second) && second.ring == hello.ring);
 }
 
+static void fuzz_word(const uint8_t *data)
+{
+    struct tti_rdma_word word, second;
+    uint8_t again[TTI_RDMA_WORD_BYTES];
+    if (tti_rdma_get_word(data, &word))
+        return;
+    require(word.qp < TTI_RDMA_MAX_QPS);
+    tti_rdma_put_word(&word, again);
+    require(!tti_rdma_get_word(again, &second) && second.number == word.number &&
+            second.psn == word.psn && second.qp == word.qp && second.saying == word.saying);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct tti_rdma_goodbye goodbye;
-    int lost = 0;
     fuzz_advert(data, size);
     if (size >= TTI_RDMA_HELLO_BYTES)
         fuzz_hello(data);
@@ -66,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)tti_rdma_get_ready(data);
     if (size >= TTI_RDMA_GOODBYE_BYTES)
         (void)tti_rdma_get_goodbye(data, &goodbye);
-    if (size >= TTI_RDMA_LOST_BYTES)
-        require(tti_rdma_get_lost(data, &lost) || lost < TTI_RDMA_MAX_QPS);
+    if (size >= TTI_RDMA_WORD_BYTES)
+        fuzz_word(data);
     return 0;
 }

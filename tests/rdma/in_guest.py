@@ -208,7 +208,7 @@ def rail_cut():
         jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
         said = "\n".join(jobs[0].err + jobs[1].err)
         jobs[0].check(re.search(r"retry counter exceeded.*device rxe[23] port 1, GID 1 10\.9\.1.*"
-                                r"goes on over other rails", said),
+                                r"goes on over other queue pairs", said),
                       "nobody names device rxe2 or rxe3")
         jobs[0].check(not re.search(r"retry counter exceeded.*device rxe[01] ", said),
                       "somebody names a device of the rail that was not cut")
@@ -234,17 +234,50 @@ def rails_cut():
             each.end()
 
 
+def again(environment, cuts=3):
+    """The cable carries nothing for longer than a device waits, again and again: each time the
+    connection is made again, and every byte is right."""
+    jobs = sweep(2, {**environment, "TUTTI_RDMA_OUTAGE": "2", "TUTTI_TIMEOUT": "50",
+                     "TUTTI_LOG": "warn"},
+                 "-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", str(2 * cuts))
+
+    def said(text):
+        return sum(text in line for each in jobs for line in each.err)
+
+    try:
+        for number in range(cuts):
+            rows = len(jobs[0].rows())
+            jobs[0].until(lambda: len(jobs[0].rows()) >= rows + 4, LIMIT, "rows of the table")
+            before = said("the connection is made again")
+            disturb("loss", "100%")
+            jobs[0].until(lambda: said("the connection is made again") > before, LIMIT,
+                          "word that the connection is made again")
+            disturb()
+            print(f"        cut {number + 1}: {jobs[0].err[-1][:200]}", flush=True)
+        for rank, each in enumerate(jobs):
+            status = each.wait(2 * LIMIT)
+            each.check(status == 0, f"rank {rank} ended with status {status}")
+        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+        jobs[0].check(said("was made again") >= 2 * cuts, "not both ranks say each time that it was")
+    finally:
+        disturb()
+        for each in jobs:
+            each.end()
+
+
 REORDER = ("reorder", "25%", "50%")
 
 
 def lossy(environment, *how):
     """Lost and reordered packets are the devices' affair: the data are right."""
     disturb("delay", "1ms", "loss", "1%", *how)
-    jobs = sweep(2, {"TUTTI_RDMA_OUTAGE": "3", **environment}, "-b", "8", "-e", "256K", "-f", "8",
-                 "-n", "5", "-w", "1")
+    jobs = sweep(2, {"TUTTI_RDMA_OUTAGE": "3", "TUTTI_LOG": "warn", **environment}, "-b", "8", "-e",
+                 "256K", "-f", "8", "-n", "5", "-w", "1")
     try:
         for rank, each in enumerate(jobs):
             status = each.wait(LIMIT)
+            for line in each.err:
+                print(f"        rank {rank}: {line[:250]}", flush=True)
             each.check(status == 0, f"rank {rank} ended with status {status}")
         jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
     finally:
@@ -491,9 +524,10 @@ GROUPS = {
         ("the cable cut", cut),
         ("one rail of two cut", rail_cut),
         ("both rails cut", rails_cut),
+        ("the cable cut for a while", lambda: again({})),
+        ("the cable cut for a while, two queue pairs", lambda: again({"TUTTI_RDMA_QPS": "2"}, 2)),
         ("1% loss", lambda: lossy({})),
         ("1% loss and reordering", lambda: lossy({}, *REORDER)),
-        # A device that takes nothing behind a gap gets long messages through such packets hardly.
         ("1% loss and reordering, small fragments", lambda: lossy(
             {"TUTTI_RDMA_SLOT_BYTES": "16K"}, *REORDER)),
         ("a stopped rank", slow),
@@ -524,6 +558,7 @@ GROUPS = {
         ("operations, 3 ranks", lambda: operations(RAILS, "--ranks", "3", "--processes", "--few")),
         ("a rank killed", killed),
         ("the cable cut", cut),
+        ("the cable cut for a while, once", lambda: again({}, 1)),
     ],
 }
 

@@ -99,14 +99,35 @@ static void words_survive(void **state)
     tti_rdma_put_ready(bytes);
     assert_null(tti_rdma_get_ready(bytes));
     assert_non_null(tti_rdma_get_goodbye(bytes, &read));
-    int lost = 0;
-    assert_non_null(tti_rdma_get_lost(bytes, &lost));
-    tti_rdma_put_lost(TTI_RDMA_MAX_QPS - 1, bytes);
-    assert_null(tti_rdma_get_lost(bytes, &lost));
-    assert_int_equal(lost, TTI_RDMA_MAX_QPS - 1);
-    assert_non_null(tti_rdma_get_goodbye(bytes, &read));
-    tti_rdma_put_lost(TTI_RDMA_MAX_QPS, bytes);
-    assert_non_null(tti_rdma_get_lost(bytes, &lost));
+    struct tti_rdma_word word = {0};
+    assert_non_null(tti_rdma_get_word(bytes, &word));
+}
+
+static void words_of_a_queue_pair_survive(void **state)
+{
+    (void)state;
+    const struct tti_rdma_word said = {
+        .saying = TTI_RDMA_AGAIN, .qp = TTI_RDMA_MAX_QPS - 1, .number = 0xfedcba, .psn = 0x123456};
+    struct tti_rdma_word word;
+    struct tti_rdma_goodbye goodbye;
+    uint8_t bytes[TTI_RDMA_WORD_BYTES];
+    tti_rdma_put_word(&said, bytes);
+    assert_null(tti_rdma_get_word(bytes, &word));
+    assert_int_equal(word.saying, said.saying);
+    assert_int_equal(word.qp, said.qp);
+    assert_int_equal(word.number, said.number);
+    assert_int_equal(word.psn, said.psn);
+    assert_non_null(tti_rdma_get_goodbye(bytes, &goodbye));
+    /* version, what is said, queue pair, its number, its first packet's number */
+    static const size_t at[] = {4, 8, 9, 15, 19};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        tti_rdma_put_word(&said, bytes);
+        bytes[at[i]] = 0xff;
+        assert_non_null(tti_rdma_get_word(bytes, &word));
+    }
+    tti_rdma_put_word(&said, bytes);
+    bytes[8] = 0; /* nothing is said */
+    assert_non_null(tti_rdma_get_word(bytes, &word));
 }
 
 static void ports_of_one_network(void **state)
@@ -162,9 +183,13 @@ static void ports_of_other_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advert_survives),      cmocka_unit_test(advert_refused),
-        cmocka_unit_test(hello_survives),       cmocka_unit_test(words_survive),
-        cmocka_unit_test(ports_of_one_network), cmocka_unit_test(ports_in_turn),
+        cmocka_unit_test(advert_survives),
+        cmocka_unit_test(advert_refused),
+        cmocka_unit_test(hello_survives),
+        cmocka_unit_test(words_survive),
+        cmocka_unit_test(words_of_a_queue_pair_survive),
+        cmocka_unit_test(ports_of_one_network),
+        cmocka_unit_test(ports_in_turn),
         cmocka_unit_test(ports_of_other_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

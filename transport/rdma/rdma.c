@@ -23,15 +23,14 @@ enum {
     RDMA_CHANNEL = 2, /* or completions */
 };
 #define RDMA_LOOK_NS UINT64_C(1000000)
-#define RDMA_CLOSE_SECONDS 1.0
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-static void rdma_pay_all(struct tti_rdma_transport *self)
+static void rdma_work_all(struct tti_rdma_transport *self)
 {
     for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
-        if (e->owing > 0 && e->state == TTI_RDMA_UP)
-            tti_rdma_pay(e);
+        if (e->owing > 0 || e->lost > 0 || e->waiting > 0)
+            tti_rdma_endpoint_work(e);
 }
 
 /* The control connections are looked at before the completions: what a peer sent before it ended is
@@ -49,7 +48,7 @@ static enum tutti_result rdma_progress(void *object)
     tti_rdma_poll(self);
     if (self->leaving)
         tti_rdma_leaving_step(self);
-    rdma_pay_all(self);
+    rdma_work_all(self);
     return TUTTI_OK;
 }
 
@@ -82,7 +81,7 @@ static bool rdma_arm(void *object)
         tti_tcp_ops.disarm(self->tcp);
     }
     tti_rdma_poll(self); /* what came before the device was asked for an event */
-    rdma_pay_all(self);
+    rdma_work_all(self);
     quiet = quiet && !self->news;
     self->news = false;
     return quiet;
@@ -117,7 +116,6 @@ static uint8_t rdma_timeout(double outage_s)
 
 static enum tutti_result rdma_settings(struct tti_rdma_settings *settings)
 {
-    double outage = 0;
     TTI_TRY(tti_config_int("TUTTI_RDMA_SLOTS", 2, 1024, 8, &settings->slots));
     TTI_TRY(tti_config_bytes("TUTTI_RDMA_SLOT_BYTES", 128 * 1024, &settings->slot_bytes));
     TTI_TRY(tti_config_int("TUTTI_RDMA_QPS", 1, TTI_RDMA_MAX_QPS, 1, &settings->qps));
@@ -125,7 +123,7 @@ static enum tutti_result rdma_settings(struct tti_rdma_settings *settings)
     TTI_TRY(tti_config_int("TUTTI_RDMA_ROCE", 1, 2, 0, &settings->roce));
     TTI_TRY(tti_config_int("TUTTI_RDMA_TRAFFIC_CLASS", 0, 255, 0, &settings->traffic_class));
     TTI_TRY(tti_config_int("TUTTI_RDMA_SERVICE_LEVEL", 0, 15, 0, &settings->service_level));
-    TTI_TRY(tti_config_seconds("TUTTI_RDMA_OUTAGE", 3.5, &outage));
+    TTI_TRY(tti_config_seconds("TUTTI_RDMA_OUTAGE", 3.5, &settings->outage_s));
     if (settings->slots & (settings->slots - 1))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "TUTTI_RDMA_SLOTS is %ld; expected a power of two",
                         settings->slots);
@@ -134,7 +132,8 @@ static enum tutti_result rdma_settings(struct tti_rdma_settings *settings)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_RDMA_SLOT_BYTES is %zu; expected a multiple of 4096 up to 16M",
                         settings->slot_bytes);
-    settings->timeout = rdma_timeout(outage);
+    /* Twice: the connection is made again once before it fails (rdma_failover.c). */
+    settings->timeout = rdma_timeout(settings->outage_s / 2);
     return TUTTI_OK;
 }
 
@@ -148,10 +147,11 @@ static enum tutti_result rdma_probe(const struct tutti_services *services)
     return tti_rdma_probe(verbs);
 }
 
-/* Polls until nothing is under way; a peer that is gone does not count. */
-static void rdma_drain(struct tti_rdma_transport *self, double seconds)
+/* Polls until nothing is under way, while the link may be silent; a peer that is gone does not
+ * count. */
+static void rdma_drain(struct tti_rdma_transport *self)
 {
-    uint64_t deadline = tti_deadline_in(seconds);
+    uint64_t deadline = tti_deadline_in(self->settings.outage_s);
     while (self->endpoint)
         tti_rdma_disconnect(self->endpoint);
     while (self->leaving && !tti_deadline_passed(deadline)) {
@@ -170,7 +170,7 @@ static void rdma_close(void *object)
     struct tti_rdma_transport *self = object;
     if (!self)
         return;
-    rdma_drain(self, RDMA_CLOSE_SECONDS);
+    rdma_drain(self);
     if (self->tcp)
         tti_tcp_ops.close(self->tcp);
     tti_rdma_memory_free(self);

@@ -15,7 +15,7 @@
  * numbers and keys, and stays: its end is how a dead peer is noticed by a rank that only receives.
  *
  * Read next: rdma_wire.h, rdma_endpoint.c (meeting), rdma_lane.c (the hot path), rdma_poll.c,
- * rdma_failover.c. */
+ * rdma_failover.c (a queue pair that breaks), rdma_rejoin.c (another in its place). */
 #ifndef TTI_TRANSPORT_RDMA_H
 #define TTI_TRANSPORT_RDMA_H
 
@@ -98,10 +98,11 @@ struct tti_rdma_sent {
     bool flying; /* posted and not completed */
     bool lent;   /* from the caller's memory, and flying */
     bool device; /* lent: a device's */
+    bool waits;  /* its queue pair broke: it is written again as soon as one has room */
     uint8_t qp;  /* by which it went */
     struct tti_rdma_buffer *buffer;
     const void *data; /* lent: where it lies */
-    /* Inline: header and bytes, where another rail may have to take it over. */
+    /* Inline: header and bytes, should they have to go again. */
     uint8_t kept[TTI_RDMA_INLINE_BYTES];
 };
 
@@ -134,8 +135,10 @@ struct tti_rdma_qp {
     int room;       /* of the send queue */
     int depth;
     int spent; /* receives to be posted anew */
-    /* rdma_failover.c: in the state of error here, and there; and others do its work. */
+    /* rdma_failover.c: in the state of error here, and there; and its work waits for others. */
     bool lost, peer_lost, moved;
+    /* rdma_rejoin.c: it shall be made again; has been, here and there; takes in what comes. */
+    bool rejoin, renewed, peer_renewed, joined, peer_joined;
 };
 
 enum tti_rdma_state {
@@ -168,7 +171,11 @@ struct tti_rdma_endpoint {
     int lanes;
     int qps;
     int lost;                      /* queue pairs that carry nothing any more */
-    bool spare;                    /* not all queue pairs join the same two ports */
+    bool repeats;                  /* fragments may come twice: a queue pair broke at some time */
+    int complaints;                /* of the own device, and no send has succeeded since */
+    int waiting;                   /* fragments that are to be written again */
+    uint32_t piece;                /* bytes of one write; 0: fragments are written whole */
+    int pieces;                    /* writes that a fragment takes, at most */
     int flying;                    /* sends that have not completed */
     int owing;                     /* lanes that owe a credit message */
     struct tti_rdma_memory memory; /* rings, then headers for fragments sent in place */
@@ -180,6 +187,7 @@ struct tti_rdma_endpoint {
 struct tti_rdma_settings {
     long slots, qps, gid_index, roce, traffic_class, service_level;
     size_t slot_bytes;
+    double outage_s;
     uint8_t timeout; /* as the queue pair wants it */
 };
 
@@ -220,6 +228,7 @@ enum tti_rdma_work {
     TTI_RDMA_WORK_RECEIVE = 0,
     TTI_RDMA_WORK_FRAGMENT = 1,
     TTI_RDMA_WORK_CREDIT = 2,
+    TTI_RDMA_WORK_PIECE = 3, /* of a fragment, but its end */
 };
 enum { TTI_RDMA_COUNT_BITS = 24, TTI_RDMA_COUNT_MASK = (1 << TTI_RDMA_COUNT_BITS) - 1 };
 
@@ -280,6 +289,8 @@ enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp);
 /* To where it can receive and send; its receives are posted. */
 enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp);
 void tti_rdma_qp_destroy(struct tti_rdma_qp *qp);
+/* Another in the place of one that broke and has given back all that was posted; not connected. */
+enum tutti_result tti_rdma_qp_renew(struct tti_rdma_qp *qp);
 /* Post the receives that were spent. */
 enum tutti_result tti_rdma_qp_replenish(struct tti_rdma_qp *qp);
 /* An error that names both ends of `qp`; `format` says what was tried or happened. */
@@ -298,6 +309,8 @@ void tti_rdma_own_advert(const struct tti_rdma_transport *self, struct tti_rdma_
 void tti_rdma_control(struct tti_rdma_transport *self);
 /* Make FAILED of an endpoint, with the calling thread's last error. The first error stays. */
 void tti_rdma_endpoint_fail(struct tti_rdma_endpoint *endpoint, enum tutti_result code);
+/* What could not be done at once: queue pairs made again, fragments and credits that wait. */
+void tti_rdma_endpoint_work(struct tti_rdma_endpoint *endpoint);
 /* Say goodbye and free it, whatever is under way. */
 void tti_rdma_endpoint_free(struct tti_rdma_endpoint *endpoint);
 /* Free those of the leaving whose sends have completed. */
@@ -307,16 +320,27 @@ void tti_rdma_leaving_step(struct tti_rdma_transport *self);
 enum tutti_result tti_rdma_endpoint_say(struct tti_rdma_endpoint *endpoint, const uint8_t *bytes,
                                         size_t size);
 
-/* ---- rdma_failover.c: a rail that is cut ------------------------------------------------------
+/* ---- rdma_failover.c: a queue pair that breaks ------------------------------------------------
  */
 
-/* Nothing goes by this queue pair any more, says the calling thread's last error. True: others of
- * the endpoint take over; false: there are none. */
-bool tti_rdma_failover(struct tti_rdma_qp *qp);
-/* The peer has said so of queue pair number `qp`. */
-void tti_rdma_failover_heard(struct tti_rdma_endpoint *endpoint, int qp);
+/* Nothing goes by this queue pair any more, says the calling thread's last error: the own device's
+ * complaint, or the peer's word. True: others take over, or it is made again; false: neither. */
+bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint);
+/* The peer has said so. */
+void tti_rdma_lose_heard(struct tti_rdma_qp *qp);
 /* Another of its sends has ended. */
 void tti_rdma_failover_step(struct tti_rdma_qp *qp);
+/* Write fragments again that wait for it. */
+void tti_rdma_again(struct tti_rdma_endpoint *endpoint);
+
+/* ---- rdma_rejoin.c: another in its place ------------------------------------------------------
+ */
+
+/* As far as can be gone now. */
+void tti_rdma_rejoin_step(struct tti_rdma_endpoint *endpoint);
+/* The peer has said something of one of the queue pairs. */
+void tti_rdma_heard(struct tti_rdma_endpoint *endpoint, const struct tti_rdma_word *word);
+enum tutti_result tti_rdma_say(struct tti_rdma_qp *qp, enum tti_rdma_saying saying);
 
 /* ---- rdma_lane.c ---------------------------------------------------------------------------- */
 
@@ -335,13 +359,37 @@ void tti_rdma_consume(void *endpoint, int lane, size_t bytes);
 void tti_rdma_pay(struct tti_rdma_endpoint *endpoint);
 /* The send of `fragment` (its low bits) has ended, well or not. */
 void tti_rdma_fragment_landed(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
-/* Send a fragment once more, by a queue pair that is left. */
-enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *endpoint, int lane,
-                                          uint32_t fragment);
 /* A fragment, or credits, came. False: the peer does what no Tutti does. */
 bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t fragment);
 bool tti_rdma_credit_arrived(struct tti_rdma_endpoint *endpoint, int lane, uint32_t consumed);
 size_t tti_rdma_stride(size_t slot_bytes);
+
+/* ---- rdma_write.c --------------------------------------------------------------------------- */
+
+static inline struct tti_rdma_sent *tti_rdma_sent_at(struct tti_rdma_endpoint *self,
+                                                     struct tti_rdma_lane *lane, uint32_t fragment)
+{
+    return &lane->sent[fragment & (self->window - 1)];
+}
+
+static inline struct ibv_sge tti_rdma_piece(const void *data, size_t bytes, uint32_t key)
+{
+    return (struct ibv_sge){(uintptr_t)data, (uint32_t)bytes, key};
+}
+
+/* By which queue pair it goes; not all of them are lost. */
+struct tti_rdma_qp *tti_rdma_lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t fragment);
+/* Does one carry anything, and has it room? */
+bool tti_rdma_may_write(struct tti_rdma_endpoint *self, int lane, uint32_t fragment);
+/* Where the header of a fragment lies that is sent in place. */
+uint8_t *tti_rdma_header_place(const struct tti_rdma_endpoint *self, int lane, uint32_t fragment);
+/* Write a fragment of a lane into its slot: `all` bytes, header and data, lie in `whole`. An error
+ * has made the endpoint fail. */
+enum tutti_result tti_rdma_write(struct tti_rdma_endpoint *self, int lane, uint32_t fragment,
+                                 const struct ibv_sge *whole, size_t all, bool in_line);
+/* Once more, by a queue pair that may be another: tti_rdma_may_write has said so. */
+enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *self, int lane,
+                                          uint32_t fragment);
 
 /* ---- rdma_poll.c ---------------------------------------------------------------------------- */
 

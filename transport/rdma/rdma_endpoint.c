@@ -129,7 +129,7 @@ static void endpoint_understand(struct tti_rdma_endpoint *self)
 {
     const char *wrong = NULL;
     enum tutti_result result = TUTTI_OK;
-    int lost = 0;
+    struct tti_rdma_word word;
     self->heard_bytes = 0;
     if (self->state == TTI_RDMA_TELLING) {
         wrong = tti_rdma_get_hello(self->heard, &self->theirs);
@@ -138,8 +138,8 @@ static void endpoint_understand(struct tti_rdma_endpoint *self)
         wrong = tti_rdma_get_ready(self->heard);
         if (!wrong)
             endpoint_up(self);
-    } else if (!tti_rdma_get_lost(self->heard, &lost)) {
-        tti_rdma_failover_heard(self, lost);
+    } else if (!tti_rdma_get_word(self->heard, &word)) {
+        tti_rdma_heard(self, &word);
     } else {
         wrong = self->goodbye ? "a second goodbye" : tti_rdma_get_goodbye(self->heard, &self->last);
         self->goodbye = true;
@@ -234,6 +234,7 @@ static enum tutti_result endpoint_lanes(struct tti_rdma_endpoint *self)
     }
     self->headers = base + lanes * ring;
     self->window = (uint32_t)slots;
+    self->pieces = 1;
     for (int i = 0; i < self->lanes; i++) {
         struct tti_rdma_lane *lane = &self->lane[i];
         lane->ring = base + (size_t)i * ring;
@@ -267,7 +268,6 @@ static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
         qp->rail = &transport->rail[lower ? with.lower : with.higher];
         qp->peer_port = lower ? with.higher : with.lower;
         self->qps = i + 1;
-        self->spare |= qp->rail != self->qp[0].rail || qp->peer_port != self->qp[0].peer_port;
         TTI_TRY(tti_rdma_qp_create(qp));
     }
     return TUTTI_OK;
@@ -385,6 +385,18 @@ void tti_rdma_endpoint_free(struct tti_rdma_endpoint *self)
     endpoint_release(self);
 }
 
+void tti_rdma_endpoint_work(struct tti_rdma_endpoint *self)
+{
+    if (self->state != TTI_RDMA_UP)
+        return;
+    if (self->lost > 0)
+        tti_rdma_rejoin_step(self);
+    if (self->waiting > 0)
+        tti_rdma_again(self);
+    if (self->owing > 0)
+        tti_rdma_pay(self);
+}
+
 /* Nothing is under way, or nothing of it will arrive. */
 static bool endpoint_may_go(const struct tti_rdma_endpoint *self)
 {
@@ -396,6 +408,7 @@ void tti_rdma_leaving_step(struct tti_rdma_transport *self)
     for (struct tti_rdma_endpoint *e = self->leaving, *next = NULL; e; e = next) {
         next = e->next;
         endpoint_listen(e);
+        tti_rdma_endpoint_work(e);
         if (endpoint_may_go(e))
             tti_rdma_endpoint_free(e);
     }

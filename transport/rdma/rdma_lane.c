@@ -16,12 +16,6 @@ size_t tti_rdma_stride(size_t slot_bytes)
     return TTI_RDMA_LINE_BYTES + slot_bytes;
 }
 
-static struct tti_rdma_sent *lane_sent(struct tti_rdma_endpoint *self, struct tti_rdma_lane *lane,
-                                       uint32_t fragment)
-{
-    return &lane->sent[fragment & (self->window - 1)];
-}
-
 /* ---- what a lost connection has to say ------------------------------------------------------ */
 
 static enum tutti_result lane_fail(struct tti_rdma_endpoint *self)
@@ -35,20 +29,12 @@ static enum tutti_result lane_fail(struct tti_rdma_endpoint *self)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-static struct tti_rdma_qp *lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t count)
-{
-    uint32_t at = ((uint32_t)lane + count) % (uint32_t)self->qps;
-    while (self->qp[at].lost) /* not all of them are */
-        at = (at + 1) % (uint32_t)self->qps;
-    return &self->qp[at];
-}
-
 static bool lane_may_send(struct tti_rdma_endpoint *self, int number)
 {
     const struct tti_rdma_lane *lane = &self->lane[number];
     return lane->posted - lane->credited < self->window &&
            lane->posted - lane->landed < self->window &&
-           lane_qp(self, number, lane->posted)->room > 0;
+           tti_rdma_may_write(self, number, lane->posted);
 }
 
 static struct tti_rdma_header lane_header(struct tti_rdma_lane *lane, uint64_t tag, size_t bytes)
@@ -66,45 +52,18 @@ struct lane_flight {
     struct tti_rdma_buffer *buffer;
 };
 
-/* Write a fragment of a lane into its slot: header and bytes lie in `piece`. */
-static enum tutti_result lane_write(struct tti_rdma_endpoint *self, int number, uint32_t fragment,
-                                    struct ibv_sge *piece, int pieces, bool in_line)
-{
-    struct tti_rdma_qp *qp = lane_qp(self, number, fragment);
-    uint32_t slots = self->theirs.slots;
-    size_t slot = (size_t)number * slots + (fragment & (slots - 1));
-    uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_FRAGMENT, number, fragment);
-    struct ibv_send_wr work = {
-        .wr_id = tti_rdma_work_id(qp, immediate),
-        .sg_list = piece,
-        .num_sge = pieces,
-        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED | (in_line ? IBV_SEND_INLINE : 0),
-        .imm_data = htonl(immediate),
-    };
-    work.wr.rdma.remote_addr = self->theirs.ring + slot * tti_rdma_stride(self->theirs.slot_bytes) +
-                               TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES;
-    work.wr.rdma.rkey = qp->peer_key;
-    struct ibv_send_wr *bad = NULL;
-    int error = ibv_post_send(qp->qp, &work, &bad);
-    if (error) {
-        enum tutti_result result =
-            tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "cannot send: ", strerror(error));
-        tti_rdma_endpoint_fail(self, result);
-        return result;
-    }
-    lane_sent(self, &self->lane[number], fragment)->qp = (uint8_t)(qp - self->qp);
-    qp->room--;
-    return TUTTI_OK;
-}
-
-/* The next fragment of a lane. */
+/* The next fragment of a lane. Its room may have been lent (tti_rdma_reserve) before the last queue
+ * pair broke: then it waits. */
 static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
-                                   struct ibv_sge *piece, int pieces, struct lane_flight flight)
+                                   const struct ibv_sge *whole, struct lane_flight flight)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
-    struct tti_rdma_sent *sent = lane_sent(self, lane, lane->posted);
-    TTI_TRY(lane_write(self, number, lane->posted, piece, pieces, flight.in_line));
+    struct tti_rdma_sent *sent = tti_rdma_sent_at(self, lane, lane->posted);
+    sent->waits = !tti_rdma_may_write(self, number, lane->posted);
+    self->waiting += sent->waits;
+    if (!sent->waits)
+        TTI_TRY(tti_rdma_write(self, number, lane->posted, whole,
+                               TTI_RDMA_HEADER_BYTES + flight.bytes, flight.in_line));
     sent->bytes = flight.bytes;
     sent->flying = true;
     sent->lent = flight.lent != NULL;
@@ -119,8 +78,8 @@ static enum tutti_result lane_post(struct tti_rdma_endpoint *self, int number,
 /* Fragments whose memory is the caller's again, in the order of the lane. */
 static void lane_let_go(struct tti_rdma_endpoint *self, struct tti_rdma_lane *lane)
 {
-    while (lane->let_go != lane->posted && !lane_sent(self, lane, lane->let_go)->lent) {
-        lane->released += lane_sent(self, lane, lane->let_go)->bytes;
+    while (lane->let_go != lane->posted && !tti_rdma_sent_at(self, lane, lane->let_go)->lent) {
+        lane->released += tti_rdma_sent_at(self, lane, lane->let_go)->bytes;
         lane->let_go++;
     }
 }
@@ -128,28 +87,15 @@ static void lane_let_go(struct tti_rdma_endpoint *self, struct tti_rdma_lane *la
 void tti_rdma_fragment_landed(struct tti_rdma_endpoint *self, int number, uint32_t fragment)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
-    struct tti_rdma_sent *sent = lane_sent(self, lane, fragment);
+    struct tti_rdma_sent *sent = tti_rdma_sent_at(self, lane, fragment);
     if (sent->buffer)
         tti_rdma_buffer_give(self->transport, sent->buffer);
     sent->buffer = NULL;
     sent->flying = sent->lent = false;
     self->flying--;
-    while (lane->landed != lane->posted && !lane_sent(self, lane, lane->landed)->flying)
+    while (lane->landed != lane->posted && !tti_rdma_sent_at(self, lane, lane->landed)->flying)
         lane->landed++;
     lane_let_go(self, lane);
-}
-
-static struct ibv_sge lane_piece(const void *data, size_t bytes, uint32_t key)
-{
-    return (struct ibv_sge){(uintptr_t)data, (uint32_t)bytes, key};
-}
-
-/* Where the header of a fragment lies that is sent in place. */
-static uint8_t *lane_header_place(const struct tti_rdma_endpoint *self, int number,
-                                  uint32_t fragment)
-{
-    return self->headers + ((size_t)number * self->window + (fragment & (self->window - 1))) *
-                               TTI_RDMA_HEADER_BYTES;
 }
 
 /* From registered memory of the caller's, which stays lent until the send completes. */
@@ -158,17 +104,17 @@ static enum tutti_result lane_send_lent(struct tti_rdma_endpoint *self, int numb
                                         const struct tti_rdma_memory *memory, bool device)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
-    const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    const struct tti_rdma_qp *qp = tti_rdma_lane_qp(self, number, lane->posted);
     ptrdiff_t rail = qp->rail - self->transport->rail;
-    uint8_t *header = lane_header_place(self, number, lane->posted);
+    uint8_t *header = tti_rdma_header_place(self, number, lane->posted);
     struct tti_rdma_header made = lane_header(lane, tag, bytes);
     memcpy(header, &made, sizeof made);
     struct ibv_sge piece[2] = {
-        lane_piece(header, sizeof made, self->memory.mr[rail]->lkey),
-        lane_piece(data, bytes, memory->mr[rail]->lkey),
+        tti_rdma_piece(header, sizeof made, self->memory.mr[rail]->lkey),
+        tti_rdma_piece(data, bytes, memory->mr[rail]->lkey),
     };
     return lane_post(
-        self, number, piece, 2,
+        self, number, piece,
         (struct lane_flight){.bytes = (uint32_t)bytes, .lent = data, .device = device});
 }
 
@@ -176,13 +122,16 @@ static enum tutti_result lane_send_buffer(struct tti_rdma_endpoint *self, int nu
                                           size_t bytes, struct tti_rdma_buffer *buffer)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
-    const struct tti_rdma_qp *qp = lane_qp(self, number, lane->posted);
+    const ptrdiff_t rail =
+        self->lost < self->qps
+            ? tti_rdma_lane_qp(self, number, lane->posted)->rail - self->transport->rail
+            : 0;
     struct tti_rdma_header made = lane_header(lane, tag, bytes);
     uint8_t *header = buffer->line + TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES;
     memcpy(header, &made, sizeof made);
-    struct ibv_sge piece = lane_piece(header, sizeof made + bytes,
-                                      buffer->memory->mr[qp->rail - self->transport->rail]->lkey);
-    return lane_post(self, number, &piece, 1,
+    struct ibv_sge piece =
+        tti_rdma_piece(header, sizeof made + bytes, buffer->memory->mr[rail]->lkey);
+    return lane_post(self, number, &piece,
                      (struct lane_flight){.bytes = (uint32_t)bytes, .buffer = buffer});
 }
 
@@ -191,53 +140,13 @@ static enum tutti_result lane_send_inline(struct tti_rdma_endpoint *self, int nu
 {
     struct tti_rdma_lane *lane = &self->lane[number];
     struct tti_rdma_header made = lane_header(lane, tag, bytes);
-    struct ibv_sge piece[2] = {lane_piece(&made, sizeof made, 0), lane_piece(data, bytes, 0)};
-    if (self->spare) {
-        uint8_t *kept = lane_sent(self, lane, lane->posted)->kept;
-        memcpy(kept, &made, sizeof made);
-        memcpy(kept + sizeof made, data, bytes);
-    }
-    return lane_post(self, number, piece, 2,
+    struct ibv_sge piece[2] = {tti_rdma_piece(&made, sizeof made, 0),
+                               tti_rdma_piece(data, bytes, 0)};
+    uint8_t *kept = tti_rdma_sent_at(self, lane, lane->posted)->kept;
+    memcpy(kept, &made, sizeof made);
+    memcpy(kept + sizeof made, data, bytes);
+    return lane_post(self, number, piece,
                      (struct lane_flight){.bytes = (uint32_t)bytes, .in_line = true});
-}
-
-/* The same bytes to the same slot: where the first sending has arrived after all, the second
- * changes nothing. */
-enum tutti_result tti_rdma_fragment_again(struct tti_rdma_endpoint *self, int number,
-                                          uint32_t fragment)
-{
-    const struct tti_rdma_sent *sent = lane_sent(self, &self->lane[number], fragment);
-    const struct tti_rdma_qp *qp = lane_qp(self, number, fragment);
-    const ptrdiff_t rail = qp->rail - self->transport->rail;
-    const size_t all = TTI_RDMA_HEADER_BYTES + sent->bytes;
-    if (sent->buffer) {
-        struct ibv_sge piece =
-            lane_piece(sent->buffer->line + TTI_RDMA_LINE_BYTES - TTI_RDMA_HEADER_BYTES, all,
-                       sent->buffer->memory->mr[rail]->lkey);
-        return lane_write(self, number, fragment, &piece, 1, false);
-    }
-    if (!sent->lent) {
-        struct ibv_sge piece = lane_piece(sent->kept, all, 0);
-        return lane_write(self, number, fragment, &piece, 1, true);
-    }
-    struct tti_rdma_memory found;
-    const struct tti_rdma_memory *memory = &found;
-    if (!sent->device)
-        memory = tti_rdma_memory_find(self->transport, sent->data, sent->bytes);
-    else if (!tti_rdma_device_find(self->transport, sent->data, sent->bytes, &found))
-        memory = NULL;
-    if (!memory) {
-        enum tutti_result result = tti_rdma_qp_fail(
-            qp, TUTTI_ERR_LINK, "cannot send again: ", "the buffer was freed while it was in use");
-        tti_rdma_endpoint_fail(self, result);
-        return result;
-    }
-    struct ibv_sge piece[2] = {
-        lane_piece(lane_header_place(self, number, fragment), TTI_RDMA_HEADER_BYTES,
-                   self->memory.mr[rail]->lkey),
-        lane_piece(sent->data, sent->bytes, memory->mr[rail]->lkey),
-    };
-    return lane_write(self, number, fragment, piece, 2, false);
 }
 
 /* May a fragment be sent now? *most: bytes of the largest; 0: not yet. */
@@ -298,7 +207,7 @@ enum tutti_result tti_rdma_device_send(void *object, int number, uint64_t tag, c
     bytes = bytes < most ? bytes : most;
     if (!tti_rdma_device_find(self->transport, data, bytes, &memory))
         return tti_rdma_qp_fail(
-            lane_qp(self, number, self->lane[number].posted), TUTTI_ERR_SYSTEM,
+            tti_rdma_lane_qp(self, number, self->lane[number].posted), TUTTI_ERR_SYSTEM,
             "cannot send out of device memory: ", "it was freed before it was sent");
     TTI_TRY(lane_send_lent(self, number, tag, data, bytes, &memory, true));
     lane_let_go(self, &self->lane[number]);
@@ -351,7 +260,9 @@ enum tutti_result tti_rdma_commit(void *object, int number, uint64_t tag, size_t
 static bool lane_pay(struct tti_rdma_endpoint *self, int number)
 {
     struct tti_rdma_lane *lane = &self->lane[number];
-    struct tti_rdma_qp *qp = lane_qp(self, number, 0);
+    if (self->lost == self->qps)
+        return false;
+    struct tti_rdma_qp *qp = tti_rdma_lane_qp(self, number, 0);
     uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_CREDIT, number, lane->consumed);
     struct ibv_send_wr work = {
         .wr_id = tti_rdma_work_id(qp, immediate),
@@ -421,10 +332,10 @@ bool tti_rdma_fragment_arrived(struct tti_rdma_endpoint *self, int number, uint3
     struct tti_rdma_lane *lane = &self->lane[number];
     uint32_t ahead = lane_beyond(fragment, lane->consumed);
     if (ahead >= (uint32_t)settings->slots) /* or sent again, and consumed */
-        return self->lost > 0 && ahead > TTI_RDMA_COUNT_MASK / 2;
+        return self->repeats && ahead > TTI_RDMA_COUNT_MASK / 2;
     uint32_t slot = (lane->consumed + ahead) & ((uint32_t)settings->slots - 1);
     struct tti_rdma_header header = lane_read_header(lane_slot(self, lane, slot));
-    if (lane->arrived[slot] && self->lost > 0) /* sent again */
+    if (lane->arrived[slot] && self->repeats) /* sent again */
         return true;
     if (lane->arrived[slot] || header.bytes == 0 || header.bytes > settings->slot_bytes)
         return false;

@@ -53,18 +53,18 @@ static void poll_text(const struct tti_rdma_transport *self, const struct ibv_wc
              (int)wc->status, self->verbs->wc_status_str(wc->status), wc->vendor_err);
 }
 
-/* The link is to blame, and there are others. */
+/* The link is to blame: another queue pair goes on, or one is made in its place. */
 static bool poll_moves(const struct tti_rdma_transport *self, struct tti_rdma_qp *qp,
                        const struct ibv_wc *wc)
 {
     char what[160];
     if (qp->lost)
         return true;
-    if (wc->status != IBV_WC_RETRY_EXC_ERR || !qp->endpoint->spare)
+    if (wc->status != IBV_WC_RETRY_EXC_ERR)
         return false;
     poll_text(self, wc, what, sizeof what);
     (void)tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status));
-    return tti_rdma_failover(qp);
+    return tti_rdma_lose(qp, true);
 }
 
 static void poll_failed(struct tti_rdma_transport *self, const struct tti_rdma_qp *qp,
@@ -94,6 +94,8 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     uint32_t said = (uint32_t)wc->wr_id;
     int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
     qp->room++;
+    if (wc->status == IBV_WC_SUCCESS)
+        qp->endpoint->complaints = 0;
     if (said >> 30 != TTI_RDMA_WORK_FRAGMENT)
         qp->endpoint->flying--;
     else if (wc->status == IBV_WC_SUCCESS || !qp->lost || qp->endpoint->state != TTI_RDMA_UP)
@@ -130,6 +132,8 @@ static void poll_one(struct tti_rdma_transport *self, const struct ibv_wc *wc)
         poll_sent(qp, wc);
     else if (wc->status == IBV_WC_SUCCESS)
         poll_received(qp, wc);
+    else
+        qp->spent++;
 }
 
 /* Receives are posted anew before anything else is done: the peer may send as soon as it has its

@@ -10,6 +10,7 @@
 
 enum {
     QP_SPARE = 8,
+    QP_PIECES = 64,    /* room for fragments that go in pieces */
     QP_RETRIES = 6,    /* 7 would mean "for ever" to some devices */
     QP_RNR_TIMER = 12, /* 0.64 ms */
     QP_HOPS = 64,
@@ -91,7 +92,8 @@ enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp)
     struct tti_rdma_transport *self = endpoint->transport;
     struct tti_rdma_rail *rail = qp->rail;
     int in_line = 0;
-    qp->depth = 2 * endpoint->lanes * (int)self->settings.slots + QP_SPARE;
+    qp->depth =
+        2 * endpoint->lanes * (int)self->settings.slots + (endpoint->piece ? QP_PIECES : QP_SPARE);
     qp->room = qp->depth;
     qp->psn = randombytes_random() & 0xffffff;
     TTI_TRY(tti_rdma_rail_reserve(self, rail, 2 * qp->depth));
@@ -120,6 +122,25 @@ void tti_rdma_qp_destroy(struct tti_rdma_qp *qp)
     self->verbs->destroy_qp(qp->qp);
     qp->rail->cq_used -= 2 * qp->depth;
     qp->qp = NULL;
+}
+
+enum tutti_result tti_rdma_qp_renew(struct tti_rdma_qp *qp)
+{
+    struct tti_rdma_transport *self = qp->endpoint->transport;
+    const struct tti_rdma_qp old = *qp;
+    /* Made before the old one goes: so the number is another, and packets to the old one that are
+     * still on their way find nobody. */
+    qp->qp = NULL;
+    enum tutti_result result = tti_rdma_qp_create(qp);
+    if (result != TUTTI_OK) {
+        tti_rdma_qp_destroy(qp);
+        *qp = old;
+        return result;
+    }
+    self->table[old.place & 0xffff] = NULL;
+    self->verbs->destroy_qp(old.qp);
+    old.rail->cq_used -= 2 * old.depth;
+    return TUTTI_OK;
 }
 
 /* ---- receives ------------------------------------------------------------------------------- */

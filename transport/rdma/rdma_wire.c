@@ -8,7 +8,7 @@ enum {
     WIRE_HELLO = 0x48527454,
     WIRE_READY = 0x52527454,
     WIRE_GOODBYE = 0x47527454,
-    WIRE_LOST = 0x4c525454, /* "TTRL" */
+    WIRE_WORD = 0x57527454,
     WIRE_MOST_SLOTS = 4096,
     WIRE_MOST_SLOT_BYTES = 16 << 20,
 };
@@ -167,21 +167,28 @@ const char *tti_rdma_get_goodbye(const uint8_t *bytes, struct tti_rdma_goodbye *
     return NULL;
 }
 
-void tti_rdma_put_lost(int qp, uint8_t *bytes)
+void tti_rdma_put_word(const struct tti_rdma_word *word, uint8_t *bytes)
 {
-    memset(bytes, 0, TTI_RDMA_LOST_BYTES);
-    wire_put(bytes, 4, WIRE_LOST);
+    memset(bytes, 0, TTI_RDMA_WORD_BYTES);
+    wire_put(bytes, 4, WIRE_WORD);
     wire_put(bytes + 4, 4, TTI_RDMA_VERSION);
-    bytes[8] = (uint8_t)qp;
+    bytes[8] = word->saying;
+    bytes[9] = word->qp;
+    wire_put(bytes + 12, 4, word->number);
+    wire_put(bytes + 16, 4, word->psn);
 }
 
-const char *tti_rdma_get_lost(const uint8_t *bytes, int *qp)
+const char *tti_rdma_get_word(const uint8_t *bytes, struct tti_rdma_word *word)
 {
-    if (wire_get(bytes, 4) != WIRE_LOST || wire_get(bytes + 4, 4) != TTI_RDMA_VERSION)
+    struct tti_rdma_word read = {.saying = bytes[8], .qp = bytes[9]};
+    if (wire_get(bytes, 4) != WIRE_WORD || wire_get(bytes + 4, 4) != TTI_RDMA_VERSION)
         return "bytes that are no RDMA message";
-    if (bytes[8] >= TTI_RDMA_MAX_QPS)
-        return "a queue pair that there cannot be";
-    *qp = bytes[8];
+    read.number = (uint32_t)wire_get(bytes + 12, 4);
+    read.psn = (uint32_t)wire_get(bytes + 16, 4);
+    if (read.saying < TTI_RDMA_LOST || read.saying > TTI_RDMA_JOINED ||
+        read.qp >= TTI_RDMA_MAX_QPS || read.number >> 24 || read.psn >> 24)
+        return "a word of a queue pair that there cannot be";
+    *word = read;
     return NULL;
 }
 

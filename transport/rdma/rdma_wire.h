@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TTI_RDMA_VERSION = 1,
+    TTI_RDMA_VERSION = 2,
     TTI_RDMA_MAX_RAILS = 8,
     TTI_RDMA_MAX_QPS = 16, /* queue pairs of one endpoint */
     TTI_RDMA_ADVERT_HEAD_BYTES = 8,
@@ -20,7 +20,7 @@ enum {
     TTI_RDMA_HELLO_BYTES = 24 + TTI_RDMA_MAX_QPS * 12,
     TTI_RDMA_READY_BYTES = 8,
     TTI_RDMA_GOODBYE_BYTES = 8 + TUTTI_MAX_LANES * 4,
-    TTI_RDMA_LOST_BYTES = TTI_RDMA_GOODBYE_BYTES, /* either may come */
+    TTI_RDMA_WORD_BYTES = TTI_RDMA_GOODBYE_BYTES, /* either may come */
 };
 
 enum tti_rdma_layer { TTI_RDMA_INFINIBAND = 1, TTI_RDMA_ETHERNET = 2 };
@@ -60,6 +60,19 @@ struct tti_rdma_goodbye {
     uint32_t sent[TUTTI_MAX_LANES];
 };
 
+/* What is said of one queue pair, by its place in the connection, when it broke. */
+enum tti_rdma_saying {
+    TTI_RDMA_LOST = 1,   /* "I use it no more, and nothing comes in by it" */
+    TTI_RDMA_AGAIN = 2,  /* "here is another in its place" */
+    TTI_RDMA_JOINED = 3, /* "it takes in what you send" */
+};
+
+struct tti_rdma_word {
+    uint8_t saying; /* enum tti_rdma_saying */
+    uint8_t qp;
+    uint32_t number, psn; /* AGAIN: the new queue pair's */
+};
+
 /* Writers return, or fill exactly, the bytes named above. Readers give NULL when the bytes are well
  * formed, else what is wrong with them; outputs are written only then. */
 size_t tti_rdma_put_advert(const struct tti_rdma_advert *advert, uint8_t *bytes);
@@ -70,9 +83,8 @@ void tti_rdma_put_ready(uint8_t *bytes);
 const char *tti_rdma_get_ready(const uint8_t *bytes);
 void tti_rdma_put_goodbye(const struct tti_rdma_goodbye *goodbye, uint8_t *bytes);
 const char *tti_rdma_get_goodbye(const uint8_t *bytes, struct tti_rdma_goodbye *goodbye);
-/* "I use queue pair number so much of this connection no more, and nothing comes in by it." */
-void tti_rdma_put_lost(int qp, uint8_t *bytes);
-const char *tti_rdma_get_lost(const uint8_t *bytes, int *qp);
+void tti_rdma_put_word(const struct tti_rdma_word *word, uint8_t *bytes);
+const char *tti_rdma_get_word(const uint8_t *bytes, struct tti_rdma_word *word);
 
 /* A port of the lower rank and one of the higher, joined by a queue pair. */
 struct tti_rdma_pair {
