@@ -33,6 +33,7 @@ const struct tti_nccl_variable tti_nccl_variables[] = {
     {"NCCL_IB_QPS_PER_CONNECTION", NULL},
     {"NCCL_IB_TC", NULL},
     {"NCCL_IB_SL", NULL},
+    {"NCCL_IB_PKEY", NULL},
     {"NCCL_DEBUG_SUBSYS", "NCCL_DEBUG or TUTTI_LOG, which show all parts of the library"},
     {"NCCL_ALGO", "TUTTI_ALGO=ring, or all_reduce=tree,broadcast=chain"},
     {"NCCL_PROTO", "TUTTI_ALGO and TUTTI_DEVICE_PATH: protocols follow from them"},
@@ -312,6 +313,7 @@ static void settings_map(void)
     settings_number("NCCL_IB_QPS_PER_CONNECTION", "TUTTI_RDMA_QPS", 1, 16);
     settings_number("NCCL_IB_TC", "TUTTI_RDMA_TRAFFIC_CLASS", 0, 255);
     settings_number("NCCL_IB_SL", "TUTTI_RDMA_SERVICE_LEVEL", 0, 15);
+    settings_number("NCCL_IB_PKEY", "TUTTI_RDMA_PKEY_INDEX", 0, 65535);
 }
 
 /* ---- what has no effect ---- */

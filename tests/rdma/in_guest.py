@@ -122,6 +122,35 @@ def device_operations(pattern, environment, *flags):
                      "--few", *flags], environment)
 
 
+# ---- what cannot be used -----------------------------------------------------------------------
+
+
+def refuses(words, environment, *patterns):
+    """A program of ours ends with an error that has the patterns."""
+    done = subprocess.run([*words, os.path.join(job.BIN, "tutti-conformance"), "--transport", "rdma",
+                           "--processes", "--only", "connect_again"],
+                          capture_output=True, text=True, check=False, timeout=LIMIT,
+                          env={**job.clean_environment(), **environment})
+    said = done.stdout + done.stderr
+    print(f"        {said.strip()[-400:]}", flush=True)
+    if done.returncode == 0:
+        raise job.Failure("it ended without an error")
+    for pattern in patterns:
+        if not re.search(pattern, said):
+            raise job.Failure(f"it does not say \"{pattern}\"")
+
+
+def no_partition():
+    """An entry of the table of partition keys that is empty."""
+    refuses([], {**ONE, "TUTTI_RDMA_PKEY_INDEX": "7"},
+            r"port 1 of device rxe[01] has no P_Key at TUTTI_RDMA_PKEY_INDEX")
+
+
+def other_namespace():
+    """Devices are seen in all network namespaces, their addresses belong to one."""
+    refuses(["unshare", "-n"], {}, r"port 1 of device rxe\d has no address in this network namespace")
+
+
 # ---- faults ------------------------------------------------------------------------------------
 
 
@@ -488,6 +517,10 @@ GROUPS = {
     ],
     "rails": [
         ("conformance over two rails of two queue pairs", lambda: conformance(RAILS)),
+        ("conformance with a completion queue that grows", lambda: conformance(
+            {**ONE, "TUTTI_RDMA_SLOTS": "512", "TUTTI_RDMA_SLOT_BYTES": "4K"}, "--only", "e_")),
+        ("no partition key at the index", no_partition),
+        ("addresses of another network namespace", other_namespace),
         ("conformance with small slots", lambda: conformance(
             {**ONE, "TUTTI_RDMA_SLOTS": "2", "TUTTI_RDMA_SLOT_BYTES": "4K"}, "--only", "e_")),
         ("operations over two rails", lambda: operations(RAILS, "--ranks", "3", "--processes")),

@@ -14,6 +14,7 @@ static struct {
     struct ibv_context context[RAILS];
     int said; /* enum ibv_event_type; -1: nothing */
     int rail, port;
+    struct ibv_qp *qp; /* of which it is said; NULL: of the port */
     int acked;
 } made_up;
 
@@ -23,7 +24,10 @@ static int get_async_event(struct ibv_context *context, struct ibv_async_event *
         return -1;
     memset(event, 0, sizeof *event);
     event->event_type = (enum ibv_event_type)made_up.said;
-    event->element.port_num = made_up.port;
+    if (made_up.qp)
+        event->element.qp = made_up.qp;
+    else
+        event->element.port_num = made_up.port;
     made_up.said = -1;
     return 0;
 }
@@ -101,6 +105,9 @@ static void fails(int event, const char *words)
     struct tti_rdma_transport *self = transport_new();
     made_up.said = event;
     made_up.rail = 1;
+    if (event == IBV_EVENT_QP_FATAL || event == IBV_EVENT_QP_REQ_ERR ||
+        event == IBV_EVENT_QP_ACCESS_ERR)
+        made_up.qp = &qps[1];
     tti_rdma_rails_hear(self);
     assert_int_equal(made_up.acked, 1);
     for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next) {
@@ -122,6 +129,30 @@ static void what_breaks_down_fails_its_connections(void **state)
     (void)state;
     fails(IBV_EVENT_DEVICE_FATAL, "the device broke down");
     fails(IBV_EVENT_CQ_ERR, "the device's completion queue broke down");
+}
+
+/* So does a queue pair, and nothing beside it. */
+static void a_queue_pair_breaks_down(void **state)
+{
+    (void)state;
+    fails(IBV_EVENT_QP_FATAL, "something");
+    fails(IBV_EVENT_QP_REQ_ERR, "something");
+    fails(IBV_EVENT_QP_ACCESS_ERR, "something");
+}
+
+/* One that was given up already says what is known. */
+static void a_queue_pair_that_is_lost_says_nothing_new(void **state)
+{
+    (void)state;
+    struct tti_rdma_transport *self = transport_new();
+    self->endpoint->qp[0].lost = true; /* the endpoint of the second rail */
+    made_up.said = IBV_EVENT_QP_FATAL;
+    made_up.rail = 1;
+    made_up.qp = &qps[1];
+    tti_rdma_rails_hear(self);
+    assert_int_equal(made_up.acked, 1);
+    assert_int_equal(self->endpoint->state, TTI_RDMA_UP);
+    transport_free(self);
 }
 
 /* A link that is down may come back within TUTTI_RDMA_OUTAGE; errors tell that it was. */
@@ -146,6 +177,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_breaks_down_fails_its_connections),
+        cmocka_unit_test(a_queue_pair_breaks_down),
+        cmocka_unit_test(a_queue_pair_that_is_lost_says_nothing_new),
         cmocka_unit_test(a_port_goes_down_and_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

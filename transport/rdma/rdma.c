@@ -120,6 +120,7 @@ static enum tutti_result rdma_settings(struct tti_rdma_settings *settings)
     TTI_TRY(tti_config_bytes("TUTTI_RDMA_SLOT_BYTES", 128 * 1024, &settings->slot_bytes));
     TTI_TRY(tti_config_int("TUTTI_RDMA_QPS", 1, TTI_RDMA_MAX_QPS, 1, &settings->qps));
     TTI_TRY(tti_config_int("TUTTI_RDMA_GID_INDEX", 0, 255, -1, &settings->gid_index));
+    TTI_TRY(tti_config_int("TUTTI_RDMA_PKEY_INDEX", 0, 65535, 0, &settings->pkey_index));
     TTI_TRY(tti_config_int("TUTTI_RDMA_ROCE", 1, 2, 0, &settings->roce));
     TTI_TRY(tti_config_int("TUTTI_RDMA_TRAFFIC_CLASS", 0, 255, 0, &settings->traffic_class));
     TTI_TRY(tti_config_int("TUTTI_RDMA_SERVICE_LEVEL", 0, 15, 0, &settings->service_level));

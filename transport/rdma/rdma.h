@@ -185,7 +185,7 @@ struct tti_rdma_endpoint {
 };
 
 struct tti_rdma_settings {
-    long slots, qps, gid_index, roce, traffic_class, service_level;
+    long slots, qps, gid_index, pkey_index, roce, traffic_class, service_level;
     size_t slot_bytes;
     double outage_s;
     uint8_t timeout; /* as the queue pair wants it */
@@ -256,6 +256,14 @@ enum tutti_result tti_rdma_rail_reserve(struct tti_rdma_transport *self, struct 
                                         int more);
 /* Take what the devices have to tell of themselves. */
 void tti_rdma_rails_hear(struct tti_rdma_transport *self);
+
+/* ---- rdma_gid.c ----------------------------------------------------------------------------- */
+
+/* Choose the entry of the port's table of GIDs; false when there is none. */
+bool tti_rdma_gid_choose(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
+                         int entries);
+/* The GID as a text, and the prefix of the network when it is an IPv4 address. */
+void tti_rdma_gid_network(struct tti_rdma_rail *rail);
 
 /* ---- rdma_memory.c -------------------------------------------------------------------------- */
 

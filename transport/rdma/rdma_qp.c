@@ -204,6 +204,8 @@ enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
     const struct tti_rdma_port *peer = &qp->endpoint->advert.port[qp->peer_port];
     uint8_t timeout = qp->endpoint->transport->settings.timeout;
     struct ibv_qp_attr first = {.qp_state = IBV_QPS_INIT,
+                                .pkey_index =
+                                    (uint16_t)qp->endpoint->transport->settings.pkey_index,
                                 .port_num = qp->rail->number,
                                 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     struct ibv_qp_attr second = {.qp_state = IBV_QPS_RTR,

@@ -2,9 +2,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
-#include "transport/tcp/tcp_address.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -14,101 +12,7 @@
 
 enum {
     RAIL_FIRST_ROOM = 1024, /* of a completion queue */
-    RAIL_MOST_GIDS = 256,
 };
-
-/* ---- which addresses a port has ------------------------------------------------------------- */
-
-/* What the kernel says in a file of a port, without the end of line; "" when it does not. */
-static void rail_file(const char *device, int port, const char *file, int index, char *text,
-                      size_t room)
-{
-    char path[200];
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/%s/%d", device, port,
-             file, index);
-    text[0] = '\0';
-    FILE *from = fopen(path, "re");
-    if (!from)
-        return;
-    if (!fgets(text, (int)room, from)) /* empty entries refuse to be read */
-        text[0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    fclose(from);
-}
-
-/* The version of RoCE that goes with this entry of the table of GIDs; 0: the entry is empty. */
-static uint8_t rail_roce(const char *device, int port, int index)
-{
-    char type[40];
-    rail_file(device, port, "types", index, type, sizeof type);
-    return strstr(type, "v2") ? 2 : strstr(type, "v1") ? 1 : 0;
-}
-
-static bool rail_gid_empty(const union ibv_gid *gid)
-{
-    static const union ibv_gid none;
-    return memcmp(gid, &none, sizeof none) == 0;
-}
-
-/* How good an entry is on Ethernet: RoCE v2 can be routed, IPv4 addresses are what networks are set
- * up with, and link-local ones reach least. */
-static int rail_gid_score(const union ibv_gid *gid, uint8_t roce)
-{
-    bool local = gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
-    return 10 * roce + (tti_rdma_gid_is_ipv4(gid->raw) ? 2 : local ? 0 : 1);
-}
-
-/* Choose the entry of the table of GIDs; false when there is none. */
-static bool rail_choose_gid(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
-                            int entries)
-{
-    const struct tti_rdma_settings *wanted = &self->settings;
-    int best = -1;
-    bool infiniband = rail->port.layer == TTI_RDMA_INFINIBAND;
-    if (entries > RAIL_MOST_GIDS)
-        entries = RAIL_MOST_GIDS;
-    for (int i = 0; i < entries; i++) {
-        union ibv_gid gid;
-        if (wanted->gid_index >= 0 ? i != wanted->gid_index : infiniband && i > 0)
-            continue;
-        if (self->verbs->query_gid(rail->context, rail->number, i, &gid) != 0 ||
-            rail_gid_empty(&gid))
-            continue;
-        uint8_t roce = infiniband ? 0 : rail_roce(rail->device, rail->number, i);
-        if (!infiniband && (roce == 0 || (wanted->roce && roce != wanted->roce)))
-            continue;
-        int score = rail_gid_score(&gid, roce);
-        if (score <= best)
-            continue;
-        best = score;
-        rail->gid_index = (uint8_t)i;
-        rail->port.roce = roce;
-        memcpy(rail->port.gid, gid.raw, sizeof gid.raw);
-    }
-    return best >= 0;
-}
-
-/* The GID as a text, and the prefix of the network when it is an IPv4 address. */
-static void rail_network(struct tti_rdma_rail *rail)
-{
-    struct tti_tcp_interface *list = NULL;
-    size_t count = 0;
-    const uint8_t *gid = rail->port.gid;
-    bool ipv4 = tti_rdma_gid_is_ipv4(gid);
-    char name[80] = "";
-    rail_file(rail->device, rail->number, "ndevs", rail->gid_index, name, sizeof name);
-    inet_ntop(ipv4 ? AF_INET : AF_INET6, ipv4 ? gid + 12 : gid, rail->address,
-              sizeof rail->address);
-    size_t used = strlen(rail->address);
-    if (*name)
-        snprintf(rail->address + used, sizeof rail->address - used, "%%%.15s", name);
-    if (!ipv4 || tti_tcp_interfaces(&list, &count) != TUTTI_OK)
-        return;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].address.family == 4 && memcmp(list[i].address.bytes, gid + 12, 4) == 0)
-            rail->port.prefix = list[i].address.prefix;
-    free(list);
-}
 
 /* ---- which ports are there ------------------------------------------------------------------ */
 
@@ -131,24 +35,45 @@ static uint32_t rail_speed(const struct ibv_port_attr *attr)
     return 0;
 }
 
-/* One port of an open device: can it be used? Fills what peers are told. */
-static bool rail_usable(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail)
+/* Is there a P_Key at this index? The first one is taken on trust. */
+static bool rail_pkey(const struct tti_rdma_rail *rail, long index)
+{
+    char path[120], text[20] = "";
+    if (index == 0)
+        return true;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/pkeys/%ld", rail->device,
+             rail->number, index);
+    FILE *from = fopen(path, "re");
+    if (!from)
+        return false;
+    bool there = fgets(text, sizeof text, from) && strtoul(text, NULL, 16) != 0;
+    fclose(from);
+    return there;
+}
+
+/* One port of an open device: why can it not be used? NULL: it can. Fills what peers are told. */
+static const char *rail_unusable(const struct tti_rdma_transport *self, struct tti_rdma_rail *rail)
 {
     struct ibv_port_attr attr;
     memset(&attr, 0, sizeof attr);
     /* The function knows the fields up to `flags` only, and its type says so. */
     if (self->verbs->query_port(rail->context, rail->number, (void *)&attr) != 0 ||
         attr.state != IBV_PORT_ACTIVE)
-        return false;
+        return "is not active";
     rail->port.layer =
         attr.link_layer == IBV_LINK_LAYER_ETHERNET ? TTI_RDMA_ETHERNET : TTI_RDMA_INFINIBAND;
     rail->port.mtu = (uint8_t)attr.active_mtu;
     rail->port.lid = attr.lid;
     rail->port.speed = rail_speed(&attr);
-    if (rail->port.mtu < 1 || rail->port.mtu > 5 || !rail_choose_gid(self, rail, attr.gid_tbl_len))
-        return false;
-    rail_network(rail);
-    return true;
+    if (rail->port.mtu < 1 || rail->port.mtu > 5)
+        return "has an unknown MTU";
+    if (!tti_rdma_gid_choose(self, rail, attr.gid_tbl_len))
+        return "has no address in this network namespace of the kind wanted (TUTTI_RDMA_GID_INDEX, "
+               "TUTTI_RDMA_ROCE)";
+    if (!rail_pkey(rail, self->settings.pkey_index))
+        return "has no P_Key at TUTTI_RDMA_PKEY_INDEX";
+    tti_rdma_gid_network(rail);
+    return NULL;
 }
 
 /* ---- TUTTI_RDMA_DEVICES --------------------------------------------------------------------- */
@@ -260,6 +185,7 @@ enum tutti_result tti_rdma_rail_reserve(struct tti_rdma_transport *self, struct 
 struct rail_search {
     const char *list;
     bool equip;      /* else only look */
+    bool refused;    /* one that the list lets in cannot be used */
     char there[300]; /* all ports, for error texts */
     char why[200];   /* the last reason against a device */
 };
@@ -284,14 +210,15 @@ static enum tutti_result rail_try(struct tti_rdma_transport *self, struct ibv_de
                  device->name, strerror(errno));
         return TUTTI_OK;
     }
-    bool usable = rail_usable(self, &rail);
-    rail_note(search, rail.device, port, usable ? "" : " (down)");
-    if (!usable)
-        snprintf(search->why, sizeof search->why,
-                 "port %d of device %.60s is not active, or has no address of the kind wanted",
-                 port, rail.device);
-    if (!usable || self->rails == TTI_RDMA_MAX_RAILS ||
-        !rail_allowed(search->list, rail.device, port)) {
+    const char *unusable = rail_unusable(self, &rail);
+    rail_note(search, rail.device, port, unusable ? " (cannot be used)" : "");
+    const bool allowed = rail_allowed(search->list, rail.device, port);
+    if (unusable && allowed) {
+        search->refused = true;
+        snprintf(search->why, sizeof search->why, "port %d of device %.60s %s", port, rail.device,
+                 unusable);
+    }
+    if (unusable || !allowed || self->rails == TTI_RDMA_MAX_RAILS) {
         rail_close(self, &rail);
         return TUTTI_OK;
     }
@@ -360,7 +287,7 @@ enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self)
     if (wanted)
         rail_list(wanted, self->env.rank, list, sizeof list);
     TTI_TRY(rail_search_all(self, &search));
-    if (self->rails == 0 && wanted)
+    if (self->rails == 0 && wanted && !search.refused)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_RDMA_DEVICES is \"%s\", which leaves no port (rank %d uses \"%s\"); "
                         "there are: %s",
@@ -397,6 +324,18 @@ static void rail_fail(struct tti_rdma_transport *self, const struct tti_rdma_rai
                                                            "; see its messages (dmesg)"));
 }
 
+/* A queue pair that is in the state of error by our will has nothing to say. */
+static void rail_qp_fail(struct tti_rdma_transport *self, const struct ibv_qp *broken,
+                         const char *what)
+{
+    for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
+        for (int i = 0; i < e->qps; i++)
+            if (e->qp[i].qp == broken && !e->qp[i].lost)
+                tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK, what,
+                                                           "; see the messages of its device "
+                                                           "(dmesg)"));
+}
+
 static void rail_event(struct tti_rdma_transport *self, struct tti_rdma_rail *rail,
                        const struct ibv_async_event *event)
 {
@@ -410,6 +349,11 @@ static void rail_event(struct tti_rdma_transport *self, struct tti_rdma_rail *ra
         break;
     case IBV_EVENT_DEVICE_FATAL:
         rail_fail(self, rail, "the device broke down");
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        rail_qp_fail(self, event->element.qp, self->verbs->event_type_str(event->event_type));
         break;
     case IBV_EVENT_CQ_ERR: /* each rail has one, which gives nothing more */
         rail_fail(self, rail, "the device's completion queue broke down");
