@@ -90,9 +90,13 @@ endfunction()
 
 function(tti_test_properties name timeout labels serial)
   # Against what hangs, unless more is asked for: far more than the slowest machine needs, whatever a
-  # test takes on a fast one.
+  # test takes on a fast one. With a sanitizer all takes several times as long: on a loaded machine of
+  # two cores the reproducible mode among eight threads needs over 300 s.
   if(timeout STREQUAL "")
     set(timeout 300)
+    if(TUTTI_SANITIZE)
+      set(timeout 900)
+    endif()
   endif()
   # What tutti-tune once wrote on this machine must not choose for the tests. PROCESSORS counts half
   # cores (./dev runs two such places a core).
