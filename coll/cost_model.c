@@ -7,6 +7,11 @@
 
 #include <math.h>
 
+bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
+{
+    return place->most_local > profile->cores;
+}
+
 /* Where a rank's bytes lie: 0 in L1, 1 in L2, 2 in the L3 that the host's ranks share, 3 in memory,
  * and between them where a cache holds a part. An L3 has other users: it is full before its size.
  */
@@ -55,13 +60,10 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
     double behind = late ? cost[TTI_COST_ALPHA] : 0;
     /* All but an all-to-all find what they worked out the last time (fused_again.c). */
     double calls = spec->collective == TUTTI_ALL_TO_ALL ? 2 : 1;
-    return calls * cost[TTI_COST_FUSED] + behind +
-           touched * cost_at(cost, TTI_COST_FUSED_TOUCH, level);
-}
-
-bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
-{
-    return place->most_local > profile->cores;
+    const bool crowded = tti_cost_crowded(profile, place);
+    const int touch = crowded ? TTI_COST_CROWDED_FUSED_TOUCH : TTI_COST_FUSED_TOUCH;
+    return calls * cost[crowded ? TTI_COST_CROWDED_FUSED : TTI_COST_FUSED] + behind +
+           touched * cost_at(cost, touch, level);
 }
 
 /* The messages that wait for one another. Where a host hears from several others, now and then more

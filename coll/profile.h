@@ -31,9 +31,12 @@ enum tti_constant {
     TTI_COST_CROWDED_ALPHA, /* and instead of alpha */
     TTI_COST_CROWDED_LATE,  /* ... and the weight of being the last of several, 0 to 1 */
     TTI_COST_CROWDED_TOUCH, /* and a factor of touch: the ranks of a core share its caches */
+    TTI_COST_CROWDED_FUSED, /* and instead of fused */
     TTI_COST_TOUCH,         /* a plan's byte read or written: in L1, L2, L3, memory */
     TTI_COST_FUSED_TOUCH = TTI_COST_TOUCH + 4, /* the same on the fused path */
-    TTI_COST_WIRE = TTI_COST_FUSED_TOUCH + 4,  /* a byte through a socket: the same levels */
+    /* and there with more ranks than cores */
+    TTI_COST_CROWDED_FUSED_TOUCH = TTI_COST_FUSED_TOUCH + 4,
+    TTI_COST_WIRE = TTI_COST_CROWDED_FUSED_TOUCH + 4, /* a byte through a socket: the same levels */
     TTI_COSTS = TTI_COST_WIRE + 4,
 };
 /* As files have them: "call", ..., "touch_l1", ..., then NULL. */
