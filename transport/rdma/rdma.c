@@ -81,6 +81,7 @@ static bool rdma_arm(void *object)
         tti_tcp_ops.disarm(self->tcp);
     }
     tti_rdma_poll(self); /* what came before the device was asked for an event */
+    tti_rdma_watch(self);
     rdma_work_all(self);
     quiet = quiet && !self->news;
     self->news = false;

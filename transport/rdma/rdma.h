@@ -174,6 +174,9 @@ struct tti_rdma_endpoint {
     bool repeats;                  /* fragments may come twice: a queue pair broke at some time */
     int complaints;                /* of the own device, and no send has succeeded since */
     int waiting;                   /* fragments that are to be written again */
+    uint32_t landings;             /* sends that succeeded, ... */
+    uint32_t watched;              /* ... as of the last look at which there were others, ... */
+    uint64_t watched_ns;           /* ... or nothing was under way */
     uint32_t piece;                /* bytes of one write; 0: fragments are written whole */
     int pieces;                    /* writes that a fragment takes, at most */
     int flying;                    /* sends that have not completed */
@@ -218,7 +221,7 @@ struct tti_rdma_transport {
     int epoll;
     int connecting;   /* endpoints that are not UP or FAILED */
     unsigned skipped; /* calls of progress since the control connections were looked at */
-    uint64_t looked_ns;
+    uint64_t looked_ns, watched_ns;
     bool look; /* at the next progress */
     bool news; /* something a caller may wait for happened since the last arm */
 };
@@ -344,6 +347,8 @@ void tti_rdma_again(struct tti_rdma_endpoint *endpoint);
 /* ---- rdma_rejoin.c: another in its place ------------------------------------------------------
  */
 
+/* Look whether any connection has sends under way that take long: those go on in pieces. */
+void tti_rdma_watch(struct tti_rdma_transport *self);
 /* As far as can be gone now. */
 void tti_rdma_rejoin_step(struct tti_rdma_endpoint *endpoint);
 /* The peer has said something of one of the queue pairs. */

@@ -211,6 +211,7 @@ void tti_rdma_control(struct tti_rdma_transport *self)
             endpoint_listen(e);
     }
     tti_rdma_rails_hear(self);
+    tti_rdma_watch(self);
 }
 
 /* ---- making --------------------------------------------------------------------------------- */

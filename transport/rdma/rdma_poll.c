@@ -94,8 +94,10 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     uint32_t said = (uint32_t)wc->wr_id;
     int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
     qp->room++;
-    if (wc->status == IBV_WC_SUCCESS)
+    if (wc->status == IBV_WC_SUCCESS) {
         qp->endpoint->complaints = 0;
+        qp->endpoint->landings++;
+    }
     if (said >> 30 != TTI_RDMA_WORK_FRAGMENT)
         qp->endpoint->flying--;
     else if (wc->status == IBV_WC_SUCCESS || !qp->lost || qp->endpoint->state != TTI_RDMA_UP)

@@ -9,12 +9,15 @@
  *
  * A link that loses packets, or lets them overtake each other, carries short writes where long ones
  * never get through: many devices take nothing behind a gap, and count repetitions until a whole
- * write, or so, is acknowledged. So fragments go in pieces from then on, each a write of its own.
- */
+ * write, or so, is acknowledged. So fragments go in pieces from then on, each a write of its own;
+ * and already when sends are under way and none lands for as long as a repetition takes. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
 
-enum { REJOIN_PIECE = 16 << 10, REJOIN_MOST_PIECES = 48 };
+enum { REJOIN_PIECE = 16 << 10 };
+#define REJOIN_STALL_NS UINT64_C(200000000)
+#define REJOIN_GAP_NS UINT64_C(120000000) /* who did not look for longer does not know */
 
 enum tutti_result tti_rdma_say(struct tti_rdma_qp *qp, enum tti_rdma_saying saying)
 {
@@ -29,16 +32,51 @@ enum tutti_result tti_rdma_say(struct tti_rdma_qp *qp, enum tti_rdma_saying sayi
     return tti_rdma_endpoint_say(self, bytes, sizeof bytes);
 }
 
-/* Fragments go in pieces from now on; a queue pair has room for a whole one, and for others. */
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+/* Fragments go in pieces from now on. Each queue pair has room for a whole one, and for others. */
 static void rejoin_pieces(struct tti_rdma_endpoint *self)
 {
     const uint32_t most = TTI_RDMA_HEADER_BYTES + self->theirs.slot_bytes;
     uint32_t piece = REJOIN_PIECE;
-    while ((most + piece - 1) / piece > REJOIN_MOST_PIECES)
+    int depth = self->qp[0].depth;
+    for (int i = 1; i < self->qps; i++)
+        if (depth > self->qp[i].depth)
+            depth = self->qp[i].depth;
+    while ((most + piece - 1) / piece > (uint32_t)depth / 2)
         piece *= 2;
     self->piece = piece;
     self->pieces = (int)((most + piece - 1) / piece);
 }
+
+static void rejoin_watch(struct tti_rdma_endpoint *self, uint64_t now, bool known)
+{
+    if (!known || self->flying == 0 || self->landings != self->watched) {
+        self->watched = self->landings;
+        self->watched_ns = now;
+        return;
+    }
+    if (self->piece > 0 || now - self->watched_ns < REJOIN_STALL_NS)
+        return;
+    rejoin_pieces(self);
+    TTI_LOG(TTI_LOG_INFO,
+            "rdma: nothing sent to rank %d (%s) was acknowledged for %u ms; it goes in pieces of "
+            "%u KiB from now on",
+            self->peer->rank, self->peer->name, (unsigned)((now - self->watched_ns) / 1000000),
+            self->piece >> 10);
+}
+
+void tti_rdma_watch(struct tti_rdma_transport *self)
+{
+    const uint64_t now = tti_now_ns();
+    const bool known = now - self->watched_ns < REJOIN_GAP_NS;
+    self->watched_ns = now;
+    for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
+        if (e->state == TTI_RDMA_UP)
+            rejoin_watch(e, now, known);
+}
+
+/* ---- another queue pair --------------------------------------------------------------------- */
 
 static void rejoin_done(struct tti_rdma_qp *qp)
 {
