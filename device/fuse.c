@@ -97,8 +97,8 @@ static void fuse_widened(const struct fuse *f, size_t at, size_t n)
  * 12% quicker than block by block where all leaves the first-level cache, and slower where not. */
 static bool fuse_copies_twice(const struct fuse *f, size_t bytes)
 {
-    return bytes >= TWICE_FROM && f->src_count == 1 && f->dst_count == 2 && !f->stream &&
-           f->dsts[0] != f->srcs[0] && f->dsts[1] != f->srcs[0];
+    return f->kernels->copy_twice && bytes >= TWICE_FROM && f->src_count == 1 &&
+           f->dst_count == 2 && !f->stream && f->dsts[0] != f->srcs[0] && f->dsts[1] != f->srcs[0];
 }
 
 static void fuse_copy(const struct fuse *f, size_t at, size_t n)

@@ -37,10 +37,11 @@ struct tti_kernels {
     tti_spread_kernel *stream_sum[TUTTI_TYPE_COUNT];
     tti_convert_kernel *widen[TUTTI_TYPE_COUNT];
     tti_convert_kernel *narrow[TUTTI_TYPE_COUNT];
-    tti_copy_twice_kernel *copy_twice; /* into two places, disjoint from each other and from src */
-    tti_copy_kernel *copy_around;      /* a copy that bypasses the caches */
-    tti_copy_kernel *copy_stream;      /* the same without the fence at the end */
-    void (*fence)(void);               /* what was stored so comes before what follows */
+    /* Into two places, disjoint from each other and from src; or NULL. */
+    tti_copy_twice_kernel *copy_twice;
+    tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
+    tti_copy_kernel *copy_stream; /* the same without the fence at the end */
+    void (*fence)(void);          /* what was stored so comes before what follows */
 };
 
 extern const struct tti_kernels tti_kernels_baseline;
