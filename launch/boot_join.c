@@ -168,7 +168,7 @@ enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
 {
     const struct tti_meeting *meeting = join->meeting;
     struct join_log log = {0};
-    int pause_ms = 10;
+    int pause_ms = 1; /* rank 0 is often as far as we are */
     /* A stranger that accepts and says nothing must not hold up the way to the next port. */
     log.patience_s = join->meeting->ports > 1 && !join->own ? 0.5 : ANSWER_S;
     for (;;) {

@@ -68,8 +68,8 @@ void tti_socket_prepare(int fd)
     socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
 }
 
-/* A listening socket on one address; -1 and errno. */
-static int socket_listen_at(const struct sockaddr *address, socklen_t bytes)
+/* A socket on one address, which listens or only holds it; -1 and errno. */
+static int socket_bind_at(const struct sockaddr *address, socklen_t bytes, bool listens)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -77,7 +77,7 @@ static int socket_listen_at(const struct sockaddr *address, socklen_t bytes)
     socket_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (address->sa_family == AF_INET6)
         socket_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (bind(fd, address, bytes) == 0 && listen(fd, SOCKET_BACKLOG) == 0)
+    if (bind(fd, address, bytes) == 0 && (!listens || listen(fd, SOCKET_BACKLOG) == 0))
         return fd;
     int saved = errno;
     close(fd);
@@ -86,31 +86,31 @@ static int socket_listen_at(const struct sockaddr *address, socklen_t bytes)
 }
 
 /* Every interface, both families where there are both. */
-static int socket_listen_everywhere(uint16_t port)
+static int socket_bind_everywhere(uint16_t port, bool listens)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    int fd = socket_listen_at((struct sockaddr *)(void *)&six, sizeof six);
+    int fd = socket_bind_at((struct sockaddr *)(void *)&six, sizeof six, listens);
     if (fd >= 0 || errno == EADDRINUSE)
         return fd;
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
-    return socket_listen_at((struct sockaddr *)(void *)&four, sizeof four);
+    return socket_bind_at((struct sockaddr *)(void *)&four, sizeof four, listens);
 }
 
-static int socket_listen_port(struct addrinfo *numeric, uint16_t port)
+static int socket_bind_port(struct addrinfo *numeric, uint16_t port, bool listens)
 {
     int fd = -1;
     errno = EADDRNOTAVAIL;
     for (struct addrinfo *at = numeric; at && fd < 0; at = at->ai_next) {
         socket_set_port(at->ai_addr, port);
-        fd = socket_listen_at(at->ai_addr, at->ai_addrlen);
+        fd = socket_bind_at(at->ai_addr, at->ai_addrlen, listens);
         if (fd < 0 && errno == EADDRINUSE)
             return -1;
     }
     /* The others may know this host by an address that it does not carry (translation). */
-    return fd >= 0 || errno != EADDRNOTAVAIL ? fd : socket_listen_everywhere(port);
+    return fd >= 0 || errno != EADDRNOTAVAIL ? fd : socket_bind_everywhere(port, listens);
 }
 
-enum tutti_result tti_socket_listening(int fd, uint16_t *port)
+static enum tutti_result socket_bound(int fd, bool listens, uint16_t *port)
 {
     struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof address;
@@ -119,14 +119,20 @@ enum tutti_result tti_socket_listening(int fd, uint16_t *port)
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &option_bytes) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
         return TTI_FAIL_ERRNO("descriptor %d should be a listening socket", fd);
-    if (!listening || (address.ss_family != AF_INET && address.ss_family != AF_INET6))
+    if ((listens && !listening) || (address.ss_family != AF_INET && address.ss_family != AF_INET6))
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "descriptor %d is not a listening TCP socket", fd);
     *port = socket_port(&address);
     return TUTTI_OK;
 }
 
-enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, int *fd,
-                                    uint16_t *bound)
+enum tutti_result tti_socket_listening(int fd, uint16_t *port)
+{
+    return socket_bound(fd, true, port);
+}
+
+/* The first free port of the range. */
+static enum tutti_result socket_bind(const char *host, uint16_t port, int ports, bool listens,
+                                     int *fd, uint16_t *bound)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *numeric = NULL;
@@ -136,7 +142,7 @@ enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, 
         numeric = NULL;
     int made = -1;
     for (int i = 0; i < ports && made < 0 && port + i <= 65535; i++) {
-        made = socket_listen_port(numeric, (uint16_t)(port + i));
+        made = socket_bind_port(numeric, (uint16_t)(port + i), listens);
         if (made < 0 && errno != EADDRINUSE && errno != EACCES)
             break;
     }
@@ -154,13 +160,35 @@ enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, 
         errno = saved;
         return TTI_FAIL_ERRNO("cannot listen on %s", text);
     }
-    enum tutti_result result = tti_socket_listening(made, bound);
+    enum tutti_result result = socket_bound(made, listens, bound);
     if (result != TUTTI_OK) {
         close(made);
         return result;
     }
     *fd = made;
     return TUTTI_OK;
+}
+
+enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, int *fd,
+                                    uint16_t *bound)
+{
+    return socket_bind(host, port, ports, true, fd, bound);
+}
+
+enum tutti_result tti_socket_hold(const char *host, int *fd, uint16_t *port)
+{
+    return socket_bind(host, 0, 1, false, fd, port);
+}
+
+enum tutti_result tti_socket_begin(int fd)
+{
+    if (listen(fd, SOCKET_BACKLOG) == 0)
+        return TUTTI_OK;
+    if (errno == EADDRINUSE)
+        return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                        "another process listens on the port of this id: is there "
+                        "a second rank 0?");
+    return TTI_FAIL_ERRNO("cannot listen on the port of this id");
 }
 
 enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address, socklen_t *bytes)

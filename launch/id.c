@@ -1,7 +1,8 @@
 /* Ids (launch/environment.h): a meeting as printable text, "tutti1:<secret>:<port>:<host>".
  *
- * Making an id opens the listening socket at once, so that its port is ours when the text leaves
- * this process; the socket waits in a list here until rank 0 claims it. */
+ * Making an id takes a port at once, so that it is ours when the text leaves this process. Its
+ * socket listens to nobody yet and waits in a list here until rank 0 claims it; if that is another
+ * process of this host, it can listen on the port by itself. */
 #include "launch/id.h"
 
 #include "base/config.h"
@@ -99,7 +100,7 @@ enum tutti_result tti_id_make(const char *address, struct tutti_id *id)
     if (!waiting)
         return TUTTI_ERR_MEMORY;
     randombytes_buf(meeting.secret, sizeof meeting.secret);
-    enum tutti_result result = tti_socket_listen(meeting.host, 0, 1, &waiting->fd, &meeting.port);
+    enum tutti_result result = tti_socket_hold(meeting.host, &waiting->fd, &meeting.port);
     if (result != TUTTI_OK) {
         free(waiting);
         return result;
@@ -129,9 +130,15 @@ enum tutti_result tti_meeting_from_id(const struct tutti_id *id, int rank,
             break;
         }
     pthread_mutex_unlock(&id_lock);
-    if (claimed)
-        made.listen_fd = claimed->fd;
+    enum tutti_result result = TUTTI_OK;
+    if (claimed) {
+        result = tti_socket_begin(claimed->fd);
+        if (result == TUTTI_OK)
+            made.listen_fd = claimed->fd;
+        else
+            close(claimed->fd);
+    }
     free(claimed);
     *meeting = made;
-    return TUTTI_OK;
+    return result;
 }
