@@ -343,14 +343,18 @@ void conf_send_message(struct conf_rank *me, int peer, int lane, uint64_t tag, v
     }
 }
 
-void conf_take_message(struct conf_rank *me, int peer, int lane, uint64_t tag, size_t bytes)
+bool conf_take_unless_gone(struct conf_rank *me, int peer, int lane, uint64_t tag, size_t bytes)
 {
     size_t taken = 0;
     while (taken < bytes) {
         uint64_t got = ~tag;
         const void *data = NULL;
         size_t ready = 0;
-        CONF_OK(me, me->ops->peek(me->endpoints[peer], lane, &got, &data, &ready));
+        const enum tutti_result result =
+            me->ops->peek(me->endpoints[peer], lane, &got, &data, &ready);
+        if (result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK)
+            return false;
+        CONF_OK(me, result);
         if (ready == 0) {
             conf_turn(me);
             conf_watch(me, "receiving");
@@ -364,4 +368,11 @@ void conf_take_message(struct conf_rank *me, int peer, int lane, uint64_t tag, s
         me->ops->consume(me->endpoints[peer], lane, ready);
         taken += ready;
     }
+    return true;
+}
+
+void conf_take_message(struct conf_rank *me, int peer, int lane, uint64_t tag, size_t bytes)
+{
+    CONF_REQUIRE(me, conf_take_unless_gone(me, peer, lane, tag, bytes), "message %llx: %s",
+                 (unsigned long long)tag, tutti_last_error());
 }

@@ -44,5 +44,7 @@ size_t conf_compare(uint64_t tag, size_t offset, const void *data, size_t bytes)
 void conf_send_message(struct conf_rank *me, int peer, int lane, uint64_t tag, void *data,
                        size_t bytes);
 void conf_take_message(struct conf_rank *me, int peer, int lane, uint64_t tag, size_t bytes);
+/* The same, but false when the transport says that the peer has gone before all of it came. */
+bool conf_take_unless_gone(struct conf_rank *me, int peer, int lane, uint64_t tag, size_t bytes);
 
 #endif
