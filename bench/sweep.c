@@ -2,6 +2,7 @@
 #include "bench/sweep.h"
 
 #include "base/memory.h"
+#include "coll/door.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,8 @@ static int buffers_get(struct sweep *s)
     s->devices = tti_calloc((size_t)s->size, sizeof *s->devices);
     BENCH_TRY(s->devices ? TUTTI_OK : TUTTI_ERR_MEMORY, "devices");
     BENCH_TRY(tutti_all_gather(&s->device.index, s->devices, 1, TUTTI_INT32, s->comm), "devices");
+    /* Messages alone never would: they go by the host until all have mapped each other's memory. */
+    BENCH_TRY(tti_comm_prepare_device(s->comm, s->device.index), "mapping device memory");
     return 0;
 }
 

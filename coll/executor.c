@@ -300,8 +300,8 @@ static size_t exchange_lane(const struct tti_operation *ops, size_t i, const siz
     return (*lanes)++;
 }
 
-static enum tutti_result exchange_self(struct tutti_comm *comm, const struct tti_operation *ops,
-                                       size_t count)
+enum tutti_result tti_exchange_self(const struct tutti_comm *comm, const struct tti_operation *ops,
+                                    size_t count, tti_exchange_move *move, void *context)
 {
     size_t r = 0;
     for (size_t s = 0; s < count; s++) {
@@ -315,13 +315,20 @@ static enum tutti_result exchange_self(struct tutti_comm *comm, const struct tti
                 "send of %zu %s from rank %d to itself has no receive of the same count "
                 "and type in its group",
                 ops[s].count, tutti_type_name(ops[s].type), comm->rank);
-        memmove(ops[r].out, ops[s].in, ops[s].count * tutti_type_size(ops[s].type));
+        TTI_TRY(move(context, ops[r].out, ops[s].in, ops[s].count * tutti_type_size(ops[s].type)));
         r++;
     }
     for (; r < count; r++)
         if (ops[r].receives && ops[r].root == comm->rank)
             return TTI_FAIL(TUTTI_ERR_USAGE,
                             "receive of rank %d from itself has no send in its group", comm->rank);
+    return TUTTI_OK;
+}
+
+static enum tutti_result exchange_move(void *unused, void *to, const void *from, size_t bytes)
+{
+    (void)unused;
+    memmove(to, from, bytes);
     return TUTTI_OK;
 }
 
@@ -368,7 +375,7 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
                                                                          : ++link->tagged_sends),
         };
     }
-    TTI_TRY(exchange_self(x->comm, ops, count));
+    TTI_TRY(tti_exchange_self(x->comm, ops, count, exchange_move, NULL));
     TTI_TRY(exec_lanes(x, e->lanes));
     exchange_fill(x, ops, count, e);
     x->plan = NULL;

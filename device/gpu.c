@@ -31,6 +31,7 @@ static const struct {
     [TTI_KERNEL_TRAIN_NORM] = {"train_norm", false},
     [TTI_KERNEL_TRAIN_STEP] = {"train_step", false},
     [TTI_KERNEL_NVLS] = {"nvls", true},
+    [TTI_KERNEL_MESSAGES] = {"messages", false},
 };
 
 /* As TTI_FOR_TYPES of cuda/element.cuh names them. */

@@ -32,6 +32,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_TRAIN_NORM,     /* tti_train_norm_args */
     TTI_KERNEL_TRAIN_STEP,     /* tti_train_step_args */
     TTI_KERNEL_NVLS,           /* float32, float16, bfloat16; tti_nvls_args */
+    TTI_KERNEL_MESSAGES,       /* tti_message_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -119,15 +120,17 @@ struct tti_gpu_control {
 struct tti_gpu_status {
     /* not 0: end soon, without result. The host writes it, or a block that fails. */
     uint32_t abort;
-    /* 0, or an enum tutti_result: TIMEOUT, or PEER. The first failure stays. Stored last, with
-     * release: who loads it with acquire may read the next three. */
+    /* 0, or an enum tutti_result: TIMEOUT, PEER or MISMATCH. The first failure stays. Stored last,
+     * with release: who loads it with acquire may read the next three. */
     uint32_t failed;
-    uint32_t rank;    /* ... the rank that was waited for, or gave up */
+    uint32_t rank;    /* ... the rank that was waited for, gave up, or sent something else */
     uint32_t block;   /* ... by this block */
-    uint64_t epoch;   /* ... in this launch (numbered from 1) */
+    uint64_t epoch;   /* ... in this launch (numbered from 1; 0: of messages) */
     uint32_t stuck;   /* a rank, plus 1: after a failure it did not leave this rank's buffers */
     uint32_t claimed; /* not 0: a block has failed, and says so in `failed` */
-    uint32_t unused[8];
+    uint64_t theirs, ours; /* after a MISMATCH: the tags of both sides of a message */
+    uint32_t waited;       /* a rank, plus 1, that messages wait for; 0: none */
+    uint32_t unused[3];
 };
 
 /* An all-reduce by one kernel a rank, launched on all ranks; all run at the same time. Pointers are
@@ -274,6 +277,84 @@ struct tti_place_args {
     struct tti_gpu_place place[TTI_GPU_RANKS];
     uint32_t ranks, unused;
 };
+
+/* ---- Messages (cuda/messages.cu) --------------------------------------------------------------
+ */
+
+enum {
+    TTI_MESSAGE_LANES = 32,            /* that a message is cut into, at most ... */
+    TTI_MESSAGE_LANE_BYTES = 64 << 10, /* ... of so many bytes at least */
+    TTI_MESSAGE_SLOTS = 4,             /* pieces under way on a lane */
+    TTI_MESSAGE_BLOCKS = 64,
+    TTI_MESSAGE_ALIGN = 128, /* of slots */
+    TTI_MESSAGE_SLOT_MOST = 128 << 10,
+    TTI_MESSAGES = 112, /* in a launch */
+};
+
+/* One lane between this rank and another, both ways, in this rank's memory. All counters run on
+ * from launch to launch, so a launch can be replayed. */
+struct tti_message_lane {
+    uint64_t posted; /* by the other: pieces of its that lie in the slots here, or did */
+    uint64_t taken;  /* by the other: pieces of this rank's that it is through with */
+    uint64_t tag[TTI_MESSAGE_SLOTS]; /* by the other: of which message a slot holds a piece */
+    /* Of this rank alone: pieces so far, and in the group under way (at [1] of what is received)
+     * which message of the channel it is at, and how many bytes of its part are through. */
+    uint64_t sent, got;
+    uint64_t done[2];
+    uint32_t at[2];
+    uint64_t unused[5];
+};
+
+/* One rank's words; behind them the lanes, by rank and number, and then the slots, by other rank,
+ * lane and number. Zeroed once. */
+struct tti_message_box {
+    uint32_t gate; /* not 0: something came, or was taken, since this rank lowered it */
+    uint32_t leaving, busy;
+    uint32_t unused[29];
+};
+
+struct tti_message {
+    void *at;       /* only read, if it is sent */
+    uint64_t bytes; /* not 0 */
+    uint64_t tag;   /* what both sides must agree on */
+};
+
+/* Messages with one rank in one direction, in their order. */
+struct tti_message_channel {
+    uint8_t peer, receives;
+    uint16_t first, count; /* of the launch's messages */
+};
+
+/* A group of messages. It ends when all that is received is in place, and all that is sent lies in
+ * slots at its receivers. Any grid; with `spins` all ranks' kernels run at the same time. Without,
+ * it moves what can be moved and ends, and raises `gate` when all is done; a rank that is waited
+ * for raises it, too. */
+struct tti_message_args {
+    uint32_t rank, ranks;
+    uint32_t channels;
+    uint32_t lanes;         /* the most of a message of these */
+    uint32_t spins, begins; /* begins: the first launch of the group */
+    uint32_t rings;         /* raise the others' gates */
+    uint32_t slot_bytes;    /* a multiple of 128 */
+    struct tti_message_box *box[TTI_GPU_RANKS];
+    struct tti_gpu_control *control; /* this rank's */
+    struct tti_gpu_status *status;
+    uint64_t timeout_ns;
+    struct tti_message_channel channel[2 * TTI_GPU_RANKS];
+    struct tti_message message[TTI_MESSAGES];
+};
+
+/* Lanes of a message: the same on both sides. */
+#define TTI_MESSAGE_LANES_OF(bytes)                                    \
+    ((uint32_t)((bytes) < 2 * TTI_MESSAGE_LANE_BYTES ? 1               \
+                : (bytes) / TTI_MESSAGE_LANE_BYTES < TTI_MESSAGE_LANES \
+                    ? (bytes) / TTI_MESSAGE_LANE_BYTES                 \
+                    : (uint64_t)TTI_MESSAGE_LANES))
+
+#define TTI_MESSAGE_LANES_BYTES(ranks) \
+    ((uint64_t)(ranks)*TTI_MESSAGE_LANES * sizeof(struct tti_message_lane))
+#define TTI_MESSAGE_SLOTS_BYTES(ranks, slot_bytes) \
+    (((uint64_t)(ranks)-1) * TTI_MESSAGE_LANES * TTI_MESSAGE_SLOTS * (uint64_t)(slot_bytes))
 
 /* ---- Training (ddp/ddp_device.c): each gives the bits of its twin for the host. `type` is
  * enum tutti_type: float32, float64 (not TRAIN_STEP), float16 or bfloat16. Any grid. ------------

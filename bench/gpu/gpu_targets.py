@@ -25,10 +25,10 @@ def copies(report):
 
 
 def sweep_of(report, ranks, kind, graph):
-    """Microseconds by size; of several sweeps alike, the last has the word."""
+    """Microseconds of an all-reduce by size; of several sweeps alike, the last has the word."""
     found = {}
     for sweep in report["sweeps"]:
-        if (sweep["ranks"], sweep["kind"], sweep["graph"]) == (ranks, kind, graph):
+        if (sweep["collective"], sweep["ranks"], sweep["kind"], sweep["graph"]) == ("all_reduce", ranks, kind, graph):
             found.update({row["size"]: row["us"] for row in sweep["rows"]})
     return found
 
@@ -125,17 +125,17 @@ def text_of(report):
 
 def sweeps_text(report):
     bandwidth = copies(report)[1]
-    lines = ["\nall-reduce by allreduce_bench (float sum, out of place; floor: 2 x size a rank at the copy "
-             "bandwidth)",
-             f"  {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}"]
+    lines = ["\nallreduce_bench (float sum, out of place; floor: 2 x size a rank at the copy bandwidth; sendrecv: "
+             "each rank sends to the next)",
+             f"  {'':<10} {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}"]
     for sweep in report["sweeps"]:
         who = f"{sweep['ranks']} {sweep['kind']}"
         if not sweep["passed"]:
-            lines.append(f"  {who:<20} {'yes' if sweep['graph'] else 'no':>5} FAILED")
+            lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} FAILED")
             lines += ["    | " + line for line in sweep["output"].splitlines()[-15:]]
         for row in sweep["rows"]:
             floor = floor_us(row["size"], sweep["ranks"], report["gpus"], bandwidth)
             share = f"{floor / row['us']:9.1%}" if floor and row["us"] else f"{'':>9}"
-            lines.append(f"  {who:<20} {'yes' if sweep['graph'] else 'no':>5} {row['size']:>12} {row['us']:>11.2f} "
+            lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} {row['size']:>12} {row['us']:>11.2f} "
                          f"{floor if floor else 0:>10.2f} {share} {row['wrong']:>6}")
     return lines

@@ -40,7 +40,8 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     return TUTTI_OK;
 }
 
-/* Where what begins in the arena; the window is last. */
+/* Where what begins in the arena; the window and the messages are last, in what the rank with
+ * least has (map_decide). */
 static void map_lay_out(struct tti_gpu_map *map, int size)
 {
     map->lines_at = TTI_ARENA_SLOTS + TTI_LL_SLOTS_BYTES(size, TTI_LL_BYTES);
@@ -80,8 +81,8 @@ enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all)
 static enum tutti_result map_resident(struct tti_gpu *gpu, int32_t *resident)
 {
     static const enum tti_gpu_kernel kernels[] = {TTI_KERNEL_ONE_SHOT_LL, TTI_KERNEL_ONE_SHOT_LL128,
-                                                  TTI_KERNEL_TWO_SHOT, TTI_KERNEL_DIRECT,
-                                                  TTI_KERNEL_PLAN_RUN};
+                                                  TTI_KERNEL_TWO_SHOT,    TTI_KERNEL_DIRECT,
+                                                  TTI_KERNEL_PLAN_RUN,    TTI_KERNEL_MESSAGES};
     int least = TTI_GPU_BLOCKS;
     for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
         for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
@@ -106,11 +107,12 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     void *told = NULL;
-    if (bytes < map->window_at + WINDOW_LEAST)
+    const size_t least = map->window_at + WINDOW_LEAST + tti_gpu_message_least(comm->size);
+    if (bytes < least)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
                         "other's device memory",
-                        bytes, comm->size, map->window_at + WINDOW_LEAST);
+                        bytes, comm->size, least);
     TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_PINNED, sizeof *map->told, &told));
     map->told = told;
     memset(told, 0, sizeof *map->told);
@@ -254,7 +256,10 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
     map->blocks = map_blocks(comm, hellos);
     if (map->blocks == 0 && map->way == TTI_GPU_COUPLED)
         map->way = TTI_GPU_WINDOW;
-    map->window_bytes = bytes - map->window_at;
+    const size_t room = bytes - map->window_at;
+    map->window_bytes =
+        (room - tti_gpu_message_lay_out(map, comm->size, room)) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
+    map->messages_at = map->window_at + map->window_bytes;
 }
 
 /* Threads of one process need not lend each other anything, unless they go by the window. */

@@ -30,7 +30,7 @@ enum {
     TTI_ARENA_COUNT = TTI_ARENA_POISON + 4,                   /* of operations that ended */
     TTI_ARENA_PROBE = TTI_ARENA_FLAGS + TTI_ARENA_PAGE,       /* of the self-test */
     TTI_ARENA_LEND = TTI_ARENA_PROBE + TTI_ARENA_PAGE,        /* struct tti_lend_page */
-    /* Of one-shot LL; then its lines, packets of plans, plans, the window (gpu_map.c). */
+    /* Of one-shot LL; then its lines, packets of plans, plans, the window, messages (gpu_map.c). */
     TTI_ARENA_SLOTS = TTI_ARENA_LEND + TTI_ARENA_PAGE,
 
     TTI_MEETS = 3,           /* sets of flags, used by turns (gpu_window.c) */
@@ -94,6 +94,7 @@ struct tti_gpu_map {
     size_t lend_from;          /* bytes of a call on lent buffers: as this rank asks for */
     struct tti_gpu_lend *lend; /* NULL: nobody lends */
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
+    size_t messages_at, message_slot; /* where its box begins; bytes of a slot */
     struct tti_gpu_program programs[TTI_PROGRAMS];
     int program_count;
     struct tti_gpu_told *told;
@@ -164,6 +165,15 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
 /* ---- gpu_window.c ---- */
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool capturing);
+/* ---- gpu_message.c ---- */
+/* Bytes of an arena that messages need at least; and what they get of `room`: their slots are
+ * sized. */
+size_t tti_gpu_message_least(int size);
+size_t tti_gpu_message_lay_out(struct tti_gpu_map *map, int size, size_t room);
+struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int rank);
+/* A group of sends and receives. */
+enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
+                                   size_t count, tutti_stream stream);
 /* ---- gpu_couple.c ---- */
 /* *served is false for what goes through the window; alike on all ranks. */
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
@@ -195,6 +205,8 @@ enum tutti_result tti_gpu_fold_all(struct tutti_comm *comm, const struct tti_ope
 /* ---- gpu_record.c ---- */
 /* A collective of mapped ranks begins, outside of captures. Under the side's lock. */
 void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o);
+/* The same of a send or receive, which are numbered for each pair and not compared. */
+void tti_gpu_record_message(struct tutti_comm *comm, const struct tti_operation *o);
 /* The watching thread's: note what has ended; at rank 0, have the ranks' calls compared. */
 void tti_gpu_record_settle(struct tutti_comm *comm);
 void tti_gpu_record_look(struct tutti_comm *comm);

@@ -23,19 +23,29 @@ static uint32_t record_hash(uint32_t before, const struct tti_operation *o)
     return (uint32_t)hash ? (uint32_t)hash : 1;
 }
 
-void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o)
+static void record_write(struct tti_record_ring *ring, const struct tti_operation *o,
+                         uint64_t number, uint32_t history)
 {
-    struct tti_gpu_side *side = comm->gpu;
-    struct tti_record_ring *ring = &comm->recorder.ring[1];
-    side->history = record_hash(side->history, o);
-    atomic_fetch_add_explicit(&side->calls, 1, memory_order_relaxed);
     if (!ring->records)
         return;
-    tti_record_begin(ring, o, ++side->sequence);
+    tti_record_begin(ring, o, number);
     tti_record_by(ring, TTI_RECORD_DEVICE, TTI_RECORD_NO_ALGORITHM, 0);
     struct tti_record *r = tti_record_last(ring);
     tti_record_put(&r->start_ns, tti_now_ns());
-    atomic_store_explicit(&r->queued_us, side->history, memory_order_release);
+    atomic_store_explicit(&r->queued_us, history, memory_order_release);
+}
+
+void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    side->history = record_hash(side->history, o);
+    atomic_fetch_add_explicit(&side->calls, 1, memory_order_relaxed);
+    record_write(&comm->recorder.ring[1], o, ++side->sequence, side->history);
+}
+
+void tti_gpu_record_message(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    record_write(&comm->recorder.ring[1], o, ++comm->gpu->messages[o->root][o->receives], 0);
 }
 
 void tti_gpu_record_settle(struct tutti_comm *comm)

@@ -246,8 +246,8 @@ static enum tutti_result side_point(struct tti_gpu_side *side, tutti_stream stre
 
 /* By flags in memory. The stream tells the host when it begins to wait and when it is through, in
  * each replay of a graph, too; and in the end whether a peer gave up (gpu_watch.c). */
-static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *o,
-                                     tutti_stream stream, bool capturing)
+static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *ops,
+                                     size_t count, tutti_stream stream, bool capturing)
 {
     struct tti_gpu_side *side = comm->gpu;
     struct tti_gpu_map *map = side->map;
@@ -264,7 +264,8 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
                                         .args = &args,
                                         .args_bytes = sizeof args};
     TTI_TRY(side->ops->stream_write(side->gpu, &map->told->inside, 1, stream));
-    TTI_TRY(tti_gpu_window(comm, o, stream, capturing));
+    TTI_TRY(ops->collective == TUTTI_SEND_RECV ? tti_gpu_messages(comm, ops, count, stream)
+                                               : tti_gpu_window(comm, ops, stream, capturing));
     return side->ops->launch(side->gpu, &tell, stream);
 }
 
@@ -276,7 +277,7 @@ static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_o
         return TUTTI_OK;
     if (comm->gpu->map->way == TTI_GPU_COUPLED && !tti_gpu_lend_takes(comm, o))
         TTI_TRY(tti_gpu_couple(comm, o, stream, &served));
-    return served ? TUTTI_OK : side_window(comm, o, stream, capturing);
+    return served ? TUTTI_OK : side_window(comm, o, 1, stream, capturing);
 }
 
 static enum tutti_result side_collective(struct tutti_comm *comm, const struct tti_operation *o,
@@ -291,6 +292,22 @@ static enum tutti_result side_collective(struct tutti_comm *comm, const struct t
     enum tutti_result result = side_mapped(comm, o, stream, capturing);
     /* What of it is queued cannot be taken back, and the others count on the rest. */
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);
+}
+
+/* Messages go directly once the ranks have mapped each other's memory, for which all are needed: at
+ * the first collective. That is before the same message on both sides. */
+static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti_operation *ops,
+                                       size_t count, tutti_stream stream, bool capturing)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    if (!map || map->way == TTI_GPU_STAGED || ops->alone != TTI_NOT_ALONE)
+        return tti_gpu_staged(comm, ops, count, stream, capturing);
+    for (size_t i = 0; !capturing && i < count; i++)
+        tti_gpu_record_message(comm, &ops[i]);
+    const enum tutti_result result = map->way == TTI_GPU_COUPLED
+                                         ? tti_gpu_messages(comm, ops, count, stream)
+                                         : side_window(comm, ops, count, stream, capturing);
+    return result == TUTTI_OK || result == TUTTI_ERR_USAGE ? result : tti_comm_fail(comm, result);
 }
 
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -313,7 +330,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     if (collective)
         TTI_TRY(side_collective(comm, ops, stream, capturing));
     else
-        TTI_TRY(tti_gpu_staged(comm, ops, count, stream, capturing));
+        TTI_TRY(side_messages(comm, ops, count, stream, capturing));
     return side_point(side, stream, capture);
 }
 

@@ -40,9 +40,10 @@ struct tti_gpu_side {
     size_t chunk; /* of staging, bytes */
 
     /* ---- gpu_record.c ---- */
-    uint64_t sequence;        /* collectives recorded */
-    uint32_t history;         /* hash of them */
-    _Atomic uint64_t calls;   /* the same number, for the watching thread ... */
+    uint64_t sequence;                   /* collectives recorded */
+    uint32_t history;                    /* hash of them */
+    uint64_t messages[TTI_GPU_RANKS][2]; /* to and from each rank */
+    _Atomic uint64_t calls;              /* the same number, for the watching thread ... */
     uint64_t looked, look_ns; /* ... which had them compared at that one, and may from then on, */
     int looks;                /* so often still: others may have been later */
 };

@@ -6,6 +6,7 @@
  * lets its own stream go on, a rank poisons its peers: every operation ends by copying the word of
  * poison to where the host sees it, and a rank that was let through by mistake finds it there. */
 #include "coll/diagnose.h"
+#include "coll/exec_internal.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_map.h"
 
@@ -62,6 +63,14 @@ void tti_gpu_look(struct tutti_comm *comm)
     const int rank = (int)status->rank;
     if (failed == TUTTI_ERR_PEER)
         look_gave_up(comm, rank);
+    else if (failed == TUTTI_ERR_MISMATCH)
+        (void)tti_exec_mismatch(comm->executor, rank, status->ours, status->theirs);
+    else if (status->epoch == 0)
+        (void)tti_diagnose(
+            comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                           "a send or receive on device memory: rank %d (%s) did not come within "
+                           "%g s; it has not called its side of it, or its device is busy or stuck",
+                           rank, tutti_comm_rank_name(comm, rank), comm->settings.timeout_s));
     else
         (void)tti_diagnose(
             comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
@@ -111,7 +120,13 @@ static void watch_missing(struct tutti_comm *comm, char *list, size_t bytes)
     struct tti_gpu_map *map = comm->gpu->map;
     struct tti_gpu *gpu = comm->gpu->gpu;
     size_t used = 0;
+    const uint32_t waited = __atomic_load_n(&map->told->status.waited, __ATOMIC_ACQUIRE);
     list[0] = '\0';
+    if (waited > 0) {
+        (void)snprintf(list, bytes, "%u (%s)", waited - 1,
+                       tutti_comm_rank_name(comm, (int)waited - 1));
+        return;
+    }
     if (gpu->ops->copy(gpu, map->told->flags, tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS),
                        sizeof map->told->flags, map->aside) != TUTTI_OK ||
         tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "reading flags") !=
@@ -192,6 +207,7 @@ static void watch_let_through(struct tutti_comm *comm)
             gpu,
             (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP),
             EVERYTHING, map->aside);
+    (void)gpu->ops->stream_write(gpu, &tti_gpu_message_box(map, comm->rank)->gate, 1, map->aside);
     (void)tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "letting through");
 }
 

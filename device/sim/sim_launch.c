@@ -47,6 +47,7 @@ DECLARE(warp_probe)
 DECLARE(tell)
 DECLARE(place)
 DECLARE(plan_run)
+DECLARE(messages)
 DECLARE(train_scale)
 DECLARE(train_norm)
 DECLARE(train_step)
@@ -71,6 +72,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_TELL] = {tti_kernel_tell},
     [TTI_KERNEL_PLACE] = {tti_kernel_place},
     [TTI_KERNEL_PLAN_RUN] = {tti_kernel_plan_run},
+    [TTI_KERNEL_MESSAGES] = {tti_kernel_messages},
     [TTI_KERNEL_TRAIN_SCALE] = {tti_kernel_train_scale},
     [TTI_KERNEL_TRAIN_NORM] = {tti_kernel_train_norm},
     [TTI_KERNEL_TRAIN_STEP] = {tti_kernel_train_step},

@@ -114,7 +114,7 @@ struct tti_sim_op {
     void (*call)(void *);
     struct tti_gpu_event *event;
     struct tti_gpu_graph *graph;
-    _Alignas(16) unsigned char args[1024];
+    _Alignas(16) unsigned char args[4096]; /* as much as CUDA takes on any driver */
 };
 
 struct tti_sim_stream;

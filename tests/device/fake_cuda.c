@@ -306,6 +306,8 @@ static size_t args_bytes(enum tti_gpu_kernel kernel)
         return sizeof(struct tti_plan_args);
     case TTI_KERNEL_NVLS:
         return sizeof(struct tti_nvls_args);
+    case TTI_KERNEL_MESSAGES:
+        return sizeof(struct tti_message_args);
     default:
         return sizeof(struct tti_coupled_args);
     }

@@ -21,7 +21,10 @@ grep -q "all passed" "$work/out/report.txt"
 python3 -c 'import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["passed"] and len(report["bench"]["lines"]) > 30, report
-runs = [(s["ranks"], s["kind"], s["graph"]) for s in report["sweeps"]]
+runs = [(s["ranks"], s["kind"], s["graph"]) for s in report["sweeps"] if s["collective"] == "all_reduce"]
+messages = [s for s in report["sweeps"] if s["collective"] == "sendrecv"]
+assert [(s["ranks"], s["kind"]) for s in messages] == [(2, "threads"), (2, "processes")], messages
+assert all(len(s["rows"]) == 2 for s in messages), messages
 assert runs == [(2, "threads", True), (1, "threads", False)] + [(2, kind, graph) for kind in ("threads", "processes")
                                           for graph in (False, True)], runs
 assert all(len(s["rows"]) == 2 for s in report["sweeps"][2:]), report["sweeps"]
@@ -36,7 +39,7 @@ sys.path.insert(0, sys.argv[1])
 import gpu_targets as t
 
 def report(us_large, us_small, factor, over):
-    sweep = lambda ranks, kind, graph, rows: {"ranks": ranks, "kind": kind, "graph": graph,
+    sweep = lambda ranks, kind, graph, rows: {"collective": "all_reduce", "ranks": ranks, "kind": kind, "graph": graph,
                                               "rows": [{"size": s, "us": us} for s, us in rows]}
     sweeps = [sweep(1, "threads", False, [(1 << 20, 10 + over)])]
     for ranks in t.RANKS:
