@@ -320,9 +320,7 @@ TUTTI_API enum tutti_result tutti_scatter_async(const void *in, void *out, size_
                                                 tutti_stream stream, tutti_request **request);
 
 /* Point to point: counts and types must agree on both sides. A rank that both sends and receives
- * does so inside a group, else two ranks may wait for each other. Of device memory between ranks of
- * one host they go from GPU to GPU once there was a collective on device memory (which is then
- * before them on both sides), until then by way of the host. */
+ * does so inside a group, else two ranks may wait for each other. */
 TUTTI_API enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
                                        tutti_comm *comm);
 TUTTI_API enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type,
