@@ -43,16 +43,22 @@ TTI_DEVICE char *tti_message_slot(const tti_message_args &p, uint32_t at, uint32
 struct tti_message_item {
     tti_message_lane *own;
     uint32_t peer, lane, receives;
-    uint32_t at, piece;   /* the message; bytes */
+    uint32_t at, piece;   /* the message, of the channel's; bytes */
+    uint32_t first;       /* of the channel's, in the launch */
     uint64_t begin, end;  /* the part of it */
     uint64_t done, count; /* pieces of the lane so far */
     bool pending, ready;
 
-    /* The first message from `at` on that has a part on this lane. */
-    TTI_MEMBER void find(const tti_message_args &p, const tti_message_channel &channel)
+    TTI_MEMBER const tti_message &message(const tti_message_args &p) const
     {
-        for (pending = false; at < channel.count; at++) {
-            const uint64_t bytes = p.message[channel.first + at].bytes;
+        return p.message[first + at];
+    }
+
+    /* The first message from `at` on that has a part on this lane. */
+    TTI_MEMBER void find(const tti_message_args &p, uint32_t messages)
+    {
+        for (pending = false; at < messages; at++) {
+            const uint64_t bytes = message(p).bytes;
             const uint32_t lanes = TTI_MESSAGE_LANES_OF(bytes);
             if (lane >= lanes)
                 continue;
@@ -72,7 +78,8 @@ struct tti_message_item {
         own = tti_message_lane_of(p, p.rank, peer, lane);
         at = own->at[receives];
         done = own->done[receives];
-        find(p, channel);
+        first = channel.first;
+        find(p, channel.count);
         if (!pending)
             return;
         count = receives ? own->got : own->sent;
@@ -80,7 +87,6 @@ struct tti_message_item {
                          : count - tti_acquire(&own->taken) < TTI_MESSAGE_SLOTS;
         const uint64_t left = end - begin - done;
         piece = left < p.slot_bytes ? (uint32_t)left : p.slot_bytes;
-        at += channel.first;
     }
 
     TTI_MEMBER uint32_t slot(void) const
@@ -90,12 +96,12 @@ struct tti_message_item {
 
     TTI_MEMBER bool agrees(const tti_message_args &p) const
     {
-        return !receives || own->tag[slot()] == p.message[at].tag;
+        return !receives || own->tag[slot()] == message(p).tag;
     }
 
     TTI_MEMBER void show(const tti_message_args &p, tti_message_shared *shared) const
     {
-        char *mine = (char *)p.message[at].at + begin + done;
+        char *mine = (char *)message(p).at + begin + done;
         char *there =
             tti_message_slot(p, receives ? p.rank : peer, receives ? peer : p.rank, lane, slot());
         shared->src[threadIdx.x] = receives ? there : mine;
@@ -110,13 +116,13 @@ struct tti_message_item {
         const bool over = begin + done + piece == end;
         own->done[receives] = over ? 0 : done + piece;
         if (over)
-            own->at[receives]++; /* or a later one, which find() goes on to */
+            own->at[receives] = at + 1; /* find() may have passed over some */
         if (receives) {
             own->got = count + 1;
             tti_release(&theirs->taken, count + 1);
         } else {
             own->sent = count + 1;
-            theirs->tag[slot()] = p.message[at].tag;
+            theirs->tag[slot()] = message(p).tag;
             tti_release(&theirs->posted, count + 1);
         }
         if (p.rings)
@@ -131,7 +137,7 @@ TTI_DEVICE void tti_message_mismatch(const tti_message_args &p, const tti_messag
         p.status->block = blockIdx.x;
         p.status->epoch = 0;
         p.status->theirs = item.own->tag[item.slot()];
-        p.status->ours = p.message[item.at].tag;
+        p.status->ours = item.message(p).tag;
         tti_release(&p.status->failed, (uint32_t)TUTTI_ERR_MISMATCH);
     }
     tti_release(&p.status->abort, 1u);

@@ -215,6 +215,41 @@ static int many(tutti_comm *comm, void *argument)
     return mail_end(&m);
 }
 
+/* A small one, which has one lane, and large ones behind it, which have more: to the next rank in
+ * one group, by it received call by call, but in every second turn the other way about. What is
+ * sent alternates, so that a part which goes twice shows. */
+static int batched(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    static const size_t ends[] = {0, 8, 150000, 300000, 300016, LARGEST};
+    enum { LETTERS = sizeof ends / sizeof *ends - 1 };
+    struct mail m;
+    CHECK(mail_begin(comm, &m) == 0);
+    const int next = (m.rank + 1) % m.ranks, last = (m.rank + m.ranks - 1) % m.ranks;
+    for (m.turn = 0; m.turn < ROUNDS; m.turn++) {
+        for (size_t i = 0; i < LARGEST; i++)
+            m.host[i] = mail_byte(&m, m.rank, next, i);
+        CHECK_OK(device_copy(m.in, m.host, LARGEST));
+        for (int way = 0; way < 2; way++) {
+            const bool sends = way == m.rank % 2, together = sends == (m.turn % 2 == 0);
+            if (together)
+                CHECK_OK(tutti_group_start());
+            for (int k = 0; k < LETTERS; k++)
+                CHECK_OK(sends ? tutti_send_async(m.in + ends[k], ends[k + 1] - ends[k],
+                                                  TUTTI_UINT8, next, comm, device_stream(), NULL)
+                               : tutti_recv_async(m.out + ends[k], ends[k + 1] - ends[k],
+                                                  TUTTI_UINT8, last, comm, device_stream(), NULL));
+            if (together)
+                CHECK_OK(tutti_group_end());
+        }
+        CHECK_OK(device_copy(m.host, m.out, LARGEST));
+        CHECK_OK(device_settle());
+        for (size_t i = 0; i < LARGEST; i++)
+            CHECK(m.host[i] == mail_byte(&m, last, m.rank, i));
+    }
+    return mail_end(&m);
+}
+
 /* A group in a graph, replayed with other data, and the same as usual in between. */
 static int captured(tutti_comm *comm, void *argument)
 {
@@ -331,6 +366,9 @@ int main(int argc, char **argv)
         how.ranks = few ? 2 : 3;
         bad |= run("many", paths[p], how, many, NULL);
         bad |= run("captured", paths[p], how, captured, NULL);
+        how.ranks = 2;
+        bad |= run("batched differently", paths[p], how, batched, NULL);
+        how.ranks = few ? 2 : 3;
         if (few)
             continue;
         bad |= run("both sides differ", paths[p], how, mismatch, NULL);
