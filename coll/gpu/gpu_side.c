@@ -264,9 +264,12 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
                                         .args = &args,
                                         .args_bytes = sizeof args};
     TTI_TRY(side->ops->stream_write(side->gpu, &map->told->inside, 1, stream));
-    TTI_TRY(ops->collective == TUTTI_SEND_RECV ? tti_gpu_messages(comm, ops, count, stream)
-                                               : tti_gpu_window(comm, ops, stream, capturing));
-    return side->ops->launch(side->gpu, &tell, stream);
+    const enum tutti_result result = ops->collective == TUTTI_SEND_RECV
+                                         ? tti_gpu_messages(comm, ops, count, stream)
+                                         : tti_gpu_window(comm, ops, stream, capturing);
+    /* Also of what was refused, and is no failure: the stream waits no more. */
+    const enum tutti_result told = side->ops->launch(side->gpu, &tell, stream);
+    return result == TUTTI_OK ? told : result;
 }
 
 static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,

@@ -282,6 +282,6 @@ TTI_KERNEL_PAIRED(tti_kernel_messages, tti_message_args, p)
         fine = b.run(&waits);
         waits = waits && fine;
     }
-    if (!p.spins)
+    if (p.rings) /* the last, which spins, too: nobody is waited for any more */
         tti_message_leave(b, waits);
 }

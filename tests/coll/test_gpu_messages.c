@@ -277,6 +277,24 @@ static int captured(tutti_comm *comm, void *argument)
 
 /* ---- what ends badly ---- */
 
+/* A send to itself that nobody receives is refused, and no more: the streams wait for nothing. */
+static int refused(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct mail m;
+    CHECK(mail_begin(comm, &m) == 0);
+    CHECK(tutti_send_async(m.in, FEW, TUTTI_INT32, m.rank, comm, device_stream(), NULL) ==
+          TUTTI_ERR_USAGE);
+    CHECK_OK(device_settle());
+    CHECK(!m.comm->gpu->map->told->inside && !m.comm->gpu->map->told->status.waited);
+    m.turn = 1;
+    CHECK(mail_write(&m) == 0);
+    CHECK(mail_group(&m) == 0);
+    CHECK(mail_read(&m) == 0);
+    CHECK(!m.comm->gpu->map->told->inside && !m.comm->gpu->map->told->status.waited);
+    return mail_end(&m);
+}
+
 static int leave(const struct mail *m)
 {
     device_settle();
@@ -369,6 +387,7 @@ int main(int argc, char **argv)
         how.ranks = 2;
         bad |= run("batched differently", paths[p], how, batched, NULL);
         how.ranks = few ? 2 : 3;
+        bad |= run("refused", paths[p], how, refused, NULL);
         if (few)
             continue;
         bad |= run("both sides differ", paths[p], how, mismatch, NULL);
