@@ -341,6 +341,8 @@ bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint);
 void tti_rdma_lose_heard(struct tti_rdma_qp *qp);
 /* Another of its sends has ended. */
 void tti_rdma_failover_step(struct tti_rdma_qp *qp);
+/* The endpoint has failed: nothing goes again, and its memory is let go. */
+void tti_rdma_failover_end(struct tti_rdma_endpoint *endpoint);
 /* Write fragments again that wait for it. */
 void tti_rdma_again(struct tti_rdma_endpoint *endpoint);
 

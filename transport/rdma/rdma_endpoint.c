@@ -32,6 +32,7 @@ void tti_rdma_endpoint_fail(struct tti_rdma_endpoint *self, enum tutti_result co
     for (int i = 0; i < self->qps; i++)
         if (self->qp[i].qp)
             (void)self->transport->verbs->modify_qp(self->qp[i].qp, &change, IBV_QP_STATE);
+    tti_rdma_failover_end(self);
 }
 
 static void endpoint_garbled(struct tti_rdma_endpoint *self, const char *what)

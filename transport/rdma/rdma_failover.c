@@ -65,12 +65,22 @@ static void failover_lane(const struct tti_rdma_qp *qp, struct tti_rdma_lane *la
 void tti_rdma_failover_step(struct tti_rdma_qp *qp)
 {
     struct tti_rdma_endpoint *self = qp->endpoint;
-    const bool let_go = qp->peer_lost || self->ended || self->goodbye;
-    if (!qp->lost || !let_go || qp->moved || qp->room < qp->depth || self->state != TTI_RDMA_UP)
+    const bool failed = self->state == TTI_RDMA_FAILED;
+    const bool let_go = qp->peer_lost || self->ended || self->goodbye || failed;
+    if (!qp->lost || !let_go || qp->moved || qp->room < qp->depth)
         return;
     qp->moved = true;
     for (int i = 0; i < self->lanes; i++)
         failover_lane(qp, &self->lane[i]);
+    if (failed)
+        tti_rdma_again(self);
+}
+
+void tti_rdma_failover_end(struct tti_rdma_endpoint *self)
+{
+    for (int i = 0; i < self->qps; i++)
+        tti_rdma_failover_step(&self->qp[i]);
+    tti_rdma_again(self);
 }
 
 void tti_rdma_lose_heard(struct tti_rdma_qp *qp)
@@ -91,7 +101,8 @@ void tti_rdma_lose_heard(struct tti_rdma_qp *qp)
 static bool failover_needless(const struct tti_rdma_endpoint *self,
                               const struct tti_rdma_lane *lane, uint32_t k)
 {
-    return lane->credited - k - 1 < self->window || self->ended || self->goodbye;
+    return lane->credited - k - 1 < self->window || self->ended || self->goodbye ||
+           self->state == TTI_RDMA_FAILED;
 }
 
 void tti_rdma_again(struct tti_rdma_endpoint *self)
@@ -108,8 +119,8 @@ void tti_rdma_again(struct tti_rdma_endpoint *self)
             self->waiting--;
             if (needless)
                 tti_rdma_fragment_landed(self, i, k & TTI_RDMA_COUNT_MASK);
-            else if (tti_rdma_fragment_again(self, i, k) != TUTTI_OK)
-                return; /* which has made the endpoint fail */
+            else if (tti_rdma_fragment_again(self, i, k) != TUTTI_OK) /* the endpoint has failed */
+                tti_rdma_fragment_landed(self, i, k & TTI_RDMA_COUNT_MASK);
         }
     }
 }
