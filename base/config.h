@@ -23,7 +23,7 @@ enum tutti_result tti_config_name(const char *name, const char *const *names, in
 
 /* Says for each variable of the environment that begins as ours do and is none of them, but looks
  * like one, that it is set, and which is probably meant. Others are left alone: programs and
- * plugins may have variables of their own. */
+ * plugins may have variables of their own. NULL, which clearenv() leaves, has none. */
 void tti_config_misspelt(char *const *environment, void (*say)(const char *text));
 
 /* The parsers behind them; `what` names the value in the error text ("TUTTI_LANES", "-b"). */

@@ -77,7 +77,7 @@ static struct setting misspelt_meant(const char *name, size_t bytes)
 void tti_config_misspelt(char *const *environment, void (*say)(const char *text))
 {
     char text[160];
-    for (; *environment; environment++) {
+    for (; environment && *environment; environment++) {
         const char *name = *environment;
         const size_t bytes = strcspn(name, "=");
         if (bytes <= PREFIX_BYTES || memcmp(name, PREFIX, PREFIX_BYTES) != 0)

@@ -117,6 +117,7 @@ static void misspelt(void **state)
                  cases[i].meant);
         assert_string_equal(said[0], expected);
     }
+    tti_config_misspelt(NULL, say);
 }
 
 int main(void)
