@@ -326,9 +326,9 @@ struct tti_message_channel {
 };
 
 /* A group of messages. It ends when all that is received is in place, and all that is sent lies in
- * slots at its receivers. Any grid; with `spins` all ranks' kernels run at the same time. Without,
- * it moves what can be moved and ends, and raises `gate` when all is done; a rank that is waited
- * for raises it, too. */
+ * slots at its receivers. Any number of blocks, each of 64 threads at least; with `spins` all
+ * ranks' kernels run at the same time. Without, it moves what can be moved and ends, and raises
+ * `gate` when all is done; a rank that is waited for raises it, too. */
 struct tti_message_args {
     uint32_t rank, ranks;
     uint32_t channels;

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LARGEST = 400001, ROUNDS = 4, MANY = 2 * TTI_MESSAGES + 7, FEW = 100, TRIES = 3 };
+enum { LARGEST = 400001, ROUNDS = 4, MANY = 2 * TTI_MESSAGES + 7, FEW = 100 };
 
 /* ---- messages whose bytes follow from who sends them to whom ---- */
 
@@ -109,8 +109,7 @@ static int mail_group(const struct mail *m)
     return 0;
 }
 
-/* The same by pairs of ranks: as many groups as there are others. The odd ones of a turn send and
- * receive in calls of their own. */
+/* The same by pairs of ranks: a group for each distance between two. */
 static int mail_pairs(const struct mail *m)
 {
     const int n = m->ranks;
