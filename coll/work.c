@@ -84,10 +84,27 @@ void tti_work_keep(struct tti_work *work)
     pthread_mutex_unlock(&queue->lock);
 }
 
+/* Out of the list of what streams have not given yet: they mostly give the oldest. */
+static void work_arrived(struct tti_work *work)
+{
+    struct tti_work_queue *queue = &work->comm->queue;
+    if (!work->awaited)
+        return;
+    work->awaited = false;
+    struct tti_work *before = NULL;
+    for (struct tti_work *at = queue->awaited; at != work; at = at->next)
+        before = at;
+    *(before ? &before->next : &queue->awaited) = work->next;
+    if (queue->awaited_tail == work)
+        queue->awaited_tail = before;
+}
+
+/* Under the lock. */
 static void work_unreference(struct tti_work *work)
 {
     if (--work->references > 0)
         return;
+    work_arrived(work);
     if (work->ops != &work->single)
         free(work->ops);
     free(work);
@@ -234,19 +251,39 @@ static struct tti_work *work_new(struct tutti_comm *comm, const struct tti_opera
 enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
                                 size_t count, uint32_t *signal, bool kept, struct tti_work **work)
 {
+    struct tti_work_queue *queue = &comm->queue;
     struct tti_work *made = work_new(comm, ops, count);
     if (!made)
         return TUTTI_ERR_MEMORY;
     made->signal = signal;
     made->kept = kept;
+    made->awaited = !kept;
+    if (made->awaited) {
+        pthread_mutex_lock(&queue->lock);
+        if (queue->awaited_tail)
+            queue->awaited_tail->next = made;
+        else
+            queue->awaited = made;
+        queue->awaited_tail = made;
+        pthread_mutex_unlock(&queue->lock);
+    }
     *work = made;
     return TUTTI_OK;
+}
+
+void tti_work_forget(struct tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->queue.lock);
+    while (comm->queue.awaited)
+        work_unreference(comm->queue.awaited);
+    pthread_mutex_unlock(&comm->queue.lock);
 }
 
 void tti_work_give(struct tti_work *work)
 {
     struct tti_work_queue *queue = &work->comm->queue;
     pthread_mutex_lock(&queue->lock);
+    work_arrived(work);
     work->references += work->kept;
     work->next = NULL;
     work->done = false;

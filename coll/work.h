@@ -22,6 +22,7 @@ struct tti_work {
     bool done;
     uint64_t since;         /* when it was queued behind others; 0: nothing was before it */
     bool kept;              /* may be given again */
+    bool awaited;           /* made, and not given yet: in the queue's list of these */
     uint32_t *signal;       /* NULL, or a word that becomes 1 when it is done */
     struct tti_error error; /* valid when done; code TUTTI_OK on success */
 };
@@ -41,6 +42,8 @@ struct tti_work_queue {
     _Atomic unsigned turn; /* bits of enum tti_turn */
     bool started;          /* the progress thread exists */
     bool stop;
+    /* Made for streams and not given yet, oldest first. */
+    struct tti_work *awaited, *awaited_tail;
     bool usable; /* created and not destroyed */
     pthread_t thread;
     int cpu; /* where that runs (progress.h); -1: anywhere */
@@ -87,6 +90,8 @@ void tti_work_release(struct tti_work *work);
 enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
                                 size_t count, uint32_t *signal, bool kept, struct tti_work **work);
 void tti_work_give(struct tti_work *work);
+/* What was made to be given once, and has not been, will not be: its stream's device has failed. */
+void tti_work_forget(struct tutti_comm *comm);
 /* The communicator has a device from now on: the progress thread exists, and while it has nothing
  * to run it asks now and then whether the device works still (tti_gpu_look_device). Until the
  * other, which waits for a question that is being asked. */

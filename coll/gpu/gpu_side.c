@@ -84,8 +84,10 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
                 "not freed: %s",
                 tti_error_text());
     tti_gpu_map_destroy(comm, idle);
-    if (idle)
+    if (idle) {
+        tti_work_forget(comm);
         tti_gpu_stage_destroy(side);
+    }
     while (side->marks) {
         struct tti_gpu_mark *mark = side->marks;
         side->marks = mark->next;
