@@ -269,9 +269,11 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
     const enum tutti_result result = ops->collective == TUTTI_SEND_RECV
                                          ? tti_gpu_messages(comm, ops, count, stream)
                                          : tti_gpu_window(comm, ops, stream, capturing);
-    /* Also of what was refused, and is no failure: the stream waits no more. */
-    const enum tutti_result told = side->ops->launch(side->gpu, &tell, stream);
-    return result == TUTTI_OK ? told : result;
+    if (result != TUTTI_OK && result != TUTTI_ERR_USAGE)
+        return result;
+    /* Also of what was refused, which is no failure: the stream waits no more. */
+    TTI_TRY(side->ops->launch(side->gpu, &tell, stream));
+    return result;
 }
 
 static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,
