@@ -20,7 +20,8 @@ static const char *poll_advice(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-        return "the peer's device has not acknowledged anything for the time of TUTTI_RDMA_OUTAGE; "
+        return "the peer's device has not acknowledged anything for half the time of "
+               "TUTTI_RDMA_OUTAGE; "
                "check that this rank's host is up, that the link and the switches between the two "
                "ports are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), and "
                "that no firewall drops UDP port 4791 (RoCE v2)";
