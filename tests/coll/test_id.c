@@ -1,6 +1,6 @@
 /* Who makes an id need not be rank 0, nor a rank at all: a process that was there before the id
  * gets it through a pipe. Only one rank 0 may use it. */
-#include "tutti/tutti.h"
+#include "tests/require.h"
 
 #include <netinet/in.h>
 #include <stdio.h>
@@ -11,15 +11,6 @@
 #include <unistd.h>
 
 enum { RANKS = 3, LIMIT_SECONDS = 60, NOBODY = -1 };
-
-#define REQUIRE(condition)                                                     \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, \
-                    tutti_last_error());                                       \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 static tutti_comm *arrive(const struct tutti_id *id, int rank)
 {

@@ -1,7 +1,7 @@
 /* Elastic: a rank dies, the survivors shrink and go on, and a newcomer joins by a new communicator.
  * Processes; each survivor has summed before, between and after. The id of the new communicator
  * goes to the newcomer through a pipe, as it would through a file or a queue. */
-#include "tutti/tutti.h"
+#include "tests/require.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -11,15 +11,6 @@
 #include <unistd.h>
 
 enum { RANKS = 3, VICTIM = 1, PARAMETER = 42, LIMIT_SECONDS = 60 };
-
-#define REQUIRE(condition)                                                     \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, \
-                    tutti_last_error());                                       \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 static struct tutti_options options = TUTTI_OPTIONS_INIT;
 
