@@ -117,9 +117,7 @@ void tti_rdma_again(struct tti_rdma_endpoint *self)
                 continue;
             sent->waits = false;
             self->waiting--;
-            if (needless)
-                tti_rdma_fragment_landed(self, i, k & TTI_RDMA_COUNT_MASK);
-            else if (tti_rdma_fragment_again(self, i, k) != TUTTI_OK) /* the endpoint has failed */
+            if (needless || tti_rdma_fragment_again(self, i, k) != TUTTI_OK) /* or it has failed */
                 tti_rdma_fragment_landed(self, i, k & TTI_RDMA_COUNT_MASK);
         }
     }
