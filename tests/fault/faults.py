@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import befall
@@ -86,6 +87,16 @@ def run_once(fault, transport, function):
     return row
 
 
+def cannot_write(folder):
+    """Make the folder of the page, before half an hour of runs; why that cannot be, or None."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"--output {folder}: {error}"
+
+
 def main():
     """Run, tell, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -106,17 +117,24 @@ def main():
     if arguments.list:
         print("\n".join(f"{fault}, {transport}" for fault, transport, _ in chosen))
         return 0
+    why = None if arguments.only else cannot_write(arguments.output)
+    rdma = []
+    try:
+        if arguments.rdma:
+            with open(arguments.rdma, encoding="utf-8") as file:
+                rdma = [json.loads(line) for line in file]
+    except (OSError, ValueError) as error:
+        why = f"--rdma {arguments.rdma}: {error}"
+    if why or not chosen:
+        sys.exit(f"faults: {why or 'no fault has a word of these: ' + ' '.join(arguments.only)}")
     os.environ.pop("TUTTI_ISOLATED", None)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         rows = list(pool.map(run_apart, chosen))
     bad = sum(bool(row.get("wrong")) for row in rows)
     skipped = sum("skipped" in row for row in rows)
     print(f"{len(rows) - bad - skipped} as they must be, {bad} not, {skipped} skipped")
-    if arguments.rdma:
-        with open(arguments.rdma, encoding="utf-8") as file:
-            rows += [json.loads(line) for line in file]
     if not arguments.only:
-        faults_table.write(arguments.output, rows, befall.TIMEOUT, befall.INIT_TIMEOUT)
+        faults_table.write(arguments.output, [*rows, *rdma], befall.TIMEOUT, befall.INIT_TIMEOUT)
     return 1 if bad or not rows else 0
 
 

@@ -24,3 +24,14 @@ refused --everything setup --everything
 refused soon fuzz soon
 refused nothing train nothing
 refused 0 fuzz 0
+
+# faults: what it could not read or write in the end is refused before half an hour of runs.
+for arguments in "--output /dev/null/folder" "--rdma /dev/null/rows" "--only nonsense"; do
+    status=0
+    # shellcheck disable=SC2086 # words
+    output=$("$TUTTI_SOURCE/tests/fault/faults.py" $arguments 2>&1) || status=$?
+    if [ $status != 1 ] || [ "$(wc -l <<<"$output")" != 1 ] || [[ $output != "faults: "*"${arguments#* }"* ]]; then
+        echo "faults.py $arguments: status $status, says: $output"
+        exit 1
+    fi
+done
