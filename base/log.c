@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include "base/atomic.h"
+#include "base/quiet.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,6 +71,6 @@ void tti_log_write(enum tti_log_level level, const char *format, ...)
         return;
     }
     line[bytes++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, bytes);
+    ssize_t ignored = tti_quiet_write(STDERR_FILENO, line, bytes);
     (void)ignored;
 }

@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/quiet.h"
 #include "coll/comm.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static void *recorder_map(size_t bytes, int *fd)
 {
     void *memory = MAP_FAILED;
     *fd = memfd_create(TTI_RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0)
+    if (*fd >= 0 && tti_quiet_ftruncate(*fd, (off_t)bytes) == 0)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (memory != MAP_FAILED) {
         /* Kernels before 5.1 do not know the last one. */

@@ -2,6 +2,7 @@
 #include "ddp/whole_file.h"
 
 #include "base/memory.h"
+#include "base/quiet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,7 @@ enum tutti_result tti_whole_file_write(struct tti_whole_file *file, const void *
     crypto_generichash_update(&file->hash, at, bytes);
     file->bytes += bytes;
     while (bytes > 0) {
-        ssize_t written = write(file->fd, at, bytes < PIECE ? bytes : PIECE);
+        ssize_t written = tti_quiet_write(file->fd, at, bytes < PIECE ? bytes : PIECE);
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0)

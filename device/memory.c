@@ -2,6 +2,7 @@
  * registered ones, region_table.c the table of both. */
 #include "device/memory.h"
 
+#include "base/quiet.h"
 #include "device/near.h"
 #include "device/region_table.h"
 
@@ -41,7 +42,7 @@ enum tutti_result tti_region_memfd(size_t bytes, int *fd)
     int made = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return TTI_FAIL_ERRNO("memfd_create%s", tti_region_advice(errno));
-    if (bytes > INT64_MAX || ftruncate(made, (off_t)bytes) < 0) {
+    if (bytes > INT64_MAX || tti_quiet_ftruncate(made, (off_t)bytes) < 0) {
         if (bytes > INT64_MAX)
             errno = EFBIG;
         enum tutti_result result =

@@ -3,6 +3,7 @@
 #include "nccl/nccl_comm.h"
 
 #include "base/config.h"
+#include "base/quiet.h"
 #include "launch/id.h"
 #include "launch/variables.h"
 
@@ -34,7 +35,7 @@ static void log_line(const char *level, const char *text)
                          (long)syscall(SYS_gettid), level, text);
     if (bytes > (int)sizeof line - 1)
         bytes = (int)sizeof line - 1;
-    ssize_t ignored = write(log_fd, line, (size_t)bytes);
+    ssize_t ignored = tti_quiet_write(log_fd, line, (size_t)bytes);
     (void)ignored;
 }
 
@@ -103,7 +104,7 @@ static void version_print(void)
     char line[128];
     int bytes = snprintf(line, sizeof line, "NCCL version %d.%d.%d (Tutti %d.%d.%d)\n", NCCL_MAJOR,
                          NCCL_MINOR, NCCL_PATCH, tutti / 10000, tutti / 100 % 100, tutti % 100);
-    ssize_t ignored = write(log_fd, line, (size_t)bytes);
+    ssize_t ignored = tti_quiet_write(log_fd, line, (size_t)bytes);
     (void)ignored;
 }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/quiet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,13 +36,14 @@ static enum tutti_result connect_make_segment(struct shm_endpoint *self, int *fd
         return TTI_FAIL_ERRNO("memfd_create for a segment with rank %d (too many open files: raise "
                               "`ulimit -n`)",
                               self->peer->rank);
-    if (ftruncate(made, (off_t)bytes) != 0 ||
+    if (tti_quiet_ftruncate(made, (off_t)bytes) != 0 ||
         fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int error = errno;
         close(made);
         errno = error;
         return TTI_FAIL_ERRNO("making a segment of %zu bytes with rank %d (less: "
-                              "TUTTI_SHM_SLOTS, TUTTI_SHM_SLOT_BYTES, TUTTI_LANES)",
+                              "TUTTI_SHM_SLOTS, TUTTI_SHM_SLOT_BYTES, TUTTI_LANES; `ulimit -f` "
+                              "counts, too)",
                               bytes, self->peer->rank);
     }
     *fd = made;
