@@ -35,6 +35,8 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", tti_operation_name(operation));
+    if (comm->forked)
+        return tti_comm_check(comm);
     if (stream && !comm->gpu)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "%s: a stream was given, but no device is in use: NVIDIA's driver was not "

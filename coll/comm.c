@@ -10,6 +10,7 @@
 #include "coll/door.h"
 #include "coll/dump.h"
 #include "coll/executor.h"
+#include "coll/forked.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
 #include "coll/post.h"
@@ -185,6 +186,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
 
 static void comm_release(struct tutti_comm *comm, double linger_s)
 {
+    if (comm->forked)
+        return; /* nothing of it is ours; what it takes goes with the process */
+    tti_forked_forget(comm);
     tti_gpu_side_destroy(comm); /* waits for streams, which wait for the queue */
     tti_work_queue_destroy(&comm->queue);
     tti_post_close(comm->post);
@@ -234,6 +238,7 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
     made->recorder.fd = -1;
     pthread_mutex_init(&made->error_lock, NULL);
     tti_log_rank(rank);
+    tti_forked_watch(made);
     enum tutti_result result = comm_build(made, options);
     if (result != TUTTI_OK) {
         if (made->boot)
@@ -314,7 +319,7 @@ void tti_comm_wake(struct tutti_comm *comm)
 
 void tutti_comm_abort(tutti_comm *comm, const char *reason)
 {
-    if (!comm)
+    if (!comm || comm->forked)
         return;
     enum tutti_result code =
         TTI_FAIL(TUTTI_ERR_ABORTED, "rank %d (%s) aborted the communicator%s%s", comm->rank,
@@ -330,7 +335,7 @@ enum tutti_result tutti_comm_error(tutti_comm *comm)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_error: comm is NULL");
-    if (comm->gpu) {
+    if (comm->gpu && !comm->forked) {
         tti_gpu_hear(comm);
     } else if (tti_work_try_pause(comm)) { /* nobody listens while nothing runs */
         (void)tti_comm_listen(comm);

@@ -103,6 +103,8 @@ struct tutti_comm {
     uint64_t windows;              /* made so far */
     int wake_fd;                   /* eventfd: interrupts a sleeping operation */
     _Atomic bool background;       /* tutti_comm_background */
+    bool forked;                   /* this is a child's copy (forked.h) */
+    struct tutti_comm *next_watched;
 };
 
 /* Make the communicator failed with the calling thread's error text (the first call counts), tell

@@ -139,6 +139,8 @@ enum tutti_result tutti_comm_dump(tutti_comm *comm, const char *path)
     if (!comm || !path || !*path)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_dump: %s",
                         comm ? "path is NULL or empty" : "comm is NULL");
+    if (comm->forked)
+        return tti_comm_check(comm);
     if (!comm->recorder.page)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_comm_dump: nothing is recorded, TUTTI_RECORDER is 0");

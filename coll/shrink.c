@@ -21,6 +21,8 @@ enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, in
                         !comm    ? "comm is NULL"
                         : !count ? "count is NULL"
                                  : "the list of ranks is wrong");
+    if (comm->forked)
+        return tti_comm_check(comm);
     int found = 0;
     for (int r = 0; comm->boot && r < comm->size; r++)
         if (tti_boot_is_dead(comm->boot, r) && found++ < capacity)
@@ -88,6 +90,8 @@ enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int
                         !parent ? "parent is NULL"
                         : !comm ? "comm is NULL"
                                 : "the list of excluded ranks is wrong");
+    if (parent->forked)
+        return tti_comm_check(parent);
     bool *gone = tti_calloc((size_t)parent->size, sizeof *gone);
     int left = 0, rank = 0;
     if (!gone)

@@ -59,7 +59,7 @@ static enum tutti_result window_new(struct tutti_comm *comm, void *memory, size_
 
 void tti_window_free(struct tutti_window *window)
 {
-    if (!window)
+    if (!window || window->comm->forked)
         return;
     for (int r = 0; window->direct && r < window->comm->size; r++)
         tti_region_unmap(&window->direct[r]);
@@ -256,7 +256,8 @@ enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *co
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_window_create: not between tutti_group_start and tutti_group_end, "
                         "as it waits for the other ranks");
-    enum tutti_result result = window_new(comm, memory, bytes, &made);
+    enum tutti_result result =
+        comm->forked ? tti_comm_check(comm) : window_new(comm, memory, bytes, &made);
     if (result == TUTTI_OK)
         result = window_make(comm, made);
     if (result != TUTTI_OK) {

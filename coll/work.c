@@ -346,6 +346,8 @@ enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operat
 enum tutti_result tti_work_wait(struct tti_work *work)
 {
     struct tti_work_queue *queue = &work->comm->queue;
+    if (work->comm->forked) /* whoever was to run it is in the parent */
+        return tti_comm_check(work->comm);
     pthread_mutex_lock(&queue->lock);
     while (!work->done) {
         if (queue->head && turn_take(queue))
@@ -363,6 +365,8 @@ enum tutti_result tti_work_wait(struct tti_work *work)
 enum tutti_result tti_work_test(struct tti_work *work)
 {
     struct tti_work_queue *queue = &work->comm->queue;
+    if (work->comm->forked)
+        return tti_comm_check(work->comm);
     pthread_mutex_lock(&queue->lock);
     enum tutti_result result = TUTTI_IN_PROGRESS;
     if (work->done)

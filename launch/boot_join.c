@@ -5,6 +5,7 @@
  * proves anything. */
 #include "launch/boot_join.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "launch/boot_socket.h"
 
@@ -120,7 +121,8 @@ static int join_try(const struct tti_boot_join *join, const struct sockaddr *add
                     socklen_t bytes, struct join_log *log)
 {
     log->attempts++;
-    int fd = tti_socket_connect(address, bytes, join_within(join, CONNECT_S));
+    int fd =
+        tti_keep_from_children(tti_socket_connect(address, bytes, join_within(join, CONNECT_S)));
     if (fd < 0) {
         join_note(join, log, false, strerror(errno));
         return -1;

@@ -5,6 +5,7 @@
  * stranger makes room for the newest. Read next: boot_hall.c, what the frames do. */
 #include "launch/boot_server.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -46,7 +47,8 @@ static void server_evict(struct tti_boot_server *s)
 static void server_accept(struct tti_boot_server *s)
 {
     for (int i = 0; i < SERVER_STRANGERS && s->listen_fd >= 0; i++) {
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd =
+            tti_keep_from_children(accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd < 0 && errno == EINTR)
             continue;
         if (fd < 0) {
@@ -225,6 +227,7 @@ static enum tutti_result server_listen(struct tti_boot_server *s, const struct t
         TTI_TRY(
             tti_socket_listen(meeting->host, meeting->port, meeting->ports, &s->listen_fd, &port));
     }
+    (void)tti_keep_from_children(s->listen_fd);
     tti_socket_meeting_text(meeting->host, port, 1, s->where, sizeof s->where);
     return tti_socket_own(s->listen_fd, &s->own, &s->own_bytes);
 }

@@ -1,8 +1,6 @@
 /* Tutti: collective communication for processes, threads, hosts and GPUs.
- *
  * The header goes from simple to expert: results, a communicator, the operations, memory, groups,
  * then what few programs need. A complete program is in the README; examples/ has more.
- *
  * Rules that hold everywhere:
  *  - Every function that can fail returns `enum tutti_result`. Outputs come last and are written
  *    only on TUTTI_OK. tutti_last_error() explains the calling thread's latest failure: what was
@@ -12,6 +10,8 @@
  *  - Every wait has a deadline (tutti_options.timeout_s). A peer that dies, stalls or calls
  *    something else ends in an error that names it, on every rank.
  *  - The library never exits, aborts or prints uninvited (TUTTI_LOG=info invites it).
+ *  - A child made by fork has no part in its parent's communicators: calls fail there with
+ *    TUTTI_ERR_USAGE, and tutti_comm_destroy does nothing. It may make its own.
  */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H

@@ -7,6 +7,7 @@
  * number of the other. */
 #include "transport/shm/shm.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -303,7 +304,8 @@ enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer
         result = TTI_FAIL_ERRNO("getrandom");
     made->state = made->side == 1 ? SHM_KNOCKING : SHM_WAITING;
     if (result == TUTTI_OK && made->side == 1) {
-        made->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        made->socket = tti_keep_from_children(
+            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         result = made->socket < 0 ? TTI_FAIL_ERRNO("socket for rank %d (too many open files: raise "
                                                    "`ulimit -n`)",
                                                    peer->rank)

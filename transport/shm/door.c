@@ -4,6 +4,7 @@
  * seconds or says the wrong thing is dropped, and nobody is disturbed. */
 #include "transport/shm/shm.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -84,7 +85,8 @@ enum tutti_result tti_shm_listen(struct shm_transport *self)
         return TTI_FAIL_ERRNO("getrandom for the name of a local socket");
     snprintf(self->own.name, sizeof self->own.name, "tutti-%016llx-%d-%016llx",
              (unsigned long long)env->job, env->rank, (unsigned long long)number);
-    self->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    self->listener =
+        tti_keep_from_children(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (self->listener < 0)
         return TTI_FAIL_ERRNO("socket for local ranks (too many open files: raise `ulimit -n`)");
     socklen_t bytes = tti_shm_socket_name(self->own.name, &address);
@@ -158,7 +160,8 @@ static void door_deaf(struct shm_transport *self)
 void tti_shm_accept_all(struct shm_transport *self)
 {
     for (;;) {
-        int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int socket = tti_keep_from_children(
+            accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
             door_deaf(self);
         if (socket < 0)

@@ -3,6 +3,7 @@
  * A stranger who reaches the port costs one of a bounded number of places for a bounded time and a
  * fixed number of bytes; when all places are taken, further ones wait in the kernel's backlog. A
  * proven connection may come before this rank has called connect; it is parked until then. */
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -58,8 +59,8 @@ static void accept_all(struct tti_tcp_transport *transport, uint64_t now)
            now >= transport->retry_ns) {
         struct sockaddr_storage from;
         socklen_t bytes = sizeof from;
-        int socket = accept4(transport->listener, (struct sockaddr *)&from, &bytes,
-                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int socket = tti_keep_from_children(accept4(transport->listener, (struct sockaddr *)&from,
+                                                    &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket >= 0) {
             accept_admit(transport, socket, &from);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

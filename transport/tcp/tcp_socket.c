@@ -1,6 +1,7 @@
 /* Sockets and the listener (tcp_socket.h). */
 #include "transport/tcp/tcp_socket.h"
 
+#include "base/children.h"
 #include "base/config.h"
 
 #include <errno.h>
@@ -104,7 +105,7 @@ static enum tutti_result socket_try_port(uint16_t port, int *listener, uint16_t 
         return error == EADDRINUSE && port ? TUTTI_OK
                                            : TTI_FAIL_ERRNO("bind and listen on TCP port %u", port);
     }
-    enum tutti_result result = socket_port(made, got);
+    enum tutti_result result = socket_port(tti_keep_from_children(made), got);
     if (result != TUTTI_OK) {
         close(made);
         return result;
@@ -210,7 +211,8 @@ int tti_tcp_socket_connect(const struct tti_tcp_address *source, const struct tt
                            uint16_t port)
 {
     struct sockaddr_storage address;
-    int made = socket(to->family == 4 ? AF_INET : AF_INET6, SOCKET_FLAGS, 0);
+    int made =
+        tti_keep_from_children(socket(to->family == 4 ? AF_INET : AF_INET6, SOCKET_FLAGS, 0));
     if (made < 0)
         return -1;
     tti_tcp_socket_tune(made);
