@@ -155,6 +155,35 @@ static void a_queue_pair_that_is_lost_says_nothing_new(void **state)
     transport_free(self);
 }
 
+/* A peer that has left is the reason, whatever the device says of the queue pair to it. */
+static void a_peer_that_has_left_is_told_rather_than_its_queue_pair(void **state)
+{
+    (void)state;
+    for (int goodbye = 0; goodbye < 2; goodbye++) {
+        struct tti_rdma_transport *self = transport_new();
+        struct tti_rdma_endpoint *e = self->endpoint;
+        bool arrived[1] = {false};
+        uint64_t tag = 0;
+        const void *data = NULL;
+        size_t bytes = 0;
+        self->settings.slots = 1;
+        e->lanes = 1;
+        e->lane[0].arrived = arrived;
+        e->goodbye = goodbye;
+        e->ended = !goodbye;
+        made_up.said = IBV_EVENT_QP_FATAL;
+        made_up.rail = 1;
+        made_up.qp = &qps[1];
+        tti_rdma_rails_hear(self);
+        assert_int_equal(tti_rdma_peek(e, 0, &tag, &data, &bytes), TUTTI_ERR_PEER);
+        assert_string_equal(tutti_last_error(),
+                            goodbye ? "rank 1 (node:7) closed the RDMA connection"
+                                    : "rank 1 (node:7) closed the RDMA connection without a "
+                                      "goodbye");
+        transport_free(self);
+    }
+}
+
 /* Whoever waits for a send to be over hears of the failure by it: of what waited for another queue
  * pair, of what its broken one gave back before, and of what that gives back later. */
 static void what_was_to_go_again_is_let_go(void **state)
@@ -213,6 +242,7 @@ int main(void)
         cmocka_unit_test(what_breaks_down_fails_its_connections),
         cmocka_unit_test(a_queue_pair_breaks_down),
         cmocka_unit_test(a_queue_pair_that_is_lost_says_nothing_new),
+        cmocka_unit_test(a_peer_that_has_left_is_told_rather_than_its_queue_pair),
         cmocka_unit_test(what_was_to_go_again_is_let_go),
         cmocka_unit_test(a_port_goes_down_and_comes_back),
     };

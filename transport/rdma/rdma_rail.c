@@ -324,13 +324,14 @@ static void rail_fail(struct tti_rdma_transport *self, const struct tti_rdma_rai
                                                            "; see its messages (dmesg)"));
 }
 
-/* A queue pair that is in the state of error by our will has nothing to say. */
+/* A queue pair that is in the state of error by our will has nothing to say; and where the peer has
+ * left, that is what there is to say. */
 static void rail_qp_fail(struct tti_rdma_transport *self, const struct ibv_qp *broken,
                          const char *what)
 {
     for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
         for (int i = 0; i < e->qps; i++)
-            if (e->qp[i].qp == broken && !e->qp[i].lost)
+            if (e->qp[i].qp == broken && !e->qp[i].lost && !e->ended && !e->goodbye)
                 tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK, what,
                                                            "; see the messages of its device "
                                                            "(dmesg)"));
