@@ -20,6 +20,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+import drop_large
 import job
 
 TESTS = os.path.join(job.BIN, "..", "tests")
@@ -330,6 +331,26 @@ def slow():
             each.end()
 
 
+def mtu_hole():
+    """The cable takes small packets only, as a switch on the way might: an error says so, before the
+    operation's deadline."""
+    jobs = sweep(2, {"TUTTI_RDMA_OUTAGE": "1", "TUTTI_TIMEOUT": "50", "TUTTI_LOG": "warn"}, *ENDLESS)
+    ends = []
+    try:
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
+        begun = time.monotonic()
+        ends += [drop_large.DropLarge(end, 1600) for end in CABLE]
+        each_says(jobs, None, 45, r"rank [01] \(")
+        print(f"        after {time.monotonic() - begun:.1f} s", flush=True)
+        said = "\n".join(jobs[0].err + jobs[1].err)
+        for pattern in (r"small messages get through, and packets of 4096 bytes do not",
+                        r"smaller MTU", r"device rxe[01] port 1, GID 1 10\.9"):
+            jobs[0].check(re.search(pattern, said), f"nobody says \"{pattern}\"")
+    finally:
+        for each in ends + jobs:
+            each.end()
+
+
 FAULTS = os.path.join(os.path.dirname(HERE), "fault")
 
 
@@ -565,6 +586,7 @@ GROUPS = {
         ("1% loss and reordering, small fragments", lambda: lossy(
             {"TUTTI_RDMA_SLOT_BYTES": "16K"}, *REORDER)),
         ("a stopped rank", slow),
+        ("a path that takes small packets only", mtu_hole),
     ],
     "table": [("the table of faults", table)],
     "delay": [

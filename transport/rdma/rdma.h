@@ -95,11 +95,12 @@ struct tti_rdma_header {
 
 struct tti_rdma_sent {
     uint32_t bytes;
-    bool flying; /* posted and not completed */
-    bool lent;   /* from the caller's memory, and flying */
-    bool device; /* lent: a device's */
-    bool waits;  /* its queue pair broke: it is written again as soon as one has room */
-    uint8_t qp;  /* by which it went */
+    bool flying;   /* posted and not completed */
+    bool lent;     /* from the caller's memory, and flying */
+    bool device;   /* lent: a device's */
+    bool waits;    /* its queue pair broke: it is written again as soon as one has room */
+    uint8_t qp;    /* by which it went */
+    uint32_t last; /* bytes of its last write; those before it, if any, are of `piece` bytes */
     struct tti_rdma_buffer *buffer;
     const void *data; /* lent: where it lies */
     /* Inline: header and bytes, should they have to go again. */
@@ -130,6 +131,7 @@ struct tti_rdma_qp {
     int peer_port; /* index into the peer's advert */
     struct ibv_qp *qp;
     uint32_t psn;
+    uint32_t mtu; /* bytes of a full packet; 0: not connected yet */
     uint32_t peer_number, peer_key;
     uint32_t place; /* in the transport's table, and its number there: the upper half of wr_id */
     int room;       /* of the send queue */
@@ -173,6 +175,8 @@ struct tti_rdma_endpoint {
     int lost;                      /* queue pairs that carry nothing any more */
     bool repeats;                  /* fragments may come twice: a queue pair broke at some time */
     int complaints;                /* of the own device, and no send has succeeded since */
+    uint32_t oversize;             /* bytes of the smallest packet of which it complained, ... */
+    int oversized;                 /* ... so often, with none of the size acknowledged since */
     int waiting;                   /* fragments that are to be written again */
     uint32_t landings;             /* sends that succeeded, ... */
     uint32_t watched;              /* ... as of the last look at which there were others, ... */
@@ -335,8 +339,11 @@ enum tutti_result tti_rdma_endpoint_say(struct tti_rdma_endpoint *endpoint, cons
  */
 
 /* Nothing goes by this queue pair any more, says the calling thread's last error: the own device's
- * complaint, or the peer's word. True: others take over, or it is made again; false: neither. */
-bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint);
+ * complaint, or the peer's word. True: others take over, or it is made again; false: neither. Of a
+ * complaint, `packet` is the largest packet of what was not acknowledged. */
+bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint, uint32_t packet);
+/* Does the link carry small packets, and none that are larger? */
+bool tti_rdma_has_hole(const struct tti_rdma_endpoint *endpoint);
 /* The peer has said so. */
 void tti_rdma_lose_heard(struct tti_rdma_qp *qp);
 /* Another of its sends has ended. */

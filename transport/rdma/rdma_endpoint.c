@@ -393,10 +393,10 @@ void tti_rdma_endpoint_work(struct tti_rdma_endpoint *self)
         return;
     if (self->lost > 0)
         tti_rdma_rejoin_step(self);
+    if (self->owing > 0) /* first: whether small packets get through is seen by them */
+        tti_rdma_pay(self);
     if (self->waiting > 0)
         tti_rdma_again(self);
-    if (self->owing > 0)
-        tti_rdma_pay(self);
 }
 
 /* Nothing is under way, or nothing of it will arrive. */

@@ -13,7 +13,9 @@
  * While others carry on, a queue pair that was lost is not used again, also when its cable is back.
  * When the last one breaks, all are made again: a device also gives up where packets come through,
  * but too few in a row. A device that complains for the second time, and has sent nothing with
- * success meanwhile, is believed: the link is dead. */
+ * success meanwhile, is believed: the link is dead. So is one that complains of large writes again
+ * and again, while small ones get through: a switch on the way takes no packet of the ports' MTU.
+ * Three times, since a link that loses much may fail that often by chance. */
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
 
@@ -26,14 +28,32 @@ static void failover_owe(struct tti_rdma_endpoint *self)
     }
 }
 
-bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint)
+enum { FAILOVER_OVERSIZED = 3 };
+
+bool tti_rdma_has_hole(const struct tti_rdma_endpoint *self)
+{
+    return self->oversize > 0 && self->oversized >= FAILOVER_OVERSIZED;
+}
+
+/* The device complains, and there is no other queue pair: is there nothing to be hoped for? */
+static bool failover_believed(struct tti_rdma_endpoint *self, uint32_t packet)
+{
+    if (packet > 0) { /* else a credit, which has no bytes */
+        self->oversized = self->oversize == 0 ? 1 : self->oversized + 1;
+        if (self->oversize == 0 || packet < self->oversize)
+            self->oversize = packet;
+    }
+    return self->complaints++ > 0 || tti_rdma_has_hole(self);
+}
+
+bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint, uint32_t packet)
 {
     struct tti_rdma_endpoint *self = qp->endpoint;
     struct ibv_qp_attr change = {.qp_state = IBV_QPS_ERR};
     const bool others = self->lost + 1 < self->qps;
     if (self->state != TTI_RDMA_UP || self->ended || self->goodbye)
         return false;
-    if (complaint && !others && self->complaints++ > 0)
+    if (complaint && !others && failover_believed(self, packet))
         return false;
     TTI_LOG(TTI_LOG_WARN, "rdma: %s; %s", tti_error_text(),
             others ? "its work goes on over other queue pairs" : "the connection is made again");
@@ -90,7 +110,7 @@ void tti_rdma_lose_heard(struct tti_rdma_qp *qp)
         enum tutti_result result =
             tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "the peer cannot send by this queue pair",
                              "; look for what it says of its device and link");
-        if (!tti_rdma_lose(qp, false))
+        if (!tti_rdma_lose(qp, false, 0))
             tti_rdma_endpoint_fail(qp->endpoint, result);
     }
     tti_rdma_failover_step(qp);

@@ -23,8 +23,9 @@ static const char *poll_advice(enum ibv_wc_status status)
         return "the peer's device has not acknowledged anything for half the time of "
                "TUTTI_RDMA_OUTAGE; "
                "check that this rank's host is up, that the link and the switches between the two "
-               "ports are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), and "
-               "that no firewall drops UDP port 4791 (RoCE v2)";
+               "ports are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), "
+               "that the switches take packets of the ports' MTU, and that no firewall drops UDP "
+               "port 4791 (RoCE v2)";
     case IBV_WC_RNR_RETRY_EXC_ERR:
         return "the peer had no receive posted for long; its process may be stopped";
     case IBV_WC_REM_ACCESS_ERR:
@@ -54,31 +55,54 @@ static void poll_text(const struct tti_rdma_transport *self, const struct ibv_wc
              (int)wc->status, self->verbs->wc_status_str(wc->status), wc->vendor_err);
 }
 
+/* Bytes of the largest packet of a write that has ended; 0: a credit's, or none of ours. */
+static uint32_t poll_packet(const struct tti_rdma_qp *qp, uint32_t said)
+{
+    struct tti_rdma_endpoint *endpoint = qp->endpoint;
+    const int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
+    uint32_t bytes = 0;
+    if (lane < endpoint->lanes && said >> 30 == TTI_RDMA_WORK_FRAGMENT)
+        bytes = tti_rdma_sent_at(endpoint, &endpoint->lane[lane], said & TTI_RDMA_COUNT_MASK)->last;
+    else if (said >> 30 == TTI_RDMA_WORK_PIECE)
+        bytes = endpoint->piece;
+    return bytes < qp->mtu ? bytes : qp->mtu;
+}
+
+static enum tutti_result poll_blame(const struct tti_rdma_transport *self,
+                                    const struct tti_rdma_qp *qp, const struct ibv_wc *wc)
+{
+    char what[160], advice[400];
+    poll_text(self, wc, what, sizeof what);
+    if (wc->status != IBV_WC_RETRY_EXC_ERR || !tti_rdma_has_hole(qp->endpoint))
+        return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status));
+    snprintf(advice, sizeof advice,
+             "small messages get through, and packets of %u bytes do not: a switch or an interface "
+             "between the two ports probably has a smaller MTU than they have; give them one that "
+             "all of the path takes (ip link set mtu), or find the place (ping -M do -s %u)",
+             qp->endpoint->oversize, qp->endpoint->oversize);
+    return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, advice);
+}
+
 /* The link is to blame: another queue pair goes on, or one is made in its place. */
 static bool poll_moves(const struct tti_rdma_transport *self, struct tti_rdma_qp *qp,
                        const struct ibv_wc *wc)
 {
-    char what[160];
     if (qp->lost)
         return true;
     if (wc->status != IBV_WC_RETRY_EXC_ERR)
         return false;
-    poll_text(self, wc, what, sizeof what);
-    (void)tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status));
-    return tti_rdma_lose(qp, true);
+    (void)poll_blame(self, qp, wc);
+    return tti_rdma_lose(qp, true, poll_packet(qp, (uint32_t)wc->wr_id));
 }
 
 static void poll_failed(struct tti_rdma_transport *self, const struct tti_rdma_qp *qp,
                         const struct ibv_wc *wc)
 {
     struct tti_rdma_endpoint *endpoint = qp->endpoint;
-    char what[160];
     if (endpoint->state == TTI_RDMA_FAILED || endpoint->ended || endpoint->goodbye ||
         endpoint->said_goodbye)
         return; /* a consequence of what is known */
-    poll_text(self, wc, what, sizeof what);
-    tti_rdma_endpoint_fail(endpoint,
-                           tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status)));
+    tti_rdma_endpoint_fail(endpoint, poll_blame(self, qp, wc));
 }
 
 static void poll_garbled(const struct tti_rdma_qp *qp)
@@ -98,6 +122,8 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     if (wc->status == IBV_WC_SUCCESS) {
         qp->endpoint->complaints = 0;
         qp->endpoint->landings++;
+        if (qp->endpoint->oversize > 0 && poll_packet(qp, said) >= qp->endpoint->oversize)
+            qp->endpoint->oversize = 0;
     }
     if (said >> 30 != TTI_RDMA_WORK_FRAGMENT)
         qp->endpoint->flying--;

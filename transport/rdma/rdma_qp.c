@@ -208,9 +208,9 @@ enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
                                     (uint16_t)qp->endpoint->transport->settings.pkey_index,
                                 .port_num = qp->rail->number,
                                 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    const uint8_t mtu = own->mtu < peer->mtu ? own->mtu : peer->mtu;
     struct ibv_qp_attr second = {.qp_state = IBV_QPS_RTR,
-                                 .path_mtu =
-                                     (enum ibv_mtu)(own->mtu < peer->mtu ? own->mtu : peer->mtu),
+                                 .path_mtu = (enum ibv_mtu)mtu,
                                  .dest_qp_num = qp->peer_number,
                                  .max_dest_rd_atomic = 1,
                                  .min_rnr_timer = QP_RNR_TIMER,
@@ -227,6 +227,7 @@ enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
     TTI_TRY(qp_modify(qp, &first,
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                       "it cannot be set up: "));
+    qp->mtu = 128u << mtu;
     qp->spent = qp->depth;
     TTI_TRY(tti_rdma_qp_replenish(qp));
     TTI_TRY(qp_modify(qp, &second,

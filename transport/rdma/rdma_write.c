@@ -52,7 +52,9 @@ enum tutti_result tti_rdma_write(struct tti_rdma_endpoint *self, int number, uin
     const uint32_t immediate = tti_rdma_immediate(TTI_RDMA_WORK_FRAGMENT, number, fragment);
     const uint32_t inner = tti_rdma_immediate(TTI_RDMA_WORK_PIECE, number, fragment);
     const size_t step = self->piece ? self->piece : all;
-    tti_rdma_sent_at(self, &self->lane[number], fragment)->qp = (uint8_t)(qp - self->qp);
+    struct tti_rdma_sent *sent = tti_rdma_sent_at(self, &self->lane[number], fragment);
+    sent->qp = (uint8_t)(qp - self->qp);
+    sent->last = (uint32_t)(all - (all - 1) / step * step);
     for (size_t from = 0; from < all; from += step) {
         const bool last = all - from <= step;
         struct ibv_sge part[2];
