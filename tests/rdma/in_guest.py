@@ -63,6 +63,17 @@ def operations(environment, *flags):
     command([os.path.join(TESTS, "test_operations"), "--transport", "rdma", *flags], environment)
 
 
+def windows(*flags):
+    """Puts and signals by the library's own calls: all of them cross the network."""
+    command([os.path.join(TESTS, "test_windows"), "rdma", *flags], ONE)
+
+
+def nccl_puts(*words):
+    """Puts and signals by a program that knows nothing but nccl.h."""
+    command([os.path.join(TESTS, "nccl_puts"), *words],
+            {**ONE, "TUTTI_TRANSPORT": "rdma", "TUTTI_DEVICE": "host", "TUTTI_TIMEOUT": "60"})
+
+
 def large(size, environment):
     """Every operation with 1 to 16 MiB; the benchmark compares each element."""
     for coll in ("all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "all_to_all",
@@ -427,29 +438,49 @@ def delayed(transport, names):
 # ---- bandwidth, beside perftest ----------------------------------------------------------------
 
 
+def listens(server, port):
+    """Wait until somebody listens on a TCP port: perftest does not say that it does."""
+    by = time.monotonic() + LIMIT
+    while True:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table, encoding="ascii") as file:
+                rows = [line.split() for line in file]
+            if any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows[1:]):
+                return
+        if server.poll() is not None:
+            raise job.Failure(f"{server.args[0]} ended with status {server.returncode} before it "
+                              f"listened: {server.stdout.read()[-500:]}")
+        if time.monotonic() > by:
+            raise job.Failure(f"{server.args[0]} does not listen on port {port} after {LIMIT:.0f} s")
+        time.sleep(0.02)
+
+
 def perftest(tool, size, count, pairs):
     """One of perftest's programs over each pair of devices at a time: its figures, in order."""
-    servers, clients = [], []
-    for number in range(pairs):
-        flags = [tool, "-x", "1", "-F", "-s", str(size), "-n", str(count),
-                 "-p", str(18600 + number)]
-        servers.append(subprocess.Popen([*flags, "-d", f"rxe{2 * number}"],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-    time.sleep(1.0) # they have no other way to say that they listen
-    for number in range(pairs):
-        flags = [tool, "-x", "1", "-F", "-s", str(size), "-n", str(count),
-                 "-p", str(18600 + number)]
-        clients.append(subprocess.Popen([*flags, "-d", f"rxe{2 * number + 1}",
-                                         f"10.9.{number}.1"], stdout=subprocess.PIPE, text=True))
-    rows = []
-    for each in clients:
-        out, _ = each.communicate(timeout=LIMIT)
-        rows += [line.split() for line in out.splitlines()
-                 if re.match(rf"\s*{size}\s+{count}\s", line)]
-    for each in servers:
-        each.wait(LIMIT)
-    if len(rows) != pairs:
-        raise job.Failure(f"{tool} printed {len(rows)} rows, not {pairs}")
+    ends, rows = [], []
+
+    def end(number, device, *peer):
+        flags = ["-x", "1", "-F", "-s", str(size), "-n", str(count), "-p", str(18600 + number)]
+        ends.append(subprocess.Popen([tool, *flags, "-d", f"rxe{device}", *peer],
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return ends[-1]
+
+    try:
+        for number in range(pairs):
+            listens(end(number, 2 * number), 18600 + number)
+        for each in [end(number, 2 * number + 1, f"10.9.{number}.1") for number in range(pairs)]:
+            out, _ = each.communicate(timeout=LIMIT)
+            rows += [line.split() for line in out.splitlines()
+                     if re.match(rf"\s*{size}\s+{count}\s", line)]
+        if len(rows) != pairs:
+            raise job.Failure(f"{tool} printed {len(rows)} rows, not {pairs}: {out[-500:]}")
+        for each in ends[:pairs]:
+            each.communicate(timeout=LIMIT)
+    finally:
+        for each in ends:
+            each.kill()
+            each.wait()
+            each.stdout.close()
     return rows
 
 
@@ -558,6 +589,12 @@ GROUPS = {
         ("operations of 1 to 16 MiB, 2 ranks", lambda: large(2, ONE)),
         ("operations of 1 to 16 MiB, 4 ranks over two rails", lambda: large(4, RAILS)),
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
+        ("puts and signals, 3 threads", lambda: windows("3")),
+        ("puts and signals, 3 processes", lambda: windows("3", "--processes")),
+        *((f"puts by nccl.h: {' '.join(words)}", lambda words=words: nccl_puts(*words))
+          for words in (("everything", "2"), ("everything", "3", "--processes"),
+                        ("everything", "2", "--processes", "--malloc"),
+                        ("dies", "3", "--processes"))),
     ],
     "device": [
         *((f"device memory by {way}: {part}",
