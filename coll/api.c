@@ -83,6 +83,12 @@ static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operat
     return tti_api_call(comm, operation, false, NULL, NULL);
 }
 
+/* A message is like no other call: it is numbered. */
+static inline enum tutti_result api_message(tutti_comm *comm, struct tti_operation *operation)
+{
+    return tti_api_call(comm, operation, false, NULL, NULL);
+}
+
 /* ---- the operations: each in a form that waits and one that does not ---- */
 
 static inline struct tti_operation api_reducing(enum tutti_collective collective, const void *in,
@@ -247,7 +253,7 @@ enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type,
                              tutti_comm *comm)
 {
     struct tti_operation operation = api_moving(TUTTI_SEND_RECV, in, NULL, count, type, peer);
-    return api_blocking(comm, &operation);
+    return api_message(comm, &operation);
 }
 
 enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type, int peer,
@@ -261,7 +267,7 @@ enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int 
                              tutti_comm *comm)
 {
     struct tti_operation operation = api_receiving(out, count, type, peer);
-    return api_blocking(comm, &operation);
+    return api_message(comm, &operation);
 }
 
 enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type, int peer,

@@ -30,6 +30,7 @@ enum {
     TTI_RDMA_LINE_BYTES = 64,    /* in front of each slot; the header is its end */
     TTI_RDMA_HEADER_BYTES = 16,  /* struct tti_rdma_header */
     TTI_RDMA_INLINE_BYTES = 220, /* asked for: what the header and a small fragment take */
+    TTI_RDMA_SPARE = 8, /* receives and sends of a queue pair beyond what may be under way */
     TTI_RDMA_BLOCK_BUFFERS = 8,
     TTI_RDMA_MAX_BLOCKS = 16,
 };

@@ -133,6 +133,17 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
         tti_rdma_failover_step(qp);
 }
 
+/* Several at a time, as there are more than the peer can make use of before it is told that some
+ * were consumed. */
+static void poll_replenish(struct tti_rdma_qp *qp)
+{
+    if (qp->spent < TTI_RDMA_SPARE || qp->lost || qp->endpoint->state == TTI_RDMA_FAILED)
+        return;
+    enum tutti_result result = tti_rdma_qp_replenish(qp);
+    if (result != TUTTI_OK)
+        tti_rdma_endpoint_fail(qp->endpoint, result);
+}
+
 static void poll_received(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
 {
     uint32_t said = ntohl(wc->imm_data);
@@ -140,6 +151,7 @@ static void poll_received(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     uint32_t count = said & TTI_RDMA_COUNT_MASK;
     bool sound = false;
     qp->spent++;
+    poll_replenish(qp);
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM && said >> 30 == TTI_RDMA_WORK_FRAGMENT)
         sound = tti_rdma_fragment_arrived(qp->endpoint, lane, count);
     else if (wc->opcode == IBV_WC_RECV && said >> 30 == TTI_RDMA_WORK_CREDIT)
@@ -165,20 +177,6 @@ static void poll_one(struct tti_rdma_transport *self, const struct ibv_wc *wc)
         qp->spent++;
 }
 
-/* Receives are posted anew before anything else is done: the peer may send as soon as it has its
- * credits back, and those go out later than this. */
-static void poll_replenish(struct tti_rdma_transport *self, const struct ibv_wc *wc, int count)
-{
-    for (int i = 0; i < count; i++) {
-        struct tti_rdma_qp *qp = poll_qp(self, wc[i].wr_id);
-        if (!qp || qp->spent == 0 || qp->lost || qp->endpoint->state == TTI_RDMA_FAILED)
-            continue;
-        enum tutti_result result = tti_rdma_qp_replenish(qp);
-        if (result != TUTTI_OK)
-            tti_rdma_endpoint_fail(qp->endpoint, result);
-    }
-}
-
 void tti_rdma_poll(struct tti_rdma_transport *self)
 {
     struct ibv_wc wc[POLL_BATCH];
@@ -188,7 +186,6 @@ void tti_rdma_poll(struct tti_rdma_transport *self)
             count = ibv_poll_cq(self->rail[r].cq, POLL_BATCH, wc);
             for (int i = 0; i < count; i++)
                 poll_one(self, &wc[i]);
-            poll_replenish(self, wc, count);
         } while (count == POLL_BATCH);
     }
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-    QP_SPARE = 8,
     QP_PIECES = 64,    /* room for fragments that go in pieces */
     QP_RETRIES = 6,    /* 7 would mean "for ever" to some devices */
     QP_RNR_TIMER = 12, /* 0.64 ms */
@@ -92,8 +91,8 @@ enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp)
     struct tti_rdma_transport *self = endpoint->transport;
     struct tti_rdma_rail *rail = qp->rail;
     int in_line = 0;
-    qp->depth =
-        2 * endpoint->lanes * (int)self->settings.slots + (endpoint->piece ? QP_PIECES : QP_SPARE);
+    qp->depth = 2 * endpoint->lanes * (int)self->settings.slots +
+                (endpoint->piece ? QP_PIECES : TTI_RDMA_SPARE);
     qp->room = qp->depth;
     qp->psn = randombytes_random() & 0xffffff;
     TTI_TRY(tti_rdma_rail_reserve(self, rail, 2 * qp->depth));

@@ -7,7 +7,7 @@
 
 struct tti_rdma_qp *tti_rdma_lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t count)
 {
-    uint32_t at = ((uint32_t)lane + count) % (uint32_t)self->qps;
+    uint32_t at = self->qps == 1 ? 0 : ((uint32_t)lane + count) % (uint32_t)self->qps;
     while (self->qp[at].lost) /* not all of them are: the caller has seen to it */
         at = (at + 1) % (uint32_t)self->qps;
     return &self->qp[at];
