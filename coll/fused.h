@@ -48,10 +48,9 @@ struct tti_fused_again;
 enum { TTI_FUSED_AGAIN = 4 }; /* kept by a communicator */
 
 /* The one that `o` is like, if it may run now; or NULL. */
-const struct tti_fused_again *tti_fused_find(struct tutti_comm *comm,
-                                             const struct tti_operation *o);
+struct tti_fused_again *tti_fused_find(struct tutti_comm *comm, const struct tti_operation *o);
 /* As tti_fused. */
-enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fused_again *again,
+enum tutti_result tti_fused_repeat(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label,
                                    bool *served);
 void tti_fused_forget(struct tutti_comm *comm);
@@ -90,9 +89,9 @@ struct tti_fused_part {
 /* The share in one part; false: it has several. */
 bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
                     struct tti_fused_part *part);
-/* Such a part, of buffers in one piece, by rank. */
+/* Such a part, of buffers in one piece, by rank. `from_end`: see tti_fuse. */
 void tti_fused_move(const struct tti_operation *o, int ranks, const struct tti_fused_part *part,
-                    char *const *in, char *const *out);
+                    char *const *in, char *const *out, bool from_end);
 
 /* Elements before and behind the part of a buffer that peers can map: as a rank tells them. */
 struct tti_fused_edges {

@@ -16,7 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_RANKS = 8 }; /* the most; with more the rest of the operation is long */
+enum {
+    AGAIN_RANKS = 8, /* the most; with more the rest of the operation is long */
+    /* Of a part, from which on it goes from the end every second time: what is touched for less
+     * stays in the first-level cache anyway. */
+    FROM_END_BYTES = 12 << 10,
+    FROM_END_IN_PLACE = 24 << 10,
+};
 
 struct again_peer {
     struct tti_fused_offer mine, theirs; /* not edged: the short ones */
@@ -29,6 +35,7 @@ struct tti_fused_again {
     struct tti_selection selection;
     size_t in_count, out_count, touches;
     struct tti_fused_part part;
+    bool from_end; /* this time */
     struct again_peer peer[AGAIN_RANKS];
 };
 
@@ -47,9 +54,9 @@ static bool again_like(const struct tti_operation *a, const struct tti_operation
            a->root == b->root;
 }
 
-const struct tti_fused_again *tti_fused_find(struct tutti_comm *comm, const struct tti_operation *o)
+struct tti_fused_again *tti_fused_find(struct tutti_comm *comm, const struct tti_operation *o)
 {
-    const struct tti_fused_again *found = comm->again[again_slot(o)];
+    struct tti_fused_again *found = comm->again[again_slot(o)];
     return found && again_like(&found->o, o) && found->regions == tti_region_changes() &&
                    tti_fused_class(comm, o)->skip == 0
                ? found
@@ -167,7 +174,7 @@ static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_f
     in[rank] = (char *)(uintptr_t)f->o->in;
     out[rank] = f->o->out;
     tti_copy_expect(again->touches);
-    tti_fused_move(f->o, n, &again->part, in, out);
+    tti_fused_move(f->o, n, &again->part, in, out, again->from_end);
     TTI_TRY(tti_fused_through(f));
     if (tti_region_renewals() == f->renewals)
         return TUTTI_OK;
@@ -197,6 +204,15 @@ static void again_fetch(const struct tti_fused_run *f, const struct tti_fused_pa
             tti_prefetch_write((char *)f->o->out + to + at);
 }
 
+/* Is it worth going from the end? Not where ranks take turns on cores: there the caches are left
+ * with what the others did last. */
+static bool again_is_long(const struct tutti_comm *comm, const struct tti_fused_again *again)
+{
+    const struct tti_operation *o = &again->o;
+    const size_t least = o->in == o->out ? FROM_END_IN_PLACE : FROM_END_BYTES;
+    return !comm->crowded && again->part.count * tti_type_bytes(o->type) >= least;
+}
+
 static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fused_again *again,
                                    bool *served)
 {
@@ -206,7 +222,8 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
         const int p = (rank + k) % n;
         TTI_TRY(tti_fused_send(f, p, &again->peer[p].mine, TTI_FUSED_OFFER_SHORT));
     }
-    again_fetch(f, &again->part);
+    if (!again->from_end) /* else it begins with what was last used */
+        again_fetch(f, &again->part);
     TTI_TRY(again_hear(f, again, served, &same));
     f->comm->repeats += same;
     if (same)
@@ -218,7 +235,7 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
     return TUTTI_OK;
 }
 
-enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fused_again *again,
+enum tutti_result tti_fused_repeat(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label,
                                    bool *served)
 {
@@ -232,6 +249,7 @@ enum tutti_result tti_fused_repeat(struct tutti_comm *comm, const struct tti_fus
         if (p != comm->rank && !again_offer(&f, &comm->links.all[p], &again->peer[p]))
             return tti_fused(comm, o, &again->selection, label, served);
     f.offered = true;
+    again->from_end = !again->from_end && again_is_long(comm, again);
     const enum tutti_result result = again_run(&f, again, served);
     return tti_fused_end(&f, result, *served);
 }

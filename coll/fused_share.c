@@ -67,7 +67,8 @@ struct share {
     const struct tti_operation *o;
     const struct tti_fused_views *views;
     int rank, n;
-    size_t size; /* of an element */
+    size_t size;   /* of an element */
+    bool from_end; /* see tti_fuse */
 };
 
 /* The address of element `at`; *run is cut to the elements that lie there in one piece. */
@@ -97,7 +98,7 @@ static void share_fuse(const struct share *s, const struct tti_fused_part *part,
     const struct tti_finish finish = {o->op == TUTTI_AVG, s->n};
     const int sources = part->in_last - part->in_first;
     tti_fuse(sums || sources < 2 ? TUTTI_SUM : o->op, o->type, dsts, part->last - part->first, srcs,
-             sources, count, sources > 1 ? &finish : NULL);
+             sources, count, sources > 1 ? &finish : NULL, s->from_end);
 }
 
 static void share_move(const struct share *s, const struct tti_fused_part *part)
@@ -121,9 +122,9 @@ static void share_move(const struct share *s, const struct tti_fused_part *part)
 }
 
 void tti_fused_move(const struct tti_operation *o, int ranks, const struct tti_fused_part *part,
-                    char *const *in, char *const *out)
+                    char *const *in, char *const *out, bool from_end)
 {
-    const struct share s = {o, NULL, -1, ranks, tti_type_bytes(o->type)};
+    const struct share s = {o, NULL, -1, ranks, tti_type_bytes(o->type), from_end};
     const void *srcs[TTI_FUSED_RANKS];
     void *dsts[TTI_FUSED_RANKS];
     for (int r = part->in_first; r < part->in_last; r++)
@@ -163,7 +164,7 @@ static struct tti_fused_part share_part(const struct share *s, enum tutti_collec
 bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
                     struct tti_fused_part *part)
 {
-    const struct share s = {o, NULL, comm->rank, comm->size, tti_type_bytes(o->type)};
+    const struct share s = {o, NULL, comm->rank, comm->size, tti_type_bytes(o->type), false};
     if (o->collective == TUTTI_ALL_TO_ALL)
         return false;
     *part = share_part(&s, o->collective);
@@ -173,7 +174,7 @@ bool tti_fused_part(struct tutti_comm *comm, const struct tti_operation *o,
 void tti_fused_share(struct tutti_comm *comm, const struct tti_operation *o,
                      const struct tti_fused_views *views)
 {
-    const struct share s = {o, views, comm->rank, comm->size, tti_type_bytes(o->type)};
+    const struct share s = {o, views, comm->rank, comm->size, tti_type_bytes(o->type), false};
     if (o->collective != TUTTI_ALL_TO_ALL) {
         const struct tti_fused_part part = share_part(&s, o->collective);
         share_move(&s, &part);

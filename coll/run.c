@@ -123,7 +123,7 @@ static enum tutti_result run_refused(struct tutti_comm *comm, const struct tti_o
                    : run_selected(comm, o, &selection, label);
 }
 
-static enum tutti_result run_again(struct tutti_comm *comm, const struct tti_fused_again *again,
+static enum tutti_result run_again(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label)
 {
     bool served = false;
@@ -152,7 +152,7 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
     const struct tti_small_program *program = tti_small_find(comm, o, false);
     if (program)
         return tti_small_run(comm, program, o, label);
-    const struct tti_fused_again *again = tti_fused_find(comm, o);
+    struct tti_fused_again *again = tti_fused_find(comm, o);
     if (again)
         return run_again(comm, again, o, label);
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
@@ -272,7 +272,7 @@ bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
 {
     if (o->count == 0 || !tti_turn_take_alone(&comm->queue))
         return false;
-    const struct tti_fused_again *again = tti_fused_find(comm, o);
+    struct tti_fused_again *again = tti_fused_find(comm, o);
     if (!again || atomic_load_explicit(&comm->failed, memory_order_acquire) != TUTTI_OK) {
         tti_turn_end_alone(&comm->queue);
         return false;

@@ -203,7 +203,7 @@ static enum tutti_result staged_combine(struct staged *s, size_t window)
         srcs[rank] = (const char *)o->in + (begin + done) * s->size;
         for (int k = 1; k < ranks; k++)
             TTI_TRY(staged_peek(s, (rank + k) % ranks, &srcs[(rank + k) % ranks], &n));
-        tti_fuse(sums ? TUTTI_SUM : o->op, o->type, &dst, 1, srcs, ranks, n, &finish);
+        tti_fuse(sums ? TUTTI_SUM : o->op, o->type, &dst, 1, srcs, ranks, n, &finish, false);
         for (int k = 1; k < ranks; k++)
             staged_consume(s, (rank + k) % ranks, n);
         done += n;

@@ -25,7 +25,7 @@ struct fuse {
     const void *const *srcs;
     int dst_count, src_count;
     const struct tti_finish *finish; /* NULL unless it averages */
-    bool stream;
+    bool stream, from_end;
     tti_spread_kernel *spread; /* of the last sum into the first two destinations, or NULL */
 };
 
@@ -64,7 +64,7 @@ static void fuse_plain(const struct fuse *f, size_t at, size_t n)
             combine(aside, sum, next, n);
             sum = aside;
         } else if (f->spread) {
-            f->spread(last, fuse_dst(f, 1, at), sum, next, n);
+            f->spread(last, fuse_dst(f, 1, at), sum, next, n, f->from_end);
             stored = 2;
         } else {
             combine(last, sum, next, n);
@@ -142,8 +142,37 @@ static bool fuse_in_place(void *const *dsts, int dst_count, const void *const *s
     return true;
 }
 
+/* Elements of a block. From the end, a loop that cannot go so line by line goes in pieces: long
+ * enough for its asking ahead, and short against what the caches hold of the whole. */
+static size_t fuse_block(const struct fuse *f, size_t count)
+{
+    enum { LEAST = 8 << 10, MOST = 32 << 10, PIECES = 8 };
+    const size_t size = tti_type_bytes(f->type), part = count * size / PIECES;
+    if (f->acc != f->type || !fuse_in_one_go(f))
+        return BLOCK_BYTES / tti_type_bytes(f->acc);
+    if (!f->from_end || f->spread)
+        return count;
+    return (part < LEAST ? LEAST : part > MOST ? MOST : part) / size;
+}
+
+static void fuse_blocks(const struct fuse *f, size_t count)
+{
+    const size_t block = fuse_block(f, count);
+    for (size_t done = 0; done < count; done += block) {
+        const size_t n = count - done < block ? count - done : block;
+        const size_t at = f->from_end ? count - done - n : done;
+        if (f->src_count == 1)
+            fuse_copy(f, at, n);
+        else if (f->acc == f->type)
+            fuse_plain(f, at, n);
+        else
+            fuse_widened(f, at, n);
+    }
+}
+
 void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
-              const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish)
+              const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish,
+              bool from_end)
 {
     struct fuse f = {
         .kernels = tti_kernels_now(),
@@ -156,6 +185,7 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
         .src_count = src_count,
         .finish = finish && finish->average ? finish : NULL,
         .stream = tti_copy_streams() && !fuse_in_place(dsts, dst_count, srcs, src_count),
+        .from_end = from_end,
     };
     if (op == TUTTI_SUM && dst_count > 1 && !f.finish && !f.stream)
         f.spread = f.kernels->spread_sum[type];
@@ -165,23 +195,10 @@ void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst
         f.kernels->fence();
         return;
     }
-    const size_t bytes = count * tti_type_bytes(type);
-    if (fuse_copies_twice(&f, bytes)) {
-        f.kernels->copy_twice(dsts[0], dsts[1], srcs[0], bytes);
-        return;
-    }
-    size_t block = BLOCK_BYTES / tti_type_bytes(f.acc);
-    if (f.acc == type && fuse_in_one_go(&f))
-        block = count;
-    for (size_t at = 0; at < count; at += block) {
-        size_t n = count - at < block ? count - at : block;
-        if (src_count == 1)
-            fuse_copy(&f, at, n);
-        else if (f.acc == type)
-            fuse_plain(&f, at, n);
-        else
-            fuse_widened(&f, at, n);
-    }
+    if (fuse_copies_twice(&f, count * tti_type_bytes(type)))
+        f.kernels->copy_twice(dsts[0], dsts[1], srcs[0], count * tti_type_bytes(type), from_end);
+    else
+        fuse_blocks(&f, count);
     if (f.stream)
         f.kernels->fence();
 }

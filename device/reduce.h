@@ -51,10 +51,12 @@ bool tti_copy_streams(void);
 /* Many operands, many results (fuse.c): dsts[d][i] = finish(srcs[0][i] (op) srcs[1][i] (op) ...)
  * for all d, combined from the left in acc(type), rounded once. One source: a copy, `finish` NULL.
  * A dst may be exactly a source. Respects tti_copy_expect; all stores are ordered before the
- * return. */
+ * return. `from_end`: the last elements first, but for what goes around the caches; the same
+ * results. Over and over the same memory, forwards and from the end by turns, what the caches hold
+ * of the last time is met first; always forwards, it is thrown out before its turn comes. */
 void tti_fuse(enum tutti_op op, enum tutti_type type, void *const *dsts, int dst_count,
-              const void *const *srcs, int src_count, size_t count,
-              const struct tti_finish *finish);
+              const void *const *srcs, int src_count, size_t count, const struct tti_finish *finish,
+              bool from_end);
 
 /* The variant in use ("avx512", ...), and forcing one: TUTTI_ERR_UNSUPPORTED lists those that this
  * CPU runs. Forcing is for tests; not thread-safe. */

@@ -16,6 +16,8 @@
 
 enum { MOST_COUNT = 5000, MOST_RANKS = 4, SHIFT = 8 };
 enum { MOST_BYTES = MOST_COUNT * MOST_RANKS * 8 + SHIFT };
+/* Floats of which a rank's part is long enough to go from its end every second time. */
+enum { LONG_COUNT = 2 * MOST_COUNT - 99 };
 
 static const char equals[] = "all_reduce=two_shot,reduce_scatter=direct,all_gather=direct,"
                              "broadcast=scatter_gather,reduce=direct,gather=direct,"
@@ -248,7 +250,7 @@ static int over_and_over(tutti_comm *comm, const struct buffers *b, char *unmapp
     enum { MOVED = 3, LAST = 6 }; /* calls that are not like the one before */
     for (int c = 0; c < TUTTI_BARRIER; c++) {
         const struct tti_operation o = {.collective = (enum tutti_collective)c,
-                                        .count = MOST_COUNT,
+                                        .count = LONG_COUNT,
                                         .type = TUTTI_FLOAT32,
                                         .root = comm->size - 1};
         const struct buffers moved = {b->in + 192, b->out, b->plain, false};

@@ -1,6 +1,7 @@
 /* tti_fuse of device/reduce.h, the arithmetic of the fused path: every variant that runs here,
  * every type and operator, one to three sources into one to three places, through the caches and
- * around them, at aligned and odd addresses, in place, bit for bit against reference.c. */
+ * around them, forwards and from the end, at aligned and odd addresses, in place, bit for bit
+ * against reference.c. */
 #include "device/reduce.h"
 #include "tests/device/reference.h"
 #include "tests/tutti_cmocka.h"
@@ -27,7 +28,7 @@ struct fuse_case {
     enum tutti_type type;
     int srcs, dsts;
     size_t count, odd; /* bytes off a cache line, of the last destination */
-    bool average, in_place;
+    bool average, in_place, from_end;
 };
 
 static _Alignas(64) char in[MOST][ROOM], out[MOST][ROOM];
@@ -71,13 +72,14 @@ static void check(const struct fuse_case *c, const char *variant)
         dsts[d] = out[d] + 64 + (d == c->dsts - 1 ? c->odd : 0);
     if (c->in_place)
         dsts[0] = in[c->srcs - 1];
-    tti_fuse(c->op, c->type, dsts, c->dsts, srcs, c->srcs, c->count, &finish);
+    tti_fuse(c->op, c->type, dsts, c->dsts, srcs, c->srcs, c->count, &finish, c->from_end);
     for (int d = 0; d < c->dsts; d++) {
         const char *at = dsts[d];
         if (memcmp(at, expected, bytes) != 0)
-            fail_msg("%s: %s of %s, %d sources, place %d of %d, %zu elements, %zu bytes off%s%s",
+            fail_msg("%s: %s of %s, %d sources, place %d of %d, %zu elements, %zu bytes off%s%s%s",
                      variant, tutti_op_name(c->op), tutti_type_name(c->type), c->srcs, d, c->dsts,
                      c->count, c->odd, c->in_place ? ", in place" : "",
+                     c->from_end ? ", from the end" : "",
                      tti_copy_streams() ? ", around the caches" : "");
         if (d > 0 || !c->in_place)
             assert_true((unsigned char)at[-1] == GUARD && (unsigned char)at[bytes] == GUARD);
@@ -98,7 +100,10 @@ static void check_type(const char *variant, enum tutti_type type)
             c.odd = n % 3 == 2 ? size : 0;
             c.in_place = n % 2 == 1 && c.srcs > 1;
             c.average = c.op == TUTTI_SUM && c.srcs > 1 && n % 4 == 3;
-            check(&c, variant);
+            for (int from_end = 0; from_end < 2; from_end++) {
+                c.from_end = from_end;
+                check(&c, variant);
+            }
         }
     }
 }
@@ -116,7 +121,10 @@ static void check_large(const char *variant, enum tutti_type type)
                               .count = (LARGE + 64 * (k % 7)) / size + k % 5,
                               .odd = k % 3 == 1 ? size : 0,
                               .in_place = k == 7};
-        check(&c, variant);
+        for (int from_end = 0; from_end < 2; from_end++) {
+            c.from_end = from_end;
+            check(&c, variant);
+        }
     }
 }
 
