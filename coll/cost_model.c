@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+static const double IN_LINE = 0.5; /* of alpha: a message that lies in one cache line */
+
 bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
 {
     return place->most_local > profile->cores;
@@ -45,25 +47,63 @@ static bool cost_is_rooted(enum tutti_collective collective)
            collective == TUTTI_GATHER || collective == TUTTI_SCATTER;
 }
 
+/* Bytes moved on the fused path by ranks with cores of their own, where a call goes back over what
+ * the call before it touched (fused_again.c): each cache serves as much as it holds, whatever the
+ * rest is. A line that is written is fetched and later put back: in the core's own caches that
+ * counts, beyond them a line that is read takes as long. */
+static double cost_fused_bytes(const struct tti_profile *profile,
+                               const struct tti_cost_place *place, const struct tti_cost_way *way,
+                               double bytes)
+{
+    static const double OWN = 0.92, SHARED = 0.75; /* the parts that are not somebody else's */
+    const double *cost = profile->cost[place->medium];
+    const struct tti_plan_spec *spec = &way->spec;
+    const double reads = bytes * tti_fused_reads(spec->collective, spec->nranks);
+    const double writes = bytes * tti_fused_writes(spec->collective, spec->nranks);
+    const double touched = reads + writes, shared = profile->cache[2] / place->most_local;
+    const double held[4] = {OWN * profile->cache[0], OWN * profile->cache[1], SHARED * shared,
+                            touched};
+    double seconds = 0, below = 0;
+    for (int level = 0; level < 4 && below < touched; level++) {
+        const double end = held[level] < touched ? held[level] : touched;
+        const double weight = level < 2 ? cost[TTI_COST_FUSED_WRITE] : 1;
+        if (end <= below)
+            continue;
+        seconds += (end - below) / touched * (reads + weight * writes) *
+                   cost[TTI_COST_FUSED_TOUCH + level];
+        below = end;
+    }
+    return seconds;
+}
+
+/* The same with more ranks than cores, and on the staged path. */
+static double cost_crowded_bytes(const struct tti_profile *profile,
+                                 const struct tti_cost_place *place, const struct tti_cost_way *way,
+                                 double bytes)
+{
+    const struct tti_plan_spec *spec = &way->spec;
+    const double touched =
+        bytes * (way->path == TTI_PATH_STAGED ? tti_staged_touched(spec->collective, spec->nranks)
+                                              : tti_fused_touched(spec->collective, spec->nranks));
+    return touched * cost_at(profile->cost[place->medium], TTI_COST_CROWDED_FUSED_TOUCH,
+                             cost_level(profile, place, touched));
+}
+
 /* The fused and the staged path: all ranks' bytes at once. */
 static double cost_fused(const struct tti_profile *profile, const struct tti_cost_place *place,
                          const struct tti_cost_way *way, double bytes)
 {
     const double *cost = profile->cost[place->medium];
     const struct tti_plan_spec *spec = &way->spec;
-    double touched =
-        bytes * (way->path == TTI_PATH_STAGED ? tti_staged_touched(spec->collective, spec->nranks)
-                                              : tti_fused_touched(spec->collective, spec->nranks));
-    double level = cost_level(profile, place, touched);
     /* A root that would run ahead by messages waits for the others here, who are a message late. */
-    bool late = way->path == TTI_PATH_FUSED && cost_is_rooted(spec->collective);
-    double behind = late ? cost[TTI_COST_ALPHA] : 0;
+    const bool late = way->path == TTI_PATH_FUSED && cost_is_rooted(spec->collective);
     /* All but an all-to-all find what they worked out the last time (fused_again.c). */
     double calls = spec->collective == TUTTI_ALL_TO_ALL ? 2 : 1;
-    const bool crowded = tti_cost_crowded(profile, place);
-    const int touch = crowded ? TTI_COST_CROWDED_FUSED_TOUCH : TTI_COST_FUSED_TOUCH;
-    return calls * cost[crowded ? TTI_COST_CROWDED_FUSED : TTI_COST_FUSED] + behind +
-           touched * cost_at(cost, touch, level);
+    if (tti_cost_crowded(profile, place))
+        return calls * cost[TTI_COST_CROWDED_FUSED] + (late ? cost[TTI_COST_ALPHA] : 0) +
+               cost_crowded_bytes(profile, place, way, bytes);
+    return calls * cost[TTI_COST_FUSED] + (late ? IN_LINE * cost[TTI_COST_ALPHA] : 0) +
+           cost_fused_bytes(profile, place, way, bytes);
 }
 
 /* The messages that wait for one another. Where a host hears from several others, now and then more
@@ -99,6 +139,7 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
 {
     static const double RING_TOUCH = 0.08;
+    static const double AHEAD = 16384; /* touched: below, who sends without answers is read ahead */
     const double *cost = profile->cost[place->medium];
     const bool small = way->small && bytes <= TTI_SMALL_BYTES;
     /* Each peer has a ring for copies of its own: the more of them, the more often what lies there
@@ -107,11 +148,15 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double rings = pieces ? 1 + RING_TOUCH * (way->work.receivers - 1) : 1;
     const double touched = way->work.touched * bytes;
     const double level = cost_level(profile, place, touched);
-    const double crowded = tti_cost_crowded(profile, place) ? cost[TTI_COST_CROWDED_TOUCH] : 1;
+    double slower = rings;
+    if (tti_cost_crowded(profile, place))
+        slower *= cost[TTI_COST_CROWDED_TOUCH];
+    else if (cost_is_rooted(way->spec.collective) && touched < AHEAD)
+        slower *= cost[TTI_COST_ONE_WAY_TOUCH];
     const double busy =
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
         cost_steps(way) * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
-        touched * cost_at(cost, TTI_COST_TOUCH, level) * crowded * rings;
+        touched * cost_at(cost, TTI_COST_TOUCH, level) * slower;
     return cost_messages(profile, place, way, alpha, bytes, level) + turns * busy;
 }
 
@@ -156,14 +201,25 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     const double call = around * cost[TTI_COST_CROWDED_CALL];
     const double waits = cost_waits(place, way, bytes);
     const double late = 1 + cost[TTI_COST_CROWDED_LATE] * (cost_later(place, way) - 1);
-    const double alpha =
-        waits * around * cost[TTI_COST_CROWDED_ALPHA] * late + (1 - waits) * cost[TTI_COST_ONE_WAY];
+    const double alpha = waits * around * cost[TTI_COST_CROWDED_ALPHA] * late +
+                         (1 - waits) * cost[TTI_COST_CROWDED_ONE_WAY];
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);
     if (way->path == TTI_PATH_STAGED)
         return waits * call + alpha + turns * cost_fused(profile, place, way, bytes);
     const double even = turns * way->work.evenness; /* some have less to do than others */
     return waits * call + cost_plan(profile, place, way, alpha, even > 1 ? even : 1, bytes);
+}
+
+/* In memory a message of a few bytes is there with its line, others take a second look. */
+static double cost_alpha(const struct tti_cost_place *place, const double *cost,
+                         const struct tti_cost_way *way, double bytes)
+{
+    static const double LINE_HOLDS = 48;
+    if (cost_is_rooted(way->spec.collective))
+        return cost[TTI_COST_ONE_WAY];
+    return cost[TTI_COST_ALPHA] *
+           (place->medium < TTI_LOOPBACK && bytes <= LINE_HOLDS ? IN_LINE : 1);
 }
 
 double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost_place *place,
@@ -174,7 +230,5 @@ double tti_cost_seconds(const struct tti_profile *profile, const struct tti_cost
         return cost_crowded(profile, place, way, place->most_local / profile->cores, bytes);
     if (way->path == TTI_PATH_FUSED)
         return 2 * cost[TTI_COST_ALPHA] + cost_fused(profile, place, way, bytes);
-    const bool rooted = cost_is_rooted(way->spec.collective);
-    return cost_plan(profile, place, way, cost[rooted ? TTI_COST_ONE_WAY : TTI_COST_ALPHA], 1,
-                     bytes);
+    return cost_plan(profile, place, way, cost_alpha(place, cost, way, bytes), 1, bytes);
 }

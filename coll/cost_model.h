@@ -4,7 +4,8 @@
  * formula, with the medium's latency and, on sockets, its seconds a byte); the steps of the busiest
  * rank's plan; and the bytes that it reads and writes, each as slow as the cache level that all of
  * them fit into. With more ranks than cores the last two take turns, and calls and messages go
- * through the scheduler. On the fused path the plan's steps are not there.
+ * through the scheduler. On the fused path the plan's steps are not there, bytes that are written
+ * count more than those that are read, and each cache level serves as many as it holds.
  *
  * Between hosts the bytes on the wire are not the formula's, which knows no hosts: ranks of a host
  * share its line, and what they tell each other does not use it. They are counted in the plans. */

@@ -22,7 +22,9 @@ enum { TTI_FUSED_RANKS = 64 };
 const struct tti_algorithm *tti_fused_equal(enum tutti_collective collective);
 /* Blocks of the operation's whole (the longer of IN and OUT). */
 double tti_fused_blocks(enum tutti_collective collective, int ranks);
-/* Blocks that the busiest rank reads and writes. */
+/* Blocks that the busiest rank reads, and that it writes; and both together. */
+double tti_fused_reads(enum tutti_collective collective, int ranks);
+double tti_fused_writes(enum tutti_collective collective, int ranks);
 double tti_fused_touched(enum tutti_collective collective, int ranks);
 
 /* Whether memory was mappable lately, by the size of operations: the same on all ranks. */

@@ -46,21 +46,23 @@ double tti_fused_blocks(enum tutti_collective collective, int ranks)
     return one ? 1 : ranks;
 }
 
+double tti_fused_reads(enum tutti_collective collective, int ranks)
+{
+    if (collective == TUTTI_BROADCAST)
+        return 1.0 / ranks;
+    return collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_TO_ALL ? ranks : 1;
+}
+
+double tti_fused_writes(enum tutti_collective collective, int ranks)
+{
+    if (collective == TUTTI_REDUCE)
+        return 1.0 / ranks;
+    return collective == TUTTI_ALL_GATHER || collective == TUTTI_ALL_TO_ALL ? ranks : 1;
+}
+
 double tti_fused_touched(enum tutti_collective collective, int ranks)
 {
-    double n = ranks;
-    switch (collective) {
-    case TUTTI_BROADCAST:
-    case TUTTI_REDUCE:
-        return (n + 1) / n;
-    case TUTTI_REDUCE_SCATTER:
-    case TUTTI_ALL_GATHER:
-        return n + 1;
-    case TUTTI_ALL_TO_ALL:
-        return 2 * n;
-    default:
-        return 2;
-    }
+    return tti_fused_reads(collective, ranks) + tti_fused_writes(collective, ranks);
 }
 
 struct share {

@@ -20,18 +20,21 @@ enum tti_medium {
 extern const char *const tti_medium_names[];
 
 enum tti_constant {
-    TTI_COST_CALL,          /* an operation that the executor runs */
-    TTI_COST_STEP,          /* and each step of its plan */
-    TTI_COST_SMALL,         /* an operation that is small (small_plan.h) */
-    TTI_COST_SMALL_STEP,    /* and each step of its plan */
-    TTI_COST_FUSED,         /* an operation on the fused path */
-    TTI_COST_ALPHA,         /* a message, until the receiver can go on */
-    TTI_COST_ONE_WAY,       /* the same in collectives with a root: calls overlap */
-    TTI_COST_CROWDED_CALL,  /* with more ranks than cores: another for each operation */
-    TTI_COST_CROWDED_ALPHA, /* and instead of alpha */
-    TTI_COST_CROWDED_LATE,  /* ... and the weight of being the last of several, 0 to 1 */
-    TTI_COST_CROWDED_TOUCH, /* and a factor of touch: the ranks of a core share its caches */
-    TTI_COST_CROWDED_FUSED, /* and instead of fused */
+    TTI_COST_CALL,            /* an operation that the executor runs */
+    TTI_COST_STEP,            /* and each step of its plan */
+    TTI_COST_SMALL,           /* an operation that is small (small_plan.h) */
+    TTI_COST_SMALL_STEP,      /* and each step of its plan */
+    TTI_COST_FUSED,           /* an operation on the fused path */
+    TTI_COST_ALPHA,           /* a message, until the receiver can go on */
+    TTI_COST_ONE_WAY,         /* the same in collectives with a root: calls overlap */
+    TTI_COST_CROWDED_CALL,    /* with more ranks than cores: another for each operation */
+    TTI_COST_CROWDED_ALPHA,   /* and instead of alpha */
+    TTI_COST_CROWDED_LATE,    /* ... and the weight of being the last of several, 0 to 1 */
+    TTI_COST_CROWDED_TOUCH,   /* and a factor of touch: the ranks of a core share its caches */
+    TTI_COST_CROWDED_FUSED,   /* and instead of fused */
+    TTI_COST_FUSED_WRITE,     /* and a byte written for one read, in a core's own caches */
+    TTI_COST_CROWDED_ONE_WAY, /* and instead of one_way */
+    TTI_COST_ONE_WAY_TOUCH, /* a factor of touch in collectives with a root: data are there early */
     TTI_COST_TOUCH,         /* a plan's byte read or written: in L1, L2, L3, memory */
     TTI_COST_FUSED_TOUCH = TTI_COST_TOUCH + 4, /* the same on the fused path */
     /* and there with more ranks than cores */

@@ -124,7 +124,8 @@ static enum tutti_result tuning_read_constants(struct tti_json *json, void *cont
             TTI_TRY(tti_json_real(json, 0, MOST_SECONDS, &cost[member - 1]));
     } while (tti_json_takes(json, ','));
     TTI_TRY(tti_json_expect(json, '}'));
-    if (seen != (1U << (TTI_COSTS + 1)) - 1)
+    _Static_assert(TTI_COSTS < 32, "a bit for each, and one for the medium");
+    if (seen != UINT32_MAX >> (31 - TTI_COSTS))
         return tti_json_wrong(json, "constants without one of their members");
     if (tuning->fitted[medium])
         return tti_json_wrong(json, "constants of a medium are there twice");

@@ -141,6 +141,45 @@ static void crowds_wait_for_one_at_a_time(void **state)
     }
 }
 
+/* Seconds of the fused path for blocks of so many bytes, two ranks with a core each. */
+static double fused_seconds(enum tutti_collective collective, size_t bytes)
+{
+    static const double caches[3] = {48 << 10, 2 << 20, 64 << 20};
+    struct tutti_comm *comm = comm_of(2, NULL);
+    struct tti_ways ways;
+    tti_profile_default(caches, true, 2, &comm->profile);
+    comm->settings.fast = true;
+    assert_int_equal(tti_select_ways(comm, collective, bytes / 4, TUTTI_FLOAT32, true, &ways),
+                     TUTTI_OK);
+    for (int i = 0; i < ways.count; i++)
+        if (ways.way[i].path == TTI_PATH_FUSED)
+            return ways.way[i].predicted_s;
+    fail_msg("no fused path");
+    return 0;
+}
+
+/* Each cache serves what it holds: twice the bytes take twice the time inside of one, more than
+ * three times where it overflows, and by and by twice again. In a core's own caches an all-gather,
+ * which writes what a reduce-scatter reads, takes longer; beyond them both take the same. */
+static void caches_serve_what_they_hold(void **state)
+{
+    (void)state;
+    const size_t inside = 256 << 10, edge = 1 << 20, beyond = 8 << 20;
+    const double within =
+        fused_seconds(TUTTI_ALL_REDUCE, 2 * inside) / fused_seconds(TUTTI_ALL_REDUCE, inside);
+    const double over =
+        fused_seconds(TUTTI_ALL_REDUCE, 2 * edge) / fused_seconds(TUTTI_ALL_REDUCE, edge);
+    const double far =
+        fused_seconds(TUTTI_ALL_REDUCE, 2 * beyond) / fused_seconds(TUTTI_ALL_REDUCE, beyond);
+    assert_true(within > 1.7 && within < 2.1);
+    assert_true(over > 3);
+    assert_true(far > 1.9 && far < 2.5);
+    assert_true(fused_seconds(TUTTI_ALL_GATHER, inside) >
+                1.4 * fused_seconds(TUTTI_REDUCE_SCATTER, inside));
+    assert_true(fused_seconds(TUTTI_ALL_GATHER, beyond) <
+                1.1 * fused_seconds(TUTTI_REDUCE_SCATTER, beyond));
+}
+
 /* ---- between hosts ---- */
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -250,6 +289,7 @@ int main(void)
         cmocka_unit_test(lines_matter),
         cmocka_unit_test(crowds_take_one_lane),
         cmocka_unit_test(crowds_wait_for_one_at_a_time),
+        cmocka_unit_test(caches_serve_what_they_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
