@@ -258,7 +258,7 @@ enum tutti_result tutti_id_create(const char *address, struct tutti_id *id)
 {
     if (!id)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_id_create: id is NULL");
-    return tti_id_make(address, id);
+    return tti_id_make(address, true, id);
 }
 
 enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int size,

@@ -50,7 +50,7 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
     struct tutti_id *all = tti_calloc((size_t)parent->size, sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    enum tutti_result made = leader ? tti_id_make(split_address(parent), &mine) : TUTTI_OK;
+    enum tutti_result made = leader ? tti_id_make(split_address(parent), false, &mine) : TUTTI_OK;
     if (made != TUTTI_OK) {
         tti_error_save(&error, made);
         memset(&mine, 0, sizeof mine); /* tells the members */

@@ -186,7 +186,7 @@ static enum tutti_result window_introduce(struct tutti_window *window, struct in
     if (!comm->post)
         TTI_TRY(window_introduce_board(comm, mine, board));
     if (!comm->post && comm->rank == 0 && comm->size > 1)
-        TTI_TRY(tti_id_make(window_address(comm), &mine->id));
+        TTI_TRY(tti_id_make(window_address(comm), false, &mine->id));
     mine->bytes = window->bytes;
     mine->address = (uintptr_t)window->memory;
     mine->device = window->device;

@@ -13,6 +13,7 @@
 #include "launch/boot_join.h"
 #include "launch/boot_socket.h"
 #include "launch/boot_state.h"
+#include "launch/desk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -98,6 +99,7 @@ static bool boot_on_header(struct tti_boot *boot)
     struct tti_boot_frame *frame = &boot->frame;
     bool sane = tti_boot_frame_parse(boot->header, TTI_BOOT_TO_CLIENT, frame) == TUTTI_OK &&
                 frame->type != TTI_BOOT_CHALLENGE && frame->type != TTI_BOOT_WELCOME &&
+                frame->type != TTI_BOOT_PLACE &&
                 (frame->type != TTI_BOOT_START || !boot->started) && frame->rank < boot->size;
     if (sane && frame->type == TTI_BOOT_GATHERED && boot->gather_to)
         sane = frame->code == boot->round && frame->bytes == boot->gather_bytes;
@@ -304,18 +306,46 @@ static enum tutti_result boot_check(const struct tti_meeting *meeting, int rank,
     return TUTTI_OK;
 }
 
+/* Start the server, at the own address if the meeting's is another host's, and say so at the id's
+ * desk. Who finds the server where the id says need not ask, so that the desk may be gone then; but
+ * if it says that there was another rank 0 (SYSTEM), that is the end. */
+static enum tutti_result boot_serve(struct tti_boot *boot, const struct tti_boot_join *join)
+{
+    struct tti_meeting at = *join->meeting;
+    bool refused = false;
+    int desk = -1;
+    if (at.away)
+        TTI_TRY(tti_desk_arrive(&join->caller, &at, &desk));
+    const bool moved = desk >= 0;
+    enum tutti_result result =
+        tti_boot_server_create(&at, boot->size, join->caller.deadline, &boot->server);
+    if (result == TUTTI_OK && at.desk && !moved)
+        (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), &desk, &refused);
+    if (result == TUTTI_OK && desk >= 0) {
+        result = tti_desk_tell(&join->caller, desk, at.host, tti_boot_server_port(boot->server));
+        if (result != TUTTI_OK && result != TUTTI_ERR_SYSTEM && !moved) {
+            TTI_LOG(TTI_LOG_INFO, "bootstrap: %s", tti_error_text());
+            result = TUTTI_OK;
+        }
+    }
+    if (desk >= 0)
+        close(desk);
+    return result;
+}
+
 /* Server first (rank 0), then in, then wait for the others. */
 static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meeting *meeting,
                                     uint64_t deadline)
 {
     struct sockaddr_storage own;
     struct tti_boot_join join = {.meeting = meeting,
-                                 .rank = boot->rank,
-                                 .size = boot->size,
-                                 .begin = tti_now_ns(),
-                                 .deadline = deadline};
+                                 .caller = {.secret = meeting->secret,
+                                            .rank = boot->rank,
+                                            .size = boot->size,
+                                            .begin = tti_now_ns(),
+                                            .deadline = deadline}};
     if (boot->rank == 0) {
-        TTI_TRY(tti_boot_server_create(meeting, boot->size, deadline, &boot->server));
+        TTI_TRY(boot_serve(boot, &join));
         tti_boot_server_address(boot->server, &own, &join.own_bytes);
         join.own = (struct sockaddr *)&own;
         TTI_LOG(TTI_LOG_INFO, "bootstrap: rank 0 of %d waits at %s", boot->size,

@@ -25,6 +25,8 @@ struct tti_meeting {
     uint16_t ports; /* how many consecutive ports, >= 1 */
     uint8_t secret[TTI_SECRET_BYTES];
     int listen_fd; /* rank 0: a socket already listening on `port` (taken over), or -1 */
+    uint16_t desk; /* where `host` tells who asks where rank 0 is (launch/desk.h); 0: nowhere */
+    bool away;     /* rank 0: this is not `host` */
 };
 
 struct tti_boot;

@@ -63,8 +63,8 @@ bool tti_boot_hall_report_begin(struct tti_boot_server *s, struct tti_boot_conn 
 /* Is anybody still to answer? */
 static bool ask_waits(const struct tti_boot_server *s)
 {
-    for (size_t i = 0; i < s->conn_count; i++) {
-        const struct tti_boot_conn *conn = s->conns[i];
+    for (size_t i = 0; i < s->crowd.count; i++) {
+        const struct tti_boot_conn *conn = s->crowd.conns[i];
         if (conn->fd >= 0 && conn->state == TTI_BOOT_CONN_JOINED &&
             s->reports[conn->rank].presence != TTI_BOOT_REPORTED)
             return true;

@@ -1,10 +1,12 @@
 /* A connection of the bootstrap server (launch/boot_conn.h). */
 #include "launch/boot_conn.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "launch/boot_socket.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,6 +58,48 @@ void tti_boot_conn_destroy(struct tti_boot_conn *conn)
         tti_boot_blob_release(conn->queue[i]);
     free(conn->queue);
     free(conn);
+}
+
+void tti_boot_conn_drop(struct tti_boot_conn *conn, const char *why)
+{
+    if (why)
+        TTI_LOG(TTI_LOG_WARN, "bootstrap: dropped a connection from %s: %s", conn->peer, why);
+    (void)shutdown(conn->fd, SHUT_RDWR); /* a forked child may hold it, too */
+    close(conn->fd);
+    conn->fd = -1;
+}
+
+enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tti_boot_frame *frame,
+                                     const void *body)
+{
+    struct tti_boot_blob *blob = tti_boot_blob_create(frame, body);
+    if (!blob)
+        return TUTTI_ERR_MEMORY;
+    enum tutti_result result = tti_boot_conn_send(conn, blob);
+    tti_boot_blob_release(blob);
+    return result;
+}
+
+enum tutti_result tti_boot_conn_challenge(struct tti_boot_conn *conn,
+                                          const uint8_t secret[static 32], enum tti_boot_role role)
+{
+    struct tti_boot_frame frame = {.type = TTI_BOOT_CHALLENGE, .bytes = TTI_BOOT_CHALLENGE_BYTES};
+    uint8_t body[TTI_BOOT_CHALLENGE_BYTES];
+    memcpy(conn->hello, conn->small, sizeof conn->hello);
+    conn->rank = conn->frame.rank;
+    conn->state = TTI_BOOT_CONN_CALLED;
+    randombytes_buf(conn->nonce, sizeof conn->nonce);
+    memcpy(body, conn->nonce, sizeof conn->nonce);
+    tti_boot_proof(secret, role, conn->rank, conn->hello, conn->nonce, body + TTI_BOOT_NONCE_BYTES);
+    return tti_boot_conn_tell(conn, &frame, body);
+}
+
+bool tti_boot_conn_proves(const struct tti_boot_conn *conn, const uint8_t secret[static 32],
+                          enum tti_boot_role role)
+{
+    uint8_t proof[TTI_BOOT_PROOF_BYTES];
+    tti_boot_proof(secret, role, conn->rank, conn->hello, conn->nonce, proof);
+    return tti_boot_proof_equal(proof, conn->small);
 }
 
 /* Bytes into [have, want): 1 when full, 0 when the socket is dry, -1 at its end. */

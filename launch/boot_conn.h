@@ -1,5 +1,5 @@
-/* One connection as the bootstrap server sees it: frames in, a queue of shared blobs out. Nothing
- * here blocks; only the server's thread uses it. */
+/* One connection as the bootstrap server, or the desk, sees it: frames in, a queue of shared blobs
+ * out. Nothing here blocks; only the thread that listens uses it. */
 #ifndef TTI_LAUNCH_BOOT_CONN_H
 #define TTI_LAUNCH_BOOT_CONN_H
 
@@ -21,6 +21,7 @@ enum tti_boot_state {
     TTI_BOOT_CONN_CALLED,   /* said hello, was challenged */
     TTI_BOOT_CONN_JOINED,   /* proved that it belongs here */
     TTI_BOOT_CONN_REFUSED,  /* to be closed when its queue is empty */
+    TTI_BOOT_CONN_SERVED,   /* the same, and all is well */
 };
 
 struct tti_boot_conn {
@@ -29,6 +30,7 @@ struct tti_boot_conn {
     int rank;          /* from CALLED on */
     uint64_t deadline; /* for the handshake and for the last words */
     char peer[80];     /* address, for messages */
+    uint64_t door;     /* by which it came in */
     uint32_t total_ms; /* the rank's own wait for the join: all of it, and its end */
     uint64_t join_by;
     uint8_t hello[TTI_BOOT_HELLO_BYTES];
@@ -58,10 +60,21 @@ enum tti_boot_input {
 
 struct tti_boot_conn *tti_boot_conn_create(int fd, uint64_t deadline);
 void tti_boot_conn_destroy(struct tti_boot_conn *conn);
+/* Close it, and say why in the log; NULL: not worth a line. */
+void tti_boot_conn_drop(struct tti_boot_conn *conn, const char *why);
+/* Its HELLO or SEEK has come: keep it, answer with the proof of `role`, wait for its own. */
+enum tutti_result tti_boot_conn_challenge(struct tti_boot_conn *conn,
+                                          const uint8_t secret[static 32], enum tti_boot_role role);
+/* Its PROOF has come: is it right? */
+bool tti_boot_conn_proves(const struct tti_boot_conn *conn, const uint8_t secret[static 32],
+                          enum tti_boot_role role);
 /* Read on, at most to the next event. */
 enum tti_boot_input tti_boot_conn_read(struct tti_boot_conn *conn);
 /* Queue (taking a reference) and send what goes at once. MEMORY, or LINK when the socket failed. */
 enum tutti_result tti_boot_conn_send(struct tti_boot_conn *conn, struct tti_boot_blob *blob);
 enum tutti_result tti_boot_conn_flush(struct tti_boot_conn *conn);
+/* The same for a frame that is for this connection alone. */
+enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tti_boot_frame *frame,
+                                     const void *body);
 
 #endif

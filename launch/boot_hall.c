@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,13 +15,6 @@
 /* ---- Telling the ranks ---------------------------------------------------------------------- */
 
 static void hall_lose(struct tti_boot_server *s, struct tti_boot_conn *conn, bool said_goodbye);
-
-void tti_boot_hall_drop(struct tti_boot_conn *conn, const char *why)
-{
-    TTI_LOG(TTI_LOG_WARN, "bootstrap: dropped a connection from %s: %s", conn->peer, why);
-    close(conn->fd);
-    conn->fd = -1;
-}
 
 static void hall_send(struct tti_boot_server *s, struct tti_boot_conn *conn,
                       struct tti_boot_blob *blob)
@@ -32,7 +24,7 @@ static void hall_send(struct tti_boot_server *s, struct tti_boot_conn *conn,
     if (conn->state == TTI_BOOT_CONN_JOINED)
         hall_lose(s, conn, false);
     else
-        tti_boot_hall_drop(conn, tti_error_text());
+        tti_boot_conn_drop(conn, tti_error_text());
 }
 
 void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *frame,
@@ -40,13 +32,13 @@ void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *
 {
     struct tti_boot_blob *blob = tti_boot_blob_create(frame, body);
     if (!blob) { /* ends every connection, which tells as much */
-        for (size_t i = 0; i < s->conn_count; i++)
-            if (s->conns[i]->fd >= 0)
-                tti_boot_hall_drop(s->conns[i], tti_error_text());
+        for (size_t i = 0; i < s->crowd.count; i++)
+            if (s->crowd.conns[i]->fd >= 0)
+                tti_boot_conn_drop(s->crowd.conns[i], tti_error_text());
         return;
     }
-    for (size_t i = 0; i < s->conn_count; i++) {
-        struct tti_boot_conn *conn = s->conns[i];
+    for (size_t i = 0; i < s->crowd.count; i++) {
+        struct tti_boot_conn *conn = s->crowd.conns[i];
         if (conn->fd >= 0 && conn->state == TTI_BOOT_CONN_JOINED && conn->rank != except)
             hall_send(s, conn, blob);
     }
@@ -107,7 +99,7 @@ static void hall_refuse(struct tti_boot_server *s, struct tti_boot_conn *conn)
     conn->state = TTI_BOOT_CONN_REFUSED;
     conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
     if (!blob) {
-        tti_boot_hall_drop(conn, tti_error_text());
+        tti_boot_conn_drop(conn, tti_error_text());
         return;
     }
     hall_send(s, conn, blob);
@@ -116,24 +108,10 @@ static void hall_refuse(struct tti_boot_server *s, struct tti_boot_conn *conn)
 
 static void hall_challenge(struct tti_boot_server *s, struct tti_boot_conn *conn)
 {
-    struct tti_boot_frame frame = {.type = TTI_BOOT_CHALLENGE, .bytes = TTI_BOOT_CHALLENGE_BYTES};
-    uint8_t body[TTI_BOOT_CHALLENGE_BYTES];
-    memcpy(conn->hello, conn->small, sizeof conn->hello);
-    conn->rank = conn->frame.rank;
     conn->total_ms = conn->frame.waited_ms + conn->frame.wait_ms;
     conn->join_by = tti_deadline_in(conn->frame.wait_ms / 1e3);
-    conn->state = TTI_BOOT_CONN_CALLED;
-    randombytes_buf(conn->nonce, sizeof conn->nonce);
-    memcpy(body, conn->nonce, sizeof conn->nonce);
-    tti_boot_proof(s->secret, true, conn->rank, conn->hello, conn->nonce,
-                   body + TTI_BOOT_NONCE_BYTES);
-    struct tti_boot_blob *blob = tti_boot_blob_create(&frame, body);
-    if (!blob) {
-        tti_boot_hall_drop(conn, tti_error_text());
-        return;
-    }
-    hall_send(s, conn, blob);
-    tti_boot_blob_release(blob);
+    if (tti_boot_conn_challenge(conn, s->secret, TTI_BOOT_SERVER) != TUTTI_OK)
+        tti_boot_conn_drop(conn, tti_error_text());
 }
 
 /* All are there: close the door, then say so. */
@@ -142,9 +120,9 @@ static void hall_start(struct tti_boot_server *s)
     struct tti_boot_frame frame = {.type = TTI_BOOT_START};
     s->started = true;
     tti_boot_hall_close_door(s);
-    for (size_t i = 0; i < s->conn_count; i++)
-        if (s->conns[i]->fd >= 0 && s->conns[i]->state < TTI_BOOT_CONN_JOINED)
-            tti_boot_hall_drop(s->conns[i], "all ranks have joined already");
+    for (size_t i = 0; i < s->crowd.count; i++)
+        if (s->crowd.conns[i]->fd >= 0 && s->crowd.conns[i]->state < TTI_BOOT_CONN_JOINED)
+            tti_boot_conn_drop(s->crowd.conns[i], "all ranks have joined already");
     tti_boot_hall_tell(s, &frame, NULL, -1);
 }
 
@@ -154,7 +132,7 @@ static void hall_admit(struct tti_boot_server *s, struct tti_boot_conn *conn)
     char text[TTI_BOOT_TEXT_BYTES];
     int size = 0;
     if (tti_boot_hello_parse(conn->hello, conn->rank, &size) != TUTTI_OK) {
-        tti_boot_hall_drop(conn, tti_error_text());
+        tti_boot_conn_drop(conn, tti_error_text());
         return;
     }
     if (size != s->size && !s->failed) {
@@ -177,7 +155,7 @@ static void hall_admit(struct tti_boot_server *s, struct tti_boot_conn *conn)
     struct tti_boot_frame welcome = {.type = TTI_BOOT_WELCOME};
     struct tti_boot_blob *blob = tti_boot_blob_create(&welcome, NULL);
     if (!blob) {
-        tti_boot_hall_drop(conn, tti_error_text());
+        tti_boot_conn_drop(conn, tti_error_text());
         return;
     }
     conn->state = TTI_BOOT_CONN_JOINED;
@@ -199,10 +177,8 @@ static void hall_handshake(struct tti_boot_server *s, struct tti_boot_conn *conn
         hall_challenge(s, conn);
         return;
     }
-    uint8_t proof[TTI_BOOT_PROOF_BYTES];
-    tti_boot_proof(s->secret, false, conn->rank, conn->hello, conn->nonce, proof);
-    if (!tti_boot_proof_equal(proof, conn->small))
-        tti_boot_hall_drop(conn, "it does not know this job's secret");
+    if (!tti_boot_conn_proves(conn, s->secret, TTI_BOOT_RANK))
+        tti_boot_conn_drop(conn, "it does not know this job's secret");
     else
         hall_admit(s, conn);
 }
@@ -252,9 +228,9 @@ static void hall_gather_end(struct tti_boot_server *s, struct tti_boot_conn *con
     s->come_count = 0;
     s->round++;
     memset(s->come, 0, (size_t)s->size * sizeof *s->come);
-    for (size_t i = 0; i < s->conn_count; i++)
-        if (s->conns[i]->fd >= 0 && s->conns[i]->state == TTI_BOOT_CONN_JOINED)
-            hall_send(s, s->conns[i], blob);
+    for (size_t i = 0; i < s->crowd.count; i++)
+        if (s->crowd.conns[i]->fd >= 0 && s->crowd.conns[i]->state == TTI_BOOT_CONN_JOINED)
+            hall_send(s, s->crowd.conns[i], blob);
     tti_boot_blob_release(blob);
 }
 
@@ -282,7 +258,7 @@ static bool hall_expects(const struct tti_boot_server *s, const struct tti_boot_
 void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why)
 {
     if (conn->state != TTI_BOOT_CONN_JOINED) {
-        tti_boot_hall_drop(conn, why);
+        tti_boot_conn_drop(conn, why);
         return;
     }
     TTI_LOG(TTI_LOG_WARN, "bootstrap: rank %d at %s: %s", conn->rank, conn->peer, why);

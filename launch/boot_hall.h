@@ -4,15 +4,12 @@
 #ifndef TTI_LAUNCH_BOOT_HALL_H
 #define TTI_LAUNCH_BOOT_HALL_H
 
-#include "launch/boot_conn.h"
+#include "launch/boot_crowd.h"
 #include "launch/boot_socket.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Seconds for a handshake, and for last words. */
-#define TTI_BOOT_HANDSHAKE_S 10.0
 /* How long a failed join is told to latecomers: more than they pause between attempts. */
 #define TTI_BOOT_STAY_S 0.5
 
@@ -22,6 +19,7 @@ struct tti_boot_server {
     struct sockaddr_storage own;
     socklen_t own_bytes;
     char where[TTI_SOCKET_TEXT_BYTES];
+    uint16_t port;
     _Atomic uint64_t leave_by;                    /* 0 until the owner wants the thread to end */
     _Atomic(const struct tti_boot_watch *) watch; /* rank 0's; NULL at first */
 
@@ -52,19 +50,13 @@ struct tti_boot_server {
     enum tutti_result ask_code;
     char ask_text[TTI_BOOT_TEXT_BYTES + 1];
     uint64_t answer_by;
-    struct tti_boot_conn **conns;
-    size_t conn_capacity;
-    size_t conn_count;
-    struct pollfd *polls;
-    size_t poll_capacity;
+    struct tti_boot_crowd crowd;
 };
 
 /* Read what the connection has to say, and act on it. */
 void tti_boot_hall_read(struct tti_boot_server *s, struct tti_boot_conn *conn);
 /* The connection cannot be read or written on: a stranger is dropped, a rank has died. */
 void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why);
-/* Close a connection that is not a rank's. */
-void tti_boot_hall_drop(struct tti_boot_conn *conn, const char *why);
 /* A failure that concerns everybody; `rank` is whom it is about. */
 void tti_boot_hall_fail(struct tti_boot_server *s, int rank, enum tutti_result code,
                         const char *text);

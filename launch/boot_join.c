@@ -1,23 +1,25 @@
 /* Finding and joining the bootstrap server (launch/boot_join.h).
  *
  * Until the deadline, round after round with a growing pause: every port of the range at every
- * address of the host. Who answers must prove that it knows the job's secret before this rank
- * proves anything. */
+ * address of the host. Between them this rank waits at the desk (launch/desk.h), if there is one,
+ * to be told that rank 0 has come, and where. */
 #include "launch/boot_join.h"
 
 #include "base/children.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "launch/boot_socket.h"
+#include "launch/desk.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static const double ANSWER_S = 10; /* for a server to answer, at most */
 static const double CONNECT_S = 3; /* for one address to accept */
+static const double DESK_S = 0.5;  /* for the desk, meanwhile rank 0 may have come */
 
 /* What came of the attempts, for the text of the failure. */
 struct join_log {
@@ -26,19 +28,15 @@ struct join_log {
     bool foreign;      /* somebody answered who is not of this job */
     char last[160];
     struct tti_error verdict; /* the job has failed: no use in trying on */
+    int desk_fd;              /* waits to be told; -1 */
+    bool asked;               /* was there once */
+    struct tti_meeting place; /* what it was told; port 0: nothing */
 };
-
-void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame)
-{
-    uint64_t waited = (tti_now_ns() - begin) / 1000000u;
-    frame->wait_ms = (uint32_t)tti_deadline_ms(deadline, INT32_MAX);
-    frame->waited_ms = waited > INT32_MAX ? INT32_MAX : (uint32_t)waited;
-}
 
 static uint64_t join_within(const struct tti_boot_join *join, double seconds)
 {
     uint64_t limit = tti_deadline_in(seconds);
-    return limit < join->deadline ? limit : join->deadline;
+    return limit < join->caller.deadline ? limit : join->caller.deadline;
 }
 
 /* What the server makes of our proof. A connection that ends here was one stranger too many: try
@@ -49,13 +47,13 @@ static enum tutti_result join_verdict(const struct tti_boot_join *join, int fd, 
     char raw[TTI_BOOT_TEXT_BYTES];
     char text[TTI_BOOT_TEXT_BYTES + 1];
     struct tti_boot_frame frame;
-    if (tti_socket_receive(fd, header, sizeof header, join->deadline) != 0)
+    if (tti_socket_receive(fd, header, sizeof header, join->caller.deadline) != 0)
         return TTI_FAIL(TUTTI_ERR_LINK, "no welcome: %s", strerror(errno));
     TTI_TRY(tti_boot_frame_parse(header, TTI_BOOT_TO_CLIENT, &frame));
     if (frame.type == TTI_BOOT_WELCOME)
         return TUTTI_OK;
     if (frame.type != TTI_BOOT_NOTICE ||
-        tti_socket_receive(fd, raw, (size_t)frame.bytes, join->deadline) != 0)
+        tti_socket_receive(fd, raw, (size_t)frame.bytes, join->caller.deadline) != 0)
         return TTI_FAIL(TUTTI_ERR_LINK, "no welcome, and no reason");
     tti_boot_text_copy(text, sizeof text, raw, (size_t)frame.bytes);
     *told = true;
@@ -65,44 +63,10 @@ static enum tutti_result join_verdict(const struct tti_boot_join *join, int fd, 
                     frame.rank);
 }
 
-/* Both proofs, theirs first. */
 static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, double patience_s,
                                         bool *foreign, bool *told)
 {
-    struct tti_boot_frame frame = {
-        .type = TTI_BOOT_HELLO, .rank = join->rank, .bytes = TTI_BOOT_HELLO_BYTES};
-    uint8_t hello[TTI_BOOT_HEADER_BYTES + TTI_BOOT_HELLO_BYTES];
-    uint8_t *hello_body = hello + TTI_BOOT_HEADER_BYTES;
-    uint8_t answer[TTI_BOOT_HEADER_BYTES + TTI_BOOT_CHALLENGE_BYTES];
-    uint8_t nonce[TTI_BOOT_NONCE_BYTES];
-    uint8_t proof[TTI_BOOT_HEADER_BYTES + TTI_BOOT_PROOF_BYTES];
-    uint64_t deadline = join_within(join, patience_s);
-
-    tti_boot_waits(join->begin, join->deadline, &frame);
-    tti_boot_frame_encode(&frame, hello);
-    randombytes_buf(nonce, sizeof nonce);
-    tti_boot_hello_encode(nonce, join->size, hello_body);
-    if (tti_socket_send(fd, hello, sizeof hello, deadline) != 0 ||
-        tti_socket_receive(fd, answer, sizeof answer, deadline) != 0)
-        return TTI_FAIL(TUTTI_ERR_LINK, "no answer: %s", strerror(errno));
-    if (tti_boot_frame_parse(answer, TTI_BOOT_TO_CLIENT, &frame) != TUTTI_OK ||
-        frame.type != TTI_BOOT_CHALLENGE) {
-        *foreign = true;
-        return TTI_FAIL(TUTTI_ERR_LINK, "what listens there is not Tutti");
-    }
-    const uint8_t *theirs = answer + TTI_BOOT_HEADER_BYTES;
-    tti_boot_proof(join->meeting->secret, true, join->rank, hello_body, theirs, proof);
-    if (!tti_boot_proof_equal(proof, theirs + TTI_BOOT_NONCE_BYTES)) {
-        *foreign = true;
-        return TTI_FAIL(TUTTI_ERR_LINK, "the Tutti job that listens there has another secret");
-    }
-    frame = (struct tti_boot_frame){
-        .type = TTI_BOOT_PROOF, .rank = join->rank, .bytes = TTI_BOOT_PROOF_BYTES};
-    tti_boot_frame_encode(&frame, proof);
-    tti_boot_proof(join->meeting->secret, false, join->rank, hello_body, theirs,
-                   proof + TTI_BOOT_HEADER_BYTES);
-    if (tti_socket_send(fd, proof, sizeof proof, deadline) != 0)
-        return TTI_FAIL(TUTTI_ERR_LINK, "connection lost: %s", strerror(errno));
+    TTI_TRY(tti_boot_prove(&join->caller, fd, false, join_within(join, patience_s), foreign));
     return join_verdict(join, fd, told);
 }
 
@@ -111,7 +75,7 @@ static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd
 static void join_note(const struct tti_boot_join *join, struct join_log *log, bool foreign,
                       const char *why)
 {
-    if (!log->last[0] || foreign || (!log->foreign && !tti_deadline_passed(join->deadline)))
+    if (!log->last[0] || foreign || (!log->foreign && !tti_deadline_passed(join->caller.deadline)))
         snprintf(log->last, sizeof log->last, "%s", why);
     log->foreign = log->foreign || foreign;
 }
@@ -140,11 +104,9 @@ static int join_try(const struct tti_boot_join *join, const struct sockaddr *add
 }
 
 /* Every port at every address, once. */
-static int join_round(const struct tti_boot_join *join, struct join_log *log)
+static int join_meeting(const struct tti_boot_join *join, const struct tti_meeting *meeting,
+                        struct join_log *log)
 {
-    if (join->own)
-        return join_try(join, join->own, join->own_bytes, log);
-    const struct tti_meeting *meeting = join->meeting;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int fd = -1;
     for (int i = 0; i < meeting->ports && meeting->port + i <= 65535 && fd < 0; i++) {
@@ -160,45 +122,91 @@ static int join_round(const struct tti_boot_join *join, struct join_log *log)
         for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
             fd = join_try(join, at->ai_addr, at->ai_addrlen, log);
         freeaddrinfo(found);
-        if (tti_deadline_passed(join->deadline) || log->verdict.code != TUTTI_OK)
+        if (tti_deadline_passed(join->caller.deadline) || log->verdict.code != TUTTI_OK)
             break;
     }
     return fd;
 }
 
-enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
+static int join_round(const struct tti_boot_join *join, struct join_log *log)
+{
+    int fd = -1;
+    if (join->own)
+        return join_try(join, join->own, join->own_bytes, log);
+    if (log->place.port)
+        fd = join_meeting(join, &log->place, log);
+    return fd < 0 && log->verdict.code == TUTTI_OK ? join_meeting(join, join->meeting, log) : fd;
+}
+
+/* Wait a while, or until the desk says where rank 0 is, or closes because rank 0 is where the id
+ * says. */
+static void join_pause(const struct tti_boot_join *join, struct join_log *log, int pause_ms)
 {
     const struct tti_meeting *meeting = join->meeting;
-    struct join_log log = {0};
-    int pause_ms = 1; /* rank 0 is often as far as we are */
-    /* A stranger that accepts and says nothing must not hold up the way to the next port. */
-    log.patience_s = join->meeting->ports > 1 && !join->own ? 0.5 : ANSWER_S;
-    for (;;) {
-        int made = join_round(join, &log);
-        if (made >= 0) {
-            *fd = made;
-            return TUTTI_OK;
-        }
-        if (log.verdict.code != TUTTI_OK)
-            return tti_error_restore(&log.verdict);
-        if (tti_deadline_passed(join->deadline))
-            break;
-        (void)poll(NULL, 0, tti_deadline_ms(join->deadline, pause_ms));
-        pause_ms = pause_ms >= 100 ? 200 : pause_ms * 2;
-        log.patience_s = log.patience_s * 2 < ANSWER_S ? log.patience_s * 2 : ANSWER_S;
-    }
+    bool refused = false;
+    if (!join->own && meeting->desk && log->desk_fd < 0 && !log->place.port &&
+        tti_desk_visit(meeting, &join->caller, join_within(join, DESK_S), &log->desk_fd,
+                       &refused) == TUTTI_OK)
+        log->asked = true;
+    struct pollfd desk = {.fd = log->desk_fd, .events = POLLIN};
+    if (poll(&desk, 1, tti_deadline_ms(join->caller.deadline, pause_ms)) <= 0)
+        return;
+    if (tti_desk_hear(desk.fd, &log->place, join_within(join, DESK_S)) == TUTTI_OK)
+        TTI_LOG(TTI_LOG_INFO, "bootstrap: the id's maker says that rank 0 is at %s, port %u",
+                log->place.host, (unsigned)log->place.port);
+    close(log->desk_fd);
+    log->desk_fd = -1;
+}
+
+/* Nobody let this rank in. */
+static enum tutti_result join_failed(const struct tti_boot_join *join, const struct join_log *log)
+{
+    const struct tti_meeting *meeting = log->place.port ? &log->place : join->meeting;
+    const char *advice = "see that rank 0 runs, that the address is its own and that no "
+                         "firewall is between";
     char where[TTI_SOCKET_TEXT_BYTES];
     struct tti_boot_frame waits = {0};
-    tti_boot_waits(join->begin, join->deadline, &waits);
+    if (log->foreign)
+        advice = "see that all ranks have the same secret and that no other job uses the port";
+    else if (log->asked && !log->place.port)
+        advice = "nor has the process that made the id heard of it: see that rank 0 runs";
+    tti_boot_waits(join->caller.begin, join->caller.deadline, &waits);
     tti_socket_meeting_text(meeting->host, meeting->port, meeting->ports, where, sizeof where);
     return TTI_FAIL(TUTTI_ERR_LINK,
                     "rank %d of %d did not reach rank 0 at %s within %.4g s (%d attempts, the last "
                     "one: %s); %s",
-                    join->rank, join->size, where,
-                    tti_boot_seconds((uint64_t)waits.waited_ms + waits.wait_ms), log.attempts,
-                    log.last,
-                    log.foreign ? "see that all ranks have the same secret and that no other job "
-                                  "uses the port"
-                                : "see that rank 0 runs, that the address is its own and that no "
-                                  "firewall is between");
+                    join->caller.rank, join->caller.size, where,
+                    tti_boot_seconds((uint64_t)waits.waited_ms + waits.wait_ms), log->attempts,
+                    log->last, advice);
+}
+
+static enum tutti_result join_rounds(const struct tti_boot_join *join, struct join_log *log,
+                                     int *fd)
+{
+    int pause_ms = 1; /* rank 0 is often as far as we are */
+    for (;;) {
+        int made = join_round(join, log);
+        if (made >= 0) {
+            *fd = made;
+            return TUTTI_OK;
+        }
+        if (log->verdict.code != TUTTI_OK)
+            return tti_error_restore(&log->verdict);
+        if (tti_deadline_passed(join->caller.deadline))
+            return join_failed(join, log);
+        join_pause(join, log, pause_ms);
+        pause_ms = pause_ms >= 100 ? 200 : pause_ms * 2;
+        log->patience_s = log->patience_s * 2 < ANSWER_S ? log->patience_s * 2 : ANSWER_S;
+    }
+}
+
+enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd)
+{
+    struct join_log log = {.desk_fd = -1};
+    /* A stranger that accepts and says nothing must not hold up the way to the next port. */
+    log.patience_s = join->meeting->ports > 1 && !join->own ? 0.5 : ANSWER_S;
+    enum tutti_result result = join_rounds(join, &log, fd);
+    if (log.desk_fd >= 0)
+        close(log.desk_fd);
+    return result;
 }

@@ -3,7 +3,7 @@
 #ifndef TTI_LAUNCH_BOOT_JOIN_H
 #define TTI_LAUNCH_BOOT_JOIN_H
 
-#include "launch/boot_wire.h"
+#include "launch/boot_prove.h"
 
 #include <sys/socket.h>
 
@@ -11,17 +11,11 @@ struct tti_boot_join {
     const struct tti_meeting *meeting;
     const struct sockaddr *own; /* rank 0: its own server's address; others NULL */
     socklen_t own_bytes;
-    int rank;
-    int size;
-    uint64_t begin;
-    uint64_t deadline;
+    struct tti_boot_caller caller;
 };
 
 /* A connection on which the server has said welcome. LINK when nobody did by the deadline, with
  * what was tried; or the failure of the job that the server told. */
 enum tutti_result tti_boot_join(const struct tti_boot_join *join, int *fd);
-
-/* Milliseconds from `begin` to now, and from now to `deadline`, for a frame. */
-void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame);
 
 #endif

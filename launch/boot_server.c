@@ -20,60 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum {
-    SERVER_STRANGERS = 64, /* beside one for each rank */
-    SERVER_FULL_MS = 20,
-};
-
 /* ---- The loop ------------------------------------------------------------------------------- */
-
-/* Room for one more: the oldest stranger goes when there are too many. */
-static void server_evict(struct tti_boot_server *s)
-{
-    struct tti_boot_conn *oldest = NULL;
-    size_t strangers = 0;
-    for (size_t i = 0; i < s->conn_count; i++) {
-        struct tti_boot_conn *conn = s->conns[i];
-        if (conn->fd < 0 || conn->state >= TTI_BOOT_CONN_JOINED)
-            continue;
-        strangers++;
-        if (!oldest || conn->deadline < oldest->deadline)
-            oldest = conn;
-    }
-    if (oldest && strangers >= (size_t)s->size + SERVER_STRANGERS)
-        tti_boot_hall_drop(oldest, "too many connections that do not introduce themselves");
-}
-
-static void server_accept(struct tti_boot_server *s)
-{
-    for (int i = 0; i < SERVER_STRANGERS && s->listen_fd >= 0; i++) {
-        int fd =
-            tti_keep_from_children(accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (fd < 0 && errno == EINTR)
-            continue;
-        if (fd < 0) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED) {
-                /* No descriptors, most likely: the caller stays in the queue for a while. */
-                TTI_LOG(TTI_LOG_WARN, "bootstrap: accept: %s", strerror(errno));
-                (void)poll(NULL, 0, SERVER_FULL_MS);
-            }
-            return;
-        }
-        server_evict(s);
-        void *conns = s->conns;
-        struct tti_boot_conn *conn = NULL;
-        if (tti_grow(&conns, &s->conn_capacity, s->conn_count + 1, sizeof(void *)) == TUTTI_OK) {
-            s->conns = conns;
-            conn = tti_boot_conn_create(fd, tti_deadline_in(TTI_BOOT_HANDSHAKE_S));
-        }
-        if (!conn) {
-            TTI_LOG(TTI_LOG_WARN, "bootstrap: %s", tti_error_text());
-            close(fd);
-            return;
-        }
-        s->conns[s->conn_count++] = conn;
-    }
-}
 
 static void server_join_timeout(struct tti_boot_server *s)
 {
@@ -118,64 +65,38 @@ static uint64_t server_clock(struct tti_boot_server *s)
         next = s->answer_by;
     if (now < s->stay_by && s->stay_by < next)
         next = s->stay_by;
-    size_t kept = 0;
-    for (size_t i = 0; i < s->conn_count; i++) {
-        struct tti_boot_conn *conn = s->conns[i];
-        bool limited = conn->state != TTI_BOOT_CONN_JOINED;
-        if (conn->fd >= 0 && limited && now >= conn->deadline)
-            tti_boot_hall_drop(conn, "it has not joined in time");
-        if (conn->fd >= 0 && conn->state == TTI_BOOT_CONN_REFUSED && !conn->queue_count)
-            tti_boot_hall_drop(conn, "refused");
-        if (conn->fd < 0) {
-            tti_boot_conn_destroy(conn);
-            continue;
-        }
-        if (limited && conn->deadline < next)
-            next = conn->deadline;
-        s->conns[kept++] = conn;
-    }
-    s->conn_count = kept;
-    return next;
+    return tti_boot_crowd_sweep(&s->crowd, now, next);
 }
 
 static bool server_done(const struct tti_boot_server *s)
 {
     uint64_t leave_by = atomic_load(&s->leave_by);
-    bool empty = s->conn_count == 0 && tti_deadline_passed(s->stay_by);
+    bool empty = s->crowd.count == 0 && tti_deadline_passed(s->stay_by);
     return leave_by && (empty || tti_deadline_passed(leave_by));
+}
+
+static void server_read(void *owner, struct tti_boot_conn *conn)
+{
+    tti_boot_hall_read(owner, conn);
+}
+
+static void server_give_up(void *owner, struct tti_boot_conn *conn, const char *why)
+{
+    tti_boot_hall_give_up(owner, conn, why);
 }
 
 /* Wait for something to happen, then let it. */
 static enum tutti_result server_turn(struct tti_boot_server *s, uint64_t next)
 {
-    size_t count = s->conn_count;
-    void *polls = s->polls;
-    TTI_TRY(tti_grow(&polls, &s->poll_capacity, count + 2, sizeof *s->polls));
-    s->polls = polls;
-    s->polls[0] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
-    s->polls[1] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
-    for (size_t i = 0; i < count; i++)
-        s->polls[i + 2] =
-            (struct pollfd){.fd = s->conns[i]->fd,
-                            .events = (short)(POLLIN | (s->conns[i]->queue_count ? POLLOUT : 0))};
-    int ready = poll(s->polls, (nfds_t)(count + 2), tti_deadline_ms(next, 60000));
-    if (ready < 0 && errno != EINTR)
-        return TTI_FAIL_ERRNO("poll over %zu bootstrap connections", count);
-    if (ready <= 0)
-        return TUTTI_OK;
+    static const struct tti_boot_crowd_calls calls = {.read = server_read,
+                                                      .give_up = server_give_up};
+    const int fds[2] = {s->wake_fd, s->listen_fd};
+    TTI_TRY(tti_boot_crowd_turn(&s->crowd, fds, 2, next, &calls, s));
     uint64_t wakes = 0;
-    if (s->polls[0].revents && read(s->wake_fd, &wakes, sizeof wakes) < 0)
+    if (s->crowd.polls[0].revents && read(s->wake_fd, &wakes, sizeof wakes) < 0)
         TTI_LOG(TTI_LOG_DEBUG, "bootstrap: woken without a reason");
-    for (size_t i = 0; i < count; i++) {
-        struct tti_boot_conn *conn = s->conns[i];
-        short events = s->polls[i + 2].revents;
-        if (conn->fd >= 0 && (events & POLLOUT) && tti_boot_conn_flush(conn) != TUTTI_OK)
-            tti_boot_hall_give_up(s, conn, tti_error_text());
-        if (conn->fd >= 0 && (events & (POLLIN | POLLHUP | POLLERR)))
-            tti_boot_hall_read(s, conn);
-    }
-    if (s->polls[1].revents)
-        server_accept(s);
+    if (s->crowd.polls[1].revents)
+        tti_boot_crowd_accept(&s->crowd, s->listen_fd, 0, (size_t)s->size + TTI_BOOT_STRANGERS);
     return TUTTI_OK;
 }
 
@@ -192,9 +113,7 @@ static void *server_main(void *argument)
     if (result != TUTTI_OK)
         TTI_LOG(TTI_LOG_ERROR, "bootstrap: %s", tti_error_text());
     tti_boot_hall_close_door(s);
-    for (size_t i = 0; i < s->conn_count; i++)
-        tti_boot_conn_destroy(s->conns[i]);
-    s->conn_count = 0;
+    tti_boot_crowd_end(&s->crowd);
     return NULL;
 }
 
@@ -207,8 +126,6 @@ static void server_free(struct tti_boot_server *s)
         close(s->wake_fd);
     tti_boot_blob_release(s->gathered);
     tti_boot_hall_forget(s);
-    free(s->conns);
-    free(s->polls);
     free(s->joined);
     free(s->come);
     free(s->left);
@@ -228,6 +145,7 @@ static enum tutti_result server_listen(struct tti_boot_server *s, const struct t
             tti_socket_listen(meeting->host, meeting->port, meeting->ports, &s->listen_fd, &port));
     }
     (void)tti_keep_from_children(s->listen_fd);
+    s->port = port;
     tti_socket_meeting_text(meeting->host, port, 1, s->where, sizeof s->where);
     return tti_socket_own(s->listen_fd, &s->own, &s->own_bytes);
 }
@@ -294,10 +212,15 @@ const char *tti_boot_server_where(const struct tti_boot_server *server)
     return server->where;
 }
 
+uint16_t tti_boot_server_port(const struct tti_boot_server *server)
+{
+    return server->port;
+}
+
 void tti_boot_server_memory(const struct tti_boot_server *s, struct tutti_memory *memory)
 {
     size_t n = (size_t)s->size;
-    size_t a_rank = sizeof(struct tti_boot_conn) + sizeof(void *) + sizeof *s->polls;
+    size_t a_rank = sizeof(struct tti_boot_conn) + sizeof(void *) + sizeof *s->crowd.polls;
     memory->host += tti_heap_bytes(s) + tti_heap_bytes(s->joined) + tti_heap_bytes(s->come) +
                     tti_heap_bytes(s->left);
     memory->host += n * a_rank;

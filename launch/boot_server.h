@@ -19,6 +19,7 @@ void tti_boot_server_address(const struct tti_boot_server *server, struct sockad
 void tti_boot_server_watch(struct tti_boot_server *server, const struct tti_boot_watch *watch);
 /* "host:port", the port being the one it took. */
 const char *tti_boot_server_where(const struct tti_boot_server *server);
+uint16_t tti_boot_server_port(const struct tti_boot_server *server);
 /* Add what it holds while all ranks are there. Its thread is not asked: this is arithmetic. */
 void tti_boot_server_memory(const struct tti_boot_server *server, struct tutti_memory *memory);
 /* Stay until all ranks have left or died, at most linger_s; then end the thread. */

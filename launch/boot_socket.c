@@ -276,6 +276,51 @@ int tti_socket_connect(const struct sockaddr *address, socklen_t bytes, uint64_t
     return -1;
 }
 
+int tti_socket_reach(const char *host, uint16_t port, uint64_t deadline)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char text[16];
+    int fd = -1;
+    snprintf(text, sizeof text, "%u", (unsigned)port);
+    if (getaddrinfo(host, text, &hints, &found) != 0) {
+        errno = EHOSTUNREACH;
+        return -1;
+    }
+    for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
+        fd = tti_socket_connect(at->ai_addr, at->ai_addrlen, deadline);
+    int saved = errno;
+    freeaddrinfo(found);
+    errno = saved;
+    return fd;
+}
+
+bool tti_socket_is_here(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    bool here = false;
+    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+        return true;
+    for (struct addrinfo *at = found; at && !here; at = at->ai_next) {
+        int fd = socket_bind_at(at->ai_addr, at->ai_addrlen, false);
+        here = fd >= 0;
+        if (here)
+            close(fd);
+    }
+    freeaddrinfo(found);
+    return here;
+}
+
+bool tti_socket_is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(
+            &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
+    return address->sa_family == AF_INET && ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline)
 {
     const char *at = data;

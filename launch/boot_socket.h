@@ -30,6 +30,12 @@ enum tutti_result tti_socket_listening(int fd, uint16_t *port);
 
 /* Connect within the deadline. On failure -1 and errno; ETIMEDOUT at the deadline. */
 int tti_socket_connect(const struct sockaddr *address, socklen_t bytes, uint64_t deadline);
+/* The same to a host by name or address, whichever of its addresses accepts first. */
+int tti_socket_reach(const char *host, uint16_t port, uint64_t deadline);
+/* Whether a meeting's host is this one: has its address, as far as names tell (true if they do not
+ * tell at all). */
+bool tti_socket_is_here(const char *host);
+bool tti_socket_is_loopback(const struct sockaddr *address);
 /* The address under which this process reaches its own listening socket. */
 enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address, socklen_t *bytes);
 /* Non-blocking, no delay, keep-alive that notices a vanished host within half a minute. */

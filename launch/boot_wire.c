@@ -38,6 +38,7 @@ static bool wire_legal(uint64_t type, enum tti_boot_direction direction, uint64_
     bool to_server = direction == TTI_BOOT_TO_SERVER;
     switch (type) {
     case TTI_BOOT_HELLO:
+    case TTI_BOOT_SEEK:
         return to_server && bytes == TTI_BOOT_HELLO_BYTES;
     case TTI_BOOT_CHALLENGE:
         return !to_server && bytes == TTI_BOOT_CHALLENGE_BYTES;
@@ -58,6 +59,8 @@ static bool wire_legal(uint64_t type, enum tti_boot_direction direction, uint64_
         return bytes <= (to_server ? TTI_BOOT_TEXT_BYTES : 0);
     case TTI_BOOT_REPORT:
         return to_server && bytes <= TTI_BOOT_REPORT_BYTES;
+    case TTI_BOOT_PLACE:
+        return bytes >= 1 && bytes <= TTI_BOOT_PLACE_BYTES;
     default:
         return false;
     }
@@ -82,6 +85,8 @@ enum tutti_result tti_boot_frame_parse(const uint8_t header[static 32],
     if ((type == TTI_BOOT_NOTICE || (asks && code != TUTTI_OK)) &&
         (code < TUTTI_ERR_ARGUMENT || code > TUTTI_ERR_INTERNAL))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "notice with code %llu", (unsigned long long)code);
+    if (type == TTI_BOOT_PLACE && (code < 1 || code > UINT16_MAX))
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL, "place with port %llu", (unsigned long long)code);
     *frame = (struct tti_boot_frame){
         .type = (enum tti_boot_type)type,
         .rank = (int)rank,
@@ -109,13 +114,15 @@ enum tutti_result tti_boot_hello_parse(const uint8_t body[static 36], int rank, 
     return TUTTI_OK;
 }
 
-void tti_boot_proof(const uint8_t secret[static 32], bool server, int rank,
+void tti_boot_proof(const uint8_t secret[static 32], enum tti_boot_role role, int rank,
                     const uint8_t hello[static 36], const uint8_t nonce[static 32],
                     uint8_t proof[static 32])
 {
     /* The role is inside, so that a proof cannot be sent back to whom it came from. */
+    static const char roles[][17] = {"tutti boot serve", "tutti boot join ", "tutti boot desk ",
+                                     "tutti boot seek "};
     uint8_t text[16 + 4 + TTI_BOOT_HELLO_BYTES + TTI_BOOT_NONCE_BYTES];
-    memcpy(text, server ? "tutti boot serve" : "tutti boot join ", 16);
+    memcpy(text, roles[role], 16);
     wire_put(text + 16, (uint64_t)rank, 4);
     memcpy(text + 20, hello, TTI_BOOT_HELLO_BYTES);
     memcpy(text + 20 + TTI_BOOT_HELLO_BYTES, nonce, TTI_BOOT_NONCE_BYTES);

@@ -14,6 +14,14 @@
  *   REPORT  what it did last      ->
  *                                 <-      NOTICE  the verdict, to all (waited_ms is 1)
  *
+ *   client                                desk (who made the id, launch/desk.h)
+ *   SEEK  rank, size, nonce       ->
+ *                                 <-      CHALLENGE
+ *   PROOF                         ->
+ *                                 <-      PLACE  where rank 0 is, as soon as that is known
+ *   PLACE  where it is (rank 0)   ->
+ *                                 <-      WELCOME  or a NOTICE why not
+ *
  * The secret itself never travels. Pure functions over bytes: no sockets here, and a fuzzer on the
  * parser. Read next: boot_server.c. */
 #ifndef TTI_LAUNCH_BOOT_WIRE_H
@@ -30,6 +38,7 @@ enum {
     TTI_BOOT_TEXT_BYTES = 900,
     TTI_BOOT_GATHER_BYTES = 1 << 20,
     TTI_BOOT_RANKS = 1 << 16,
+    TTI_BOOT_PLACE_BYTES = 159, /* struct tti_meeting.host without its end */
 };
 
 enum tti_boot_type {
@@ -44,13 +53,15 @@ enum tti_boot_type {
     TTI_BOOT_WELCOME = 9,
     TTI_BOOT_ASK = 10,
     TTI_BOOT_REPORT = 11,
+    TTI_BOOT_SEEK = 12,
+    TTI_BOOT_PLACE = 13,
 };
 
 struct tti_boot_frame {
     enum tti_boot_type type;
-    int rank;           /* HELLO, NOTICE, BYE: whom it is about */
-    uint32_t code;      /* GATHER(ED): round; NOTICE, ASK: enum tutti_result */
-    uint32_t waited_ms; /* NOTICE: not 0 for a verdict; HELLO, GATHER: how long it has waited, */
+    int rank;           /* HELLO, SEEK, NOTICE, BYE: whom it is about */
+    uint32_t code;      /* GATHER(ED): round; NOTICE, ASK: enum tutti_result; PLACE: port */
+    uint32_t waited_ms; /* NOTICE: not 0 for a verdict; HELLO, SEEK, GATHER: how long it waited, */
     uint32_t wait_ms;   /* and how long it will yet */
     uint64_t bytes;     /* of the body */
 };
@@ -67,8 +78,11 @@ enum tutti_result tti_boot_frame_parse(const uint8_t header[static 32],
 void tti_boot_hello_encode(const uint8_t nonce[static 32], int size, uint8_t body[static 36]);
 enum tutti_result tti_boot_hello_parse(const uint8_t body[static 36], int rank, int *size);
 
-/* HMAC over role, rank, the HELLO body and the server's nonce. */
-void tti_boot_proof(const uint8_t secret[static 32], bool server, int rank,
+/* Who proves that it has the secret. No proof of one serves as another's. */
+enum tti_boot_role { TTI_BOOT_SERVER, TTI_BOOT_RANK, TTI_BOOT_DESK, TTI_BOOT_SEEKER };
+
+/* HMAC over role, rank, the body of HELLO or SEEK, and the challenger's nonce. */
+void tti_boot_proof(const uint8_t secret[static 32], enum tti_boot_role role, int rank,
                     const uint8_t hello[static 36], const uint8_t nonce[static 32],
                     uint8_t proof[static 32]);
 bool tti_boot_proof_equal(const uint8_t a[static 32], const uint8_t b[static 32]);

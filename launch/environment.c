@@ -93,7 +93,7 @@ static enum tutti_result environment_none(uint64_t deadline, struct tti_place *p
 enum tutti_result tti_place_make_id(struct tti_place *place, struct tutti_id *id)
 {
     bool one_host = place->local_size == place->size;
-    TTI_TRY(tti_id_make(one_host ? "127.0.0.1" : NULL, id));
+    TTI_TRY(tti_id_make(one_host ? "127.0.0.1" : NULL, false, id));
     return tti_meeting_from_id(id, 0, &place->meeting);
 }
 

@@ -22,9 +22,10 @@ enum tutti_result tti_place_find(uint64_t deadline, struct tti_place *place);
 /* True when some launcher's variables are set (whether or not they are consistent). */
 bool tti_place_is_launched(void);
 
-/* Ids: text form "tutti1:<secret in hex>:<port>:<host>". `make` starts listening; the socket waits
- * in this process until tti_meeting_from_id is called here with rank 0. */
-enum tutti_result tti_id_make(const char *address, struct tutti_id *id);
+/* Ids: text form "tutti1:<secret in hex>:<port>:<host>", or "<port>,<desk>" (launch/desk.h). `make`
+ * holds the port in this process until tti_meeting_from_id is called here with rank 0. anywhere:
+ * rank 0 may be on another host, too; else it is the caller. */
+enum tutti_result tti_id_make(const char *address, bool anywhere, struct tutti_id *id);
 enum tutti_result tti_meeting_from_id(const struct tutti_id *id, int rank,
                                       struct tti_meeting *meeting);
 

@@ -1,17 +1,18 @@
-/* Ids (launch/environment.h): a meeting as printable text, "tutti1:<secret>:<port>:<host>".
+/* Ids (launch/environment.h): a meeting as printable text, "tutti1:<secret>:<port>:<host>", or with
+ * "<port>,<desk>".
  *
  * Making an id takes a port at once, so that it is ours when the text leaves this process. Its
- * socket listens to nobody yet and waits in a list here until rank 0 claims it; if that is another
- * process of this host, it can listen on the port by itself. */
+ * socket listens to nobody yet until rank 0 claims it; if that is another process of this host, it
+ * can listen on the port by itself. On another host it tells the others where it is at the desk
+ * (launch/desk.h). */
 #include "launch/id.h"
 
 #include "base/config.h"
-#include "base/memory.h"
 #include "launch/boot_socket.h"
+#include "launch/desk.h"
 #include "launch/environment.h"
 #include "launch/interface.h"
 
-#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +20,6 @@
 #include <unistd.h>
 
 static const char id_prefix[] = "tutti1:";
-
-/* A socket that waits for its rank 0. */
-struct id_waiting {
-    struct id_waiting *next;
-    uint8_t secret[TTI_SECRET_BYTES];
-    int fd;
-};
-
-static pthread_mutex_t id_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct id_waiting *id_waiting_list;
 
 enum tutti_result tti_secret_parse(const char *what, const char *text, size_t length,
                                    uint8_t secret[static TTI_SECRET_BYTES])
@@ -47,11 +38,13 @@ enum tutti_result tti_secret_parse(const char *what, const char *text, size_t le
 
 void tti_id_format(const struct tti_meeting *meeting, struct tutti_id *id)
 {
-    char hex[2 * TTI_SECRET_BYTES + 1];
+    char hex[2 * TTI_SECRET_BYTES + 1], desk[8] = "";
+    if (meeting->desk)
+        snprintf(desk, sizeof desk, ",%u", (unsigned)meeting->desk);
     sodium_bin2hex(hex, sizeof hex, meeting->secret, sizeof meeting->secret);
     memset(id, 0, sizeof *id);
-    snprintf(id->text, sizeof id->text, "%s%s:%u:%s", id_prefix, hex, (unsigned)meeting->port,
-             meeting->host);
+    snprintf(id->text, sizeof id->text, "%s%s:%u%s:%s", id_prefix, hex, (unsigned)meeting->port,
+             desk, meeting->host);
     sodium_memzero(hex, sizeof hex);
 }
 
@@ -68,26 +61,33 @@ enum tutti_result tti_id_parse(const struct tutti_id *id, struct tti_meeting *me
                         "<host>); was it cut, or from another version?");
     TTI_TRY(tti_secret_parse("the id's second field", id->text + prefix,
                              2 * (size_t)TTI_SECRET_BYTES, made.secret));
-    char port_text[8] = "";
+    char port_text[16] = "";
     const char *port = id->text + port_at;
     const char *host = strchr(port, ':');
-    long number = 0;
+    long number = 0, desk = 0;
     if (host && (size_t)(host - port) < sizeof port_text)
         memcpy(port_text, port, (size_t)(host - port));
+    char *comma = strchr(port_text, ',');
+    if (comma) {
+        *comma = '\0';
+        TTI_TRY(tti_parse_int("the second port in the id", comma + 1, 1, 65535, &desk));
+    }
     TTI_TRY(tti_parse_int("the port in the id", port_text, 1, 65535, &number));
     host = host ? host + 1 : "";
     if (!*host || strlen(host) >= sizeof made.host)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the host in the id is %s",
                         *host ? "too long" : "empty");
     made.port = (uint16_t)number;
+    made.desk = (uint16_t)desk;
     snprintf(made.host, sizeof made.host, "%s", host);
     *meeting = made;
     return TUTTI_OK;
 }
 
-enum tutti_result tti_id_make(const char *address, struct tutti_id *id)
+enum tutti_result tti_id_make(const char *address, bool anywhere, struct tutti_id *id)
 {
     struct tti_meeting meeting = {.ports = 1, .listen_fd = -1};
+    int held = -1;
     if (sodium_init() < 0)
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium finds no source of random numbers");
     if (address && strlen(address) >= sizeof meeting.host)
@@ -96,20 +96,13 @@ enum tutti_result tti_id_make(const char *address, struct tutti_id *id)
         snprintf(meeting.host, sizeof meeting.host, "%s", address);
     else
         TTI_TRY(tti_interface_best(meeting.host, sizeof meeting.host));
-    struct id_waiting *waiting = tti_calloc(1, sizeof *waiting);
-    if (!waiting)
-        return TUTTI_ERR_MEMORY;
     randombytes_buf(meeting.secret, sizeof meeting.secret);
-    enum tutti_result result = tti_socket_hold(meeting.host, &waiting->fd, &meeting.port);
+    TTI_TRY(tti_socket_hold(meeting.host, &held, &meeting.port));
+    enum tutti_result result = tti_desk_add(&meeting, held, anywhere);
     if (result != TUTTI_OK) {
-        free(waiting);
+        close(held);
         return result;
     }
-    memcpy(waiting->secret, meeting.secret, sizeof waiting->secret);
-    pthread_mutex_lock(&id_lock);
-    waiting->next = id_waiting_list;
-    id_waiting_list = waiting;
-    pthread_mutex_unlock(&id_lock);
     tti_id_format(&meeting, id);
     return TUTTI_OK;
 }
@@ -118,27 +111,16 @@ enum tutti_result tti_meeting_from_id(const struct tutti_id *id, int rank,
                                       struct tti_meeting *meeting)
 {
     struct tti_meeting made;
+    bool alone = false;
     if (sodium_init() < 0)
         return TTI_FAIL(TUTTI_ERR_SYSTEM, "libsodium finds no source of random numbers");
     TTI_TRY(tti_id_parse(id, &made));
-    struct id_waiting *claimed = NULL;
-    pthread_mutex_lock(&id_lock);
-    for (struct id_waiting **at = &id_waiting_list; rank == 0 && *at; at = &(*at)->next)
-        if (memcmp((*at)->secret, made.secret, sizeof made.secret) == 0) {
-            claimed = *at;
-            *at = claimed->next;
-            break;
-        }
-    pthread_mutex_unlock(&id_lock);
-    enum tutti_result result = TUTTI_OK;
-    if (claimed) {
-        result = tti_socket_begin(claimed->fd);
-        if (result == TUTTI_OK)
-            made.listen_fd = claimed->fd;
-        else
-            close(claimed->fd);
+    if (rank == 0) {
+        TTI_TRY(tti_desk_claim(made.secret, &made.listen_fd, &alone));
+        if (alone)
+            made.desk = 0;
+        made.away = made.desk && made.listen_fd < 0 && !tti_socket_is_here(made.host);
     }
-    free(claimed);
     *meeting = made;
-    return result;
+    return TUTTI_OK;
 }

@@ -193,7 +193,7 @@ static void ids(void **state)
     struct boot_rank ranks[3];
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         struct tutti_id id;
-        if (tti_id_make(hosts[i], &id) != TUTTI_OK) {
+        if (tti_id_make(hosts[i], true, &id) != TUTTI_OK) {
             /* No IPv6 on this machine: said so, and not by crashing. */
             assert_string_equal(hosts[i], "::1");
             continue;
@@ -222,6 +222,10 @@ static void bad_ids(void **state)
                                           "tutti1:%s:0:h",
                                           "tutti1:%s:x:h",
                                           "tutti1:%s:70000:h",
+                                          "tutti1:%s:80,:h",
+                                          "tutti1:%s:80,0:h",
+                                          "tutti1:%s:,80:h",
+                                          "tutti1:%s:80,81,82:h",
                                           "tutti1:z%s:80:h"};
     struct tti_meeting meeting;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {

@@ -1,0 +1,46 @@
+/* The desk: where the ranks of an id ask for rank 0 when it is not where the id says.
+ *
+ * An id names a port of its maker's host, and rank 0 listens there if it can: in the maker's
+ * process, which holds the port, or in another one of the host. On another host it cannot. So the
+ * id names a second port, at which the maker has listened from the beginning: rank 0 tells there
+ * where it has begun to listen, and the ranks that found nobody wait there to be told. Both prove
+ * that they know the id's secret (boot_wire.h has the frames); the desk proves it first.
+ *
+ * One thread serves all ids of a process that nobody has claimed. It ends with the last of them: an
+ * id goes when rank 0 claims it in this process, or after the deadline that rank 0 had when it told
+ * its place. Until then the maker must live, as with NCCL. */
+#ifndef TTI_LAUNCH_DESK_H
+#define TTI_LAUNCH_DESK_H
+
+#include "launch/boot_prove.h"
+
+/* ---- the maker (desk.c) ---- */
+
+/* Keep the id's secret, and its port held by `held_fd` (taken on success), until rank 0 claims it.
+ * anywhere: let ranks of other hosts ask, too; meeting->desk is where, 0 if nobody else can come
+ * (loopback). */
+enum tutti_result tti_desk_add(struct tti_meeting *meeting, int held_fd, bool anywhere);
+/* Rank 0 is in this process: *fd is the held socket, which listens now; untouched if the id was not
+ * made here, or was claimed. *alone: it was made by this very process, not by the one that forked
+ * it, so that nobody else has to be told. SYSTEM: another process listens on the port. */
+enum tutti_result tti_desk_claim(const uint8_t secret[static TTI_SECRET_BYTES], int *fd,
+                                 bool *alone);
+
+/* ---- the ranks (desk_visit.c) ---- */
+
+/* A connection to the desk of `meeting`, with both proofs; *refused: nobody listens there. */
+enum tutti_result tti_desk_visit(const struct tti_meeting *meeting,
+                                 const struct tti_boot_caller *caller, uint64_t until, int *fd,
+                                 bool *refused);
+/* Read where rank 0 is into host and port of *place. LINK: the desk has closed. */
+enum tutti_result tti_desk_hear(int fd, struct tti_meeting *place, uint64_t until);
+/* Rank 0, on another host than the id's: find the desk, and set host and port of *at to the own
+ * address and any port. If nobody is at the desk *fd is -1, and *at as it was: perhaps this host is
+ * only known by another address than it has. */
+enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct tti_meeting *at,
+                                  int *fd);
+/* Rank 0 listens: say where, over a visit's connection. */
+enum tutti_result tti_desk_tell(const struct tti_boot_caller *caller, int fd, const char *host,
+                                uint16_t port);
+
+#endif
