@@ -229,6 +229,11 @@ static enum tutti_result boot_wait(struct tti_boot *boot, enum boot_wait_for wha
         enum tutti_result result = boot_wait_turn(boot, what);
         if (result != TUTTI_IN_PROGRESS)
             return result;
+        if (tti_socket_cancelled())
+            return TTI_FAIL(TUTTI_ERR_ABORTED,
+                            "rank %d of %d was aborted while it waited for the "
+                            "others",
+                            boot->rank, boot->size);
         if (tti_deadline_passed(deadline)) {
             if (late)
                 return TTI_FAIL(TUTTI_ERR_TIMEOUT, "no answer from rank 0's bootstrap server");
@@ -236,7 +241,7 @@ static enum tutti_result boot_wait(struct tti_boot *boot, enum boot_wait_for wha
             deadline = tti_deadline_in(VERDICT_S);
         }
         struct pollfd wait = {.fd = boot->fd, .events = POLLIN};
-        const int most = atomic_load(&boot->watching) ? TURN_MS : 60000;
+        const int most = atomic_load(&boot->watching) ? TURN_MS : tti_socket_look_ms(60000);
         if (poll(&wait, 1, tti_deadline_ms(deadline, most)) < 0 && errno != EINTR)
             return TTI_FAIL_ERRNO("poll on the bootstrap connection");
     }

@@ -192,6 +192,9 @@ static enum tutti_result join_rounds(const struct tti_boot_join *join, struct jo
         }
         if (log->verdict.code != TUTTI_OK)
             return tti_error_restore(&log->verdict);
+        if (tti_socket_cancelled())
+            return TTI_FAIL(TUTTI_ERR_ABORTED, "rank %d of %d was aborted while it joined",
+                            join->caller.rank, join->caller.size);
         if (tti_deadline_passed(join->caller.deadline))
             return join_failed(join, log);
         join_pause(join, log, pause_ms);

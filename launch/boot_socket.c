@@ -234,11 +234,32 @@ static bool socket_meets_itself(int fd)
     return here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0;
 }
 
+static _Thread_local const _Atomic bool *socket_cancel;
+
+void tti_socket_cancel_by(const _Atomic bool *flag)
+{
+    socket_cancel = flag;
+}
+
+bool tti_socket_cancelled(void)
+{
+    return socket_cancel && *socket_cancel;
+}
+
+int tti_socket_look_ms(int most)
+{
+    return socket_cancel && most > TTI_SOCKET_LOOK_MS ? TTI_SOCKET_LOOK_MS : most;
+}
+
 static int socket_await(int fd, short events, uint64_t deadline)
 {
     for (;;) {
         struct pollfd wait = {.fd = fd, .events = events};
-        int ready = poll(&wait, 1, tti_deadline_ms(deadline, 60000));
+        int ready = poll(&wait, 1, tti_deadline_ms(deadline, tti_socket_look_ms(60000)));
+        if (tti_socket_cancelled()) {
+            errno = ECANCELED;
+            return -1;
+        }
         if (ready > 0)
             return 0;
         if (ready < 0 && errno != EINTR)

@@ -8,7 +8,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-enum { TTI_SOCKET_TEXT_BYTES = 200 };
+enum { TTI_SOCKET_TEXT_BYTES = 200, TTI_SOCKET_LOOK_MS = 50 };
 
 /* "127.0.0.1:80", "[::1]:80". */
 void tti_socket_text(const struct sockaddr *address, socklen_t bytes, char *text, size_t room);
@@ -40,6 +40,13 @@ bool tti_socket_is_loopback(const struct sockaddr *address);
 enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address, socklen_t *bytes);
 /* Non-blocking, no delay, keep-alive that notices a vanished host within half a minute. */
 void tti_socket_prepare(int fd);
+
+/* While *flag is set, what this thread waits for in the bootstrap ends, with ECANCELED or ABORTED,
+ * within TTI_SOCKET_LOOK_MS. NULL: nothing of the kind. */
+void tti_socket_cancel_by(const _Atomic bool *flag);
+bool tti_socket_cancelled(void);
+/* How long a wait may last before it looks at that flag again: `most` if there is none. */
+int tti_socket_look_ms(int most);
 
 /* All bytes by the deadline: 0, or -1 and errno (ECONNRESET at the end of the stream). */
 int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline);

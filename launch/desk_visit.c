@@ -97,6 +97,8 @@ enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct t
             *fd = -1;
             return TUTTI_OK;
         }
+        if (tti_socket_cancelled())
+            return TTI_FAIL(TUTTI_ERR_ABORTED, "rank 0 was aborted on its way to %s", desk);
         if (tti_deadline_passed(caller->deadline))
             return TTI_FAIL(TUTTI_ERR_LINK,
                             "the id was made on another host, and its maker was not reached at %s: "

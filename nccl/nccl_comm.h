@@ -65,10 +65,11 @@ struct ncclComm {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     tutti_comm *tutti; /* NULL until it is made; after that it stays */
-    int inside;        /* threads and jobs that have entered */
-    int jobs;          /* ... jobs among them, which the caller did not wait for */
-    bool ending;       /* nobody enters any more */
-    bool orphan;       /* aborted while it was made: its job frees it */
+    int inside;            /* threads and jobs that have entered */
+    int jobs;              /* ... jobs among them, which the caller did not wait for */
+    bool ending;           /* nobody enters any more */
+    bool orphan;           /* aborted while it was made: its job frees it */
+    _Atomic bool given_up; /* ... and shall not go on waiting for the others */
     bool finalized, revoked;
     bool suspended;                   /* nccl_suspend.c */
     bool growing;                     /* an id to grow by was made, and is not used up */

@@ -233,10 +233,44 @@ static void abort_while_made(void)
     OK(ncclCommAbort(comm));
 }
 
+/* The same for a call that blocks: it ends long before its deadline. The group only serves to have
+ * the handle before the call that blocks. */
+static _Atomic int handed_out;
+static ncclComm_t handed;
+static int handed_rank;
+
+static void *abort_blocked(void *argument)
+{
+    (void)argument;
+    OK(ncclGroupStart());
+    OK(ncclCommInitRank(&handed, 2, id, handed_rank));
+    handed_out = 1;
+    CHECK(ncclGroupEnd() == ncclRemoteError);
+    CHECK(strstr(ncclGetLastError(NULL), "aborted while it"));
+    return NULL;
+}
+
+static void abort_while_blocked(void)
+{
+    pthread_t other;
+    for (handed_rank = 0; handed_rank < 2; handed_rank++) {
+        OK(ncclGetUniqueId(&id));
+        handed_out = 0;
+        CHECK(pthread_create(&other, NULL, abort_blocked, NULL) == 0);
+        while (!handed_out)
+            nap();
+        for (int i = 0; i < 100; i++)
+            nap();
+        OK(ncclCommAbort(handed));
+        pthread_join(other, NULL);
+    }
+}
+
 static void aborts(void)
 {
     as_threads(2, abort_rank);
     abort_while_made();
+    abort_while_blocked();
 }
 
 /* ---- configurations, refusals, predictions ---- */
