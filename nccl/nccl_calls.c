@@ -259,7 +259,7 @@ static ncclResult_t call_entered(const struct tti_nccl_call *c)
         return result;
     /* In a group the communicator stays entered until the end. */
     if (tti_nccl_group_open())
-        return tti_nccl_group_note(c->comm, c->collective, c->count, (enum tutti_type)c->type);
+        return tti_nccl_group_note(c);
     return result;
 }
 

@@ -64,7 +64,7 @@ struct ncclComm {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    tutti_comm *tutti; /* NULL until it is made; after that it stays */
+    tutti_comm *tutti;     /* NULL until it is made; after that it stays */
     int inside;            /* threads and jobs that have entered */
     int jobs;              /* ... jobs among them, which the caller did not wait for */
     bool ending;           /* nobody enters any more */
@@ -72,7 +72,8 @@ struct ncclComm {
     _Atomic bool given_up; /* ... and shall not go on waiting for the others */
     bool finalized, revoked;
     bool suspended;                   /* nccl_suspend.c */
-    bool growing;                     /* an id to grow by was made, and is not used up */
+    bool growing;                     /* an id to grow by was made, and is not used up: */
+    struct tutti_id grow_id;          /* ... this one */
     ncclResult_t state;               /* the first failure; else ncclSuccess */
     char text[TTI_ERROR_TEXT_BYTES];  /* of that failure */
     struct tti_nccl_pending *pending; /* on host memory, without blocking: oldest first */
@@ -128,6 +129,10 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result);
 
 /* ---- nccl_init.c ---- */
 
+/* Whether a rank that grows knows the id, and from where: it has made it and was not given it
+ * again, or the program has passed it. */
+enum tti_nccl_grow_id { TTI_NCCL_GROW_NO_ID, TTI_NCCL_GROW_KEPT, TTI_NCCL_GROW_GIVEN };
+
 /* Work that may take long: making a communicator. Runs at once, in a thread of its own (a
  * communicator that does not block), or at the end of the group beside others. */
 struct tti_nccl_job {
@@ -146,8 +151,8 @@ struct tti_nccl_job {
     bool counted; /* ... and it is among its jobs */
     bool apart;   /* in a thread of its own: the parent is not ready either meanwhile */
     struct tti_nccl_window_wish *wishes; /* windows to be made, in the order of the calls */
-    bool has_id;                         /* growing: this rank has the id */
-    int root;                            /* ... and this rank has listened for it */
+    enum tti_nccl_grow_id has_id;        /* growing: whether this rank has the id */
+    int root;                            /* ... and which rank has listened for it */
     pthread_t thread;
     bool has_thread;
     ncclResult_t result;
@@ -234,8 +239,7 @@ void tti_nccl_group_add_job(struct tti_nccl_job *job);
 struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
                                         ncclResult_t (*run)(struct tti_nccl_job *));
 /* An operation of `collective` was added for the communicator (nccl_calls.c). */
-ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
-                                 size_t count, enum tutti_type type);
+ncclResult_t tti_nccl_group_note(const struct tti_nccl_call *call);
 /* Where the request of an operation in the group shall go. NULL: no memory. */
 tutti_request **tti_nccl_group_request(struct ncclComm *comm);
 /* A call within the group failed: the group will. */

@@ -17,6 +17,7 @@ struct noted {
     enum tutti_collective collective;
     size_t count;
     enum tutti_type type;
+    bool receives; /* of a message */
 };
 
 /* A request that the group, or later ncclCommGetAsyncError, waits for. */
@@ -69,13 +70,16 @@ struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
     return job;
 }
 
-ncclResult_t tti_nccl_group_note(struct ncclComm *comm, enum tutti_collective collective,
-                                 size_t count, enum tutti_type type)
+ncclResult_t tti_nccl_group_note(const struct tti_nccl_call *call)
 {
     struct noted *made = tti_calloc(1, sizeof *made);
     if (!made)
         return tti_nccl_result(TUTTI_ERR_MEMORY);
-    *made = (struct noted){.comm = comm, .collective = collective, .count = count, .type = type};
+    *made = (struct noted){.comm = call->comm,
+                           .collective = call->collective,
+                           .count = call->count,
+                           .type = (enum tutti_type)call->type,
+                           .receives = call->receives};
     *group.noted_end = made;
     group.noted_end = &made->next;
     return ncclSuccess;
@@ -137,6 +141,14 @@ static void group_chain_jobs(void)
     }
 }
 
+/* A chain that has a job that blocks is waited for, with those that need not be. */
+static bool group_waits(const struct tti_nccl_job *job)
+{
+    while (job && !job->comm->blocking)
+        job = job->after;
+    return job != NULL;
+}
+
 /* All at the same time, each that blocks in a thread that is waited for. */
 static void group_start_jobs(void)
 {
@@ -145,7 +157,7 @@ static void group_start_jobs(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (struct tti_nccl_job *job = group.jobs; job; job = job->next) {
         const bool last = !job->next;
-        if (job->comm->blocking && !last)
+        if (group_waits(job) && !last)
             job->has_thread = pthread_create(&job->thread, NULL, group_thread, job) == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -153,7 +165,7 @@ static void group_start_jobs(void)
 
 static ncclResult_t group_end_job(struct tti_nccl_job *job)
 {
-    if (!job->has_thread && !job->comm->blocking)
+    if (!job->has_thread && !group_waits(job))
         return tti_nccl_job_start(job);
     if (job->has_thread)
         pthread_join(job->thread, NULL);
@@ -291,22 +303,49 @@ ncclResult_t pncclGroupEnd(void)
 }
 TTI_NCCL_ALSO(GroupEnd);
 
-/* One after the other on each communicator; communicators side by side. */
+static ncclResult_t predict_one(struct ncclComm *comm, enum tutti_collective collective,
+                                size_t count, enum tutti_type type, double *microseconds)
+{
+    struct tutti_choice choice = {.predicted_us = 0};
+    const ncclResult_t result =
+        count == 0
+            ? ncclSuccess
+            : tti_nccl_result(tutti_comm_choice(comm->tutti, collective, count, type, &choice));
+    *microseconds += choice.predicted_us;
+    return result;
+}
+
+/* What a group has for a communicator: its collectives one after another; its messages, which go at
+ * the same time, as an all-to-all of as many bytes as this rank sends, or receives if that is more.
+ */
+static ncclResult_t predict_comm(struct ncclComm *comm, double *microseconds)
+{
+    size_t sent = 0, received = 0;
+    for (const struct noted *at = group.noted; at; at = at->next) {
+        if (at->comm != comm)
+            continue;
+        ncclResult_t result = ncclSuccess;
+        if (at->collective == TUTTI_SEND_RECV)
+            *(at->receives ? &received : &sent) += at->count * tutti_type_size(at->type);
+        else
+            result = predict_one(comm, at->collective, at->count, at->type, microseconds);
+        if (result != ncclSuccess)
+            return result;
+    }
+    const size_t most = sent > received ? sent : received, peers = (size_t)comm->nranks - 1;
+    return predict_one(comm, TUTTI_ALL_TO_ALL, peers ? (most + peers - 1) / peers : 0, TUTTI_UINT8,
+                       microseconds);
+}
+
+/* Communicators side by side. */
 static ncclResult_t group_predict(float *microseconds)
 {
     double most = 0;
-    for (struct noted *a = group.noted; a; a = a->next) {
+    for (const struct noted *at = group.noted; at; at = at->next) {
         double sum = 0;
-        for (struct noted *b = group.noted; b; b = b->next) {
-            struct tutti_choice choice = {.predicted_us = 0};
-            if (b->comm != a->comm || b->collective == TUTTI_SEND_RECV || b->count == 0)
-                continue;
-            ncclResult_t result = tti_nccl_result(
-                tutti_comm_choice(b->comm->tutti, b->collective, b->count, b->type, &choice));
-            if (result != ncclSuccess)
-                return result;
-            sum += choice.predicted_us;
-        }
+        const ncclResult_t result = predict_comm(at->comm, &sum);
+        if (result != ncclSuccess)
+            return result;
         most = sum > most ? sum : most;
     }
     *microseconds = (float)most;

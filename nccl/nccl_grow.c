@@ -33,11 +33,12 @@ ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId)
     enum tutti_result made = tutti_id_create(NULL, &id);
     result =
         made == TUTTI_OK ? tti_nccl_id_write(&id, comm->rank, uniqueId) : tti_nccl_result(made);
-    if (result != ncclSuccess) {
-        pthread_mutex_lock(&comm->lock);
+    pthread_mutex_lock(&comm->lock);
+    if (result == ncclSuccess)
+        comm->grow_id = id;
+    else
         comm->growing = false;
-        pthread_mutex_unlock(&comm->lock);
-    }
+    pthread_mutex_unlock(&comm->lock);
     tti_nccl_leave(comm);
     return result;
 }
@@ -46,35 +47,56 @@ TTI_NCCL_ALSO(CommGetUniqueId);
 /* What the old ranks tell each other. */
 struct growing {
     struct tutti_id id;
-    int32_t has_id;
+    int32_t has_id; /* enum tti_nccl_grow_id */
+    int32_t root;
 };
 
-/* The root's id, on all old ranks. */
+/* The id that counts among those that ranks have in this way; *ids: how many different ones. */
+static const struct growing *grow_pick(const struct growing *all, int ranks,
+                                       enum tti_nccl_grow_id way, int *ids)
+{
+    const struct growing *picked = NULL;
+    *ids = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (all[r].has_id != (int32_t)way)
+            continue;
+        if (!picked || strcmp(picked->id.text, all[r].id.text) != 0)
+            (*ids)++;
+        picked = picked ? picked : &all[r];
+    }
+    return picked;
+}
+
+/* The root's id, on all old ranks: that which ranks were given (the root alone, or all of them),
+ * else that which one of them has made. */
 static ncclResult_t grow_share(struct tti_nccl_job *job)
 {
     const int ranks = job->parent->nranks;
-    struct growing own = {.id = job->id, .has_id = job->has_id};
+    struct growing own = {.id = job->id, .has_id = (int32_t)job->has_id, .root = job->root};
     struct growing *all = tti_calloc((size_t)ranks, sizeof *all);
+    int ids = 0;
     if (!all)
         return tti_nccl_result(TUTTI_ERR_MEMORY);
     enum tutti_result result =
         tutti_all_gather(&own, all, sizeof own, TUTTI_UINT8, job->parent->tutti);
-    int given = 0;
-    for (int r = 0; r < ranks && result == TUTTI_OK; r++)
-        if (all[r].has_id) {
-            given++;
-            job->root = r;
-            job->id = all[r].id;
-        }
+    const struct growing *picked = NULL;
+    if (result == TUTTI_OK)
+        picked = grow_pick(all, ranks, TTI_NCCL_GROW_GIVEN, &ids);
+    if (result == TUTTI_OK && !picked)
+        picked = grow_pick(all, ranks, TTI_NCCL_GROW_KEPT, &ids);
+    if (picked) {
+        job->id = picked->id;
+        job->root = picked->root;
+    }
     free(all);
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
-    if (given != 1)
+    if (ids != 1)
         return tti_nccl_fail(
             ncclInvalidUsage,
-            "ncclCommGrow: %d ranks of the communicator passed an id; expected one, "
-            "the one that called ncclCommGetUniqueId",
-            given);
+            "ncclCommGrow: %d ids among the ranks of the communicator; expected one, that "
+            "of the rank that called ncclCommGetUniqueId",
+            ids);
     return ncclSuccess;
 }
 
@@ -83,7 +105,7 @@ static ncclResult_t grow_run(struct tti_nccl_job *job)
     struct tutti_options options;
     tutti_comm *met = NULL, *ordered = NULL;
     ncclResult_t shared = job->parent ? grow_share(job) : ncclSuccess;
-    if (job->parent && job->has_id) {
+    if (job->parent && job->has_id != TTI_NCCL_GROW_NO_ID) {
         pthread_mutex_lock(&job->parent->lock);
         job->parent->growing = false;
         pthread_mutex_unlock(&job->parent->lock);
@@ -141,6 +163,18 @@ static ncclResult_t grow_job(ncclComm_t parent, int ranks, int rank, const ncclC
     return result;
 }
 
+/* The root may leave out the id that it has made. */
+static void grow_keep(ncclComm_t comm, struct tti_nccl_job *job)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (comm->growing) {
+        job->id = comm->grow_id;
+        job->has_id = TTI_NCCL_GROW_KEPT;
+        job->root = comm->rank;
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
 ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank,
                            ncclComm_t *newcomm, ncclConfig_t *config)
 {
@@ -168,8 +202,10 @@ ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniq
         return tti_nccl_group_failed(result);
     }
     job->id = id;
-    job->has_id = uniqueId != NULL;
+    job->has_id = uniqueId ? TTI_NCCL_GROW_GIVEN : TTI_NCCL_GROW_NO_ID;
     job->root = root;
+    if (comm && !uniqueId)
+        grow_keep(comm, job);
     return tti_nccl_job_submit(job);
 }
 TTI_NCCL_ALSO(CommGrow);

@@ -1,53 +1,19 @@
 /* What surrounds NCCL's operations, by a program that knows nothing but nccl.h: several
  * communicators in one thread, communicators that do not block, configurations, aborting from
- * another thread, what is refused, and going on without ranks that are gone.
+ * another thread, predictions, and what is refused. Those that are made of others:
+ * nccl_members.c.
  *
  *     nccl_semantics CASE        (no CASE: lists them) */
 #include <nccl.h>
 
 #include "tests/nccl/nccl_check.h"
+#include "tests/nccl/nccl_threads.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { MOST = 4, COUNT = 1000 };
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-/* Until the communicator has done what it was asked for. */
-static ncclResult_t settle(ncclComm_t comm)
-{
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress) {
-        nap();
-        OK(ncclCommGetAsyncError(comm, &state));
-    }
-    return state;
-}
-
-static void check_sum(ncclComm_t comm, int ranks, int expected)
-{
-    int *memory = NULL, own = -1, rank = -1, count = 0;
-    OK(ncclCommUserRank(comm, &rank));
-    OK(ncclCommCount(comm, &count));
-    CHECK(count == ranks);
-    OK(ncclMemAlloc((void **)&memory, COUNT * sizeof *memory));
-    own = 1 << rank;
-    for (int i = 0; i < COUNT; i++)
-        memory[i] = own;
-    OK(ncclAllReduce(memory, memory, COUNT, ncclInt32, ncclSum, comm, NULL));
-    for (int i = 0; i < COUNT; i++)
-        CHECK(memory[i] == expected);
-    OK(ncclMemFree(memory));
-}
+enum { COUNT = 1000 };
 
 /* ---- one thread, several communicators ---- */
 
@@ -92,41 +58,6 @@ static void one_thread(void)
         OK(ncclMemFree(memory[d]));
         OK(ncclMemFree(moved[d]));
     }
-}
-
-/* ---- ranks as threads ---- */
-
-static ncclUniqueId id;
-static int ranks;
-static pthread_barrier_t all_there;
-
-struct rank {
-    int rank;
-    void (*body)(struct rank *);
-    ncclComm_t comm;
-};
-
-static void *rank_main(void *argument)
-{
-    struct rank *r = argument;
-    r->body(r);
-    return NULL;
-}
-
-static void as_threads(int n, void (*body)(struct rank *))
-{
-    pthread_t threads[MOST];
-    struct rank all[MOST];
-    ranks = n;
-    OK(ncclGetUniqueId(&id));
-    CHECK(pthread_barrier_init(&all_there, NULL, (unsigned)n) == 0);
-    for (int r = 0; r < n; r++) {
-        all[r] = (struct rank){.rank = r, .body = body};
-        CHECK(pthread_create(&threads[r], NULL, rank_main, &all[r]) == 0);
-    }
-    for (int r = 0; r < n; r++)
-        pthread_join(threads[r], NULL);
-    pthread_barrier_destroy(&all_there);
 }
 
 /* ---- without blocking ---- */
@@ -271,6 +202,38 @@ static void aborts(void)
     as_threads(2, abort_rank);
     abort_while_made();
     abort_while_blocked();
+}
+
+/* ---- predictions ---- */
+
+static float predicted(ncclComm_t comm, int peer, size_t messages, size_t count)
+{
+    static float words[1 << 16];
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    OK(ncclGroupStart());
+    for (size_t m = 0; m < messages; m++) {
+        OK(ncclSend(words, count, ncclFloat32, peer, comm, NULL));
+        OK(ncclRecv(words, count, ncclFloat32, peer, comm, NULL));
+    }
+    if (messages == 0)
+        OK(ncclAllReduce(words, words, count, ncclFloat32, ncclSum, comm, NULL));
+    OK(ncclGroupSimulateEnd(&info));
+    return info.estimatedTime;
+}
+
+static void predict_rank(struct rank *r)
+{
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    const int peer = 1 - r->rank;
+    const float few = predicted(r->comm, peer, 1, 16), many = predicted(r->comm, peer, 1, 1 << 16);
+    CHECK(predicted(r->comm, peer, 0, 1 << 16) > 0 && few > 0 && many > 2 * few);
+    CHECK(predicted(r->comm, peer, 8, 1 << 16) > 2 * many);
+    OK(ncclCommDestroy(r->comm));
+}
+
+static void predicts(void)
+{
+    as_threads(2, predict_rank);
 }
 
 /* ---- configurations, refusals, predictions ---- */
@@ -443,125 +406,11 @@ static void suspends(void)
     OK(ncclCommDestroy(comms[1]));
 }
 
-/* ---- going on with more ---- */
-
-static ncclUniqueId grow_id;
-
-/* Two ranks, and two that come later, by the id of `root`, which need not be rank 0. */
-static void grow_by(struct rank *r, ncclComm_t old, int root)
-{
-    ncclComm_t grown = NULL;
-    int own = -1;
-    if (r->rank == root) {
-        OK(ncclCommGetUniqueId(old, &grow_id));
-        CHECK(ncclCommGetUniqueId(old, &grow_id) == ncclInvalidUsage);
-    }
-    pthread_barrier_wait(&all_there); /* stands for the program's way to tell the new ones */
-    if (old) {
-        CHECK(ncclCommGrow(old, 2, NULL, -1, &grown, NULL) == ncclInvalidArgument);
-        CHECK(ncclCommGrow(old, ranks, NULL, r->rank, &grown, NULL) == ncclInvalidArgument);
-    } else {
-        CHECK(ncclCommGrow(NULL, ranks, NULL, r->rank, &grown, NULL) == ncclInvalidArgument);
-    }
-    OK(ncclCommGrow(old, ranks, r->rank == root || !old ? &grow_id : NULL, old ? -1 : r->rank,
-                    &grown, NULL));
-    OK(ncclCommUserRank(grown, &own));
-    CHECK(own == r->rank);
-    check_sum(grown, ranks, (1 << ranks) - 1);
-    OK(ncclCommDestroy(grown));
-}
-
-static void grow_rank(struct rank *r)
-{
-    if (r->rank < 2)
-        OK(ncclCommInitRank(&r->comm, 2, id, r->rank));
-    for (int root = 0; root < 2; root++)
-        grow_by(r, r->comm, root);
-    if (r->comm)
-        OK(ncclCommDestroy(r->comm));
-}
-
-static void grows(void)
-{
-    as_threads(4, grow_rank);
-}
-
-/* ---- going on with fewer ---- */
-
-/* Rank 1 leaves in peace, then rank 0; the others never talk over what they leave. */
-static void shrink_rank(struct rank *r)
-{
-    ncclComm_t fewer = NULL, fewest = NULL;
-    int one = 1, two[2] = {0, 1};
-    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
-    check_sum(r->comm, ranks, (1 << ranks) - 1);
-    pthread_barrier_wait(&all_there); /* who ends it must not disturb who is still in it */
-    if (r->rank != 1) {
-        OK(ncclCommShrink(r->comm, &one, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
-        check_sum(fewer, ranks - 1, (1 << (ranks - 1)) - 1);
-    }
-    if (r->rank > 1) {
-        OK(ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT));
-        OK(ncclCommShrink(r->comm, two, 2, &fewest, NULL, NCCL_SHRINK_ABORT));
-        check_sum(fewest, ranks - 2, (1 << (ranks - 2)) - 1);
-        OK(ncclCommDestroy(fewest));
-    }
-    if (fewer)
-        OK(ncclCommDestroy(fewer));
-    OK(ncclCommAbort(r->comm));
-}
-
-/* Rank 0, where all had met, is gone without a word. */
-static void survivor(int rank, _Atomic int *done)
-{
-    ncclComm_t comm = NULL, fewer = NULL;
-    int word = 1, zero = 0;
-    OK(ncclCommInitRank(&comm, 3, id, rank));
-    check_sum(comm, 3, 7);
-    (*done)++;
-    if (rank == 0) {
-        while (*done < 3)
-            nap();
-        _exit(0);
-    }
-    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL) == ncclRemoteError);
-    CHECK(strstr(ncclGetLastError(comm), "rank 0") || strstr(ncclGetLastError(NULL), "rank 0"));
-    OK(ncclCommShrink(comm, &zero, 1, &fewer, NULL, NCCL_SHRINK_ABORT));
-    OK(ncclCommAbort(comm));
-    check_sum(fewer, 2, 3);
-    OK(ncclCommDestroy(fewer));
-}
-
-static void survivors(void)
-{
-    pid_t pids[3];
-    int status = 0, failed = 0;
-    _Atomic int *done =
-        mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(done != MAP_FAILED);
-    OK(ncclGetUniqueId(&id));
-    for (int r = 0; r < 3; r++)
-        if ((pids[r] = fork()) == 0) {
-            survivor(r, done);
-            exit(0);
-        }
-    for (int r = 0; r < 3; r++)
-        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
-    CHECK(failed == 0);
-    munmap(done, sizeof *done);
-}
-
-static void shrinks(void)
-{
-    as_threads(4, shrink_rank);
-}
-
 static const struct test_named cases[] = {
     {"one_thread", one_thread}, {"without_blocking", without_blocking},
     {"aborts", aborts},         {"configs", configs},
     {"refusals", refusals},     {"questions", questions},
-    {"grows", grows},           {"shrinks", shrinks},
-    {"suspends", suspends},     {"survivors", survivors}};
+    {"predicts", predicts},     {"suspends", suspends}};
 
 int main(int argc, char **argv)
 {
