@@ -265,10 +265,10 @@ static void settings_transports(void)
 {
     const char *network = tti_config_text("NCCL_NET");
     char list[64];
+    const bool named = variable_is("NCCL_NET", "Socket") || variable_is("NCCL_NET", "IB");
     tti_nccl_transports(network, !variable_is("NCCL_IB_DISABLE", "1"), list, sizeof list);
     if (list[0])
-        settings_ours(tti_config_text("NCCL_IB_DISABLE") ? "NCCL_IB_DISABLE" : "NCCL_NET",
-                      "TUTTI_TRANSPORT", list);
+        settings_ours(named ? "NCCL_NET" : "NCCL_IB_DISABLE", "TUTTI_TRANSPORT", list);
     else if (network && !tti_config_text("NCCL_NET_PLUGIN"))
         TTI_LOG(TTI_LOG_WARN,
                 "NCCL_NET is \"%s\", which is not Socket or IB: that of a plugin is taken if "

@@ -55,6 +55,8 @@ maps NCCL_CUMEM_ENABLE=0 TUTTI_DEVICE_HANDLES=ipc
 maps NCCL_NET_GDR_LEVEL=LOC TUTTI_DEVICE_DIRECT=off
 says "RDMA not wanted" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_IB_DISABLE=1$' NCCL_DEBUG=INFO NCCL_IB_DISABLE=1
 says "sockets wanted" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_NET=socket$' NCCL_DEBUG=INFO NCCL_NET=socket
+says "sockets wanted, RDMA not refused" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_NET=Socket$' NCCL_DEBUG=INFO \
+    NCCL_NET=Socket NCCL_IB_DISABLE=0
 says "ours go before" 'rank 1 of 2.*ready' NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=nope TUTTI_TRANSPORT=tcp
 if grep -q 'by NCCL_SOCKET' "$folder/out"; then fail "NCCL_SOCKET_IFNAME goes before TUTTI_IFNAME"; fi
 says "a number that cannot be" 'WARN.*NCCL_IB_QPS_PER_CONNECTION.*TUTTI_RDMA_QPS' NCCL_DEBUG=WARN \
