@@ -140,10 +140,10 @@ struct tutti_options {
         sizeof(struct tutti_options), 0, 0, 0, 0, 0, 0, 0 \
     }
 
-/* Make an id, and hold a port of this host for the ranks that will use it. `address` is the
- * interface address or host name that the others can reach, or NULL for the best guess
- * (TUTTI_IFNAME narrows it; loopback when there is no other). The rank 0 that uses the id must be
- * on this host, in any process. The port is held until it comes, or this process ends. */
+/* Make an id, and hold a port of this host until rank 0 comes, or this process ends. `address` is
+ * the interface address or host name that the others can reach, or NULL for the best guess
+ * (TUTTI_IFNAME narrows it; loopback when there is no other). Ranks may be on any host; where rank
+ * 0 is not on this one, this process tells them where it is, and must live until all have come. */
 TUTTI_API enum tutti_result tutti_id_create(const char *address, struct tutti_id *id);
 
 /* Create a communicator of `size` ranks; collective over all of them. Returns when all have
