@@ -210,8 +210,10 @@ static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abor
     const bool already = comm->ending;
     *making = comm->jobs > 0 && !comm->tutti;
     comm->ending = true;
-    if (abort && *making && !already)
-        comm->orphan = comm->given_up = true;
+    if (abort && *making && !already) {
+        comm->orphan = true;
+        comm->given_up = true;
+    }
     pthread_mutex_unlock(&comm->lock);
     if (already)
         return tti_nccl_fail(ncclInvalidUsage, "%s: the communicator is being ended already", what);
