@@ -118,8 +118,10 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
         return false;
     lane->mend->talk.socket = -1;
     resume_shut(lane->socket);
-    if (lane->seal)
+    if (lane->seal) {
         lane->seal->drains = true;
+        lane->seal->fills = false; /* the read that found the end may have been to the stage */
+    }
     if (!resume_save(lane))
         return false;
     lane->owes = false;
