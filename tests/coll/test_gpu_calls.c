@@ -321,6 +321,7 @@ static int breaks(tutti_comm *comm, void *argument)
     CHECK(memory);
     CHECK_OK(device_start(&c, memory, memory + (size_t)COUNT * 4, comm, &request));
     CHECK_OK(tutti_wait(request));
+    CHECK_OK(tutti_barrier(comm)); /* nobody is told of it in place of the first result */
     if (rank == broken)
         CHECK_OK(device_gpu()->ops->launch(device_gpu(), &launch, device_stream()));
     enum tutti_result result = device_start(&c, memory, memory + (size_t)COUNT * 4, comm, &request);

@@ -105,14 +105,18 @@ static int use(tutti_comm *comm, float *shared)
     return 0;
 }
 
-/* `parent`: by how much the parent's own part has grown meanwhile, whose barriers may touch a page
- * of a ring for the first time. */
-static int compare(const struct process *before, const struct process *after, long long parent,
+/* What the parent has, whose barriers may touch a page of a ring for the first time, or make a
+ * connection's buffers, is not the new one's. */
+static int compare(const struct process *before, const struct process *after,
+                   const struct tutti_memory *parents, const struct tutti_memory *grown,
                    const struct tutti_memory *told)
 {
     long long mapped = after->mapped - before->mapped;
-    long long resident = after->resident - before->resident - parent;
-    long long heap = after->heap - before->heap, off = heap - (long long)told->host;
+    long long resident = after->resident - before->resident -
+                         (long long)(grown->shared_used - parents->shared_used);
+    long long heap =
+        after->heap - before->heap - ((long long)grown->host - (long long)parents->host);
+    long long off = heap - (long long)told->host;
     int status = 0;
     if (after->descriptors - before->descriptors != told->descriptors)
         status |= wrong("descriptors", told->descriptors, after->descriptors - before->descriptors);
@@ -148,8 +152,7 @@ static int check_rank(tutti_comm *parent, void *argument)
     OK(tutti_comm_memory(comm, &fresh));
     struct process after = look();
     OK(tutti_comm_memory(parent, &grown));
-    int status =
-        compare(&before, &after, (long long)(grown.shared_used - parents.shared_used), &fresh);
+    int status = compare(&before, &after, &parents, &grown, &fresh);
     if (use(comm, shared))
         return 1;
     OK(tutti_barrier(comm));
@@ -157,7 +160,7 @@ static int check_rank(tutti_comm *parent, void *argument)
     OK(tutti_comm_memory(comm, &used));
     after = look();
     OK(tutti_comm_memory(parent, &grown));
-    status |= compare(&before, &after, (long long)(grown.shared_used - parents.shared_used), &used);
+    status |= compare(&before, &after, &parents, &grown, &used);
     if (used.host <= fresh.host || used.descriptors <= fresh.descriptors)
         status |= wrong("growth by use", (long long)fresh.host, (long long)used.host);
     if (tutti_comm_memory(comm, NULL) != TUTTI_ERR_ARGUMENT ||
