@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduce between hosts whose lines have a rate: `./dev hosts`.
+"""Collectives between hosts whose lines have a rate: `./dev hosts`.
 
 Hosts are network namespaces behind a switch, each line limited both ways (tests/system/namespaces.py).
 Every setting is measured in rounds, all of its algorithms in each; a figure is the median of the
@@ -25,6 +25,15 @@ import namespaces
 
 STREAM_PORT = 29500
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+# Of an operation's size, what `count` ranks (or hosts) each have to send.
+PASSES = {
+    "all_reduce": lambda count: 2 * (count - 1) / count,
+    "all_gather": lambda count: (count - 1) / count,
+    "reduce_scatter": lambda count: (count - 1) / count,
+    "broadcast": lambda count: 1,
+}
 
 
 def number(text):
@@ -143,11 +152,11 @@ class Traffic:
 
 def measure(network, ranks, size, algorithm, options):
     """(median us of single operations, name of the algorithm)."""
-    flags = ["-b", size, "-e", size, "-n", options.iterations, "-w", 2, "--transport",
-             "shm,tcp" if ranks > 1 else "tcp"]
+    flags = ["--coll", options.coll, "-b", size, "-e", size, "-n", options.iterations, "-w", 2,
+             "--transport", "shm,tcp" if ranks > 1 else "tcp"]
     if algorithm != "chosen":
-        flags += ["--algo", f"all_reduce={algorithm}"]
-    row = network.run(ranks, *map(str, flags), seconds=90).rows()[0].split()
+        flags += ["--algo", f"{options.coll}={algorithm}"]
+    row = network.run(ranks, *map(str, flags), seconds=90, dealt=options.dealt).rows()[0].split()
     return float(row[-3]), row[-1]
 
 
@@ -168,11 +177,11 @@ def setting(count, ranks, options, line):
     world, stream = count * ranks, statistics.median(plain)
     for (size, algorithm), times in figures.items():
         us = statistics.median(times)
-        bus = 8e6 * number(size) / us * 2 * (world - 1) / world
-        # What has to pass each host's line, whatever the algorithm: 2 (h-1)/h of the block.
-        least = 8e6 * number(size) / us * 2 * (count - 1) / count
+        bus = 8e6 * number(size) / us * PASSES[options.coll](world)
+        # What has to pass each host's line, whatever the algorithm: 2 (h-1)/h of an all-reduce.
+        least = 8e6 * number(size) / us * PASSES[options.coll](count)
         name = names[size, algorithm] + (" (chosen)" if algorithm == "chosen" else "")
-        print(f"| {count} x {ranks} | {size} | {name} | {us / 1000:.2f} | {bus / 1e9:.3f} | "
+        print(f"| {count} x {ranks}{', dealt' if options.dealt else ''} | {size} | {name} | {us / 1000:.2f} | {bus / 1e9:.3f} | "
               f"{100 * bus / line:.1f}% | {100 * least / line:.1f}% | "
               f"{100 * least / line / frame_share(options.mtu):.1f}% | "
               f"{100 * least / stream:.1f}% | {100 * (max(times) - min(times)) / us:.0f}% |",
@@ -185,6 +194,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, prog="./dev hosts",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", default="4x1", help="hosts x ranks on each: 2x1,4x1,4x2")
+    parser.add_argument("--dealt", action="store_true",
+                        help="number the ranks across hosts in turn, not host by host")
+    parser.add_argument("--coll", default="all_reduce", choices=sorted(PASSES))
     parser.add_argument("--sizes", default="16M,64M", type=lambda text: text.split(","))
     parser.add_argument("--algorithms", default="chosen", type=lambda text: text.split(","),
                         help="chosen (what the library takes), or names")

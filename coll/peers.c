@@ -148,6 +148,7 @@ static void peers_number_hosts(struct tti_peers *peers)
 {
     uint64_t mine = peers->all[peers->rank].public.host;
     peers->same_process = true;
+    peers->sorted = true;
     for (int r = 0; r < peers->size; r++) {
         struct tti_peer *peer = &peers->all[r];
         int local = 0;
@@ -160,6 +161,7 @@ static void peers_number_hosts(struct tti_peers *peers)
             peer->host = peers->nhosts++;
         peer->public.local_rank = local;
         peers->host_of[r] = peer->host;
+        peers->sorted &= r == 0 || peers->host_of[r - 1] <= peer->host;
         peers->local_size += peer->public.host == mine;
         peers->same_process &= peer->public.process == peers->all[0].public.process;
     }

@@ -29,6 +29,7 @@ struct tti_peers {
     size_t blob_bytes;
     int *host_of; /* by rank */
     int nhosts;
+    bool sorted; /* ranks of a host follow each other */
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
     double line_bits;  /* a second, of the slowest host's ways out together; 0: not known */
@@ -51,7 +52,8 @@ void tti_peers_destroy(struct tti_peers *peers);
 
 static inline struct tti_layout tti_peers_layout(const struct tti_peers *peers)
 {
-    return (struct tti_layout){peers->nhosts, peers->nhosts > 1 ? peers->host_of : NULL};
+    return (struct tti_layout){peers->nhosts, peers->nhosts > 1 ? peers->host_of : NULL,
+                               peers->sorted};
 }
 
 #endif

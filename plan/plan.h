@@ -91,6 +91,7 @@ struct tti_lane {
 struct tti_layout {
     int nhosts;
     const int *host_of;
+    bool sorted; /* host_of never falls from rank to rank. False promises nothing. */
 };
 
 /* What a plan function is given. */
@@ -129,8 +130,8 @@ struct tti_algorithm {
      * `beta` seconds per byte (source named where defined). */
     double (*cost)(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
     /* The plan of rank r is the plan of rank 0 with every rank, and every block of IN and OUT that
-     * belongs to a rank, moved up by r (mod n), root aside: the simulator then runs one period of
-     * the network instead of all ranks. */
+     * belongs to a rank, moved up by r (mod n), root aside, where a host's ranks follow each other:
+     * the simulator then runs one period of the network instead of all ranks. */
     bool translates;
     bool sliced; /* `slices` means something */
     /* Combines every chunk in the canonical order, in_0 op in_1 op ... op in_{n-1} from the left,
@@ -142,6 +143,13 @@ struct tti_algorithm {
     bool by_request;
     const char *summary; /* one line for people */
 };
+
+/* Does the algorithm claim to translate, on this layout? */
+static inline bool tti_translates(const struct tti_algorithm *algorithm,
+                                  const struct tti_plan_spec *spec)
+{
+    return algorithm->translates && (!spec->layout.host_of || spec->layout.sorted);
+}
 
 void tti_plan_destroy(struct tti_plan *plan);
 

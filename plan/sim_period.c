@@ -97,7 +97,7 @@ enum tutti_result sim_choose_period(struct sim *sim)
     int each = sim->network->ranks_per_host, nranks = sim->spec.nranks;
     bool rooted = is_rooted(sim->spec.collective), even = nranks % each == 0;
     sim->period = nranks;
-    if (sim->algorithm->translates && !rooted) {
+    if (tti_translates(sim->algorithm, &sim->spec) && !rooted) {
         if (each >= nranks)
             sim->period = 1; /* one host, every rank with ports of its own: all are alike */
         else if (even)

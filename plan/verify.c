@@ -274,7 +274,7 @@ static enum tutti_result verify_built(const struct tti_algorithm *algorithm,
         TTI_TRY(algorithm->plan(&own, &plans[rank]));
     }
     TTI_TRY(verify_plans(plans, spec->nranks, algorithm->ordered, stats));
-    for (int rank = 1; algorithm->translates && rank < spec->nranks; rank++)
+    for (int rank = 1; tti_translates(algorithm, spec) && rank < spec->nranks; rank++)
         TTI_TRY(check_translates(plans[rank], plans[0]));
     return TUTTI_OK;
 }

@@ -271,7 +271,7 @@ static enum tutti_result simulate_run(struct simulate *s)
     if (result == TUTTI_OK) {
         for (int rank = 0; rank < s->network.nranks; rank++)
             host_of[rank] = rank / s->network.ranks_per_host;
-        s->layout = (struct tti_layout){host_of[s->network.nranks - 1] + 1, host_of};
+        s->layout = (struct tti_layout){host_of[s->network.nranks - 1] + 1, host_of, true};
         result = simulate_traced(s, rows, nrows);
     }
     free(rows);

@@ -63,7 +63,7 @@ static void layout_fill(int layout, int nranks, int *host_of, struct tti_plan_sp
         host_of[rank] = layout_host(layout, rank, nranks);
         hosts = host_of[rank] >= hosts ? host_of[rank] + 1 : hosts;
     }
-    spec->layout = (struct tti_layout){hosts, host_of};
+    spec->layout = (struct tti_layout){hosts, host_of, layout != LAYOUT_DEALT};
 }
 
 static enum tutti_result verify_planted(struct verify *verify,
@@ -117,7 +117,7 @@ static enum tutti_result depends_on_layout(const struct tti_algorithm *algorithm
                                            const struct tti_plan_spec *spec, bool *depends)
 {
     struct tti_plan_spec flat = *spec;
-    flat.layout = (struct tti_layout){1, NULL};
+    flat.layout = (struct tti_layout){.nhosts = 1};
     bool here = !algorithm->applicable || algorithm->applicable(spec);
     bool there = !algorithm->applicable || algorithm->applicable(&flat);
     *depends = here && !there;

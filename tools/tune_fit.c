@@ -79,7 +79,7 @@ static enum tutti_result fit_add_series(struct fit *fit, const struct tti_series
                                         .nranks = series->ranks,
                                         .lanes = series->lanes,
                                         .slices = 1,
-                                        .layout = {1, NULL}}};
+                                        .layout = {.nhosts = 1}}};
     if (algorithm->applicable && !algorithm->applicable(&way.spec))
         return TUTTI_OK;
     TTI_TRY(tti_work_model_of(algorithm, &way.spec, &way.work));

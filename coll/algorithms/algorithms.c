@@ -23,9 +23,11 @@
     ENTRY(tti_ring_reduce_scatter)             \
     ENTRY(tti_direct_reduce_scatter)           \
     ENTRY(tti_bruck_reduce_scatter)            \
+    ENTRY(tti_hierarchical_reduce_scatter)     \
     ENTRY(tti_ring_all_gather)                 \
     ENTRY(tti_direct_all_gather)               \
     ENTRY(tti_bruck_all_gather)                \
+    ENTRY(tti_hierarchical_all_gather)         \
     ENTRY(tti_direct_all_to_all)               \
     ENTRY(tti_bruck_all_to_all)                \
     ENTRY(tti_direct_gather)                   \

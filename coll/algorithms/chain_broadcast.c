@@ -1,17 +1,21 @@
 /* Broadcast along a chain from the root, in slices.
  *
  * Every rank passes each slice on while the next arrives, so with many slices the time is that of
- * one transfer of the block, whatever n. Best for large blocks. */
-#include "coll/algorithms/parts.h"
+ * one transfer of the block, whatever n. Best for large blocks. The chain passes through the hosts
+ * one after another (order.h). */
+#include "coll/algorithms/order.h"
 
 static enum tutti_result chain_broadcast_plan(const struct tti_plan_spec *spec,
                                               struct tti_plan **plan)
 {
-    int n = spec->nranks, place = tti_mod(spec->rank - spec->root, n);
-    int next = place < n - 1 ? (spec->rank + 1) % n : -1;
-    int previous = tti_mod(spec->rank - 1, n);
-    int forward = next >= 0 ? TTI_FORWARD : 0;
+    struct tti_order order;
     struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    int place = order.place;
+    int next = place < order.n - 1 ? tti_order_rank(&order, place + 1) : -1;
+    int previous = place > 0 ? tti_order_rank(&order, place - 1) : -1;
+    int forward = next >= 0 ? TTI_FORWARD : 0;
+    tti_order_release(&order);
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0, 0);
     for (int lane = 0; lane < spec->lanes; lane++)
         for (int s = 0; s < spec->slices; s++) {

@@ -2,14 +2,18 @@
  *
  * Every rank adds its part to each slice and passes it on while the next arrives. Best for large
  * blocks. Two slots a lane, so that a slice may still be on its way while the next is combined. */
-#include "coll/algorithms/parts.h"
+#include "coll/algorithms/order.h"
 
 static enum tutti_result chain_reduce_plan(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
-    int n = spec->nranks, place = tti_mod(spec->rank - spec->root, n);
-    int above = (spec->rank + 1) % n, below = tti_mod(spec->rank - 1, n);
-    int acc = place < n - 2 ? TTI_MSG_ACC : 0;
+    struct tti_order order;
     struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    int n = order.n, place = order.place;
+    int above = place < n - 1 ? tti_order_rank(&order, place + 1) : -1;
+    int below = place > 0 ? tti_order_rank(&order, place - 1) : -1;
+    int acc = place < n - 2 ? TTI_MSG_ACC : 0;
+    tti_order_release(&order);
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0,
                    (uint32_t)(2 * spec->lanes));
     for (int lane = 0; lane < spec->lanes; lane++)

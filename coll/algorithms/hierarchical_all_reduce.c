@@ -31,22 +31,12 @@ struct levels {
     bool *sums;
 };
 
-static int levels_host(const struct tti_plan_spec *spec, int rank)
-{
-    return spec->layout.host_of ? spec->layout.host_of[rank] : 0;
-}
-
-static int levels_hosts(const struct tti_plan_spec *spec)
-{
-    return spec->layout.host_of ? spec->layout.nhosts : 1;
-}
-
 static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
 {
-    int own_host = levels_host(spec, spec->rank), n = spec->nranks, hosts = levels->hosts;
+    int own_host = tti_host(spec, spec->rank), n = spec->nranks, hosts = levels->hosts;
     int *local = levels->memory, *cross = local + n, *counts = cross + hosts;
     for (int r = 0; r < n; r++) {
-        int host = levels_host(spec, r);
+        int host = tti_host(spec, r);
         counts[host]++;
         if (host != own_host)
             continue;
@@ -61,7 +51,7 @@ static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
     }
     int number = levels->uniform ? levels->local.self : 0;
     for (int r = n - 1; r >= 0; r--) {
-        int host = levels_host(spec, r);
+        int host = tti_host(spec, r);
         if (--counts[host] == number)
             cross[host] = r;
     }
@@ -78,7 +68,7 @@ static void levels_release(struct levels *levels)
 static enum tutti_result levels_create(const struct tti_plan_spec *spec, bool halving,
                                        struct levels *levels)
 {
-    int hosts = levels_hosts(spec);
+    int hosts = tti_hosts(spec);
     struct levels made = {.hosts = hosts, .halving = halving};
     made.part = halving ? tti_power_floor(hosts) : hosts;
     made.memory = tti_calloc((size_t)(spec->nranks + 2 * hosts), sizeof *made.memory);
@@ -173,23 +163,6 @@ static enum tutti_result hierarchical_halving_plan(const struct tti_plan_spec *s
     return levels_plan(spec, true, plan);
 }
 
-/* `each`: ranks per host, or -1 when hosts differ; `most`: on the fullest. */
-static enum tutti_result levels_count(const struct tti_plan_spec *spec, int hosts, int *each,
-                                      int *most)
-{
-    int *counts = tti_calloc((size_t)hosts, sizeof *counts);
-    if (!counts)
-        return TUTTI_ERR_MEMORY;
-    for (int r = 0; r < spec->nranks; r++)
-        counts[levels_host(spec, r)]++;
-    *most = 0;
-    for (int h = 0; h < hosts; h++)
-        *most = counts[h] > *most ? counts[h] : *most;
-    *each = *most * hosts == spec->nranks ? *most : -1;
-    free(counts);
-    return TUTTI_OK;
-}
-
 /* What is inside hosts (with leaders: the leader's messages one by one), and `*part`, the bytes
  * that one rank takes between hosts. */
 static double levels_inner_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
@@ -197,7 +170,7 @@ static double levels_inner_cost(const struct tti_plan_spec *spec, double bytes, 
 {
     int each = 0, most = 0;
     *part = bytes;
-    if (levels_count(spec, levels_hosts(spec), &each, &most) != TUTTI_OK || most == 1)
+    if (tti_count_hosts(spec, &each, &most) != TUTTI_OK || most == 1)
         return 0;
     double m = most;
     *part = each > 0 ? bytes / m : bytes;
@@ -207,7 +180,7 @@ static double levels_inner_cost(const struct tti_plan_spec *spec, double bytes, 
 static double hierarchical_cost(const struct tti_plan_spec *spec, double bytes, double alpha,
                                 double beta)
 {
-    double hosts = levels_hosts(spec), part = 0;
+    double hosts = tti_hosts(spec), part = 0;
     double inner = levels_inner_cost(spec, bytes, alpha, beta, &part);
     return inner + 2 * (hosts - 1) * alpha + 2 * (hosts - 1) / hosts * part * beta;
 }
@@ -215,7 +188,7 @@ static double hierarchical_cost(const struct tti_plan_spec *spec, double bytes, 
 static double hierarchical_halving_cost(const struct tti_plan_spec *spec, double bytes,
                                         double alpha, double beta)
 {
-    int hosts = levels_hosts(spec), size = tti_power_floor(hosts);
+    int hosts = tti_hosts(spec), size = tti_power_floor(hosts);
     double part = 0, inner = levels_inner_cost(spec, bytes, alpha, beta, &part);
     double fold = size < hosts ? 2 * (alpha + part * beta) : 0;
     return inner + fold + 2 * tti_log2_ceil(size) * alpha + 2 * (size - 1.0) / size * part * beta;

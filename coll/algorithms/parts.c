@@ -1,6 +1,26 @@
 /* Step sequences that several algorithms share (coll/algorithms/parts.h). */
 #include "coll/algorithms/parts.h"
 
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+enum tutti_result tti_count_hosts(const struct tti_plan_spec *spec, int *each, int *most)
+{
+    int hosts = tti_hosts(spec), fullest = 0;
+    int *counts = tti_calloc((size_t)hosts, sizeof *counts);
+    if (!counts)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < spec->nranks; r++)
+        counts[tti_host(spec, r)]++;
+    for (int h = 0; h < hosts; h++)
+        fullest = counts[h] > fullest ? counts[h] : fullest;
+    *most = fullest;
+    *each = fullest * hosts == spec->nranks ? fullest : -1;
+    free(counts);
+    return TUTTI_OK;
+}
+
 void tti_ordered_reduce(struct tti_builder *builder, int lane, uint32_t chunk, uint32_t n,
                         const struct tti_group *group, struct tti_ref own, struct tti_ref acc,
                         struct tti_ref dst, int flags, int to)

@@ -34,12 +34,24 @@ static inline int tti_least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Cost formulas (struct tti_algorithm) of what is done in the same way in either direction, over n
- * ranks: n - 1 blocks in one step; as many steps of one block, around a ring; and the whole along a
- * chain, in slices. */
+/* On how many hosts, and on which one? */
+static inline int tti_hosts(const struct tti_plan_spec *spec)
+{
+    return spec->layout.host_of ? spec->layout.nhosts : 1;
+}
+static inline int tti_host(const struct tti_plan_spec *spec, int rank)
+{
+    return spec->layout.host_of ? spec->layout.host_of[rank] : 0;
+}
+/* `each`: ranks of a host, or -1 when hosts differ; `most`: of the fullest. */
+enum tutti_result tti_count_hosts(const struct tti_plan_spec *spec, int *each, int *most);
+
 /* Everybody sends all it has to everybody, and combines it all: the all-reduce one_shot. */
 enum tutti_result tti_one_shot_plan(const struct tti_plan_spec *spec, struct tti_plan **plan);
 
+/* Cost formulas (struct tti_algorithm) of what is done in the same way in either direction, over n
+ * ranks: n - 1 blocks in one step; as many steps of one block, around a ring; and the whole along a
+ * chain, in slices. */
 double tti_direct_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
 double tti_ring_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);
 double tti_chain_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta);

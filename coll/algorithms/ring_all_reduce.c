@@ -1,25 +1,29 @@
 /* All-reduce on a ring: reduce-scatter around it, then all-gather around it.
  *
- * n ranks, every lane a share of the block in n chunks. In step k of the first half rank r passes
- * on its partial sum of chunk r - k and receives that of chunk r - k - 1; after n - 1 steps it
- * holds the complete chunk r + 1, which the second half hands around. Each rank moves
+ * n ranks, every lane a share of the block in n chunks. The ring passes through the hosts one after
+ * another (order.h); r is the place on it. In step k of the first half place r passes on its
+ * partial sum of chunk r - k and receives that of chunk r - k - 1; after n - 1 steps it holds the
+ * complete chunk r + 1, which the second half hands around. Each rank moves
  * 2 (n-1)/n of the block, the least possible, in 2 (n-1) steps: best for large blocks. The steps
  * are in tti_ring_steps, which the hierarchical all-reduce uses between hosts.
  *
  * Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations,
  * JPDC 2009. */
-#include "coll/algorithms/parts.h"
+#include "coll/algorithms/order.h"
 
 static enum tutti_result ring_all_reduce_plan(const struct tti_plan_spec *spec,
                                               struct tti_plan **plan)
 {
     int n = spec->nranks;
-    struct tti_group all = tti_group_of_all(spec);
+    struct tti_order order;
     struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    struct tti_group all = tti_order_group(&order);
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(n * spec->lanes), 0,
                    (uint32_t)(2 * spec->lanes));
     for (int lane = 0; lane < spec->lanes; lane++)
         tti_ring_steps(&b, lane, (uint32_t)(lane * n), &all, (uint32_t)(2 * lane));
+    tti_order_release(&order);
     return tti_plan_finish(&b, plan);
 }
 

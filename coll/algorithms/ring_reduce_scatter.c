@@ -1,17 +1,21 @@
 /* Reduce-scatter on a ring: the first half of the ring all-reduce, ending at the own block.
  *
- * Rank r starts block r - 1 on its way; in step k it adds its part to block r - k and passes it on,
- * until block r arrives with all but its own part. n - 1 steps, least bytes: best for large blocks.
+ * The ring passes through the hosts one after another (order.h). Place r starts the block of place
+ * r - 1 on its way; in step k it adds its part to that of r - k and passes it on, until its own
+ * arrives with all but its own part. n - 1 steps, least bytes: best for large blocks.
  *
  * Source: as ring_all_reduce.c. */
-#include "coll/algorithms/parts.h"
+#include "coll/algorithms/order.h"
 
 static enum tutti_result ring_reduce_scatter_plan(const struct tti_plan_spec *spec,
                                                   struct tti_plan **plan)
 {
-    int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
-    int next = (rank + 1) % n, previous = tti_mod(rank - 1, n);
+    int n = spec->nranks, lanes = spec->lanes;
+    struct tti_order order;
     struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    int next = tti_order_rank(&order, (order.place + 1) % n);
+    int previous = tti_order_rank(&order, tti_mod(order.place - 1, n));
     tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, (uint32_t)(2 * lanes));
     for (int lane = 0; lane < lanes; lane++) {
         uint32_t chunk = (uint32_t)lane;
@@ -22,7 +26,8 @@ static enum tutti_result ring_reduce_scatter_plan(const struct tti_plan_spec *sp
         }
         tti_send(&b, lane, chunk, 1, first, next);
         for (int k = 2; k <= n; k++) {
-            struct tti_ref own = tti_in((uint32_t)(tti_mod(rank - k, n) * lanes + lane));
+            int block = tti_order_rank(&order, tti_mod(order.place - k, n));
+            struct tti_ref own = tti_in((uint32_t)(block * lanes + lane));
             bool complete = k == n;
             tti_recv_reduce(&b, lane, chunk, 1, previous, own,
                             complete ? tti_out(chunk) : tti_slot((uint32_t)(2 * lane + (k & 1))),
@@ -30,6 +35,7 @@ static enum tutti_result ring_reduce_scatter_plan(const struct tti_plan_spec *sp
                             complete ? -1 : next);
         }
     }
+    tti_order_release(&order);
     return tti_plan_finish(&b, plan);
 }
 

@@ -1,6 +1,7 @@
 /* Broadcast as a scatter on a binomial tree and an all-gather along a ring (van de Geijn).
  *
- * A lane's share is cut into n chunks; chunk c belongs to place c, counted from the root. After the
+ * A lane's share is cut into n chunks; chunk c belongs to place c, counted host by
+ * host from the root (order.h). After the
  * scatter a place holds the chunks of its whole subtree. Then every place hands its next the chunks
  * that the next lacks, in the order in which the ring brings them: place p passes p, p - 1, ... on.
  * Chunks that a place has from the scatter are not sent to it again, so nothing runs around to the
@@ -9,18 +10,19 @@
  *
  * Source: Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, Interprocessor collective
  * communication library (InterCom), SHPCC 1994. */
-#include "coll/algorithms/parts.h"
+#include "coll/algorithms/order.h"
 
 struct scatter_lane {
     struct tti_builder *b;
-    int lane, n, root, place;
+    const struct tti_order *order;
+    int lane, n, place;
     int size; /* of the own subtree */
     uint32_t base;
 };
 
 static int scatter_rank(const struct scatter_lane *l, int place)
 {
-    return (place + l->root) % l->n;
+    return tti_order_rank(l->order, place);
 }
 
 /* Take the subtree's chunks from above, give the children theirs, largest subtree first. */
@@ -68,15 +70,18 @@ static void scatter_around(const struct scatter_lane *l)
 static enum tutti_result scatter_gather_plan(const struct tti_plan_spec *spec,
                                              struct tti_plan **plan)
 {
-    int n = spec->nranks, place = tti_mod(spec->rank - spec->root, n);
+    struct tti_order order;
     struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    int n = order.n, place = order.place;
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(n * spec->lanes), 0, 0);
     for (int lane = 0; lane < spec->lanes; lane++) {
         struct scatter_lane l = {
-            &b, lane, n, spec->root, place, tti_binomial_size(n, place), (uint32_t)(lane * n)};
+            &b, &order, lane, n, place, tti_binomial_size(n, place), (uint32_t)(lane * n)};
         scatter_down(&l);
         scatter_around(&l);
     }
+    tti_order_release(&order);
     return tti_plan_finish(&b, plan);
 }
 

@@ -1,17 +1,20 @@
 /* Broadcast on a binomial tree: who has the block sends it to the rank 2^k away, k falling.
  *
- * lg n steps of the whole block: best for small blocks. The largest subtree is served first. */
-#include "coll/algorithms/parts.h"
+ * lg n steps of the whole block: best for small blocks. The largest subtree is served first. Ranks
+ * are counted host by host from the root (order.h). */
+#include "coll/algorithms/order.h"
 
 static enum tutti_result tree_broadcast_plan(const struct tti_plan_spec *spec,
                                              struct tti_plan **plan)
 {
-    int n = spec->nranks, root = spec->root, place = tti_mod(spec->rank - root, n);
-    int parent = (tti_binomial_parent(place) + root) % n;
+    struct tti_order order;
+    struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &order));
+    int n = order.n, place = order.place;
+    int parent = tti_order_rank(&order, tti_binomial_parent(place));
     int size = tti_binomial_size(n, place), largest = tti_power_floor(size > 1 ? size - 1 : 1);
     bool inside = size > 1;
-    int first = inside ? (place + largest + root) % n : -1;
-    struct tti_builder b;
+    int first = inside ? tti_order_rank(&order, place + largest) : -1;
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, 0);
     for (int lane = 0; lane < spec->lanes; lane++) {
         uint32_t chunk = (uint32_t)lane;
@@ -21,8 +24,10 @@ static enum tutti_result tree_broadcast_plan(const struct tti_plan_spec *spec,
         else
             tti_recv(&b, lane, chunk, 1, parent, tti_out(chunk), forward, first);
         for (int k = largest / 2; inside && k >= 1; k /= 2)
-            tti_send(&b, lane, chunk, 1, tti_out(chunk), (place + k + root) % n);
+            tti_send(&b, lane, chunk, 1, tti_out(chunk),
+                     tti_order_rank(&order, place + k));
     }
+    tti_order_release(&order);
     return tti_plan_finish(&b, plan);
 }
 

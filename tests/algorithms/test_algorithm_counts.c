@@ -84,9 +84,11 @@ static const struct expectation expectations[] = {
     {TUTTI_REDUCE_SCATTER, "ring", n_1, n_1, false, true},
     {TUTTI_REDUCE_SCATTER, "direct", one, n_1, false, true},
     {TUTTI_REDUCE_SCATTER, "bruck", rounds, n_1, false, true},
+    {TUTTI_REDUCE_SCATTER, "hierarchical", NULL, NULL, false, false}, /* below */
     {TUTTI_ALL_GATHER, "ring", n_1, n_1, false, true},
     {TUTTI_ALL_GATHER, "direct", one, n_1, false, true},
     {TUTTI_ALL_GATHER, "bruck", rounds, n_1, false, true},
+    {TUTTI_ALL_GATHER, "hierarchical", NULL, NULL, false, false}, /* below */
     {TUTTI_ALL_TO_ALL, "direct", one, n_1, false, true},
     {TUTTI_ALL_TO_ALL, "bruck", rounds, bruck_moves, false, true},
     {TUTTI_GATHER, "direct", one, one, false, false},
@@ -167,6 +169,8 @@ static void formulas(void **state)
                 continue;
             const struct tti_algorithm *algorithm = find(expected);
             struct tti_plan_spec spec = spec_of(expected->collective, n, 1);
+            if (algorithm->applicable && !algorithm->applicable(&spec))
+                continue;
             double most = 0;
             for (int rank = 0; rank < n; rank++)
                 most = fmax(most, sent(algorithm, spec, rank));
@@ -252,18 +256,19 @@ static void tree_bytes(void **state)
     }
 }
 
-/* What crosses hosts is one all-reduce's traffic between as many ranks as there are hosts, spread
- * over the ranks of a host. */
-static void between_hosts(const char *name, double steps)
+/* What crosses hosts is one operation's traffic between as many ranks as there are hosts, spread
+ * over the ranks of a host: in `steps` steps, and `inside` more there, so many blocks. */
+static void between_hosts(enum tutti_collective collective, const char *name, double steps,
+                          double inside, size_t blocks)
 {
-    const struct tti_algorithm *algorithm = tti_algorithm_find(TUTTI_ALL_REDUCE, name);
+    const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
     assert_non_null(algorithm);
     enum { HOSTS = 8, EACH = 4, RANKS = HOSTS * EACH };
     int host_of[RANKS];
     for (int r = 0; r < RANKS; r++)
         host_of[r] = r / EACH;
-    struct tti_plan_spec spec = spec_of(TUTTI_ALL_REDUCE, RANKS, 1);
-    spec.layout = (struct tti_layout){HOSTS, host_of};
+    struct tti_plan_spec spec = spec_of(collective, RANKS, 1);
+    spec.layout = (struct tti_layout){HOSTS, host_of, true};
     struct tti_network network = {
         .nranks = RANKS, .ranks_per_host = EACH, .nics = 1, .intra = {0, 0}, .inter = {1, 0}};
     struct tti_prediction prediction;
@@ -272,15 +277,70 @@ static void between_hosts(const char *name, double steps)
         tti_simulate(algorithm, &spec, &network, count, TUTTI_FLOAT32, NULL, &prediction),
         TUTTI_OK);
     assert_true(fabs(prediction.seconds - steps) < 1e-9);
-    assert_true(fabs(algorithm->cost(&spec, 0, 1, 0) - (2 + steps)) < 1e-9);
-    assert_int_equal(prediction.bytes_inter, 2 * (HOSTS - 1) * count * 4);
+    assert_true(fabs(algorithm->cost(&spec, 0, 1, 0) - (inside + steps)) < 1e-9);
+    assert_int_equal(prediction.bytes_inter, blocks * count * 4);
 }
 
 static void hierarchical_between_hosts(void **state)
 {
     (void)state;
-    between_hosts("hierarchical", 14);
-    between_hosts("hierarchical_halving", 6);
+    between_hosts(TUTTI_ALL_REDUCE, "hierarchical", 14, 2, 2 * 7);
+    between_hosts(TUTTI_ALL_REDUCE, "hierarchical_halving", 6, 2, 2 * 7);
+    between_hosts(TUTTI_ALL_GATHER, "hierarchical", 7, 1, 7 * 32);
+    between_hosts(TUTTI_REDUCE_SCATTER, "hierarchical", 7, 1, 7 * 32);
+}
+
+/* Blocks of all ranks that leave their hosts. */
+static double crossing(enum tutti_collective collective, const char *name, int root,
+                       const struct tti_layout *layout, int nranks)
+{
+    const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
+    struct tti_plan_spec spec = spec_of(collective, nranks, 1);
+    double chunks = 0;
+    assert_non_null(algorithm);
+    spec.layout = *layout;
+    spec.root = root;
+    for (spec.rank = 0; spec.rank < nranks; spec.rank++) {
+        struct tti_plan *plan = NULL;
+        assert_int_equal(algorithm->plan(&spec, &plan), TUTTI_OK);
+        for (size_t s = 0; s < plan->lanes[0].count; s++) {
+            const struct tti_step *step = &plan->lanes[0].steps[s];
+            if (step->to >= 0 && layout->host_of[step->to] != layout->host_of[spec.rank])
+                chunks += (double)step->nchunks / plan->chunks;
+        }
+        tti_plan_destroy(plan);
+    }
+    return chunks;
+}
+
+/* Rings and chains pass through a host once, and trees enter it once, whatever numbers its ranks
+ * have. */
+static void passes_once(void **state)
+{
+    (void)state;
+    enum { HOSTS = 4, EACH = 4, RANKS = HOSTS * EACH };
+    int host_of[2][RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        host_of[0][r] = r / EACH;
+        host_of[1][r] = r % HOSTS;
+    }
+    for (int dealt = 0; dealt < 2; dealt++)
+        for (int root = 0; root < RANKS; root += 5) {
+            const struct tti_layout layout = {HOSTS, host_of[dealt], dealt == 0};
+            const double ring = HOSTS * (RANKS - 1), once = HOSTS - 1;
+            assert_true(crossing(TUTTI_ALL_GATHER, "ring", 0, &layout, RANKS) == ring);
+            assert_true(crossing(TUTTI_REDUCE_SCATTER, "ring", 0, &layout, RANKS) == ring);
+            assert_true(crossing(TUTTI_ALL_REDUCE, "ring", 0, &layout, RANKS) ==
+                        2 * ring / RANKS);
+            assert_true(crossing(TUTTI_BROADCAST, "chain", root, &layout, RANKS) == once);
+            assert_true(crossing(TUTTI_REDUCE, "chain", root, &layout, RANKS) == once);
+            assert_true(crossing(TUTTI_BROADCAST, "tree", root, &layout, RANKS) == once);
+            assert_true(crossing(TUTTI_REDUCE, "tree", root, &layout, RANKS) == once);
+            assert_true(crossing(TUTTI_ALL_GATHER, "hierarchical", 0, &layout, RANKS) ==
+                        (HOSTS - 1) * RANKS);
+            assert_true(crossing(TUTTI_REDUCE_SCATTER, "hierarchical", 0, &layout, RANKS) ==
+                        (HOSTS - 1) * RANKS);
+        }
 }
 
 int main(void)
@@ -291,6 +351,7 @@ int main(void)
         cmocka_unit_test(pipelines),
         cmocka_unit_test(tree_bytes),
         cmocka_unit_test(hierarchical_between_hosts),
+        cmocka_unit_test(passes_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

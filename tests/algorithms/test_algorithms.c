@@ -139,7 +139,24 @@ static struct tti_layout layout_of(int kind, int nranks, int each, int *host_of)
             break;
         }
     }
-    return (struct tti_layout){renumber(host_of, nranks), host_of};
+    return (struct tti_layout){renumber(host_of, nranks), host_of, false};
+}
+
+static bool is_sorted(const struct tti_layout *layout, int nranks)
+{
+    for (int r = 1; r < nranks; r++)
+        if (layout->host_of[r] < layout->host_of[r - 1])
+            return false;
+    return true;
+}
+
+/* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. */
+static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_spec *spec)
+{
+    check(algorithm, spec);
+    spec->layout.sorted = is_sorted(&spec->layout, spec->nranks);
+    if (spec->layout.sorted)
+        check(algorithm, spec);
 }
 
 static void layouts(void **state)
@@ -149,12 +166,13 @@ static void layouts(void **state)
     const struct tti_algorithm *algorithm;
     for (int i = 0; (algorithm = tti_algorithm_at(collective, i)); i++) {
         bool uses_layout = strncmp(algorithm->name, "hierarchical", 12) == 0;
-        for (int n = 1; n <= (uses_layout ? EVERY : 9); n += n < 24 ? 1 : 8)
+        for (int n = 1; n <= (uses_layout ? EVERY : 17); n += n < 24 ? 1 : 8)
             for (int each = 1; each <= n; each = each < 4 ? each + 1 : 2 * each)
                 for (int kind = 0; kind < 4; kind++) {
-                    struct tti_plan_spec spec = spec_of(n, 0, 1 + (n + kind) % 3, 1);
+                    struct tti_plan_spec spec = spec_of(n, rooted() ? each % n : 0,
+                                                        1 + (n + kind) % 3, 1);
                     spec.layout = layout_of(kind, n, each, host_of);
-                    check(algorithm, &spec);
+                    check_layout(algorithm, &spec);
                 }
     }
 }

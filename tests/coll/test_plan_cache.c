@@ -12,7 +12,7 @@ static struct tti_plan_spec spec_of(enum tutti_collective collective, int root, 
                                   .root = root,
                                   .lanes = lanes,
                                   .slices = 2,
-                                  .layout = {1, NULL}};
+                                  .layout = {.nhosts = 1}};
 }
 
 static void plans_are_kept(void **state)

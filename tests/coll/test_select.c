@@ -191,6 +191,7 @@ static struct tutti_comm *hosts_of(int hosts, int each, double line_bits)
         host_of[r] = r / each;
     comm->peers.nhosts = hosts;
     comm->peers.host_of = host_of;
+    comm->peers.sorted = true;
     comm->peers.line_bits = line_bits;
     return comm;
 }

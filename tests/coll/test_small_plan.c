@@ -259,7 +259,7 @@ static bool algorithms_text(int k, int ranks, char *text, size_t bytes)
                                      .nranks = ranks,
                                      .lanes = 1,
                                      .slices = 1,
-                                     .layout = {1, NULL}};
+                                     .layout = {.nhosts = 1}};
         any = any || algorithm;
         if (!algorithm || (algorithm->applicable && !algorithm->applicable(&spec)))
             continue;

@@ -67,7 +67,7 @@ refuses "give --all" verify
 refuses "--plant is \"weeds\"" verify --all --plant weeds
 refuses "no algorithm is called rink" verify --all --algo rink
 for kind in drop-step repeat-step wrong-peer wrong-chunk drop-flag; do
-    for seed in 1 30 555 4711; do
+    for seed in 1 32 555 4711; do
         says 1 "planted $kind" verify --all --max-ranks 7 --plant "$kind:$seed"
         grep -q ", 1 algorithms wrong" "$folder/out" ||
             { echo "the planted error is not counted"; cat "$folder/out" "$folder/err"; exit 1; }

@@ -95,18 +95,27 @@ class Hosts:
         """A command in host k."""
         return ["ip", "netns", "exec", self.names[k], *words]
 
-    def start(self, k, ranks, *flags, environment=None, launch=()):
-        """Host k's tuttirun, with the flags `launch` of its own."""
+    def start(self, k, ranks, *flags, environment=None, launch=(), node=None):
+        """Host k's tuttirun, with the flags `launch` of its own. `node`: (number, of so many), where
+        a host has several."""
+        number, nodes = node or (k, len(self.names))
         return job.Job(self.inside(
-            k, job.TUTTIRUN, *launch, "--nnodes", len(self.names), "--node-rank", k, "-n", ranks,
+            k, job.TUTTIRUN, *launch, "--nnodes", nodes, "--node-rank", number, "-n", ranks,
             "--master-addr", self.address, "--master-port", PORT, job.BENCH, *flags), environment)
 
-    def run(self, ranks, *flags, seconds=100, environment=None):
+    def start_all(self, ranks, *flags, environment=None, dealt=False):
+        """Job by job, `ranks` ranks on each host: numbered host by host, or dealt out in turn."""
+        count = len(self.names)
+        nodes, each = (count * ranks, 1) if dealt else (count, ranks)
+        for k in range(nodes):
+            yield self.start(k % count, each, *flags, environment=environment, node=(k, nodes))
+
+    def run(self, ranks, *flags, seconds=100, environment=None, dealt=False):
         """A job of `ranks` ranks a host to its good end; the first host's, which has the table."""
         jobs = []
         try:
-            for k in range(len(self.names)):
-                jobs.append(self.start(k, ranks, *flags, environment=environment))
+            for each in self.start_all(ranks, *flags, environment=environment, dealt=dealt):
+                jobs.append(each)
             self.judge(jobs, seconds)
         except job.Failure as failure:
             raise job.Failure("\n".join([str(failure), *(
