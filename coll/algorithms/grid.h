@@ -21,8 +21,8 @@ void tti_grid_release(struct tti_grid *grid);
 /* Host and local number go around. */
 static inline int tti_grid_rank(const struct tti_grid *grid, int host, int local)
 {
-    return tti_order_rank(&grid->order, tti_mod(host, grid->hosts) * grid->each +
-                                            tti_mod(local, grid->each));
+    return tti_order_rank(&grid->order,
+                          tti_mod(host, grid->hosts) * grid->each + tti_mod(local, grid->each));
 }
 
 /* n-1 blocks sent, with a latency from host to host and one inside. */

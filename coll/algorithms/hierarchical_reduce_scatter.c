@@ -31,8 +31,8 @@ static void scatter_sum(const struct scatter_lane *l, int k, struct tti_ref slot
                  tti_grid_rank(g, g->host, g->local + i));
     for (int i = 1; i < g->each; i++) {
         bool forward = to >= 0 && i == g->each - 1;
-        tti_recv_reduce(l->b, l->lane, chunk, 1, tti_grid_rank(g, g->host, g->local - i), sum,
-                        slot, forward ? TTI_FORWARD : 0, forward ? to : -1);
+        tti_recv_reduce(l->b, l->lane, chunk, 1, tti_grid_rank(g, g->host, g->local - i), sum, slot,
+                        forward ? TTI_FORWARD : 0, forward ? to : -1);
         sum = slot;
     }
 }
@@ -48,10 +48,9 @@ static void scatter_lane(const struct scatter_lane *l)
         bool complete = k == g->hosts;
         scatter_sum(l, k, slot, k == 1 ? next : -1);
         if (k > 1)
-            tti_recv_reduce(l->b, l->lane, chunk, 1, previous, slot,
-                            complete ? tti_out(chunk) : slot,
-                            TTI_MSG_ACC | (complete ? TTI_FINAL : TTI_FORWARD),
-                            complete ? -1 : next);
+            tti_recv_reduce(
+                l->b, l->lane, chunk, 1, previous, slot, complete ? tti_out(chunk) : slot,
+                TTI_MSG_ACC | (complete ? TTI_FINAL : TTI_FORWARD), complete ? -1 : next);
     }
 }
 

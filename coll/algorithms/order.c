@@ -18,8 +18,7 @@ static void order_sorted(const struct tti_plan_spec *spec, struct tti_order *ord
         order->end++;
     int first = order->end - order->begin, rank = spec->rank;
     bool with_root = rank >= order->begin && rank < order->end;
-    order->place =
-        with_root ? tti_mod(rank - root, first) : first + tti_mod(rank - order->end, n);
+    order->place = with_root ? tti_mod(rank - root, first) : first + tti_mod(rank - order->end, n);
 }
 
 /* Ranks sorted by host, from the root and its host on. */

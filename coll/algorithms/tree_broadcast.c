@@ -24,8 +24,7 @@ static enum tutti_result tree_broadcast_plan(const struct tti_plan_spec *spec,
         else
             tti_recv(&b, lane, chunk, 1, parent, tti_out(chunk), forward, first);
         for (int k = largest / 2; inside && k >= 1; k /= 2)
-            tti_send(&b, lane, chunk, 1, tti_out(chunk),
-                     tti_order_rank(&order, place + k));
+            tti_send(&b, lane, chunk, 1, tti_out(chunk), tti_order_rank(&order, place + k));
     }
     tti_order_release(&order);
     return tti_plan_finish(&b, plan);

@@ -330,8 +330,7 @@ static void passes_once(void **state)
             const double ring = HOSTS * (RANKS - 1), once = HOSTS - 1;
             assert_true(crossing(TUTTI_ALL_GATHER, "ring", 0, &layout, RANKS) == ring);
             assert_true(crossing(TUTTI_REDUCE_SCATTER, "ring", 0, &layout, RANKS) == ring);
-            assert_true(crossing(TUTTI_ALL_REDUCE, "ring", 0, &layout, RANKS) ==
-                        2 * ring / RANKS);
+            assert_true(crossing(TUTTI_ALL_REDUCE, "ring", 0, &layout, RANKS) == 2 * ring / RANKS);
             assert_true(crossing(TUTTI_BROADCAST, "chain", root, &layout, RANKS) == once);
             assert_true(crossing(TUTTI_REDUCE, "chain", root, &layout, RANKS) == once);
             assert_true(crossing(TUTTI_BROADCAST, "tree", root, &layout, RANKS) == once);

@@ -169,8 +169,8 @@ static void layouts(void **state)
         for (int n = 1; n <= (uses_layout ? EVERY : 17); n += n < 24 ? 1 : 8)
             for (int each = 1; each <= n; each = each < 4 ? each + 1 : 2 * each)
                 for (int kind = 0; kind < 4; kind++) {
-                    struct tti_plan_spec spec = spec_of(n, rooted() ? each % n : 0,
-                                                        1 + (n + kind) % 3, 1);
+                    struct tti_plan_spec spec =
+                        spec_of(n, rooted() ? each % n : 0, 1 + (n + kind) % 3, 1);
                     spec.layout = layout_of(kind, n, each, host_of);
                     check_layout(algorithm, &spec);
                 }

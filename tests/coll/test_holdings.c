@@ -112,8 +112,8 @@ static int compare(const struct process *before, const struct process *after,
                    const struct tutti_memory *told)
 {
     long long mapped = after->mapped - before->mapped;
-    long long resident = after->resident - before->resident -
-                         (long long)(grown->shared_used - parents->shared_used);
+    long long resident =
+        after->resident - before->resident - (long long)(grown->shared_used - parents->shared_used);
     long long heap =
         after->heap - before->heap - ((long long)grown->host - (long long)parents->host);
     long long off = heap - (long long)told->host;
