@@ -32,8 +32,8 @@ static int attend_kernels(struct gpt_device *g, int l, int batch, int length, in
                                              .heads = g->config.heads};
     for (int k = from; k <= to; k++) {
         const enum gpt_own kernel = (enum gpt_own)(GPT_OWN_ATTEND + 4 * g->head + k);
-        if (gpt_device_run(g, kernel, attend_tiles(g, batch, length), GPT_GPU_TILE, &args,
-                           sizeof args))
+        const unsigned threads = k < 2 ? GPT_GPU_TILE : GPT_GPU_PAIRS;
+        if (gpt_device_run(g, kernel, attend_tiles(g, batch, length), threads, &args, sizeof args))
             return 1;
     }
     return 0;

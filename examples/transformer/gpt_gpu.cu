@@ -149,7 +149,7 @@ template <class T> GPT_DEVICE void gpt_classify(const gpt_gpu_classify_args &a)
 /* ---- Attention --------------------------------------------------------------------------------
  */
 
-/* Where a block's tile is: a thread has query, or key, number `place` of it. */
+/* Where a block's tile is: a thread has, or two of them share, query or key number `place`. */
 struct gpt_place {
     int place;       /* in the sequence; may be past its end */
     uint64_t narrow; /* of the sequence's first row and this head in [batch, length, heads, size] */
@@ -160,14 +160,14 @@ struct gpt_place {
     float scale;
 };
 
-template <int D> GPT_DEVICE gpt_place gpt_where(const gpt_gpu_attend_args &a)
+template <int D> GPT_DEVICE gpt_place gpt_where(const gpt_gpu_attend_args &a, int own)
 {
     const int tiles = (a.length + GPT_GPU_TILE - 1) / GPT_GPU_TILE;
     const int tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles % a.heads;
     const int sequence = (int)blockIdx.x / tiles / a.heads;
     gpt_place p;
     p.first = tile * GPT_GPU_TILE;
-    p.place = p.first + (int)threadIdx.x;
+    p.place = p.first + own;
     p.stride = a.heads * D;
     const uint64_t row = (uint64_t)sequence * (uint64_t)a.length;
     p.narrow = row * (uint64_t)p.stride + (uint64_t)(head * D);
@@ -177,36 +177,41 @@ template <int D> GPT_DEVICE gpt_place gpt_where(const gpt_gpu_attend_args &a)
     return p;
 }
 
-/* Rows first .. first+TILE-1 of a head into shared memory, by all threads; past the end: zeros. */
+/* Rows first .. first+TILE-1 of a head, of two kinds: keys and values, or queries and slopes. The
+ * same place of both is in different banks of shared memory. */
+template <int D> struct gpt_rows {
+    float of[2][GPT_GPU_TILE * D + 4];
+};
+
+/* Into shared memory, by all threads; past the end: zeros. */
 template <class T, int D>
-GPT_DEVICE void gpt_tile(float (*tile)[D], const T *from, int stride, int first, int length)
+GPT_DEVICE void gpt_tile(float *tile, const T *from, int stride, int first, int length)
 {
     for (int i = (int)threadIdx.x; i < GPT_GPU_TILE * D; i += (int)blockDim.x) {
         const int r = i / D, d = i % D;
-        tile[r][d] = first + r < length
-                         ? gpt_load(from + (uint64_t)(first + r) * (uint64_t)stride + (uint64_t)d)
-                         : 0.0f;
+        tile[i] = first + r < length
+                      ? gpt_load(from + (uint64_t)(first + r) * (uint64_t)stride + (uint64_t)d)
+                      : 0.0f;
     }
 }
 
 /* Keys and values of the tile that begins at `first`; returns how many of them the thread's query
  * sees. `q`: of the head's first row. */
 template <class T, int D>
-GPT_DEVICE int gpt_keys(float (*keys)[D], float (*values)[D], const T *q, const gpt_place &p,
-                        int first, int length)
+GPT_DEVICE int gpt_keys(gpt_rows<D> *rows, const T *q, const gpt_place &p, int first, int length)
 {
     const int seen = p.place - first + 1;
     __syncthreads();
-    gpt_tile<T, D>(keys, q + p.stride, 3 * p.stride, first, length);
-    gpt_tile<T, D>(values, q + 2 * p.stride, 3 * p.stride, first, length);
+    gpt_tile<T, D>(rows->of[0], q + p.stride, 3 * p.stride, first, length);
+    gpt_tile<T, D>(rows->of[1], q + 2 * p.stride, 3 * p.stride, first, length);
     __syncthreads();
     return seen < GPT_GPU_TILE ? seen : GPT_GPU_TILE;
 }
 
 template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &a)
 {
-    __shared__ float keys[GPT_GPU_TILE][D], values[GPT_GPU_TILE][D];
-    const gpt_place p = gpt_where<D>(a);
+    __shared__ gpt_rows<D> rows;
+    const gpt_place p = gpt_where<D>(a, (int)threadIdx.x);
     const T *q = (const T *)a.qkv + p.wide;
     const bool mine = p.place < a.length;
     float query[D], sum[D], most = -INFINITY, total = 0;
@@ -217,17 +222,18 @@ template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &
                  : 0.0f;
     }
     for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
-        const int end = gpt_keys<T, D>(keys, values, q, p, first, a.length);
+        const int end = gpt_keys<T, D>(&rows, q, p, first, a.length);
         for (int k = 0; mine && k < end; k++) {
+            const float *key = &rows.of[0][k * D], *value = &rows.of[1][k * D];
             float score = 0;
             for (int d = 0; d < D; d++)
-                score += query[d] * keys[k][d];
+                score += query[d] * key[d];
             const float larger = score > most ? score : most;
             const float before = expf(most - larger), now = expf(score - larger);
             most = larger;
             total = total * before + now;
             for (int d = 0; d < D; d++)
-                sum[d] = sum[d] * before + now * values[k][d];
+                sum[d] = sum[d] * before + now * value[d];
         }
     }
     if (!mine)
@@ -240,7 +246,7 @@ template <class T, int D> GPT_DEVICE void gpt_attend(const gpt_gpu_attend_args &
 
 template <class T, int D> GPT_DEVICE void gpt_attend_delta(const gpt_gpu_attend_args &a)
 {
-    const gpt_place p = gpt_where<D>(a);
+    const gpt_place p = gpt_where<D>(a, (int)threadIdx.x);
     if (p.place >= a.length)
         return;
     const uint64_t at = p.narrow + (uint64_t)p.place * (uint64_t)p.stride;
@@ -251,83 +257,105 @@ template <class T, int D> GPT_DEVICE void gpt_attend_delta(const gpt_gpu_attend_
     a.deltas[p.logs + (uint64_t)p.place] = delta;
 }
 
+/* Two threads share a query, or a key, so that what they keep of it fits their registers. Of a pair
+ * of rows each multiplies one with its own, and tells the other the product. */
+GPT_DEVICE int gpt_part(void)
+{
+    return (int)threadIdx.x % 2;
+}
+
+/* Of all channels each has half: element e is channel .. */
+template <int D> GPT_DEVICE int gpt_half(int part, int e)
+{
+    const int run = D < 8 ? D / 2 : 4;
+    return e / run * 2 * run + part * run + e % run;
+}
+
 template <class T, int D> GPT_DEVICE void gpt_attend_queries(const gpt_gpu_attend_args &a)
 {
-    __shared__ float keys[GPT_GPU_TILE][D], values[GPT_GPU_TILE][D];
-    const gpt_place p = gpt_where<D>(a);
+    __shared__ gpt_rows<D> rows;
+    const int part = gpt_part();
+    const gpt_place p = gpt_where<D>(a, (int)threadIdx.x / 2);
     const T *q = (const T *)a.qkv + p.wide;
     const bool mine = p.place < a.length;
     const uint64_t row = (uint64_t)(mine ? p.place : 0);
     const float log = a.logs[p.logs + row], delta = a.deltas[p.logs + row];
-    float query[D], slope[D], sum[D];
-    for (int d = 0; d < D; d++) {
-        query[d] = gpt_load(q + row * 3 * (uint64_t)p.stride + (uint64_t)d) * p.scale;
-        slope[d] = gpt_load((const T *)a.dout + p.narrow + row * (uint64_t)p.stride + (uint64_t)d);
-        sum[d] = 0;
-    }
+    const T *from = part ? (const T *)a.dout + p.narrow + row * (uint64_t)p.stride
+                         : q + row * 3 * (uint64_t)p.stride;
+    const float scale = part ? 1.0f : p.scale;
+    float own[D], sum[D / 2]; /* the slope, or the query */
+    for (int d = 0; d < D; d++)
+        own[d] = gpt_load(from + d) * scale;
+    for (int e = 0; e < D / 2; e++)
+        sum[e] = 0;
     for (int first = 0; first <= p.first; first += GPT_GPU_TILE) {
-        const int end = gpt_keys<T, D>(keys, values, q, p, first, a.length);
-        for (int k = 0; mine && k < end; k++) {
-            float score = 0, along = 0;
-            for (int d = 0; d < D; d++) {
-                score += query[d] * keys[k][d];
-                along += slope[d] * values[k][d];
-            }
-            const float ds = expf(score - log) * (along - delta) * p.scale;
+        const int seen = gpt_keys<T, D>(&rows, q, p, first, a.length);
+        const int end = a.length - first < GPT_GPU_TILE ? a.length - first : GPT_GPU_TILE;
+        for (int k = 0; k < end; k++) { /* all threads, for the exchange */
+            const float *at = &rows.of[part][k * D];
+            float product = 0;
             for (int d = 0; d < D; d++)
-                sum[d] += ds * keys[k][d];
+                product += own[d] * at[d];
+            const float other = __shfl_xor_sync(0xffffffffu, product, 1);
+            if (!mine || k >= seen)
+                continue;
+            const float score = part ? other : product, along = part ? product : other;
+            const float ds = expf(score - log) * (along - delta) * p.scale;
+            for (int e = 0; e < D / 2; e++)
+                sum[e] += ds * rows.of[0][k * D + gpt_half<D>(part, e)];
         }
     }
     T *out = (T *)a.dqkv + p.wide + row * 3 * (uint64_t)p.stride;
-    for (int d = 0; mine && d < D; d++)
-        gpt_store(&out[d], sum[d]);
+    for (int e = 0; mine && e < D / 2; e++)
+        gpt_store(&out[gpt_half<D>(part, e)], sum[e]);
 }
 
 /* Queries from the tile of the keys on: earlier ones do not see them. */
 template <class T, int D> GPT_DEVICE void gpt_attend_keys(const gpt_gpu_attend_args &a)
 {
-    __shared__ float queries[GPT_GPU_TILE][D], slopes[GPT_GPU_TILE][D];
+    __shared__ gpt_rows<D> rows;
     __shared__ float logs[GPT_GPU_TILE], deltas[GPT_GPU_TILE];
-    const gpt_place p = gpt_where<D>(a);
+    const int part = gpt_part();
+    const gpt_place p = gpt_where<D>(a, (int)threadIdx.x / 2);
     const T *q = (const T *)a.qkv + p.wide;
     const bool mine = p.place < a.length;
     const uint64_t row = (uint64_t)(mine ? p.place : 0);
-    const T *own = q + row * 3 * (uint64_t)p.stride;
-    float key[D], value[D], dkey[D], dvalue[D];
+    const uint64_t at_own =
+        row * 3 * (uint64_t)p.stride + (uint64_t)(1 + part) * (uint64_t)p.stride;
+    float own[D], sum[D]; /* the key, or the value */
     for (int d = 0; d < D; d++) {
-        key[d] = gpt_load(own + p.stride + d);
-        value[d] = gpt_load(own + 2 * p.stride + d);
-        dkey[d] = dvalue[d] = 0;
+        own[d] = gpt_load(q + at_own + d);
+        sum[d] = 0;
     }
     for (int first = p.first; first < a.length; first += GPT_GPU_TILE) {
         const int end = a.length - first < GPT_GPU_TILE ? a.length - first : GPT_GPU_TILE;
         __syncthreads();
-        gpt_tile<T, D>(queries, q, 3 * p.stride, first, a.length);
-        gpt_tile<T, D>(slopes, (const T *)a.dout + p.narrow, p.stride, first, a.length);
+        gpt_tile<T, D>(rows.of[0], q, 3 * p.stride, first, a.length);
+        gpt_tile<T, D>(rows.of[1], (const T *)a.dout + p.narrow, p.stride, first, a.length);
         if ((int)threadIdx.x < end) {
             logs[threadIdx.x] = a.logs[p.logs + (uint64_t)first + threadIdx.x];
             deltas[threadIdx.x] = a.deltas[p.logs + (uint64_t)first + threadIdx.x];
         }
         __syncthreads();
-        for (int r = p.place > first ? p.place - first : 0; mine && r < end; r++) {
-            float score = 0, along = 0;
-            for (int d = 0; d < D; d++) {
-                score += queries[r][d] * key[d];
-                along += slopes[r][d] * value[d];
-            }
+        for (int r = 0; r < end; r++) { /* all threads, for the exchange */
+            const float *at = &rows.of[part][r * D];
+            float product = 0;
+            for (int d = 0; d < D; d++)
+                product += at[d] * own[d];
+            const float other = __shfl_xor_sync(0xffffffffu, product, 1);
+            if (!mine || first + r < p.place)
+                continue;
+            const float score = part ? other : product, along = part ? product : other;
             const float share = expf(score * p.scale - logs[r]);
             const float ds = share * (along - deltas[r]) * p.scale;
-            for (int d = 0; d < D; d++) {
-                dvalue[d] += share * slopes[r][d];
-                dkey[d] += ds * queries[r][d];
-            }
+            const float factor = part ? share : ds;
+            for (int d = 0; d < D; d++)
+                sum[d] += factor * at[d];
         }
     }
-    T *out = (T *)a.dqkv + p.wide + row * 3 * (uint64_t)p.stride;
-    for (int d = 0; mine && d < D; d++) {
-        gpt_store(&out[p.stride + d], dkey[d]);
-        gpt_store(&out[2 * p.stride + d], dvalue[d]);
-    }
+    T *out = (T *)a.dqkv + p.wide + at_own;
+    for (int d = 0; mine && d < D; d++)
+        gpt_store(&out[d], sum[d]);
 }
 
 /* ---- Each for its types ------------------------------------------------------------------------

@@ -14,9 +14,10 @@
 
 enum {
     GPT_GPU_THREADS = 128, /* of a block, but for attention */
-    GPT_GPU_TILE = 64,     /* queries, or keys, that an attention block has; its threads */
-    GPT_GPU_SLICES = 32,   /* into which rows are cut where columns are summed */
-    GPT_GPU_STRIP = 8,     /* columns of a product that a thread has */
+    GPT_GPU_TILE = 64,     /* queries, or keys, that an attention block has; its threads, or ... */
+    GPT_GPU_PAIRS = 2 * GPT_GPU_TILE, /* ... where two share one */
+    GPT_GPU_SLICES = 32,              /* into which rows are cut where columns are summed */
+    GPT_GPU_STRIP = 8,                /* columns of a product that a thread has */
 };
 
 /* gpt_gpu_norm, a block a row: sum = x + y (y may be NULL; sum, then, too: x is normalised), out =
@@ -70,7 +71,8 @@ struct gpt_gpu_classify_args {
  * softmax is made as they come (Dao et al. 2022): no scores are stored. logs[batch, heads, length]:
  * of the sums. gpt_gpu_attend_delta, a thread a query and head: deltas = sum of dout out over the
  * head's channels. gpt_gpu_attend_queries, as gpt_gpu_attend: the queries' part of dqkv.
- * gpt_gpu_attend_keys, the same grid over keys: the keys' and values' parts. */
+ * gpt_gpu_attend_keys, the same grid over keys: the keys' and values' parts. The threads
+ * of the last two are GPT_GPU_PAIRS. */
 struct gpt_gpu_attend_args {
     void *out;        /* [batch, length, heads, size] */
     void *dqkv;       /* [batch, length, 3, heads, size] */

@@ -280,8 +280,8 @@ static int attends(bool thin)
         gpt_attend(&a, out->host, qkv->host);
         gpt_attend_back(&a, dqkv->host, dout->host, qkv->host);
         for (int k = 0; k < 4; k++)
-            if (launch_twice(attention[s][thin][k], &args, blocks, GPT_GPU_TILE, written[k],
-                             bytes[k]))
+            if (launch_twice(attention[s][thin][k], &args, blocks,
+                             k < 2 ? GPT_GPU_TILE : GPT_GPU_PAIRS, written[k], bytes[k]))
                 return 1;
         CHECK(apart(out, n, thin) < allowed(thin) && apart(dqkv, 3 * n, thin) < 2 * allowed(thin));
     }
