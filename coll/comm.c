@@ -189,8 +189,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     if (comm->forked)
         return; /* nothing of it is ours; what it takes goes with the process */
     tti_forked_forget(comm);
-    tti_gpu_side_destroy(comm); /* waits for streams, which wait for the queue */
-    tti_work_queue_destroy(&comm->queue);
+    const bool idle = tti_gpu_side_destroy(comm); /* streams wait for the queue */
+    tti_work_queue_end(&comm->queue);
     tti_post_close(comm->post);
     tti_executor_destroy(comm->executor);
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
@@ -216,6 +216,9 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     free(comm->settings.algorithms);
     free(comm->settings.plugins);
     pthread_mutex_destroy(&comm->error_lock);
+    if (!idle) /* what a stream gives yet looks at the queue, and finds that it has ended */
+        return;
+    tti_work_queue_destroy(&comm->queue);
     free(comm);
 }
 

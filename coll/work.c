@@ -187,7 +187,7 @@ static void *queue_thread(void *argument)
     return NULL;
 }
 
-void tti_work_queue_destroy(struct tti_work_queue *queue)
+void tti_work_queue_end(struct tti_work_queue *queue)
 {
     if (!queue->usable)
         return;
@@ -200,6 +200,13 @@ void tti_work_queue_destroy(struct tti_work_queue *queue)
     pthread_mutex_unlock(&queue->lock);
     if (queue->started)
         pthread_join(queue->thread, NULL);
+    queue->started = false;
+}
+
+void tti_work_queue_destroy(struct tti_work_queue *queue)
+{
+    if (!queue->usable)
+        return;
     pthread_cond_destroy(&queue->changed);
     pthread_mutex_destroy(&queue->lock);
     queue->usable = false;
@@ -284,6 +291,15 @@ void tti_work_give(struct tti_work *work)
     struct tti_work_queue *queue = &work->comm->queue;
     pthread_mutex_lock(&queue->lock);
     work_arrived(work);
+    if (queue->stop) {
+        uint32_t *signal = work->signal;
+        if (!work->kept)
+            work_unreference(work);
+        pthread_mutex_unlock(&queue->lock);
+        if (signal)
+            __atomic_store_n(signal, 1, __ATOMIC_RELEASE);
+        return;
+    }
     work->references += work->kept;
     work->next = NULL;
     work->done = false;

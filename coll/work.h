@@ -61,7 +61,8 @@ struct tutti_request {
 };
 
 enum tutti_result tti_work_queue_create(struct tti_work_queue *queue);
-/* Finish what is queued, end the thread, release. */
+/* Finish what is queued, end the thread: what is given from now on is not run. Then release. */
+void tti_work_queue_end(struct tti_work_queue *queue);
 void tti_work_queue_destroy(struct tti_work_queue *queue);
 
 /* Run one operation now, in the order of the queue, in the calling thread if it can. */
@@ -86,7 +87,8 @@ void tti_work_release(struct tti_work *work);
 
 /* Work that is queued later, by tti_work_give, as often as wanted (one after another) if `kept`,
  * else once. When done the word `signal` becomes 1, after all that was stored before. Needs the
- * progress thread. A kept one is released in the end. */
+ * progress thread. A kept one is released in the end. Once the queue has ended only the word is
+ * written, so that the stream goes on. */
 enum tutti_result tti_work_make(struct tutti_comm *comm, const struct tti_operation *ops,
                                 size_t count, uint32_t *signal, bool kept, struct tti_work **work);
 void tti_work_give(struct tti_work *work);

@@ -59,6 +59,10 @@ struct tti_gpu {
     struct tti_gpu_properties properties;
 };
 
+/* CUDA's name for the default stream of the thread that uses it (CU_STREAM_PER_THREAD): in two
+ * threads two streams. */
+#define TTI_STREAM_PER_THREAD ((tutti_stream)(uintptr_t)2)
+
 struct tti_gpu_event;     /* a point in a stream */
 struct tti_gpu_graph;     /* captured work, ready to run */
 struct tti_gpu_multicast; /* memory of several devices behind one address */
@@ -169,6 +173,9 @@ struct tti_gpu_ops {
     enum tutti_result (*stream_create)(struct tti_gpu *gpu, tutti_stream *stream);
     void (*stream_destroy)(struct tti_gpu *gpu, tutti_stream stream);
     enum tutti_result (*stream_query)(struct tti_gpu *gpu, tutti_stream stream);
+    /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
+     * Needs none opened. Kernels and events of one device go on its streams only. */
+    enum tutti_result (*stream_device)(tutti_stream stream, int *device);
 
     /* ---- Work on a stream; all captured. Copies take any two addresses of any kind (pageable
      * host memory may make the call block). */

@@ -12,7 +12,8 @@ struct tutti_comm;
 /* Collective by its effect: all ranks of a communicator set TUTTI_DEVICE alike. Finds the
  * implementation; opens nothing. */
 enum tutti_result tti_gpu_side_create(struct tutti_comm *comm);
-void tti_gpu_side_destroy(struct tutti_comm *comm);
+/* False: work is still on a stream, which may come to give it (tti_work_give). */
+bool tti_gpu_side_destroy(struct tutti_comm *comm);
 /* The implementation; NULL: host memory only. */
 const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm);
 void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory);
@@ -29,6 +30,9 @@ void tti_gpu_hear(struct tutti_comm *comm);
 /* A device that has failed fails the communicator. For the progress thread; where another thread
  * watches the device (gpu_watch.c) that one does it. */
 void tti_gpu_look_device(struct tutti_comm *comm);
+/* After a deadline: has rank `peer` sent messages of device memory that lie here and that no
+ * receive in device memory has met? One on host memory never does. */
+bool tti_gpu_unmet(struct tutti_comm *comm, int peer);
 /* Before an operation on host memory: the links are free again of work from streams. */
 enum tutti_result tti_gpu_before_host(struct tutti_comm *comm);
 

@@ -1,8 +1,7 @@
 /* The device side of a communicator (gpu_side.h): which implementation, which device, the order of
- * calls on streams, requests. What a call does is chosen in tti_gpu_call. */
+ * calls on streams. What a call does is chosen in tti_gpu_call. Next: gpu_settle.c. */
 #include "coll/gpu/gpu_map.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -11,11 +10,10 @@
 #include "coll/gpu/gpu_send.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAIN_SECONDS = 10, CHUNK_BYTES = 2 << 20 };
+enum { CHUNK_BYTES = 2 << 20 };
 
 /* ---- making and ending ---- */
 
@@ -67,11 +65,11 @@ enum tutti_result tti_gpu_side_create(struct tutti_comm *comm)
     return TUTTI_OK;
 }
 
-void tti_gpu_side_destroy(struct tutti_comm *comm)
+bool tti_gpu_side_destroy(struct tutti_comm *comm)
 {
     struct tti_gpu_side *side = comm->gpu;
     if (!side)
-        return;
+        return true;
     tti_work_end_device(comm);
     bool idle = true;
     if (side->gpu && side->last.any) {
@@ -101,6 +99,7 @@ void tti_gpu_side_destroy(struct tutti_comm *comm)
     pthread_mutex_destroy(&side->lock);
     free(side);
     comm->gpu = NULL;
+    return idle;
 }
 
 const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm)
@@ -123,7 +122,7 @@ struct side_buffers {
     bool device; /* some buffer is DEVICE or MANAGED */
     bool pinned;
     bool host; /* pageable */
-    int index; /* of the device */
+    int index; /* of the device, if `device` */
 };
 
 static enum tutti_result side_look(const struct tti_gpu_side *side, const void *address,
@@ -136,7 +135,7 @@ static enum tutti_result side_look(const struct tti_gpu_side *side, const void *
         return TUTTI_OK;
     }
     const bool device = info.kind != TTI_MEMORY_PINNED;
-    if (device || !buffers->device)
+    if (device)
         buffers->index = info.device > 0 ? info.device : 0;
     buffers->device |= device;
     buffers->pinned |= !device;
@@ -230,7 +229,8 @@ static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stre
                                     uint64_t capture)
 {
     const struct tti_gpu_point *last = capture ? &side->captured : &side->last;
-    if (!last->any || last->stream == stream || (capture && capture != side->capture))
+    const bool same = last->stream == stream && stream != TTI_STREAM_PER_THREAD;
+    if (!last->any || same || (capture && capture != side->capture))
         return TUTTI_OK;
     return side->ops->event_hold(last->event, stream);
 }
@@ -341,65 +341,25 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     return side_point(side, stream, capture);
 }
 
-/* Under the lock. */
-static enum tutti_result side_mark(struct tti_gpu_side *side, tutti_stream stream,
-                                   struct tti_gpu_mark **mark)
-{
-    uint64_t capture = 0;
-    if (stream)
-        TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
-    if (capture)
-        return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "a request was asked for under capture, where nothing runs; pass NULL");
-    struct tti_gpu_mark *made = side->marks;
-    if (made) {
-        side->marks = made->next;
-    } else {
-        made = tti_calloc(1, sizeof *made);
-        if (!made)
-            return TUTTI_ERR_MEMORY;
-        enum tutti_result result = side->ops->event_create(side->gpu, 0, &made->event);
-        if (result != TUTTI_OK) {
-            free(made);
-            return result;
-        }
-    }
-    enum tutti_result result = side->ops->event_record(made->event, stream);
-    if (result != TUTTI_OK) {
-        made->next = side->marks;
-        side->marks = made;
-        return result;
-    }
-    *mark = made;
-    return TUTTI_OK;
-}
-
-enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream,
-                                    struct tti_gpu_mark **mark)
-{
-    pthread_mutex_lock(&comm->gpu->lock);
-    enum tutti_result result = side_mark(comm->gpu, stream, mark);
-    pthread_mutex_unlock(&comm->gpu->lock);
-    return result;
-}
-
 static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
-    int index = side->gpu ? side->gpu->device : 0;
-    struct side_buffers all = {.device = false};
+    bool found = side->gpu != NULL;
+    int index = found ? side->gpu->device : 0;
     for (size_t i = 0; i < count; i++) {
         struct side_buffers buffers;
         TTI_TRY(side_buffers(comm, &ops[i], &buffers));
-        if (buffers.device || (buffers.pinned && !all.device && !side->gpu))
+        if (buffers.device)
             index = buffers.index;
-        all.device |= buffers.device;
+        found |= buffers.device;
     }
+    if (!found) /* page-locked memory is any device's, and a barrier has none */
+        TTI_TRY(side->ops->stream_device(stream, &index));
     TTI_TRY(tti_comm_check(comm));
     TTI_TRY(side_open(comm, index));
     TTI_TRY(side_queue(comm, ops, count, stream));
-    return mark ? side_mark(side, stream, mark) : TUTTI_OK;
+    return mark ? tti_gpu_mark_take(side, stream, mark) : TUTTI_OK;
 }
 
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -420,93 +380,6 @@ enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
     enum tutti_result result = side_open(comm, device);
     if (result == TUTTI_OK && !side->map)
         result = tti_gpu_map_make(comm);
-    pthread_mutex_unlock(&side->lock);
-    return result;
-}
-
-/* ---- waiting ---- */
-
-enum tutti_result tti_comm_settle(tutti_comm *comm)
-{
-    struct tti_gpu_side *side = comm->gpu;
-    enum tutti_result result = TUTTI_OK;
-    if (!side)
-        return TUTTI_OK;
-    pthread_mutex_lock(&side->lock);
-    if (side->gpu && side->last.any)
-        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
-    pthread_mutex_unlock(&side->lock);
-    return result;
-}
-
-enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
-                                 const char *what)
-{
-    enum { SPINS = 2000 };
-    const struct tti_gpu_ops *ops = comm->gpu->ops;
-    uint64_t deadline = 0;
-    for (int round = 0;; round++) {
-        const enum tutti_result now = ops->event_query(event);
-        if (now != TUTTI_IN_PROGRESS) {
-            tti_gpu_hear(comm);
-            TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
-            return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
-        }
-        if (round < SPINS) {
-            tti_cpu_relax();
-            continue;
-        }
-        if (deadline == 0)
-            deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
-        if (tti_deadline_passed(deadline)) {
-            TTI_TRY(tti_comm_check(comm));
-            return TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                            "%s: the device was not through %g s after the wait began; what is "
-                            "before it on the stream may be stuck",
-                            what, comm->settings.timeout_s + DRAIN_SECONDS);
-        }
-        tti_nap(round - SPINS);
-    }
-}
-
-void tti_gpu_hear(struct tutti_comm *comm)
-{
-    if (tti_work_try_pause(comm)) {
-        (void)tti_comm_listen(comm);
-        tti_work_resume(comm);
-    }
-    tti_gpu_look(comm);
-    tti_gpu_look_poison(comm);
-}
-
-enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
-{
-    struct tti_gpu_side *side = comm->gpu;
-    enum tutti_result result = TUTTI_OK;
-    pthread_mutex_lock(&side->lock);
-    if (side->staged && side->last.any)
-        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
-    side->staged = false;
-    pthread_mutex_unlock(&side->lock);
-    return result;
-}
-
-enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark)
-{
-    const enum tutti_result result = comm->gpu->ops->event_query(mark->event);
-    if (result != TUTTI_OK)
-        return result;
-    tti_gpu_hear(comm);
-    return tti_comm_check(comm);
-}
-
-enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark)
-{
-    struct tti_gpu_side *side = comm->gpu;
-    const enum tutti_result result = tti_gpu_settle(comm, mark->event, "waiting for a request");
-    pthread_mutex_lock(&side->lock);
-    mark->next = side->marks;
-    side->marks = mark;
     pthread_mutex_unlock(&side->lock);
     return result;
 }

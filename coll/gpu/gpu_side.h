@@ -58,11 +58,14 @@ void tti_gpu_stage_destroy(struct tti_gpu_side *side);
 void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct);
 void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
 
-/* ---- gpu_side.c ---- */
+/* ---- gpu_settle.c ---- */
 
 /* Wait until the event is reached, or the communicator's deadline; the communicator's failure, if
  * it has one, is the result. */
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what);
+/* A mark at the point of the stream's last call. Under the lock. */
+enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
+                                    struct tti_gpu_mark **mark);
 
 #endif

@@ -167,6 +167,7 @@ enum {
     X(stream_destroy, cuStreamDestroy, "_v2", (tti_cu_stream))                                    \
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \
     X(stream_finish, cuStreamSynchronize, "", (tti_cu_stream))                                    \
+    X(stream_context, cuStreamGetCtx, "", (tti_cu_stream, tti_cu_context *))                      \
     X(stream_write, cuStreamWriteValue32, "_v2", (tti_cu_stream, tti_cu_ptr, uint32_t, unsigned)) \
     X(stream_wait, cuStreamWaitValue32, "_v2", (tti_cu_stream, tti_cu_ptr, uint32_t, unsigned))   \
     X(copy, cuMemcpyAsync, "", (tti_cu_ptr, tti_cu_ptr, size_t, tti_cu_stream))                   \

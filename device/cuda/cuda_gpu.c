@@ -228,6 +228,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .stream_create = tti_cuda_stream_create,
         .stream_destroy = tti_cuda_stream_destroy,
         .stream_query = tti_cuda_stream_query,
+        .stream_device = tti_cuda_stream_device,
         .copy = tti_cuda_copy,
         .fill = tti_cuda_fill,
         .launch = tti_cuda_launch,

@@ -40,6 +40,26 @@ enum tutti_result tti_cuda_stream_query(struct tti_gpu *base, tutti_stream strea
     TTI_CUDA_RETURN(gpu, "the stream's work", gpu->cu->stream_query(stream));
 }
 
+enum tutti_result tti_cuda_stream_device(tutti_stream stream, int *device)
+{
+    const struct tti_cuda_driver *cu = tti_cuda_driver_now();
+    tti_cu_context context = NULL, popped;
+    if (stream)
+        TTI_TRY(tti_cuda_check(cu->stream_context(stream, &context), "cuStreamGetCtx"));
+    else
+        TTI_TRY(tti_cuda_check(cu->context_current(&context), "cuCtxGetCurrent"));
+    int found = 0;
+    if (context) {
+        TTI_TRY(tti_cuda_check(cu->context_push(context), "cuCtxPushCurrent"));
+        const enum tutti_result result =
+            tti_cuda_check(cu->context_device(&found), "cuCtxGetDevice");
+        (void)cu->context_pop(&popped);
+        TTI_TRY(result);
+    }
+    *device = found;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_cuda_copy(struct tti_gpu *base, void *dst, const void *src, size_t bytes,
                                 tutti_stream stream)
 {

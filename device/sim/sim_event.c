@@ -113,6 +113,7 @@ bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket)
 enum tutti_result tti_sim_event_record(struct tti_gpu_event *event, tutti_stream handle)
 {
     struct tti_sim_stream *stream;
+    TTI_TRY(tti_sim_stream_fits(event->gpu, handle, "an event"));
     TTI_TRY(tti_sim_stream_of(event->gpu->device, handle, &stream));
     struct tti_sim_capture *capture = tti_sim_stream_capture(stream);
     atomic_store(&event->capture, capture);

@@ -11,6 +11,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define FIBER_ASAN 1
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(TTI_SIM_TSAN) /* the build's ThreadSanitizer, switched off for this file */
@@ -115,6 +116,9 @@ bool tti_fiber_create(struct tti_fiber *fiber, void (*entry)(void *), void *argu
     if (memory == MAP_FAILED)
         return false;
     mprotect(memory, guard, PROT_NONE);
+#if defined(FIBER_ASAN) /* what a stack that was here before, and never returned, had marked */
+    __asan_unpoison_memory_region(memory + guard, STACK_BYTES);
+#endif
     *fiber = (struct tti_fiber){
         .memory = memory,
         .bottom = memory + guard,

@@ -156,6 +156,7 @@ static enum tutti_result gpu_launch(struct tti_gpu *gpu, const struct tti_gpu_la
                         "memory and %zu of arguments",
                         tti_gpu_launch_name(launch), launch->blocks, launch->threads,
                         launch->shared_bytes, launch->args_bytes);
+    TTI_TRY(tti_sim_stream_fits(gpu, stream, tti_gpu_launch_name(launch)));
     memcpy(op.args, launch->args, launch->args_bytes);
     return tti_sim_enqueue(gpu, stream, &op);
 }
@@ -219,6 +220,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .stream_create = tti_sim_stream_create,
         .stream_destroy = tti_sim_stream_destroy,
         .stream_query = tti_sim_stream_query,
+        .stream_device = tti_sim_stream_device,
         .copy = gpu_copy,
         .fill = gpu_fill,
         .launch = gpu_launch,

@@ -123,8 +123,12 @@ struct tti_sim_capture;
 enum tutti_result tti_sim_stream_create(struct tti_gpu *gpu, tutti_stream *stream);
 void tti_sim_stream_destroy(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream stream);
+enum tutti_result tti_sim_stream_device(tutti_stream stream, int *device);
 /* The stream, or the device's default stream for NULL (made at its first use). */
 enum tutti_result tti_sim_stream_of(int device, tutti_stream stream, struct tti_sim_stream **of);
+/* As on a GPU: is the stream of this device? `what` is a kernel, or an event. */
+enum tutti_result tti_sim_stream_fits(const struct tti_gpu *gpu, tutti_stream stream,
+                                      const char *what);
 /* Queue a copy of *op, or add it to the stream's capture. */
 enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream stream,
                                   const struct tti_sim_op *op);

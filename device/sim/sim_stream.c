@@ -254,6 +254,25 @@ enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream handle)
     return error.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
 }
 
+enum tutti_result tti_sim_stream_device(tutti_stream stream, int *device)
+{
+    *device = stream ? ((const struct tti_sim_stream *)stream)->device : 0;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_sim_stream_fits(const struct tti_gpu *gpu, tutti_stream stream,
+                                      const char *what)
+{
+    int device = gpu->device;
+    if (stream)
+        TTI_TRY(tti_sim_stream_device(stream, &device));
+    if (device != gpu->device)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "simulated device %d: %s cannot go on a stream of device %d", gpu->device,
+                        what, device);
+    return TUTTI_OK;
+}
+
 struct tti_sim_capture *tti_sim_stream_capture(struct tti_sim_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);

@@ -19,6 +19,7 @@ struct CUctx_st {
 };
 struct CUmod_st {
     int magic;
+    _Atomic bool loaded[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
 };
 struct CUfunc_st {
     enum tti_gpu_kernel kernel;
@@ -54,6 +55,11 @@ unsigned fake_code(enum tutti_result result)
 const struct tti_gpu_ops *fake_ops(void)
 {
     return tti_gpu_sim();
+}
+
+tti_cu_context fake_context(int device)
+{
+    return &contexts[device];
 }
 
 struct tti_gpu *fake_now(void)
@@ -247,6 +253,12 @@ DRIVER cuModuleUnload(tti_cu_module module)
     free(module);
     return TTI_CU_OK;
 }
+static unsigned module_load(tti_cu_module module, int kernel, int type)
+{
+    const unsigned result = fake_drain("loading a kernel");
+    module->loaded[kernel][type] = result == TTI_CU_OK;
+    return result;
+}
 DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, const char *name)
 {
     char symbol[64];
@@ -259,7 +271,8 @@ DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, cons
                 functions[k][t].kernel = (enum tti_gpu_kernel)k;
                 functions[k][t].type = (enum tutti_type)t;
                 *function = &functions[k][t];
-                return TTI_CU_OK;
+                /* Lazy loading, which is the default: "might require context synchronization". */
+                return module->loaded[k][t] ? (unsigned)TTI_CU_OK : module_load(module, k, t);
             }
         }
     }
@@ -325,5 +338,9 @@ DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned
                                           .shared_bytes = shared,
                                           .args = parameters[0],
                                           .args_bytes = args_bytes(function->kernel)};
-    return IN_CONTEXT(fake_ops()->launch(fake_now(), &launch, stream));
+    const unsigned result = IN_CONTEXT(fake_ops()->launch(fake_now(), &launch, stream));
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return result == TTI_CU_OK && blocking && strcmp(blocking, "1") == 0
+               ? fake_finish(stream, "a launch (CUDA_LAUNCH_BLOCKING)")
+               : result;
 }

@@ -15,12 +15,15 @@ enum { FAKE_UNKNOWN = 999 };
 unsigned fake_code(enum tutti_result result);
 const struct tti_gpu_ops *fake_ops(void);
 struct tti_gpu *fake_now(void);
+tti_cu_context fake_context(int device);
 /* fake_stream.c: may the thread not do what could be unsafe, since somebody captures; is it inside
  * a function that a stream calls; wait for all that is queued on the current device, since `what`
  * does. */
 bool fake_refused(void);
 bool fake_in_call(void);
 unsigned fake_drain(const char *what);
+/* For what the stream has so far; not if it is under capture. */
+unsigned fake_finish(tti_cu_stream stream, const char *what);
 
 /* As the driver: without a context most calls fail. */
 #define IN_CONTEXT(call) (fake_now() ? fake_code(call) : (unsigned)TTI_CU_NO_CONTEXT)

@@ -75,7 +75,9 @@ DRIVER cuMemFree_v2(tti_cu_ptr memory)
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
     const unsigned result = fake_drain("freeing memory");
-    fake_ops()->free(fake_now(), at(memory));
+    if (result ==
+        TTI_CU_OK) /* else a kernel may still be at it: the real driver would not return */
+        fake_ops()->free(fake_now(), at(memory));
     return result;
 }
 DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
@@ -96,7 +98,8 @@ DRIVER cuMemFreeHost(void *memory)
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
     const unsigned result = fake_drain("freeing page-locked memory");
-    fake_ops()->free(fake_now(), memory);
+    if (result == TTI_CU_OK)
+        fake_ops()->free(fake_now(), memory);
     return result;
 }
 DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
@@ -178,7 +181,8 @@ DRIVER cuIpcOpenMemHandle_v2(tti_cu_ptr *memory, tti_cu_handle handle, unsigned 
 DRIVER cuIpcCloseMemHandle(tti_cu_ptr memory)
 {
     const unsigned result = fake_drain("closing a handle of memory");
-    fake_ops()->memory_release(fake_now(), at(memory));
+    if (result == TTI_CU_OK)
+        fake_ops()->memory_release(fake_now(), at(memory));
     return result;
 }
 /* Whole pages, from the first of an allocation on. */

@@ -119,6 +119,14 @@ unsigned fake_drain(const char *what)
     return code;
 }
 
+unsigned fake_finish(tti_cu_stream stream, const char *what)
+{
+    pthread_mutex_lock(&stream_lock);
+    struct tti_gpu_event *point = stream_point(stream);
+    pthread_mutex_unlock(&stream_lock);
+    return point_wait(point, what);
+}
+
 /* Not for us, but for programs that are tested on us (fake_cudart.c). */
 DRIVER cuCtxSynchronize(void)
 {
@@ -165,6 +173,17 @@ DRIVER cuStreamQuery(tti_cu_stream stream)
 {
     return SAFE_IN_CONTEXT(fake_ops()->stream_query(fake_now(), stream));
 }
+/* Of the default stream: the current one's. */
+DRIVER cuStreamGetCtx(tti_cu_stream stream, tti_cu_context *context)
+{
+    int device = 0;
+    if (!stream && !fake_now())
+        return TTI_CU_NO_CONTEXT;
+    if (stream)
+        (void)fake_ops()->stream_device(stream, &device);
+    *context = fake_context(stream ? device : fake_now()->device);
+    return TTI_CU_OK;
+}
 DRIVER cuStreamSynchronize(tti_cu_stream stream)
 {
     return SAFE_IN_CONTEXT(tti_gpu_stream_wait(
@@ -196,10 +215,7 @@ DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream
         IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream_used(stream)));
     if (result != TTI_CU_OK || (!pageable(dst) && !pageable(src)))
         return result;
-    pthread_mutex_lock(&stream_lock);
-    struct tti_gpu_event *point = stream_point(stream);
-    pthread_mutex_unlock(&stream_lock);
-    return point_wait(point, "a copy of pageable memory");
+    return fake_finish(stream, "a copy of pageable memory");
 }
 DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
 {

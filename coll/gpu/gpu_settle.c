@@ -1,0 +1,141 @@
+/* Waiting on the host for work on the device (gpu_side.h): until a point is reached, for a request,
+ * before the host uses the links. Every wait has the communicator's deadline, and hears of its
+ * failures. */
+#include "coll/gpu/gpu_map.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "coll/door.h"
+#include "coll/gpu/gpu_calls.h"
+
+#include <stdlib.h>
+
+enum { DRAIN_SECONDS = 10 };
+
+enum tutti_result tti_comm_settle(tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    enum tutti_result result = TUTTI_OK;
+    if (!side)
+        return TUTTI_OK;
+    pthread_mutex_lock(&side->lock);
+    if (side->gpu && side->last.any)
+        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
+
+enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
+                                 const char *what)
+{
+    enum { SPINS = 2000 };
+    const struct tti_gpu_ops *ops = comm->gpu->ops;
+    uint64_t deadline = 0;
+    for (int round = 0;; round++) {
+        const enum tutti_result now = ops->event_query(event);
+        if (now != TUTTI_IN_PROGRESS) {
+            tti_gpu_hear(comm);
+            TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
+            return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
+        }
+        if (round < SPINS) {
+            tti_cpu_relax();
+            continue;
+        }
+        if (deadline == 0)
+            deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
+        if (tti_deadline_passed(deadline)) {
+            TTI_TRY(tti_comm_check(comm));
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                            "%s: the device was not through %g s after the wait began; what is "
+                            "before it on the stream may be stuck",
+                            what, comm->settings.timeout_s + DRAIN_SECONDS);
+        }
+        tti_nap(round - SPINS);
+    }
+}
+
+void tti_gpu_hear(struct tutti_comm *comm)
+{
+    if (tti_work_try_pause(comm)) {
+        (void)tti_comm_listen(comm);
+        tti_work_resume(comm);
+    }
+    tti_gpu_look(comm);
+    tti_gpu_look_poison(comm);
+}
+
+enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    enum tutti_result result = TUTTI_OK;
+    pthread_mutex_lock(&side->lock);
+    if (side->staged && side->last.any)
+        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
+    side->staged = false;
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
+
+/* ---- requests ---- */
+
+enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
+                                    struct tti_gpu_mark **mark)
+{
+    uint64_t capture = 0;
+    if (stream)
+        TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
+    if (capture)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "a request was asked for under capture, where nothing runs; pass NULL");
+    struct tti_gpu_mark *made = side->marks;
+    if (made) {
+        side->marks = made->next;
+    } else {
+        made = tti_calloc(1, sizeof *made);
+        if (!made)
+            return TUTTI_ERR_MEMORY;
+        enum tutti_result result = side->ops->event_create(side->gpu, 0, &made->event);
+        if (result != TUTTI_OK) {
+            free(made);
+            return result;
+        }
+    }
+    enum tutti_result result = side->ops->event_record(made->event, stream);
+    if (result != TUTTI_OK) {
+        made->next = side->marks;
+        side->marks = made;
+        return result;
+    }
+    *mark = made;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream,
+                                    struct tti_gpu_mark **mark)
+{
+    pthread_mutex_lock(&comm->gpu->lock);
+    enum tutti_result result = tti_gpu_mark_take(comm->gpu, stream, mark);
+    pthread_mutex_unlock(&comm->gpu->lock);
+    return result;
+}
+
+enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark)
+{
+    const enum tutti_result result = comm->gpu->ops->event_query(mark->event);
+    if (result != TUTTI_OK)
+        return result;
+    tti_gpu_hear(comm);
+    return tti_comm_check(comm);
+}
+
+enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    const enum tutti_result result = tti_gpu_settle(comm, mark->event, "waiting for a request");
+    pthread_mutex_lock(&side->lock);
+    mark->next = side->marks;
+    side->marks = mark;
+    pthread_mutex_unlock(&side->lock);
+    return result;
+}
