@@ -32,6 +32,7 @@ static const struct {
     [TTI_KERNEL_TRAIN_STEP] = {"train_step", false},
     [TTI_KERNEL_NVLS] = {"nvls", true},
     [TTI_KERNEL_MESSAGES] = {"messages", false},
+    [TTI_KERNEL_MESSAGE_LIST] = {"message_list", false},
 };
 
 /* As TTI_FOR_TYPES of cuda/element.cuh names them. */

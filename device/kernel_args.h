@@ -33,6 +33,7 @@ enum tti_gpu_kernel {
     TTI_KERNEL_TRAIN_STEP,     /* tti_train_step_args */
     TTI_KERNEL_NVLS,           /* float32, float16, bfloat16; tti_nvls_args */
     TTI_KERNEL_MESSAGES,       /* tti_message_args */
+    TTI_KERNEL_MESSAGE_LIST,   /* tti_message_list_args */
     TTI_KERNEL_COUNT,
 };
 
@@ -288,7 +289,9 @@ enum {
     TTI_MESSAGE_BLOCKS = 64,
     TTI_MESSAGE_ALIGN = 128, /* of slots */
     TTI_MESSAGE_SLOT_MOST = 128 << 10,
-    TTI_MESSAGES = 112, /* in a launch */
+    TTI_MESSAGES = 112,          /* among a launch's arguments; more stand in a list */
+    TTI_MESSAGES_LISTED = 160,   /* that one launch writes down there */
+    TTI_MESSAGES_MOST = 1 << 14, /* of a group */
 };
 
 /* One lane between this rank and another, both ways, in this rank's memory. All counters run on
@@ -310,7 +313,9 @@ struct tti_message_lane {
 struct tti_message_box {
     uint32_t gate; /* not 0: something came, or was taken, since this rank lowered it */
     uint32_t leaving, busy;
-    uint32_t unused[29];
+    uint32_t unused;
+    uint64_t began_ns; /* the group under way: its first launch */
+    uint32_t unused2[26];
 };
 
 struct tti_message {
@@ -322,13 +327,14 @@ struct tti_message {
 /* Messages with one rank in one direction, in their order. */
 struct tti_message_channel {
     uint8_t peer, receives;
-    uint16_t first, count; /* of the launch's messages */
+    uint16_t first, count; /* of the group's messages */
 };
 
-/* A group of messages. It ends when all that is received is in place, and all that is sent lies in
- * slots at its receivers. Any number of blocks, each of 64 threads at least; with `spins` all
- * ranks' kernels run at the same time. Without, it moves what can be moved and ends, and raises
- * `gate` when all is done; a rank that is waited for raises it, too. */
+/* A group of messages, all of it: nothing of a group may wait for anything else of it. It ends when
+ * all that is received is in place, and all that is sent lies in slots at its receivers. Any number
+ * of blocks, each of 64 threads at least; with `spins` all ranks' kernels run at the same time.
+ * Without, it moves what can be moved and ends, and raises `gate` when all is done; a rank that is
+ * waited for raises it, too. */
 struct tti_message_args {
     uint32_t rank, ranks;
     uint32_t channels;
@@ -339,9 +345,17 @@ struct tti_message_args {
     struct tti_message_box *box[TTI_GPU_RANKS];
     struct tti_gpu_control *control; /* this rank's */
     struct tti_gpu_status *status;
-    uint64_t timeout_ns;
+    uint64_t timeout_ns;            /* from the beginning of the first launch on */
+    const struct tti_message *list; /* in device memory; NULL: `message` has all */
     struct tti_message_channel channel[2 * TTI_GPU_RANKS];
     struct tti_message message[TTI_MESSAGES];
+};
+
+/* Writes down part of a list; any grid. */
+struct tti_message_list_args {
+    struct tti_message *at;
+    uint32_t count, unused;
+    struct tti_message message[TTI_MESSAGES_LISTED];
 };
 
 /* Lanes of a message: the same on both sides. */

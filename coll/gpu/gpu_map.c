@@ -107,6 +107,10 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     void *told = NULL;
+    const char *blocking = tti_config_text("CUDA_LAUNCH_BLOCKING");
+    if (gpu->ops == tti_gpu_cuda() && blocking && strcmp(blocking, "0") != 0)
+        TTI_LOG(TTI_LOG_WARN, "CUDA_LAUNCH_BLOCKING is set: a call returns when its kernel is "
+                              "over, so a thread that calls for several ranks waits for itself");
     const size_t least = map->window_at + WINDOW_LEAST + tti_gpu_message_least(comm->size);
     if (bytes < least)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
@@ -121,6 +125,9 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_PLACE, TUTTI_UINT8));
+    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_MESSAGE_LIST, TUTTI_UINT8));
+    for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
+        TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_REDUCE_COPY, (enum tutti_type)t));
     map->arena_bytes = bytes;
     hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
     hello->lend_from = map->lend_from;

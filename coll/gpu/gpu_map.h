@@ -62,7 +62,8 @@ struct tti_gpu_told {
     uint32_t poison;                     /* copy of the arena's, at the end of each operation */
     uint32_t progress;                   /* changes with each operation that ends ... */
     uint32_t inside;                     /* ... not 0: the stream is at one that waits for flags */
-    unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline */
+    unsigned char flags[TTI_ARENA_PAGE]; /* copy of the arena's, after a deadline ... */
+    struct tti_message_lane lanes[TTI_MESSAGE_LANES]; /* ... and of those with one rank */
     uint32_t probe[2][TTI_ARENA_PAGE / 4];
     struct tti_lend_told lend;
     unsigned char program[TTI_PROGRAM_BYTES]; /* on its way to the device */
@@ -95,6 +96,7 @@ struct tti_gpu_map {
     struct tti_gpu_lend *lend; /* NULL: nobody lends */
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
     size_t messages_at, message_slot; /* where its box begins; bytes of a slot */
+    size_t message_list; /* messages that a group's list has room for, behind the slots */
     struct tti_gpu_program programs[TTI_PROGRAMS];
     int program_count;
     struct tti_gpu_told *told;
@@ -166,8 +168,8 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool capturing);
 /* ---- gpu_message.c ---- */
-/* Bytes of an arena that messages need at least; and what they get of `room`: their slots are
- * sized. */
+/* Bytes of an arena that messages need at least; and what they get of `room`: their slots and the
+ * list are sized. */
 size_t tti_gpu_message_least(int size);
 size_t tti_gpu_message_lay_out(struct tti_gpu_map *map, int size, size_t room);
 struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int rank);

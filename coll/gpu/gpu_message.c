@@ -2,20 +2,26 @@
  * stream (device/cuda/messages.cu): through slots at the receiver, which are part of its arena, so
  * that nothing is allocated, no host takes part, and a captured group can be replayed. Every pair
  * of ranks has lanes of its own, so a group needs nothing of a rank with which it has no message,
- * and both ends of a message may batch theirs differently.
+ * and both ends of a message may batch theirs differently. A group is one launch, however many
+ * messages it has, since several would wait for each other: those that do not fit its arguments
+ * stand in a list in the arena, which small launches before it write.
  *
  * Where the kernels of all ranks run at the same time it spins. Else (processes that share a GPU)
  * it moves what it can and ends; the stream waits until a peer rings, and launches it again: so
  * often as the largest message may need, and the last time it spins, for peers that rang for
  * something else. */
+#include "base/clock.h"
+#include "base/memory.h"
 #include "coll/executor.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_map.h"
 #include "plan/chunk.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TURNS = 256, FROM_PART = 4, NO_CHANNEL = -1 };
+enum { MOST_TURNS = 256, FROM_PART = 4, LIST_PART = 16, LIST_LEAST = 512 };
 
 /* ---- memory ---- */
 
@@ -24,17 +30,24 @@ static size_t message_rounded(size_t bytes)
     return bytes / TTI_MESSAGE_ALIGN * TTI_MESSAGE_ALIGN;
 }
 
+static size_t message_box_bytes(int size)
+{
+    return sizeof(struct tti_message_box) + TTI_MESSAGE_LANES_BYTES(size);
+}
+
 size_t tti_gpu_message_least(int size)
 {
-    return sizeof(struct tti_message_box) + TTI_MESSAGE_LANES_BYTES(size) +
-           TTI_MESSAGE_SLOTS_BYTES(size, TTI_MESSAGE_ALIGN);
+    return message_box_bytes(size) + TTI_MESSAGE_SLOTS_BYTES(size, TTI_MESSAGE_ALIGN) +
+           LIST_LEAST * sizeof(struct tti_message);
 }
 
 size_t tti_gpu_message_lay_out(struct tti_gpu_map *map, int size, size_t room)
 {
-    const size_t fixed =
-        tti_gpu_message_least(size) - TTI_MESSAGE_SLOTS_BYTES(size, TTI_MESSAGE_ALIGN);
-    const size_t share = room / FROM_PART;
+    const size_t share = room / FROM_PART, list = share / LIST_PART / sizeof(struct tti_message);
+    map->message_list = list < LIST_LEAST          ? LIST_LEAST
+                        : list > TTI_MESSAGES_MOST ? TTI_MESSAGES_MOST
+                                                   : list;
+    const size_t fixed = message_box_bytes(size) + map->message_list * sizeof(struct tti_message);
     const size_t slot =
         share > fixed ? message_rounded((share - fixed) / TTI_MESSAGE_SLOTS_BYTES(size, 1)) : 0;
     map->message_slot = slot < TTI_MESSAGE_ALIGN       ? TTI_MESSAGE_ALIGN
@@ -43,9 +56,53 @@ size_t tti_gpu_message_lay_out(struct tti_gpu_map *map, int size, size_t room)
     return fixed + TTI_MESSAGE_SLOTS_BYTES(size, map->message_slot);
 }
 
+static struct tti_message *message_list_at(const struct tutti_comm *comm)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    return (struct tti_message *)(void *)tti_gpu_at(
+        map, comm->rank,
+        map->messages_at + message_box_bytes(comm->size) +
+            TTI_MESSAGE_SLOTS_BYTES(comm->size, map->message_slot));
+}
+
 struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int rank)
 {
     return (struct tti_message_box *)(void *)tti_gpu_at(map, rank, map->messages_at);
+}
+
+static struct tti_message_lane *message_lanes(const struct tti_gpu_map *map, int rank, int with)
+{
+    return (struct tti_message_lane *)(void *)(tti_gpu_message_box(map, rank) + 1) +
+           (size_t)with * TTI_MESSAGE_LANES;
+}
+
+/* ---- what was sent in vain ---- */
+
+static bool message_unmet(struct tutti_comm *comm, int peer)
+{
+    enum { SECONDS = 1 };
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    struct tti_gpu_map *map = comm->gpu->map;
+    if (!map || map->way == TTI_GPU_STAGED ||
+        gpu->ops->copy(gpu, map->told->lanes, message_lanes(map, comm->rank, peer),
+                       sizeof map->told->lanes, map->aside) != TUTTI_OK ||
+        tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(SECONDS), "reading counters") !=
+            TUTTI_OK)
+        return false;
+    for (int k = 0; k < TTI_MESSAGE_LANES; k++)
+        if (map->told->lanes[k].posted > map->told->lanes[k].got)
+            return true;
+    return false;
+}
+
+bool tti_gpu_unmet(struct tutti_comm *comm, int peer)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side || peer < 0 || pthread_mutex_trylock(&side->lock) != 0)
+        return false;
+    const bool unmet = message_unmet(comm, peer);
+    pthread_mutex_unlock(&side->lock);
+    return unmet;
 }
 
 /* ---- to others ---- */
@@ -55,10 +112,7 @@ struct messages { /* a group of them */
     const struct tti_operation *ops;
     size_t count;
     tutti_stream stream;
-    int channel[TTI_GPU_RANKS][2]; /* by peer and direction */
-    int channels;
-    size_t each;    /* messages of a channel in a launch, at most ... */
-    size_t longest; /* ... and how many the channel with most has in all */
+    size_t total; /* to and from other ranks */
 };
 
 static bool message_moves(const struct messages *m, const struct tti_operation *o)
@@ -66,68 +120,93 @@ static bool message_moves(const struct messages *m, const struct tti_operation *
     return o->count > 0 && o->root != m->comm->rank;
 }
 
-static void messages_count(struct messages *m)
-{
-    size_t counts[2 * TTI_GPU_RANKS] = {0};
-    for (int r = 0; r < TTI_GPU_RANKS; r++)
-        m->channel[r][0] = m->channel[r][1] = NO_CHANNEL;
-    for (size_t i = 0; i < m->count; i++) {
-        const struct tti_operation *o = &m->ops[i];
-        if (!message_moves(m, o))
-            continue;
-        int *channel = &m->channel[o->root][o->receives];
-        if (*channel == NO_CHANNEL)
-            *channel = m->channels++;
-        counts[*channel]++;
-        m->longest = counts[*channel] > m->longest ? counts[*channel] : m->longest;
-    }
-    m->each = m->channels > 0 ? TTI_MESSAGES / (size_t)m->channels : 0;
-}
-
+/* What both ends of it agree on. */
 static struct tti_message message_of(const struct tti_operation *o)
 {
+    struct tti_operation tagged = *o;
+    tagged.staged = true;
     return (struct tti_message){.at = o->receives ? o->out : (void *)(uintptr_t)o->in,
                                 .bytes = o->count * tutti_type_size(o->type),
-                                .tag = tti_tag(o, 0)};
+                                .tag = tti_tag(&tagged, 0)};
 }
 
-/* Messages [from, from + each) of every channel. */
-static void messages_fill(const struct messages *m, size_t from, struct tti_message_args *args)
+/* Channels by their messages: first of what there is of each, then where they begin. */
+static void messages_count(struct messages *m, struct tti_message_args *args,
+                           uint8_t channels[TTI_GPU_RANKS][2])
 {
-    size_t seen[2 * TTI_GPU_RANKS] = {0};
-    args->channels = (uint32_t)m->channels;
+    enum { NONE = 255 };
+    memset(channels, NONE, TTI_GPU_RANKS * sizeof *channels);
     for (size_t i = 0; i < m->count; i++) {
         const struct tti_operation *o = &m->ops[i];
         if (!message_moves(m, o))
             continue;
-        const size_t c = (size_t)m->channel[o->root][o->receives], k = seen[c]++;
-        struct tti_message_channel *channel = &args->channel[c];
-        channel->peer = (uint8_t)o->root;
-        channel->receives = o->receives;
-        channel->first = (uint16_t)(c * m->each);
-        if (k < from || k >= from + m->each)
+        uint8_t *channel = &channels[o->root][o->receives];
+        if (*channel == NONE) {
+            *channel = (uint8_t)args->channels++;
+            args->channel[*channel] =
+                (struct tti_message_channel){.peer = (uint8_t)o->root, .receives = o->receives};
+        }
+        args->channel[*channel].count++;
+    }
+    uint16_t first = 0;
+    for (uint32_t c = 0; c < args->channels; c++) {
+        args->channel[c].first = first;
+        first = (uint16_t)(first + args->channel[c].count);
+    }
+}
+
+/* All messages of the group, channel by channel. */
+static void messages_fill(struct messages *m, struct tti_message_args *args,
+                          struct tti_message *all)
+{
+    uint8_t channels[TTI_GPU_RANKS][2];
+    size_t seen[2 * TTI_GPU_RANKS] = {0};
+    messages_count(m, args, channels);
+    for (size_t i = 0; i < m->count; i++) {
+        const struct tti_operation *o = &m->ops[i];
+        if (!message_moves(m, o))
             continue;
+        const uint8_t c = channels[o->root][o->receives];
         const struct tti_message message = message_of(o);
         const uint32_t lanes = TTI_MESSAGE_LANES_OF(message.bytes);
-        args->message[channel->first + channel->count++] = message;
+        all[args->channel[c].first + seen[c]++] = message;
         args->lanes = lanes > args->lanes ? lanes : args->lanes;
     }
 }
 
 /* How often the slots of a lane are filled, where that is most. */
-static size_t messages_rounds(const struct tti_message_args *args)
+static size_t messages_rounds(const struct tti_message_args *args, const struct tti_message *all)
 {
     size_t most = 0;
     for (uint32_t c = 0; c < args->channels; c++) {
         size_t pieces = 0;
         for (uint32_t k = 0; k < args->channel[c].count; k++) {
-            const size_t bytes = args->message[args->channel[c].first + k].bytes;
+            const size_t bytes = all[args->channel[c].first + k].bytes;
             const size_t part = tti_chunk_begin(bytes, 1, TTI_MESSAGE_LANES_OF(bytes), 1);
             pieces += (part + args->slot_bytes - 1) / args->slot_bytes;
         }
         most = pieces > most ? pieces : most;
     }
     return (most + TTI_MESSAGE_SLOTS - 1) / TTI_MESSAGE_SLOTS;
+}
+
+/* Write the list down, in the order of the stream: a captured group does it anew each time. */
+static enum tutti_result messages_list(const struct messages *m, const struct tti_message *all)
+{
+    struct tti_gpu *gpu = m->comm->gpu->gpu;
+    for (size_t from = 0; from < m->total; from += TTI_MESSAGES_LISTED) {
+        const size_t left = m->total - from;
+        struct tti_message_list_args args = {.at = message_list_at(m->comm) + from};
+        const struct tti_gpu_launch launch = {.kernel = TTI_KERNEL_MESSAGE_LIST,
+                                              .blocks = 1,
+                                              .threads = tti_gpu_threads(gpu, TTI_MESSAGES_LISTED),
+                                              .args = &args,
+                                              .args_bytes = sizeof args};
+        args.count = left < TTI_MESSAGES_LISTED ? (uint32_t)left : TTI_MESSAGES_LISTED;
+        memcpy(args.message, all + from, args.count * sizeof *all);
+        TTI_TRY(gpu->ops->launch(gpu, &launch, m->stream));
+    }
+    return TUTTI_OK;
 }
 
 static struct tti_message_args messages_args(const struct messages *m)
@@ -166,10 +245,11 @@ static enum tutti_result messages_launch(const struct messages *m,
 }
 
 /* Again and again, whenever a peer has rung. */
-static enum tutti_result messages_turns(const struct messages *m, struct tti_message_args *args)
+static enum tutti_result messages_turns(const struct messages *m, struct tti_message_args *args,
+                                        size_t filled)
 {
     struct tti_gpu *gpu = m->comm->gpu->gpu;
-    const size_t rounds = 2 * messages_rounds(args) + 2;
+    const size_t rounds = 2 * filled + 2;
     const size_t turns = rounds < MOST_TURNS ? rounds : MOST_TURNS;
     uint32_t *gate = &args->box[m->comm->rank]->gate;
     args->spins = 0;
@@ -185,6 +265,20 @@ static enum tutti_result messages_turns(const struct messages *m, struct tti_mes
     return messages_launch(m, args);
 }
 
+/* With others; `all` has room for them. */
+static enum tutti_result messages_move(struct messages *m, struct tti_message_args *args,
+                                       struct tti_message *all)
+{
+    messages_fill(m, args, all);
+    if (all != args->message) {
+        args->list = message_list_at(m->comm);
+        TTI_TRY(messages_list(m, all));
+    }
+    return m->comm->gpu->map->way == TTI_GPU_COUPLED
+               ? messages_launch(m, args)
+               : messages_turns(m, args, messages_rounds(args, all));
+}
+
 static enum tutti_result messages_to_self(void *context, void *to, const void *from, size_t bytes)
 {
     const struct messages *m = context;
@@ -194,17 +288,37 @@ static enum tutti_result messages_to_self(void *context, void *to, const void *f
     return gpu->ops->copy(gpu, to, from, bytes, m->stream);
 }
 
+/* Before anything of it is queued. */
+static enum tutti_result messages_fit(struct messages *m)
+{
+    const size_t most = m->comm->gpu->map->message_list;
+    for (size_t i = 0; i < m->count; i++)
+        m->total += message_moves(m, &m->ops[i]);
+    if (m->total <= most)
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_USAGE,
+                    "a group has %zu messages of device memory to and from other ranks, and there "
+                    "is room for %zu; make several groups of it%s",
+                    m->total, most,
+                    most < TTI_MESSAGES_MOST ? ", or set TUTTI_DEVICE_MEMORY higher" : "");
+}
+
 enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream)
 {
     struct messages m = {.comm = comm, .ops = ops, .count = count, .stream = stream};
+    TTI_TRY(messages_fit(&m));
     TTI_TRY(tti_exchange_self(comm, ops, count, messages_to_self, &m));
-    messages_count(&m);
-    for (size_t from = 0; from < m.longest; from += m.each) {
-        struct tti_message_args args = messages_args(&m);
-        messages_fill(&m, from, &args);
-        TTI_TRY(comm->gpu->map->way == TTI_GPU_COUPLED ? messages_launch(&m, &args)
-                                                       : messages_turns(&m, &args));
+    if (m.total == 0)
+        return TUTTI_OK;
+    struct tti_message_args args = messages_args(&m);
+    struct tti_message *many = NULL;
+    if (m.total > TTI_MESSAGES) {
+        many = tti_calloc(m.total, sizeof *many);
+        if (!many)
+            return TUTTI_ERR_MEMORY;
     }
-    return TUTTI_OK;
+    const enum tutti_result result = messages_move(&m, &args, many ? many : args.message);
+    free(many);
+    return result;
 }

@@ -40,6 +40,7 @@ static const struct {
     [TTI_KERNEL_DIRECT] = FROM(direct),
     [TTI_KERNEL_PLAN_RUN] = FROM(plan_run),
     [TTI_KERNEL_MESSAGES] = FROM(messages),
+    [TTI_KERNEL_MESSAGE_LIST] = FROM(messages),
     [TTI_KERNEL_ONE_SHOT_LL128] = FROM(one_shot_ll128),
     [TTI_KERNEL_PEER_PROBE] = FROM(probe),
     [TTI_KERNEL_WARP_PROBE] = FROM(probe),

@@ -49,14 +49,15 @@ struct tti_message_item {
     uint64_t done, count; /* pieces of the lane so far */
     bool pending, ready;
 
-    TTI_MEMBER const tti_message &message(const tti_message_args &p) const
+    TTI_MEMBER tti_message message(const tti_message_args &p) const
     {
-        return p.message[first + at];
+        return p.list ? tti_global(p.list)[first + at] : p.message[first + at];
     }
 
     /* The first message from `at` on that has a part on this lane. */
     TTI_MEMBER void find(const tti_message_args &p, uint32_t messages)
     {
+        const uint32_t from = at;
         for (pending = false; at < messages; at++) {
             const uint64_t bytes = message(p).bytes;
             const uint32_t lanes = TTI_MESSAGE_LANES_OF(bytes);
@@ -65,8 +66,10 @@ struct tti_message_item {
             begin = tti_chunk_begin(bytes, 1, lanes, lane);
             end = tti_chunk_begin(bytes, 1, lanes, lane + 1);
             pending = true;
-            return;
+            break;
         }
+        if (at != from)
+            own->at[receives] = at; /* the next sweep need not pass over them again */
     }
 
     TTI_MEMBER void ask(const tti_message_args &p, uint32_t number)
@@ -116,7 +119,7 @@ struct tti_message_item {
         const bool over = begin + done + piece == end;
         own->done[receives] = over ? 0 : done + piece;
         if (over)
-            own->at[receives] = at + 1; /* find() may have passed over some */
+            own->at[receives] = at + 1;
         if (receives) {
             own->got = count + 1;
             tti_release(&theirs->taken, count + 1);
@@ -268,15 +271,34 @@ TTI_DEVICE void tti_message_leave(const tti_message_block &b, bool waits)
         tti_release(&own->gate, 1u);
 }
 
+/* Thread 0's: whether to begin. The time of the group counts from its first launch, but a later one
+ * that comes late moves first what can be moved. */
+TTI_DEVICE bool tti_message_begins(const tti_message_args &p, tti_watch *watch)
+{
+    tti_message_box *own = p.box[p.rank];
+    const bool fine = tti_watch_look(*watch, p.rank);
+    if (!p.begins)
+        watch->began_ns = own->began_ns;
+    else if (blockIdx.x == 0)
+        own->began_ns = watch->began_ns;
+    return fine;
+}
+
+TTI_KERNEL(tti_kernel_message_list, tti_message_list_args, p)
+{
+    for (uint32_t k = tti_thread_of_grid(); k < p.count; k += tti_threads_of_grid())
+        p.at[k] = p.message[k];
+}
+
 TTI_KERNEL_PAIRED(tti_kernel_messages, tti_message_args, p)
 {
     __shared__ tti_message_shared shared;
     const uint32_t all = p.channels * p.lanes;
-    const tti_message_block b = {p, &shared, tti_watch_begin(p.status, p.control, p.timeout_ns, 0),
-                                 blockIdx.x < all ? (all - blockIdx.x - 1) / gridDim.x + 1 : 0};
+    tti_message_block b = {p, &shared, tti_watch_begin(p.status, p.control, p.timeout_ns, 0),
+                           blockIdx.x < all ? (all - blockIdx.x - 1) / gridDim.x + 1 : 0};
     bool fine = true, waits = false;
     if (threadIdx.x == 0)
-        fine = tti_watch_look(b.watch, p.rank);
+        fine = tti_message_begins(p, &b.watch);
     if (!__syncthreads_or(!fine)) {
         b.begin();
         fine = b.run(&waits);

@@ -48,6 +48,7 @@ DECLARE(tell)
 DECLARE(place)
 DECLARE(plan_run)
 DECLARE(messages)
+DECLARE(message_list)
 DECLARE(train_scale)
 DECLARE(train_norm)
 DECLARE(train_step)
@@ -73,6 +74,7 @@ static tti_sim_kernel *const run_kernels[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT] = {
     [TTI_KERNEL_PLACE] = {tti_kernel_place},
     [TTI_KERNEL_PLAN_RUN] = {tti_kernel_plan_run},
     [TTI_KERNEL_MESSAGES] = {tti_kernel_messages},
+    [TTI_KERNEL_MESSAGE_LIST] = {tti_kernel_message_list},
     [TTI_KERNEL_TRAIN_SCALE] = {tti_kernel_train_scale},
     [TTI_KERNEL_TRAIN_NORM] = {tti_kernel_train_norm},
     [TTI_KERNEL_TRAIN_STEP] = {tti_kernel_train_step},

@@ -321,6 +321,8 @@ static size_t args_bytes(enum tti_gpu_kernel kernel)
         return sizeof(struct tti_nvls_args);
     case TTI_KERNEL_MESSAGES:
         return sizeof(struct tti_message_args);
+    case TTI_KERNEL_MESSAGE_LIST:
+        return sizeof(struct tti_message_list_args);
     default:
         return sizeof(struct tti_coupled_args);
     }
