@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "coll/diagnose.h"
+#include "coll/gpu/gpu_calls.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -62,11 +63,18 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
 static enum tutti_result exec_timeout(struct tti_executor *x)
 {
     char waits[400], what[TTI_LABEL_BYTES];
+    bool sends = false;
     exec_waits(x, waits, sizeof waits);
-    return tti_diagnose(x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                                          "%s on rank %d did not finish within %g s; stuck %s",
-                                          tti_label_text(x->label, what, sizeof what),
-                                          x->comm->rank, x->comm->settings.timeout_s, waits));
+    const int peer = exec_waits_for(x, &sends);
+    const bool unmet = x->label->operation->collective == TUTTI_SEND_RECV && !sends &&
+                       tti_gpu_unmet(x->comm, peer);
+    return tti_diagnose(
+        x->comm, TTI_FAIL(TUTTI_ERR_TIMEOUT, "%s on rank %d did not finish within %g s; stuck %s%s",
+                          tti_label_text(x->label, what, sizeof what), x->comm->rank,
+                          x->comm->settings.timeout_s, waits,
+                          unmet ? "; what has come from there is in device memory, and is received "
+                                  "in device memory alone"
+                                : ""));
 }
 
 /* Turns without progress that are spent spinning before the core is offered to others. A transport

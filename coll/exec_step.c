@@ -99,12 +99,15 @@ enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t e
     const uint64_t number = x->comm->sequence; /* of collectives; those of messages are others */
     tti_tag_text(found, tag_is_message(found) ? 0 : number, theirs, sizeof theirs);
     tti_tag_text(expected, tag_is_message(expected) ? 0 : number, ours, sizeof ours);
+    const bool kinds = tag_is_message(expected) && tag_is_message(found) &&
+                       tti_tag_of_device(expected) != tti_tag_of_device(found);
     return tti_diagnose(
         x->comm, tag_is_message(expected)
                      ? TTI_FAIL(TUTTI_ERR_MISMATCH,
                                 "rank %d (%s) called %s, rank %d (%s) called recv%s from it; both "
-                                "sides of a message must agree",
-                                from, peer->name, theirs, x->comm->rank, own->name, ours + 4)
+                                "sides of a message must agree%s",
+                                from, peer->name, theirs, x->comm->rank, own->name, ours + 4,
+                                kinds ? ", also in that it is in device memory" : "")
                      : TTI_FAIL(TUTTI_ERR_MISMATCH,
                                 "rank %d (%s) called %s, rank %d (%s) called %s; all ranks must "
                                 "make the same calls in the same order",

@@ -147,7 +147,7 @@ enum {
     TAG_STAGED = TTI_MOST_ALGORITHMS | (TTI_MOST_ALGORITHMS - 1) /* no fused one has that number */
 };
 #define TAG_MASK(bits) ((UINT64_C(1) << (bits)) - 1)
-enum { TAG_PREMUL = 7 };
+enum { TAG_PREMUL = 7, TAG_DEVICE = 1 /* instead of an operator: a message of device memory */ };
 
 uint64_t tti_tag_fused(const struct tti_operation *o, int algorithm)
 {
@@ -164,13 +164,19 @@ uint64_t tti_tag(const struct tti_operation *o, int algorithm)
     bool p2p = o->collective == TUTTI_SEND_RECV;
     uint64_t op = (unsigned)o->op >= TUTTI_OP_USER ? TAG_PREMUL : (uint64_t)o->op;
     if (!tti_reduces(o->collective))
-        op = 0;
+        op = p2p && o->staged ? TAG_DEVICE : 0;
     uint64_t tag = (uint64_t)o->collective;
     tag = tag << 4 | (uint64_t)o->type;
     tag = tag << TAG_OP_BITS | op;
     tag = tag << TAG_ALGORITHM_BITS | ((uint64_t)algorithm & TAG_MASK(TAG_ALGORITHM_BITS));
     tag = tag << TAG_ROOT_BITS | (p2p ? 0 : (uint64_t)o->root & TAG_MASK(TAG_ROOT_BITS));
     return tag << (TTI_TAG_NUMBER_BITS + TAG_COUNT_BITS) | (o->count & TAG_MASK(TAG_COUNT_BITS));
+}
+
+bool tti_tag_of_device(uint64_t tag)
+{
+    const int at = TTI_TAG_NUMBER_BITS + TAG_COUNT_BITS + TAG_ROOT_BITS + TAG_ALGORITHM_BITS;
+    return (tag >> at & TAG_MASK(TAG_OP_BITS)) == TAG_DEVICE;
 }
 
 /* " #41", the number nearest to `near` with these low bits; nothing for 0. */
@@ -203,7 +209,8 @@ const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes)
     enum tutti_collective collective = (enum tutti_collective)(tag >> 4);
     const char *name = tutti_collective_name(collective);
     if (collective == TUTTI_SEND_RECV) {
-        snprintf(text, bytes, "send%s (count %llu, %s)", number, count, tutti_type_name(type));
+        snprintf(text, bytes, "send%s (count %llu, %s%s)", number, count, tutti_type_name(type),
+                 op == TAG_DEVICE ? ", device memory" : "");
         return text;
     }
     const struct tti_algorithm *found = collective < TUTTI_COLLECTIVE_COUNT

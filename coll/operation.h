@@ -22,7 +22,8 @@ struct tti_operation {
     enum tutti_op op;
     int root; /* or the peer of a send or receive */
     bool receives;
-    bool staged; /* of device memory (gpu/gpu_stage.c), whose plan gpu/gpu_send.h wants to know */
+    bool staged; /* of device memory (gpu/gpu_stage.c), whose plan gpu/gpu_send.h wants to know; a
+                  * message of device memory is met by no other */
     /* NULL, or where IN lies in device memory, which only the network reads; `in` is NULL then. */
     const char *device;
     size_t device_stride; /* bytes from block to block there */
@@ -57,7 +58,8 @@ enum { TTI_LABEL_BYTES = 160 };
 /* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
  * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 12
  * bits of the root, low 6 of the number, low 30 of count. Sends and receives: collective SEND_RECV,
- * type and count. What the tag has no room for, the ranks' recorders know (diagnose.h). */
+ * type, count, and whether of device memory. What the tag has no room for, the ranks' recorders
+ * know (diagnose.h). */
 uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
 /* The tag with the number of the operation: of two equal calls only the one with the same number is
  * the other's partner. Tags that serve as keys have none. */
@@ -70,6 +72,8 @@ static inline uint64_t tti_tag_numbered(uint64_t tag, uint64_t number)
 uint64_t tti_tag_fused(const struct tti_operation *operation, int algorithm);
 /* And for the staged path (coll/staged.h), whose algorithm there is but one of. */
 uint64_t tti_tag_staged(const struct tti_operation *operation);
+/* Is the message with this tag one of device memory? */
+bool tti_tag_of_device(uint64_t tag);
 /* "broadcast #41 (count 10, float32, root 1, algorithm chain)"; the number is the one nearest to
  * `near` that the tag's bits allow, and left out if `near` is 0. Returns `text`. */
 const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes);

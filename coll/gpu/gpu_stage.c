@@ -404,6 +404,7 @@ static enum tutti_result exchange_plan(struct tutti_comm *comm, const struct tti
     const size_t bytes = o->count * tutti_type_size(o->type);
     bool direct = false;
     *staged = *o;
+    staged->staged = true;
     staged->in = staged->out = NULL;
     if (!o->receives)
         TTI_TRY(tti_gpu_send_ready(comm, o, o->in, bytes, &direct));
