@@ -33,6 +33,7 @@ struct tti_fused_again {
     struct tti_operation o;
     uint64_t regions; /* tti_region_changes: own memory lies as it did */
     struct tti_selection selection;
+    struct tti_record_known record;
     size_t in_count, out_count, touches;
     struct tti_fused_part part;
     bool from_end; /* this time */
@@ -89,6 +90,7 @@ void tti_fused_keep(const struct tti_fused_run *f, const struct tti_selection *s
     made->o = *f->o;
     made->regions = regions;
     made->selection = *selection;
+    made->record = tti_record_of(f->o, TTI_RECORD_FUSED, selection->index, 1);
     made->in_count = f->in_count;
     made->out_count = f->out_count;
     made->touches = tti_fused_touches(f);
@@ -235,13 +237,29 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
     return TUTTI_OK;
 }
 
+void tti_fused_by(struct tutti_comm *comm, const struct tti_fused_again *again)
+{
+    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, again->selection.index, 1);
+}
+
+void tti_fused_note(struct tutti_comm *comm, const struct tti_fused_again *again,
+                    const struct tti_operation *o, uint64_t sequence)
+{
+    struct tti_record_ring *ring = &comm->recorder.ring[0];
+    if (__builtin_expect(again->record.bytes < TTI_RECORD_TIMED_BYTES, 1)) {
+        tti_record_again(ring, &again->record, sequence);
+        return;
+    }
+    tti_record_begin(ring, o, sequence);
+    tti_fused_by(comm, again);
+}
+
 enum tutti_result tti_fused_repeat(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label,
                                    bool *served)
 {
     struct tti_fused_run f;
     *served = false;
-    tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, again->selection.index, 1);
     tti_fused_begin(&f, comm, o, again->selection.index, label);
     f.in_count = again->in_count;
     f.out_count = again->out_count;

@@ -153,8 +153,10 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
     if (program)
         return tti_small_run(comm, program, o, label);
     struct tti_fused_again *again = tti_fused_find(comm, o);
-    if (again)
+    if (again) {
+        tti_fused_by(comm, again);
         return run_again(comm, again, o, label);
+    }
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
     if (selection.path == TTI_PATH_FUSED) {
         bool served = false;
@@ -279,7 +281,7 @@ bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
     }
     const struct tti_label label = {o, ++comm->sequence, 1};
     tti_log_rank(comm->rank);
-    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
+    tti_fused_note(comm, again, o, comm->sequence);
     enum tutti_result ran = run_again(comm, again, o, &label);
     tti_record_end(&comm->recorder.ring[0], ran);
     if (ran != TUTTI_OK)
