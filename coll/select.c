@@ -284,7 +284,7 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
         .fused = fused,
         .bytes = (double)count * (double)tutti_type_size(type),
         .place = {tti_select_medium(comm, fused), select_most_local(comm), select_line(comm)}};
-    (void)tti_select_forced(comm->settings.algorithms, collective, c.forced, sizeof c.forced);
+    (void)tti_select_forced(comm, collective, c.forced, sizeof c.forced);
     select_measured_range(&c);
     ways->count = 0;
     for (int i = 0; tti_algorithm_at(collective, i); i++) {

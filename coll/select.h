@@ -33,9 +33,10 @@ int tti_select_slices(const struct tti_algorithm *algorithm, double bytes);
  * For tutti-tune. */
 void tti_select_try(struct tutti_comm *comm, const struct tti_selection *way);
 
-/* The algorithm that a text like that of TUTTI_ALGO names for a collective: "ring" names it for
- * every collective that has one of that name, "all_reduce=ring" for one. False if none is named. */
-bool tti_select_forced(const char *text, enum tutti_collective collective, char *name,
+/* The algorithm that the settings (TUTTI_ALGO) name for a collective: "ring" names it for every
+ * collective that has one of that name, which can serve these ranks on their hosts;
+ * "all_reduce=ring" for one, come what may. False if none is named. */
+bool tti_select_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
                        size_t bytes);
 /* Check the "ring" or "all_reduce=ring,..." text of the settings once, when they are read. In the
  * reproducible mode what does not combine in the order of ranks is refused too. */

@@ -1,11 +1,14 @@
 /* The text that names algorithms: TUTTI_ALGO and tutti_options.algorithms (coll/select.h). */
 #include "coll/algorithms/algorithms.h"
+#include "coll/comm.h"
 #include "coll/select.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool tti_select_forced(const char *text, enum tutti_collective collective, char *name, size_t bytes)
+/* What `text` names for a collective of `spec`; of any, if that is NULL. */
+static bool select_named(const char *text, enum tutti_collective collective,
+                         const struct tti_plan_spec *spec, char *name, size_t bytes)
 {
     bool found = false;
     while (text && *text) {
@@ -20,7 +23,10 @@ bool tti_select_forced(const char *text, enum tutti_collective collective, char 
         if (mine && value_length < bytes) {
             char candidate[64];
             snprintf(candidate, sizeof candidate, "%.*s", (int)value_length, value);
-            if (equals || tti_algorithm_find(collective, candidate)) {
+            const struct tti_algorithm *algorithm = tti_algorithm_find(collective, candidate);
+            const bool serves =
+                algorithm && (!spec || !algorithm->applicable || algorithm->applicable(spec));
+            if (equals || serves) {
                 snprintf(name, bytes, "%s", candidate);
                 found = true;
             }
@@ -28,6 +34,17 @@ bool tti_select_forced(const char *text, enum tutti_collective collective, char 
         text += length + (text[length] == ',');
     }
     return found;
+}
+
+bool tti_select_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
+                       size_t bytes)
+{
+    const struct tti_plan_spec spec = {.collective = collective,
+                                       .nranks = comm->size,
+                                       .lanes = 1,
+                                       .slices = 1,
+                                       .layout = tti_peers_layout(&comm->peers)};
+    return select_named(comm->settings.algorithms, collective, &spec, name, bytes);
 }
 
 /* The algorithms that there are; of those, `ordered`: the ones that combine in the order of ranks.
@@ -78,7 +95,7 @@ static enum tutti_result select_check_order(const char *algorithms)
         enum tutti_collective collective = (enum tutti_collective)c;
         char name[64], known[400];
         if (!tti_order_shows(collective) ||
-            !tti_select_forced(algorithms, collective, name, sizeof name))
+            !select_named(algorithms, collective, NULL, name, sizeof name))
             continue;
         const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
         if (!algorithm || algorithm->ordered)

@@ -184,8 +184,7 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
 {
     char name[64];
     enum tti_gpu_kernel kernel = couple_all_reduce(comm, o->count * tutti_type_size(o->type));
-    const bool forced =
-        tti_select_forced(comm->settings.algorithms, o->collective, name, sizeof name);
+    const bool forced = tti_select_forced(comm, o->collective, name, sizeof name);
     if (forced && strcmp(name, "two_shot") == 0)
         kernel = TTI_KERNEL_TWO_SHOT;
     const char *equal = comm->settings.fast ? couple_equal(comm, o, kernel) : NULL;

@@ -103,8 +103,7 @@ bool tti_gpu_lend_takes(const struct tutti_comm *comm, const struct tti_operatio
     if (o->collective == TUTTI_ALL_TO_ALL || tti_gpu_premultiplied(o))
         return false;
     return map->way == TTI_GPU_WINDOW ||
-           (comm->settings.fast &&
-            !tti_select_forced(comm->settings.algorithms, o->collective, name, sizeof name));
+           (comm->settings.fast && !tti_select_forced(comm, o->collective, name, sizeof name));
 }
 
 void tti_gpu_lend_count(struct tti_gpu_map *map, bool direct)

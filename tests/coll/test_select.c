@@ -35,8 +35,18 @@ static void forced(void **state)
     assert_string_equal(chosen(comm_of(4, ring), TUTTI_ALL_GATHER, 1), "ring");
     assert_string_equal(chosen(comm_of(4, each), TUTTI_ALL_REDUCE, 1), "two_shot");
     assert_string_equal(chosen(comm_of(4, each), TUTTI_BROADCAST, 1), "chain");
-    /* A collective without an algorithm of that name chooses freely. */
+    /* A collective without an algorithm of that name chooses freely ... */
     (void)chosen(comm_of(4, ring), TUTTI_BARRIER, 1);
+    /* ... and so does one whose algorithm cannot serve the ranks where they are. Named for it alone
+     * it is refused. */
+    char levels[] = "hierarchical", gathers[] = "all_gather=hierarchical";
+    assert_string_equal(chosen(comm_of(4, levels), TUTTI_ALL_REDUCE, 1), "hierarchical");
+    assert_string_not_equal(chosen(comm_of(4, levels), TUTTI_ALL_GATHER, 1), "hierarchical");
+    struct tti_selection selection;
+    assert_int_equal(
+        tti_select(comm_of(4, gathers), TUTTI_ALL_GATHER, 1, TUTTI_FLOAT32, 0, &selection),
+        TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error(), "cannot serve 4 ranks on 1 hosts"));
 }
 
 static void refused(void **state)
