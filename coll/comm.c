@@ -184,6 +184,18 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     return tti_diagnose_start(comm);
 }
 
+/* Ended while a stream had work of theirs, which looks at the queue when the stream comes to it, and
+ * at what it copies. Nobody knows when that is over, so they are kept for good, where a debugger and
+ * a leak detector find them. */
+static _Atomic(struct tutti_comm *) comm_unfinished;
+
+static void comm_keep(struct tutti_comm *comm)
+{
+    comm->next_watched = atomic_load(&comm_unfinished);
+    while (!atomic_compare_exchange_weak(&comm_unfinished, &comm->next_watched, comm))
+        continue;
+}
+
 static void comm_release(struct tutti_comm *comm, double linger_s)
 {
     if (comm->forked)
@@ -216,8 +228,10 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     free(comm->settings.algorithms);
     free(comm->settings.plugins);
     pthread_mutex_destroy(&comm->error_lock);
-    if (!idle) /* what a stream gives yet looks at the queue, and finds that it has ended */
+    if (!idle) {
+        comm_keep(comm);
         return;
+    }
     tti_work_queue_destroy(&comm->queue);
     free(comm);
 }

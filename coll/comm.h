@@ -98,6 +98,7 @@ struct tutti_comm {
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
     struct tti_gpu_side *gpu;      /* device memory; NULL: host memory only */
+    struct tti_gpu_side *gpu_left; /* ... of an ended communicator that a stream may yet come to */
     struct tti_gpu_send *gpu_send; /* ... that the network reads (gpu/gpu_send.h); NULL: none */
     struct tti_post *post;         /* post.h; NULL until there is a window */
     uint64_t windows;              /* made so far */

@@ -97,8 +97,11 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
     if (side->gpu)
         side->ops->close(side->gpu);
     pthread_mutex_destroy(&side->lock);
-    free(side);
     comm->gpu = NULL;
+    if (idle)
+        free(side);
+    else
+        comm->gpu_left = side;
     return idle;
 }
 
