@@ -184,9 +184,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     return tti_diagnose_start(comm);
 }
 
-/* Ended while a stream had work of theirs, which looks at the queue when the stream comes to it, and
- * at what it copies. Nobody knows when that is over, so they are kept for good, where a debugger and
- * a leak detector find them. */
+/* Ended while a stream had work of theirs, which looks at the queue when the stream comes to it,
+ * and at what it copies. Nobody knows when that is over, so they are kept for good, where a
+ * debugger and a leak detector find them. */
 static _Atomic(struct tutti_comm *) comm_unfinished;
 
 static void comm_keep(struct tutti_comm *comm)
