@@ -312,52 +312,62 @@ static enum tutti_result boot_check(const struct tti_meeting *meeting, int rank,
 }
 
 /* Start the server, at the own address if the meeting's is another host's, and say so at the id's
- * desk. Who finds the server where the id says need not ask, so that the desk may be gone then; but
- * if it says that there was another rank 0 (SYSTEM), that is the end. */
-static enum tutti_result boot_serve(struct tti_boot *boot, const struct tti_boot_join *join)
+ * desk, over *desk (-1: nobody is there), which the caller closes when the meeting is over. Who
+ * finds the server where the id says need not ask, so that the desk may be gone then; but if it
+ * says that there was another rank 0 (SYSTEM), that is the end. */
+static enum tutti_result boot_serve(struct tti_boot *boot, const struct tti_boot_join *join,
+                                    int *desk)
 {
     struct tti_meeting at = *join->meeting;
     bool refused = false;
-    int desk = -1;
     if (at.away)
-        TTI_TRY(tti_desk_arrive(&join->caller, &at, &desk));
-    const bool moved = desk >= 0;
+        TTI_TRY(tti_desk_arrive(&join->caller, &at, desk));
+    const bool moved = *desk >= 0;
     enum tutti_result result =
         tti_boot_server_create(&at, boot->size, join->caller.deadline, &boot->server);
     if (result == TUTTI_OK && at.desk && !moved)
-        (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), &desk, &refused);
-    if (result == TUTTI_OK && desk >= 0) {
-        result = tti_desk_tell(&join->caller, desk, at.host, tti_boot_server_port(boot->server));
+        (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), desk, &refused);
+    if (result == TUTTI_OK && *desk >= 0) {
+        result = tti_desk_tell(&join->caller, *desk, at.host, tti_boot_server_port(boot->server));
         if (result != TUTTI_OK && result != TUTTI_ERR_SYSTEM && !moved) {
             TTI_LOG(TTI_LOG_INFO, "bootstrap: %s", tti_error_text());
             result = TUTTI_OK;
         }
     }
-    if (desk >= 0)
-        close(desk);
     return result;
 }
 
-/* Server first (rank 0), then in, then wait for the others. */
+/* In, at rank 0 to its own server, and wait for the others. */
+static enum tutti_result boot_meet(struct tti_boot *boot, struct tti_boot_join *join)
+{
+    struct sockaddr_storage own;
+    if (boot->server) {
+        tti_boot_server_address(boot->server, &own, &join->own_bytes);
+        join->own = (struct sockaddr *)&own;
+        TTI_LOG(TTI_LOG_INFO, "bootstrap: rank 0 of %d waits at %s", boot->size,
+                tti_boot_server_where(boot->server));
+    }
+    TTI_TRY(tti_boot_join(join, &boot->fd));
+    return boot_wait(boot, BOOT_WAIT_START, join->caller.deadline);
+}
+
+/* Server first (rank 0), then the meeting. */
 static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meeting *meeting,
                                     uint64_t deadline)
 {
-    struct sockaddr_storage own;
     struct tti_boot_join join = {.meeting = meeting,
                                  .caller = {.secret = meeting->secret,
                                             .rank = boot->rank,
                                             .size = boot->size,
                                             .begin = tti_now_ns(),
                                             .deadline = deadline}};
-    if (boot->rank == 0) {
-        TTI_TRY(boot_serve(boot, &join));
-        tti_boot_server_address(boot->server, &own, &join.own_bytes);
-        join.own = (struct sockaddr *)&own;
-        TTI_LOG(TTI_LOG_INFO, "bootstrap: rank 0 of %d waits at %s", boot->size,
-                tti_boot_server_where(boot->server));
-    }
-    TTI_TRY(tti_boot_join(&join, &boot->fd));
-    return boot_wait(boot, BOOT_WAIT_START, deadline);
+    int desk = -1;
+    enum tutti_result result = boot->rank == 0 ? boot_serve(boot, &join, &desk) : TUTTI_OK;
+    if (result == TUTTI_OK)
+        result = boot_meet(boot, &join);
+    if (desk >= 0)
+        close(desk);
+    return result;
 }
 
 enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,

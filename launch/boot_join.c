@@ -20,6 +20,7 @@
 static const double ANSWER_S = 10; /* for a server to answer, at most */
 static const double CONNECT_S = 3; /* for one address to accept */
 static const double DESK_S = 0.5;  /* for the desk, meanwhile rank 0 may have come */
+static const double AGAIN_S = 1;   /* until the desk that has answered is asked again */
 
 /* What came of the attempts, for the text of the failure. */
 struct join_log {
@@ -29,6 +30,7 @@ struct join_log {
     char last[160];
     struct tti_error verdict; /* the job has failed: no use in trying on */
     int desk_fd;              /* waits to be told; -1 */
+    uint64_t desk_after;      /* then it may be asked again */
     bool asked;               /* was there once */
     struct tti_meeting place; /* what it was told; port 0: nothing */
 };
@@ -139,12 +141,12 @@ static int join_round(const struct tti_boot_join *join, struct join_log *log)
 }
 
 /* Wait a while, or until the desk says where rank 0 is, or closes because rank 0 is where the id
- * says. */
+ * says. What it said may be over by the time this rank gets there: it is asked again. */
 static void join_pause(const struct tti_boot_join *join, struct join_log *log, int pause_ms)
 {
     const struct tti_meeting *meeting = join->meeting;
     bool refused = false;
-    if (!join->own && meeting->desk && log->desk_fd < 0 && !log->place.port &&
+    if (!join->own && meeting->desk && log->desk_fd < 0 && tti_deadline_passed(log->desk_after) &&
         tti_desk_visit(meeting, &join->caller, join_within(join, DESK_S), &log->desk_fd,
                        &refused) == TUTTI_OK)
         log->asked = true;
@@ -156,6 +158,7 @@ static void join_pause(const struct tti_boot_join *join, struct join_log *log, i
                 log->place.host, (unsigned)log->place.port);
     close(log->desk_fd);
     log->desk_fd = -1;
+    log->desk_after = tti_deadline_in(AGAIN_S);
 }
 
 /* Nobody let this rank in. */

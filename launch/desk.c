@@ -36,8 +36,10 @@ struct desk_entry {
     bool inherited; /* of the process that this one was forked from */
     bool gone;      /* claimed: the thread has to close listen_fd */
     char place[TTI_BOOT_PLACE_BYTES + 1];
-    uint16_t port;  /* rank 0 is at place:port; 0: not known */
-    uint64_t until; /* then nobody can join any more */
+    uint16_t port;                      /* rank 0 is at place:port; 0: not known */
+    const struct tti_boot_conn *teller; /* said so; open while the meeting lasts; NULL */
+    uint64_t stay_ns;                   /* to be kept after that */
+    uint64_t until;                     /* then nobody can join any more */
 };
 
 static pthread_once_t desk_once = PTHREAD_ONCE_INIT;
@@ -95,13 +97,26 @@ static bool desk_expire(uint64_t *next)
 
 /* ---- what is said at the desk --------------------------------------------------------------- */
 
+/* A connection ends. With rank 0's the place is forgotten: the meeting is over, and the id may be
+ * used again, by another rank 0. */
+static void desk_drop(struct tti_boot_conn *conn, const char *why)
+{
+    struct desk_entry *entry = desk_find(conn->door);
+    if (entry && entry->teller == conn) {
+        entry->teller = NULL;
+        entry->port = 0;
+        entry->until = tti_now_ns() + entry->stay_ns;
+    }
+    tti_boot_conn_drop(conn, why);
+}
+
 /* Who has proved itself and waits is told, or sent away when the id has been claimed: then rank 0
  * listens where the id says. */
 static void desk_serve(struct tti_boot_conn *conn)
 {
     const struct desk_entry *entry = desk_find(conn->door);
     if (!entry) {
-        tti_boot_conn_drop(conn, NULL);
+        desk_drop(conn, NULL);
         return;
     }
     if (conn->rank == 0 || entry->port == 0)
@@ -111,24 +126,26 @@ static void desk_serve(struct tti_boot_conn *conn)
     conn->state = TTI_BOOT_CONN_SERVED;
     conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
     if (tti_boot_conn_tell(conn, &frame, entry->place) != TUTTI_OK)
-        tti_boot_conn_drop(conn, tti_error_text());
+        desk_drop(conn, tti_error_text());
 }
 
-/* Rank 0 has said where it is. Another one may not take its place. */
+/* Rank 0 has said where it is. Another one may not take its place while it meets the others. */
 static void desk_learn(struct desk_entry *entry, struct tti_boot_conn *conn)
 {
     static const char again[] = "another rank 0 has come before: is there a second rank 0?";
     const struct tti_boot_frame told = conn->frame;
     struct tti_boot_frame frame = {.type = TTI_BOOT_WELCOME};
-    conn->state = TTI_BOOT_CONN_SERVED;
-    conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
-    if (entry->port != 0) {
+    if (entry->teller) {
+        conn->state = TTI_BOOT_CONN_SERVED;
+        conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
         frame = (struct tti_boot_frame){
             .type = TTI_BOOT_NOTICE, .code = TUTTI_ERR_SYSTEM, .bytes = sizeof again - 1};
     } else {
         tti_boot_text_copy(entry->place, sizeof entry->place, conn->small, (size_t)told.bytes);
         entry->port = (uint16_t)told.code;
-        entry->until = tti_deadline_in(told.wait_ms / 1e3);
+        entry->teller = conn;
+        entry->stay_ns = ((uint64_t)told.waited_ms + told.wait_ms) * 1000000u;
+        entry->until = UINT64_MAX;
         if (entry->held_fd >= 0)
             close(entry->held_fd);
         entry->held_fd = -1;
@@ -136,7 +153,7 @@ static void desk_learn(struct desk_entry *entry, struct tti_boot_conn *conn)
                 entry->place, (unsigned)entry->port);
     }
     if (tti_boot_conn_tell(conn, &frame, frame.bytes ? again : NULL) != TUTTI_OK)
-        tti_boot_conn_drop(conn, tti_error_text());
+        desk_drop(conn, tti_error_text());
 }
 
 static bool desk_expects(const struct tti_boot_conn *conn)
@@ -157,17 +174,17 @@ static void desk_frame(struct tti_boot_conn *conn)
 {
     struct desk_entry *entry = desk_find(conn->door);
     if (!entry)
-        tti_boot_conn_drop(conn, NULL);
+        desk_drop(conn, NULL);
     else if (conn->frame.type == TTI_BOOT_PLACE)
         desk_learn(entry, conn);
     else if (conn->frame.type == TTI_BOOT_SEEK) {
         if (tti_boot_conn_challenge(conn, entry->secret, TTI_BOOT_DESK) != TUTTI_OK)
-            tti_boot_conn_drop(conn, tti_error_text());
+            desk_drop(conn, tti_error_text());
     } else if (tti_boot_conn_proves(conn, entry->secret, TTI_BOOT_SEEKER)) {
         conn->state = TTI_BOOT_CONN_JOINED;
         desk_serve(conn);
     } else {
-        tti_boot_conn_drop(conn, "it does not know the id's secret");
+        desk_drop(conn, "it does not know the id's secret");
     }
 }
 
@@ -183,11 +200,11 @@ static void desk_read(void *owner, struct tti_boot_conn *conn)
         if (input == TTI_BOOT_INPUT_FRAME)
             desk_frame(conn);
         else if (input == TTI_BOOT_INPUT_CLOSED)
-            tti_boot_conn_drop(conn, NULL);
+            desk_drop(conn, NULL);
         else if (input == TTI_BOOT_INPUT_WRONG)
-            tti_boot_conn_drop(conn, tti_error_text());
+            desk_drop(conn, tti_error_text());
         else if (!desk_expects(conn))
-            tti_boot_conn_drop(conn, "it sent a frame out of turn");
+            desk_drop(conn, "it sent a frame out of turn");
     }
     pthread_mutex_unlock(&desk.lock);
 }
@@ -195,7 +212,9 @@ static void desk_read(void *owner, struct tti_boot_conn *conn)
 static void desk_give_up(void *owner, struct tti_boot_conn *conn, const char *why)
 {
     (void)owner;
-    tti_boot_conn_drop(conn, why);
+    pthread_mutex_lock(&desk.lock);
+    desk_drop(conn, why);
+    pthread_mutex_unlock(&desk.lock);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -270,9 +289,11 @@ static void *desk_main(void *argument)
     (void)argument;
     while (desk_turn(&crowd, &doors))
         ;
+    pthread_mutex_lock(&desk.lock);
     for (size_t i = 0; i < crowd.count; i++)
         if (crowd.conns[i]->fd >= 0)
-            tti_boot_conn_drop(crowd.conns[i], NULL);
+            desk_drop(crowd.conns[i], NULL);
+    pthread_mutex_unlock(&desk.lock);
     tti_boot_crowd_end(&crowd);
     free(doors.fds);
     free(doors.numbers);
@@ -331,6 +352,7 @@ static void desk_child(void)
             close(entry->listen_fd);
         entry->listen_fd = -1;
         entry->inherited = true;
+        entry->gone = entry->gone || entry->held_fd < 0; /* nothing here can be claimed */
     }
     if (desk.wake_fd >= 0)
         close(desk.wake_fd);

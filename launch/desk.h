@@ -6,9 +6,12 @@
  * where it has begun to listen, and the ranks that found nobody wait there to be told. Both prove
  * that they know the id's secret (boot_wire.h has the frames); the desk proves it first.
  *
+ * What rank 0 told holds while its connection is open, which it is until all have met, or it has
+ * failed: so another rank 0 is refused meanwhile, and the id can be used again afterwards.
+ *
  * One thread serves all ids of a process that nobody has claimed. It ends with the last of them: an
- * id goes when rank 0 claims it in this process, or after the deadline that rank 0 had when it told
- * its place. Until then the maker must live, as with NCCL. */
+ * id goes when rank 0 claims it in this process, or when nobody has used it again, after a meeting,
+ * for as long as that meeting's rank 0 had in all. Until then the maker must live, as with NCCL. */
 #ifndef TTI_LAUNCH_DESK_H
 #define TTI_LAUNCH_DESK_H
 
@@ -39,7 +42,7 @@ enum tutti_result tti_desk_hear(int fd, struct tti_meeting *place, uint64_t unti
  * only known by another address than it has. */
 enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct tti_meeting *at,
                                   int *fd);
-/* Rank 0 listens: say where, over a visit's connection. */
+/* Rank 0 listens: say where, over a visit's connection. It holds until the caller closes that. */
 enum tutti_result tti_desk_tell(const struct tti_boot_caller *caller, int fd, const char *host,
                                 uint16_t port);
 

@@ -1,6 +1,7 @@
 /* What ranks do at the desk (launch/desk.h): ask where rank 0 is, or tell it. */
 #include "launch/desk.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -22,7 +23,7 @@ enum tutti_result tti_desk_visit(const struct tti_meeting *meeting,
                                  bool *refused)
 {
     bool foreign = false;
-    int made = tti_socket_reach(meeting->host, meeting->desk, until);
+    const int made = tti_keep_from_children(tti_socket_reach(meeting->host, meeting->desk, until));
     *refused = made < 0 && errno == ECONNREFUSED;
     if (made < 0)
         return TTI_FAIL(TUTTI_ERR_LINK, "%s", strerror(errno));

@@ -151,6 +151,20 @@ def second_rank_0():
         meeting.right(meeting.rank(2, 1, 2), zero)
 
 
+def again():
+    """An id serves again, with rank 0 elsewhere: after a meeting, and after one that failed or whose
+    rank 0 died."""
+    with Meeting(3) as meeting:
+        meeting.maker(0)
+        for host in (1, 2, 0):
+            meeting.right(meeting.rank(host, 0, 2), meeting.rank(1, 1, 2))
+        fails(meeting.rank(1, 0, 2, TUTTI_INIT_TIMEOUT="3"), "rank 1 of 2")
+        dies = meeting.rank(1, 0, 2)
+        dies.until(lambda: any("waits at" in line for line in dies.err), LIMIT, "server")
+        dies.end()
+        meeting.right(meeting.rank(2, 1, 2), meeting.rank(1, 0, 2))
+
+
 def nobody():
     """Rank 0 does not come, or its maker is dead: said so, in time."""
     with Meeting(2) as meeting:
@@ -195,6 +209,7 @@ def main():
         ("rank 0 with the maker, which runs or stands still", makers_host),
         ("rank 0 with the maker, which is gone", maker_gone),
         ("two ranks 0", second_rank_0),
+        ("the id is used again", again),
         ("nobody comes", nobody),
         ("strangers", strangers)], all_needed=True)
 
