@@ -7,6 +7,7 @@
  */
 #include "launch/desk.h"
 
+#include "base/children.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -348,9 +349,7 @@ static void desk_parent(void)
 static void desk_child(void)
 {
     for (struct desk_entry *entry = desk.entries; entry; entry = entry->next) {
-        if (entry->listen_fd >= 0)
-            close(entry->listen_fd);
-        entry->listen_fd = -1;
+        entry->listen_fd = -1; /* closed in every child */
         entry->inherited = true;
         entry->gone = entry->gone || entry->held_fd < 0; /* nothing here can be claimed */
     }
@@ -384,6 +383,12 @@ __attribute__((destructor)) static void desk_end(void)
 
 /* ---- the owner's side ----------------------------------------------------------------------- */
 
+/* An id without a desk still serves rank 0 on this host. */
+static void desk_none(void)
+{
+    TTI_LOG(TTI_LOG_WARN, "bootstrap: rank 0 of the id must be on this host: %s", tti_error_text());
+}
+
 /* Only this host can reach an id of its loopback. */
 static bool desk_is_loopback(int fd)
 {
@@ -402,25 +407,25 @@ enum tutti_result tti_desk_add(struct tti_meeting *meeting, int held_fd, bool an
     made->held_fd = made->listen_fd = -1;
     made->until = UINT64_MAX;
     memcpy(made->secret, meeting->secret, sizeof made->secret);
-    enum tutti_result result = TUTTI_OK;
-    meeting->desk = 0;
-    if (anywhere && !desk_is_loopback(held_fd))
-        result = tti_socket_listen(meeting->host, 0, 1, &made->listen_fd, &meeting->desk);
+    made->held_fd = held_fd;
+    uint16_t port = 0;
+    if (anywhere && !desk_is_loopback(held_fd) &&
+        tti_socket_listen(meeting->host, 0, 1, &made->listen_fd, &port) != TUTTI_OK)
+        desk_none();
+    (void)tti_keep_from_children(made->listen_fd);
     pthread_once(&desk_once, desk_begin);
     pthread_mutex_lock(&desk.lock);
     made->number = ++desk.numbers;
     made->next = desk.entries;
     desk.entries = made;
-    if (result == TUTTI_OK && made->listen_fd >= 0)
-        result = desk_start();
-    if (result == TUTTI_OK)
-        made->held_fd = held_fd;
-    else
-        desk.entries = made->next;
+    if (made->listen_fd >= 0 && desk_start() != TUTTI_OK) {
+        desk_none();
+        close(made->listen_fd);
+        made->listen_fd = -1;
+    }
+    meeting->desk = made->listen_fd >= 0 ? port : 0;
     pthread_mutex_unlock(&desk.lock);
-    if (result != TUTTI_OK)
-        desk_free(made);
-    return result;
+    return TUTTI_OK;
 }
 
 /* The entry of that secret in the list, under the lock; *link is NULL if there is none. */

@@ -21,7 +21,7 @@
 
 /* Keep the id's secret, and its port held by `held_fd` (taken on success), until rank 0 claims it.
  * anywhere: let ranks of other hosts ask, too; meeting->desk is where, 0 if nobody else can come
- * (loopback). */
+ * (loopback, or there was no thread or descriptor for it: in the log). MEMORY. */
 enum tutti_result tti_desk_add(struct tti_meeting *meeting, int held_fd, bool anywhere);
 /* Rank 0 is in this process: *fd is the held socket, which listens now; untouched if the id was not
  * made here, or was claimed. *alone: it was made by this very process, not by the one that forked

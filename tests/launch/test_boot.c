@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PATIENCE_S = 100 };
@@ -208,6 +209,37 @@ static void ids(void **state)
     }
 }
 
+/* An address that is not this host's, though others may know it by that: not loopback, on any
+ * machine. */
+static const char translated[] = "192.0.2.1";
+
+/* Where there is no descriptor for the desk the id is made all the same, without one. */
+static void id_without_desk(void **state)
+{
+    (void)state;
+    struct rlimit before, few;
+    struct tti_meeting meeting;
+    struct tutti_id id;
+    assert_int_equal(tti_id_make(translated, true, &id), TUTTI_OK);
+    assert_int_equal(tti_meeting_from_id(&id, 1, &meeting), TUTTI_OK);
+    assert_int_not_equal(meeting.desk, 0);
+
+    const int next = dup(STDIN_FILENO);
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)next + 1; /* for the port alone */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const enum tutti_result result = tti_id_make(translated, true, &id);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(result, TUTTI_OK);
+    assert_int_equal(tti_meeting_from_id(&id, 0, &meeting), TUTTI_OK);
+    assert_int_equal(meeting.desk, 0);
+    assert_int_equal(meeting.listen_fd, next);
+    close(meeting.listen_fd);
+}
+
 static void bad_ids(void **state)
 {
     (void)state;
@@ -275,6 +307,7 @@ int main(void)
         cmocka_unit_test(by_name),
         cmocka_unit_test(silent_stranger_in_the_range),
         cmocka_unit_test(ids),
+        cmocka_unit_test(id_without_desk),
         cmocka_unit_test(bad_ids),
         cmocka_unit_test(sixty_four),
     };
