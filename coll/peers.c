@@ -6,10 +6,10 @@
 #include "coll/peers.h"
 
 #include "base/config.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,55 +35,24 @@ struct identity_blob {
     struct blob_transport transport[BLOB_TRANSPORTS];
 };
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    const uint8_t *byte = data; /* FNV-1a */
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-static uint64_t hash_file(uint64_t hash, const char *path)
-{
-    char text[512];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = fd >= 0 ? read(fd, text, sizeof text) : -1;
-    if (fd >= 0)
-        close(fd);
-    return bytes > 0 ? hash_bytes(hash, text, (size_t)bytes) : hash;
-}
-
-/* Ranks that share a kernel and a network namespace; TUTTI_HOST_ID splits them further, to try
- * several "hosts" on one machine. */
-static uint64_t identity_host(void)
-{
-    char netns[64];
-    uint64_t hash = hash_file(UINT64_C(0xcbf29ce484222325), "/proc/sys/kernel/random/boot_id");
-    ssize_t bytes = readlink("/proc/self/ns/net", netns, sizeof netns);
-    if (bytes > 0)
-        hash = hash_bytes(hash, netns, (size_t)bytes);
-    const char *id = tti_config_text("TUTTI_HOST_ID");
-    return id ? hash_bytes(hash, id, strlen(id)) : hash;
-}
-
 static void identity_fill(struct identity_blob *blob)
 {
     char host[64] = "localhost", stat[64];
     gethostname(host, sizeof host - 1);
     snprintf(blob->name, sizeof blob->name, "%s:%d", host, (int)getpid());
     blob->pid = getpid();
-    blob->host = identity_host();
+    blob->host = tti_host_identity();
     /* The address of a variable tells processes apart that have equal pids in two pid namespaces,
      * together with the time in /proc/self/stat. */
     snprintf(stat, sizeof stat, "%d", (int)getpid());
-    blob->process = hash_bytes(blob->host, stat, strlen(stat));
+    blob->process = tti_hash_bytes(blob->host, stat, strlen(stat));
     static const char marker;
     uintptr_t address = (uintptr_t)&marker;
-    blob->process = hash_bytes(blob->process, &address, sizeof address);
+    blob->process = tti_hash_bytes(blob->process, &address, sizeof address);
     char pidns[64];
     ssize_t bytes = readlink("/proc/self/ns/pid", pidns, sizeof pidns);
     if (bytes > 0)
-        blob->process = hash_bytes(blob->process, pidns, (size_t)bytes);
+        blob->process = tti_hash_bytes(blob->process, pidns, (size_t)bytes);
 }
 
 /* ---- opening ---- */

@@ -319,14 +319,14 @@ static enum tutti_result boot_serve(struct tti_boot *boot, const struct tti_boot
                                     int *desk)
 {
     struct tti_meeting at = *join->meeting;
-    bool refused = false;
+    struct tti_desk_found found;
     if (at.away)
         TTI_TRY(tti_desk_arrive(&join->caller, &at, desk));
-    const bool moved = *desk >= 0;
+    const bool moved = at.port == 0;
     enum tutti_result result =
         tti_boot_server_create(&at, boot->size, join->caller.deadline, &boot->server);
     if (result == TUTTI_OK && at.desk && !moved)
-        (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), desk, &refused);
+        (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), desk, &found);
     if (result == TUTTI_OK && *desk >= 0) {
         result = tti_desk_tell(&join->caller, *desk, at.host, tti_boot_server_port(boot->server));
         if (result != TUTTI_OK && result != TUTTI_ERR_SYSTEM && !moved) {

@@ -81,9 +81,11 @@ enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tt
 }
 
 enum tutti_result tti_boot_conn_challenge(struct tti_boot_conn *conn,
-                                          const uint8_t secret[static 32], enum tti_boot_role role)
+                                          const uint8_t secret[static 32], enum tti_boot_role role,
+                                          uint32_t code)
 {
-    struct tti_boot_frame frame = {.type = TTI_BOOT_CHALLENGE, .bytes = TTI_BOOT_CHALLENGE_BYTES};
+    struct tti_boot_frame frame = {
+        .type = TTI_BOOT_CHALLENGE, .code = code, .bytes = TTI_BOOT_CHALLENGE_BYTES};
     uint8_t body[TTI_BOOT_CHALLENGE_BYTES];
     memcpy(conn->hello, conn->small, sizeof conn->hello);
     conn->rank = conn->frame.rank;

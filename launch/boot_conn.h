@@ -62,9 +62,11 @@ struct tti_boot_conn *tti_boot_conn_create(int fd, uint64_t deadline);
 void tti_boot_conn_destroy(struct tti_boot_conn *conn);
 /* Close it, and say why in the log; NULL: not worth a line. */
 void tti_boot_conn_drop(struct tti_boot_conn *conn, const char *why);
-/* Its HELLO or SEEK has come: keep it, answer with the proof of `role`, wait for its own. */
+/* Its HELLO or SEEK has come: keep it, answer with the proof of `role` and `code`, wait for its
+ * own. */
 enum tutti_result tti_boot_conn_challenge(struct tti_boot_conn *conn,
-                                          const uint8_t secret[static 32], enum tti_boot_role role);
+                                          const uint8_t secret[static 32], enum tti_boot_role role,
+                                          uint32_t code);
 /* Its PROOF has come: is it right? */
 bool tti_boot_conn_proves(const struct tti_boot_conn *conn, const uint8_t secret[static 32],
                           enum tti_boot_role role);

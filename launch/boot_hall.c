@@ -110,7 +110,7 @@ static void hall_challenge(struct tti_boot_server *s, struct tti_boot_conn *conn
 {
     conn->total_ms = conn->frame.waited_ms + conn->frame.wait_ms;
     conn->join_by = tti_deadline_in(conn->frame.wait_ms / 1e3);
-    if (tti_boot_conn_challenge(conn, s->secret, TTI_BOOT_SERVER) != TUTTI_OK)
+    if (tti_boot_conn_challenge(conn, s->secret, TTI_BOOT_SERVER, 0) != TUTTI_OK)
         tti_boot_conn_drop(conn, tti_error_text());
 }
 

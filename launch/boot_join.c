@@ -68,7 +68,7 @@ static enum tutti_result join_verdict(const struct tti_boot_join *join, int fd, 
 static enum tutti_result join_handshake(const struct tti_boot_join *join, int fd, double patience_s,
                                         bool *foreign, bool *told)
 {
-    TTI_TRY(tti_boot_prove(&join->caller, fd, false, join_within(join, patience_s), foreign));
+    TTI_TRY(tti_boot_prove(&join->caller, fd, false, join_within(join, patience_s), foreign, NULL));
     return join_verdict(join, fd, told);
 }
 
@@ -145,10 +145,10 @@ static int join_round(const struct tti_boot_join *join, struct join_log *log)
 static void join_pause(const struct tti_boot_join *join, struct join_log *log, int pause_ms)
 {
     const struct tti_meeting *meeting = join->meeting;
-    bool refused = false;
+    struct tti_desk_found found;
     if (!join->own && meeting->desk && log->desk_fd < 0 && tti_deadline_passed(log->desk_after) &&
-        tti_desk_visit(meeting, &join->caller, join_within(join, DESK_S), &log->desk_fd,
-                       &refused) == TUTTI_OK)
+        tti_desk_visit(meeting, &join->caller, join_within(join, DESK_S), &log->desk_fd, &found) ==
+            TUTTI_OK)
         log->asked = true;
     struct pollfd desk = {.fd = log->desk_fd, .events = POLLIN};
     if (poll(&desk, 1, tti_deadline_ms(join->caller.deadline, pause_ms)) <= 0)

@@ -17,7 +17,7 @@ void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *fr
 }
 
 enum tutti_result tti_boot_prove(const struct tti_boot_caller *caller, int fd, bool desk,
-                                 uint64_t until, bool *foreign)
+                                 uint64_t until, bool *foreign, uint32_t *host)
 {
     struct tti_boot_frame frame = {.type = desk ? TTI_BOOT_SEEK : TTI_BOOT_HELLO,
                                    .rank = caller->rank,
@@ -40,6 +40,8 @@ enum tutti_result tti_boot_prove(const struct tti_boot_caller *caller, int fd, b
         *foreign = true;
         return TTI_FAIL(TUTTI_ERR_LINK, "what listens there is not Tutti");
     }
+    if (host)
+        *host = frame.code;
     const uint8_t *theirs = answer + TTI_BOOT_HEADER_BYTES;
     tti_boot_proof(caller->secret, desk ? TTI_BOOT_DESK : TTI_BOOT_SERVER, caller->rank, hello_body,
                    theirs, proof);

@@ -13,9 +13,10 @@ struct tti_boot_caller {
 };
 
 /* Both proofs, theirs first, by `until`: HELLO to the server, or SEEK to the desk. LINK; *foreign
- * is set when somebody answered who is not of this job. */
+ * is set when somebody answered who is not of this job. *host: the desk's (boot_wire.h); may be
+ * NULL. */
 enum tutti_result tti_boot_prove(const struct tti_boot_caller *caller, int fd, bool desk,
-                                 uint64_t until, bool *foreign);
+                                 uint64_t until, bool *foreign, uint32_t *host);
 
 /* Milliseconds from `begin` to now, and from now to `deadline`, for a frame. */
 void tti_boot_waits(uint64_t begin, uint64_t deadline, struct tti_boot_frame *frame);

@@ -60,7 +60,8 @@ enum tti_boot_type {
 struct tti_boot_frame {
     enum tti_boot_type type;
     int rank;           /* HELLO, SEEK, NOTICE, BYE: whom it is about */
-    uint32_t code;      /* GATHER(ED): round; NOTICE, ASK: enum tutti_result; PLACE: port */
+    uint32_t code;      /* GATHER(ED): round; NOTICE, ASK: enum tutti_result; PLACE: port;
+                         * a desk's CHALLENGE: its host (tti_desk_host) */
     uint32_t waited_ms; /* NOTICE: not 0 for a verdict; HELLO, SEEK, GATHER: how long it waited, */
     uint32_t wait_ms;   /* and how long it will yet */
     uint64_t bytes;     /* of the body */

@@ -179,7 +179,8 @@ static void desk_frame(struct tti_boot_conn *conn)
     else if (conn->frame.type == TTI_BOOT_PLACE)
         desk_learn(entry, conn);
     else if (conn->frame.type == TTI_BOOT_SEEK) {
-        if (tti_boot_conn_challenge(conn, entry->secret, TTI_BOOT_DESK) != TUTTI_OK)
+        if (tti_boot_conn_challenge(conn, entry->secret, TTI_BOOT_DESK, tti_desk_host()) !=
+            TUTTI_OK)
             desk_drop(conn, tti_error_text());
     } else if (tti_boot_conn_proves(conn, entry->secret, TTI_BOOT_SEEKER)) {
         conn->state = TTI_BOOT_CONN_JOINED;

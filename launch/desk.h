@@ -31,15 +31,24 @@ enum tutti_result tti_desk_claim(const uint8_t secret[static TTI_SECRET_BYTES], 
 
 /* ---- the ranks (desk_visit.c) ---- */
 
-/* A connection to the desk of `meeting`, with both proofs; *refused: nobody listens there. */
+/* What a desk says of its host: the identity (base/host.h), folded. */
+uint32_t tti_desk_host(void);
+
+struct tti_desk_found {
+    bool refused; /* nobody listens there */
+    bool here;    /* it is on this host, whatever address the id has of it */
+};
+
+/* A connection to the desk of `meeting`, with both proofs. */
 enum tutti_result tti_desk_visit(const struct tti_meeting *meeting,
                                  const struct tti_boot_caller *caller, uint64_t until, int *fd,
-                                 bool *refused);
+                                 struct tti_desk_found *found);
 /* Read where rank 0 is into host and port of *place. LINK: the desk has closed. */
 enum tutti_result tti_desk_hear(int fd, struct tti_meeting *place, uint64_t until);
-/* Rank 0, on another host than the id's: find the desk, and set host and port of *at to the own
- * address and any port. If nobody is at the desk *fd is -1, and *at as it was: perhaps this host is
- * only known by another address than it has. */
+/* Rank 0, on another host than the id's as far as addresses tell: find the desk, and set host and
+ * port of *at to the own address and any port (0). *at stays as it was if the desk is on this host,
+ * which is only known by another address than it has (translation), or if nobody is at the desk,
+ * when that may be so: then *fd is -1. */
 enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct tti_meeting *at,
                                   int *fd);
 /* Rank 0 listens: say where, over a visit's connection. It holds until the caller closes that. */

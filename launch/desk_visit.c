@@ -4,6 +4,7 @@
 #include "base/children.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "launch/boot_socket.h"
 #include "launch/interface.h"
@@ -18,20 +19,29 @@ static const double VISIT_S = 3; /* for the desk to accept and to answer */
 static const double TELL_S = 10; /* for its word on what it was told */
 enum { VISIT_PAUSE_MS = 100 };
 
+uint32_t tti_desk_host(void)
+{
+    const uint64_t host = tti_host_identity();
+    return (uint32_t)(host ^ host >> 32);
+}
+
 enum tutti_result tti_desk_visit(const struct tti_meeting *meeting,
                                  const struct tti_boot_caller *caller, uint64_t until, int *fd,
-                                 bool *refused)
+                                 struct tti_desk_found *found)
 {
     bool foreign = false;
+    uint32_t host = 0;
+    *found = (struct tti_desk_found){0};
     const int made = tti_keep_from_children(tti_socket_reach(meeting->host, meeting->desk, until));
-    *refused = made < 0 && errno == ECONNREFUSED;
+    found->refused = made < 0 && errno == ECONNREFUSED;
     if (made < 0)
         return TTI_FAIL(TUTTI_ERR_LINK, "%s", strerror(errno));
-    enum tutti_result result = tti_boot_prove(caller, made, true, until, &foreign);
+    enum tutti_result result = tti_boot_prove(caller, made, true, until, &foreign, &host);
     if (result == TUTTI_OK)
         *fd = made;
     else
         close(made);
+    found->here = result == TUTTI_OK && host == tti_desk_host();
     return result;
 }
 
@@ -85,15 +95,15 @@ enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct t
                                   int *fd)
 {
     char desk[TTI_SOCKET_TEXT_BYTES], host[sizeof at->host];
-    bool refused = false;
+    struct tti_desk_found found;
     int visit = -1;
     tti_socket_meeting_text(at->host, at->desk, 1, desk, sizeof desk);
     for (;;) {
         uint64_t until = tti_deadline_in(VISIT_S);
         until = until < caller->deadline ? until : caller->deadline;
-        if (tti_desk_visit(at, caller, until, &visit, &refused) == TUTTI_OK)
+        if (tti_desk_visit(at, caller, until, &visit, &found) == TUTTI_OK)
             break;
-        if (refused) {
+        if (found.refused) {
             TTI_LOG(TTI_LOG_INFO, "bootstrap: nobody is at %s, where the id was made", desk);
             *fd = -1;
             return TUTTI_OK;
@@ -107,15 +117,18 @@ enum tutti_result tti_desk_arrive(const struct tti_boot_caller *caller, struct t
                             desk, tti_error_text());
         (void)poll(NULL, 0, tti_deadline_ms(caller->deadline, VISIT_PAUSE_MS));
     }
+    *fd = visit;
+    if (found.here)
+        return TUTTI_OK;
     enum tutti_result result = visit_address(visit, host, sizeof host);
     if (result != TUTTI_OK) {
         close(visit);
+        *fd = -1;
         return result;
     }
     memcpy(at->host, host, sizeof at->host);
     at->port = 0;
     at->ports = 1;
-    *fd = visit;
     return TUTTI_OK;
 }
 
