@@ -153,12 +153,15 @@ static void join_pause(const struct tti_boot_join *join, struct join_log *log, i
     struct pollfd desk = {.fd = log->desk_fd, .events = POLLIN};
     if (poll(&desk, 1, tti_deadline_ms(join->caller.deadline, pause_ms)) <= 0)
         return;
-    if (tti_desk_hear(desk.fd, &log->place, join_within(join, DESK_S)) == TUTTI_OK)
+    const enum tutti_result result = tti_desk_hear(desk.fd, &log->place, join_within(join, DESK_S));
+    if (result == TUTTI_OK)
         TTI_LOG(TTI_LOG_INFO, "bootstrap: the id's maker says that rank 0 is at %s, port %u",
                 log->place.host, (unsigned)log->place.port);
     close(log->desk_fd);
     log->desk_fd = -1;
     log->desk_after = tti_deadline_in(AGAIN_S);
+    if (result == TUTTI_ERR_SYSTEM) /* no room: as if there were no desk, until then */
+        (void)poll(NULL, 0, tti_deadline_ms(join->caller.deadline, pause_ms));
 }
 
 /* Nobody let this rank in. */

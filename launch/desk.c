@@ -24,8 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DESK_STRANGERS = 1024 }; /* how many ranks there are is not known here */
-static const time_t END_S = 5;  /* for the thread to end when the library goes */
+enum {
+    DESK_STRANGERS = 1024, /* how many ranks there are is not known here */
+    DESK_WAITING = 64,     /* ranks of an id that may wait here; the others ask again and again */
+};
+static const time_t END_S = 5; /* for the thread to end when the library goes */
 
 /* An id that was made here. */
 struct desk_entry {
@@ -40,6 +43,7 @@ struct desk_entry {
     uint16_t port;                      /* rank 0 is at place:port; 0: not known */
     const struct tti_boot_conn *teller; /* said so; open while the meeting lasts; NULL */
     uint64_t stay_ns;                   /* to be kept after that */
+    int waiting;                        /* ranks, to be told */
     uint64_t until;                     /* then nobody can join any more */
 };
 
@@ -98,6 +102,11 @@ static bool desk_expire(uint64_t *next)
 
 /* ---- what is said at the desk --------------------------------------------------------------- */
 
+static bool desk_waits(const struct tti_boot_conn *conn)
+{
+    return conn->state == TTI_BOOT_CONN_JOINED && conn->rank != 0;
+}
+
 /* A connection ends. With rank 0's the place is forgotten: the meeting is over, and the id may be
  * used again, by another rank 0. */
 static void desk_drop(struct tti_boot_conn *conn, const char *why)
@@ -108,6 +117,8 @@ static void desk_drop(struct tti_boot_conn *conn, const char *why)
         entry->port = 0;
         entry->until = tti_now_ns() + entry->stay_ns;
     }
+    if (entry && desk_waits(conn))
+        entry->waiting--;
     tti_boot_conn_drop(conn, why);
 }
 
@@ -115,7 +126,7 @@ static void desk_drop(struct tti_boot_conn *conn, const char *why)
  * listens where the id says. */
 static void desk_serve(struct tti_boot_conn *conn)
 {
-    const struct desk_entry *entry = desk_find(conn->door);
+    struct desk_entry *entry = desk_find(conn->door);
     if (!entry) {
         desk_drop(conn, NULL);
         return;
@@ -124,10 +135,29 @@ static void desk_serve(struct tti_boot_conn *conn)
         return;
     struct tti_boot_frame frame = {
         .type = TTI_BOOT_PLACE, .code = entry->port, .bytes = strlen(entry->place)};
+    entry->waiting--;
     conn->state = TTI_BOOT_CONN_SERVED;
     conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
     if (tti_boot_conn_tell(conn, &frame, entry->place) != TUTTI_OK)
         desk_drop(conn, tti_error_text());
+}
+
+/* It has proved itself: told at once, if rank 0 is there, or let in to wait, if there is room. */
+static void desk_admit(struct desk_entry *entry, struct tti_boot_conn *conn)
+{
+    static const char full[] = "many ranks wait there already";
+    const struct tti_boot_frame frame = {
+        .type = TTI_BOOT_NOTICE, .code = TUTTI_ERR_SYSTEM, .bytes = sizeof full - 1};
+    conn->state = TTI_BOOT_CONN_JOINED;
+    if (conn->rank != 0 && ++entry->waiting > DESK_WAITING && entry->port == 0) {
+        entry->waiting--;
+        conn->state = TTI_BOOT_CONN_SERVED;
+        conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
+        if (tti_boot_conn_tell(conn, &frame, full) != TUTTI_OK)
+            desk_drop(conn, tti_error_text());
+    } else {
+        desk_serve(conn);
+    }
 }
 
 /* Rank 0 has said where it is. Another one may not take its place while it meets the others. */
@@ -183,8 +213,7 @@ static void desk_frame(struct tti_boot_conn *conn)
             TUTTI_OK)
             desk_drop(conn, tti_error_text());
     } else if (tti_boot_conn_proves(conn, entry->secret, TTI_BOOT_SEEKER)) {
-        conn->state = TTI_BOOT_CONN_JOINED;
-        desk_serve(conn);
+        desk_admit(entry, conn);
     } else {
         desk_drop(conn, "it does not know the id's secret");
     }

@@ -43,7 +43,8 @@ struct tti_desk_found {
 enum tutti_result tti_desk_visit(const struct tti_meeting *meeting,
                                  const struct tti_boot_caller *caller, uint64_t until, int *fd,
                                  struct tti_desk_found *found);
-/* Read where rank 0 is into host and port of *place. LINK: the desk has closed. */
+/* Read where rank 0 is into host and port of *place. LINK: the desk has closed. SYSTEM: it
+ * has no room for one more to wait. */
 enum tutti_result tti_desk_hear(int fd, struct tti_meeting *place, uint64_t until);
 /* Rank 0, on another host than the id's as far as addresses tell: find the desk, and set host and
  * port of *at to the own address and any port (0). *at stays as it was if the desk is on this host,

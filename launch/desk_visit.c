@@ -68,6 +68,8 @@ enum tutti_result tti_desk_hear(int fd, struct tti_meeting *place, uint64_t unti
     struct tti_boot_frame frame;
     char text[sizeof place->host];
     TTI_TRY(visit_receive(fd, &frame, text, sizeof text, until));
+    if (frame.type == TTI_BOOT_NOTICE)
+        return TTI_FAIL((enum tutti_result)frame.code, "%s", text);
     if (frame.type != TTI_BOOT_PLACE || !text[0])
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "the answer of the id's maker makes no sense");
     memcpy(place->host, text, sizeof place->host);

@@ -262,6 +262,60 @@ static void translated_host(void **state)
     run(ranks, 2);
 }
 
+/* Connections of this host that somebody has accepted at the port. */
+static int accepted_at(uint16_t port)
+{
+    char line[256];
+    int count = 0;
+    FILE *file = fopen("/proc/net/tcp", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned local = 0, status = 0;
+        if (sscanf(line, " %*u: %*x:%x %*x:%*x %x", &local, &status) == 2)
+            count += local == port && status == 1; /* established */
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* A maker need not have a descriptor for every rank of a large job; all are told. */
+static void many_at_the_desk(void **state)
+{
+    (void)state;
+    enum { MANY = 101, ROOM = 64 };
+    static struct boot_rank ranks[MANY];
+    static const bool zero[MANY] = {true};
+    bool others[MANY];
+    struct tti_meeting meeting;
+    struct tutti_id id;
+    assert_int_equal(tti_id_make(NULL, true, &id), TUTTI_OK);
+    assert_int_equal(tti_id_parse(&id, &meeting), TUTTI_OK);
+    if (meeting.desk == 0 || strchr(meeting.host, ':')) {
+        print_message("no IPv4 address but loopback here\n");
+        return;
+    }
+    boot_ranks_init(ranks, MANY, PATIENCE_S, gathers);
+    for (int k = 0; k < MANY; k++) {
+        ranks[k].meeting = meeting;
+        others[k] = !zero[k];
+    }
+    wrong = 0;
+    boot_ranks_start(ranks, MANY, others);
+    const uint64_t until = tti_deadline_in(PATIENCE_S / 2.0);
+    while (accepted_at(meeting.desk) < ROOM && !tti_deadline_passed(until))
+        (void)poll(NULL, 0, 10);
+    (void)poll(NULL, 0, 1500); /* for all to have asked, and to do it again */
+    while (accepted_at(meeting.desk) > ROOM && !tti_deadline_passed(until))
+        (void)poll(NULL, 0, 10);
+    const int waiting = accepted_at(meeting.desk);
+    boot_ranks_start(ranks, MANY, zero);
+    boot_ranks_join(ranks, MANY, NULL);
+    for (int k = 0; k < MANY; k++)
+        assert_int_equal(ranks[k].error.code, TUTTI_OK);
+    assert_int_equal(wrong, 0);
+    assert_in_range(waiting, ROOM / 2, ROOM + 16); /* some may just be asking */
+}
+
 static void bad_ids(void **state)
 {
     (void)state;
@@ -331,6 +385,7 @@ int main(void)
         cmocka_unit_test(ids),
         cmocka_unit_test(id_without_desk),
         cmocka_unit_test(translated_host),
+        cmocka_unit_test(many_at_the_desk),
         cmocka_unit_test(bad_ids),
         cmocka_unit_test(sixty_four),
     };
