@@ -537,15 +537,18 @@ void tti_boot_memory(const struct tti_boot *boot, struct tutti_memory *memory)
 }
 
 /* Goodbye, and until the server has read it nothing is closed: unread input would reset the
- * connection and could take the goodbye with it. */
+ * connection and could take the goodbye with it. It is bounded, and goes on if the join that ends
+ * with it was cancelled: the others shall hear that this rank left, not that it died. */
 static void boot_goodbye(struct tti_boot *boot, double linger_s)
 {
     struct tti_boot_frame frame = {.type = TTI_BOOT_BYE, .rank = boot->rank};
     uint64_t deadline = tti_deadline_in(linger_s < VERDICT_S ? linger_s : VERDICT_S);
     char scratch[4096];
+    const _Atomic bool *cancel = tti_boot_cancel_by(NULL);
     if (tti_boot_send(boot, &frame, NULL, deadline) == TUTTI_OK && shutdown(boot->fd, SHUT_WR) == 0)
         while (tti_socket_receive(boot->fd, scratch, 1, deadline) == 0)
             (void)recv(boot->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+    (void)tti_boot_cancel_by(cancel);
     close(boot->fd);
 }
 

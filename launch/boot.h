@@ -31,6 +31,11 @@ struct tti_meeting {
 
 struct tti_boot;
 
+/* While *flag is set, what the calling thread waits for in tti_boot_create and the gathers ends
+ * with ABORTED, soon; the goodbye is said all the same. NULL: nothing of the kind. Returns the flag
+ * that held until now. */
+const _Atomic bool *tti_boot_cancel_by(const _Atomic bool *flag);
+
 /* Join: rank 0 starts the server, everyone connects and waits until all `size` ranks are there.
  * Errors: TIMEOUT ("ranks 2, 5 of 8 have not joined within 60 s at host:port"; on every rank),
  * LINK (nobody listens; what to check), SYSTEM (port taken, by name), MISMATCH (sizes differ, a

@@ -236,9 +236,11 @@ static bool socket_meets_itself(int fd)
 
 static _Thread_local const _Atomic bool *socket_cancel;
 
-void tti_socket_cancel_by(const _Atomic bool *flag)
+const _Atomic bool *tti_boot_cancel_by(const _Atomic bool *flag)
 {
+    const _Atomic bool *before = socket_cancel;
     socket_cancel = flag;
+    return before;
 }
 
 bool tti_socket_cancelled(void)

@@ -41,9 +41,7 @@ enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address
 /* Non-blocking, no delay, keep-alive that notices a vanished host within half a minute. */
 void tti_socket_prepare(int fd);
 
-/* While *flag is set, what this thread waits for in the bootstrap ends, with ECANCELED or ABORTED,
- * within TTI_SOCKET_LOOK_MS. NULL: nothing of the kind. */
-void tti_socket_cancel_by(const _Atomic bool *flag);
+/* The flag of tti_boot_cancel_by: what waits here ends with ECANCELED. */
 bool tti_socket_cancelled(void);
 /* How long a wait may last before it looks at that flag again: `most` if there is none. */
 int tti_socket_look_ms(int most);

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "launch/boot_socket.h"
+#include "launch/boot.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -84,9 +84,9 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
     tti_log_rank(comm->rank);
-    tti_socket_cancel_by(&comm->given_up);
+    (void)tti_boot_cancel_by(&comm->given_up);
     job->result = job->run(job);
-    tti_socket_cancel_by(NULL);
+    (void)tti_boot_cancel_by(NULL);
     if (job->result != ncclSuccess) {
         snprintf(job->text, sizeof job->text, "%s", tti_nccl_text());
         if (!job->lives || job->result != ncclInvalidArgument)
