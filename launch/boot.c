@@ -351,6 +351,19 @@ static enum tutti_result boot_meet(struct tti_boot *boot, struct tti_boot_join *
     return boot_wait(boot, BOOT_WAIT_START, join->caller.deadline);
 }
 
+/* The deadline of a rank 0 that is on another host than the id's, and found nobody at the desk:
+ * that may be why the others did not come. */
+static enum tutti_result boot_unknown(const struct tti_meeting *meeting)
+{
+    char desk[TTI_SOCKET_TEXT_BYTES];
+    tti_socket_meeting_text(meeting->host, meeting->desk, 1, desk, sizeof desk);
+    return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                    "%s; this host does not have the id's address, and nobody answered for the id "
+                    "at %s, so that the others may not have heard where rank 0 is: see that the "
+                    "process that made the id lives until all have joined",
+                    tti_error_text(), desk);
+}
+
 /* Server first (rank 0), then the meeting. */
 static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meeting *meeting,
                                     uint64_t deadline)
@@ -363,8 +376,11 @@ static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meet
                                             .deadline = deadline}};
     int desk = -1;
     enum tutti_result result = boot->rank == 0 ? boot_serve(boot, &join, &desk) : TUTTI_OK;
+    const bool unknown = boot->rank == 0 && meeting->away && desk < 0;
     if (result == TUTTI_OK)
         result = boot_meet(boot, &join);
+    if (result == TUTTI_ERR_TIMEOUT && unknown)
+        result = boot_unknown(meeting);
     if (desk >= 0)
         close(desk);
     return result;

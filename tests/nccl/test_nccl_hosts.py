@@ -174,6 +174,8 @@ def nobody():
         maker.end()
         fails(meeting.rank(1, 1, 2, TUTTI_INIT_TIMEOUT="3"), "did not reach rank 0 at 10.77.0.1:",
               "see that rank 0 runs")
+        fails(meeting.rank(1, 0, 2, TUTTI_INIT_TIMEOUT="3"), "rank 1 of 2 has not joined",
+              "nobody answered for the id at 10.77.0.1:")
 
 
 def strangers():
