@@ -77,6 +77,8 @@ enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memor
     if (!comm || !memory)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_memory: %s is NULL",
                         comm ? "memory" : "comm");
+    if (comm->forked) /* the post's part is told by a thread that is not here */
+        return tti_comm_check(comm);
     tti_work_pause(comm);
     struct tutti_memory found = {0};
     tti_comm_holdings(comm, &found);

@@ -59,7 +59,7 @@ static enum tutti_result window_new(struct tutti_comm *comm, void *memory, size_
 
 void tti_window_free(struct tutti_window *window)
 {
-    if (!window || window->comm->forked)
+    if (!window)
         return;
     for (int r = 0; window->direct && r < window->comm->size; r++)
         tti_region_unmap(&window->direct[r]);
@@ -270,7 +270,7 @@ enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *co
 
 void tutti_window_destroy(tutti_window *window)
 {
-    if (!window)
+    if (!window || window->comm->forked) /* the post's lock may be held by a thread not here */
         return;
     if (window->comm->post)
         tti_post_delist(window->comm->post, window);

@@ -4,7 +4,9 @@
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +97,74 @@ static int forks(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* ---- windows ---- */
+
+/* As long as a put may be for the communicator's thread to keep a copy of it: who keeps it, and who
+ * sends it, holds a lock for much of the time. */
+enum { WINDOW_BYTES = 16 << 10, WINDOW_FORKS = 60, CHILD_SECONDS = 60 };
+
+struct putting {
+    tutti_comm *comm;
+    tutti_window *window;
+    _Atomic bool stop;
+    enum tutti_result result;
+};
+
+static void *put_on(void *argument)
+{
+    static const char data[WINDOW_BYTES];
+    struct putting *p = argument;
+    const int peer = (tutti_comm_rank(p->comm) + 1) % tutti_comm_size(p->comm);
+    while (!atomic_load(&p->stop) && p->result == TUTTI_OK)
+        p->result = tutti_put(data, WINDOW_BYTES, TUTTI_UINT8, peer, p->window, 0, TUTTI_NO_SIGNAL);
+    return NULL;
+}
+
+/* What the parent's threads were at is half done in the child, and their locks are nobody's. */
+static int no_windows(tutti_comm *comm, tutti_window *window)
+{
+    const char byte = 0;
+    struct tutti_memory memory;
+    alarm(CHILD_SECONDS);
+    CHECK(tutti_comm_memory(comm, &memory) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "forked"));
+    CHECK(tutti_put(&byte, 1, TUTTI_UINT8, 0, window, 0, TUTTI_NO_SIGNAL) == TUTTI_ERR_USAGE);
+    tutti_window_destroy(window);
+    tutti_comm_destroy(comm);
+    return 0;
+}
+
+/* Forks while a thread puts. The memory is malloc's: the puts go by message, by a thread of the
+ * communicator's. */
+static int forks_between_puts(tutti_comm *comm, void *argument)
+{
+    void *memory = calloc(1, WINDOW_BYTES);
+    struct putting p = {.comm = comm};
+    pthread_t thread;
+    (void)argument;
+    CHECK(memory && tutti_window_create(memory, WINDOW_BYTES, comm, &p.window) == TUTTI_OK);
+    CHECK(pthread_create(&thread, NULL, put_on, &p) == 0);
+    int bad = 0;
+    for (int number = 0; number < WINDOW_FORKS && !bad; number++) {
+        int status = 0;
+        const pid_t pid = fork();
+        if (pid == 0)
+            _exit(no_windows(comm, p.window));
+        bad = pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
+        if (bad)
+            fprintf(stderr, "fork %d between puts: status %#x%s\n", number, (unsigned)status,
+                    WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
+    }
+    atomic_store(&p.stop, true);
+    CHECK(pthread_join(thread, NULL) == 0 && p.result == TUTTI_OK);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    tutti_window_destroy(p.window);
+    free(memory);
+    return bad;
+}
+
+/* ---- deaths ---- */
+
 /* Rank 1 dies, and its child lives until the other end of the pipe is closed. Who waits for it must
  * hear of its death, which is told at once, not of a deadline. */
 static int dies_before_its_child(tutti_comm *comm, void *argument)
@@ -138,6 +208,11 @@ int main(int argc, char **argv)
         printf("%s: %d ranks that fork %d times: %s\n", argv[i], RANKS, FORKS,
                bad ? "FAILED" : "ok");
         fflush(stdout);
+        bad = tti_ranks_run(&how, forks_between_puts, NULL);
+        printf("%s: %d ranks that fork %d times between puts: %s\n", argv[i], RANKS, WINDOW_FORKS,
+               bad ? "FAILED" : "ok");
+        fflush(stdout);
+        failed += bad != 0;
         const int untold = deaths_are_told(&how);
         printf("%s: a rank that dies before its child: %s\n", argv[i], untold ? "FAILED" : "ok");
         fflush(stdout);
