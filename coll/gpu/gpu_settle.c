@@ -122,6 +122,8 @@ enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream
 
 enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark *mark)
 {
+    if (comm->forked) /* the driver is the parent's */
+        return tti_comm_check(comm);
     const enum tutti_result result = comm->gpu->ops->event_query(mark->event);
     if (result != TUTTI_OK)
         return result;
@@ -132,6 +134,8 @@ enum tutti_result tti_gpu_mark_test(struct tutti_comm *comm, struct tti_gpu_mark
 enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark *mark)
 {
     struct tti_gpu_side *side = comm->gpu;
+    if (comm->forked)
+        return tti_comm_check(comm);
     const enum tutti_result result = tti_gpu_settle(comm, mark->event, "waiting for a request");
     pthread_mutex_lock(&side->lock);
     mark->next = side->marks;

@@ -1,5 +1,7 @@
-/* A communicator that ends while a stream still has work of it: work that the stream comes to later
- * finds nothing that is gone. Without a GPU nothing else tells (AddressSanitizer does).
+/* Work of a communicator that its stream has not come to when the communicator ends: work that the
+ * stream comes to later finds nothing that is gone (without a GPU nothing else tells;
+ * AddressSanitizer does). Or when the process forks: the child has no part in it, and may not use
+ * the device, so it is told so at once instead of waiting.
  *     test_gpu_unfinished
  */
 #include "base/clock.h"
@@ -9,8 +11,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { COUNT = 1000, RANKS = 2 };
+enum { COUNT = 1000, RANKS = 2, CHILD_SECONDS = 60 };
 
 static struct {
     struct tti_gpu *gpu;
@@ -19,9 +24,8 @@ static struct {
     void *memory;
 } seats[RANKS];
 
-static int hold_up(tutti_comm *comm, void *argument)
+static int begin_held_up(tutti_comm *comm, tutti_request **request)
 {
-    (void)argument;
     const int rank = tutti_comm_rank(comm);
     CHECK(device_begin(rank) == 0);
     struct tti_gpu *gpu = device_gpu();
@@ -35,17 +39,46 @@ static int hold_up(tutti_comm *comm, void *argument)
     *seats[rank].gate = 0;
     CHECK_OK(gpu->ops->stream_wait(gpu, gate, 1, device_stream()));
     CHECK_OK(tutti_all_reduce_async(seats[rank].memory, seats[rank].memory, COUNT, TUTTI_UINT8,
-                                    TUTTI_MAX, comm, device_stream(), NULL));
+                                    TUTTI_MAX, comm, device_stream(), request));
     return 0;
 }
 
-int main(void)
+static int ends(tutti_comm *comm, void *argument)
 {
-    struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
-    how.options.timeout_s = 1;
-    setenv("TUTTI_DEVICE_PATH", "staged", 1);
-    int bad = tti_ranks_run(&how, hold_up, NULL);
-    for (int r = 0; r < RANKS && !bad; r++) {
+    (void)argument;
+    return begin_held_up(comm, NULL);
+}
+
+static int refused(tutti_request *request)
+{
+    alarm(CHILD_SECONDS);
+    CHECK(tutti_test(request) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "forked"));
+    CHECK(tutti_wait(request) == TUTTI_ERR_USAGE);
+    return 0;
+}
+
+static int forks(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    tutti_request *request = NULL;
+    int status = 0;
+    CHECK(begin_held_up(comm, &request) == 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(refused(request));
+    const bool ended = pid > 0 && waitpid(pid, &status, 0) == pid;
+    const enum tutti_result before = tutti_test(request);
+    __atomic_store_n(seats[tutti_comm_rank(comm)].gate, 1, __ATOMIC_RELEASE);
+    CHECK_OK(tutti_wait(request));
+    CHECK(ended && status == 0 && before == TUTTI_IN_PROGRESS);
+    return 0;
+}
+
+static int let_go(void)
+{
+    int bad = 0;
+    for (int r = 0; r < RANKS; r++) {
         struct tti_gpu *gpu = seats[r].gpu;
         __atomic_store_n(seats[r].gate, 1, __ATOMIC_RELEASE);
         bad |=
@@ -55,7 +88,22 @@ int main(void)
         gpu->ops->stream_destroy(gpu, seats[r].stream);
         gpu->ops->close(gpu);
     }
-    printf("work that a stream comes to when its communicator has ended: %s\n",
-           bad ? "FAILED" : "goes on");
     return bad;
+}
+
+static int run(const char *name, const char *good, double timeout_s, tti_rank_function *function)
+{
+    struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
+    how.options.timeout_s = timeout_s;
+    const int bad = tti_ranks_run(&how, function, NULL) || let_go();
+    printf("%s: %s\n", name, bad ? "FAILED" : good);
+    return bad;
+}
+
+int main(void)
+{
+    setenv("TUTTI_DEVICE_PATH", "staged", 1);
+    return run("work that a stream comes to when its process has forked", "is the parent's", 120,
+               forks) |
+           run("work that a stream comes to when its communicator has ended", "goes on", 1, ends);
 }
