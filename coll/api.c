@@ -73,19 +73,14 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
     return TUTTI_OK;
 }
 
-/* A blocking call: at once if it is like one before (small_plan.h, fused.h). */
+/* A blocking call: at once if it is like one before (small_plan.h, fused.h). No message is: they
+ * are numbered. */
 static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operation *operation)
 {
     enum tutti_result known;
     if (comm && !comm->gpu && !tti_group_open() &&
         (tti_small_call(comm, operation, &known) || tti_run_again(comm, operation, &known)))
         return known;
-    return tti_api_call(comm, operation, false, NULL, NULL);
-}
-
-/* A message is like no other call: it is numbered. */
-static inline enum tutti_result api_message(tutti_comm *comm, struct tti_operation *operation)
-{
     return tti_api_call(comm, operation, false, NULL, NULL);
 }
 
@@ -253,7 +248,7 @@ enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type,
                              tutti_comm *comm)
 {
     struct tti_operation operation = api_moving(TUTTI_SEND_RECV, in, NULL, count, type, peer);
-    return api_message(comm, &operation);
+    return tti_api_call(comm, &operation, false, NULL, NULL);
 }
 
 enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type, int peer,
@@ -267,7 +262,7 @@ enum tutti_result tutti_recv(void *out, size_t count, enum tutti_type type, int 
                              tutti_comm *comm)
 {
     struct tti_operation operation = api_receiving(out, count, type, peer);
-    return api_message(comm, &operation);
+    return tti_api_call(comm, &operation, false, NULL, NULL);
 }
 
 enum tutti_result tutti_recv_async(void *out, size_t count, enum tutti_type type, int peer,
