@@ -228,6 +228,7 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
         again_fetch(f, &again->part);
     TTI_TRY(again_hear(f, again, served, &same));
     f->comm->repeats += same;
+    f->comm->repeats_from_end += same && again->from_end;
     if (same)
         return again_share(f, again);
     memset(&f->edges, 0, sizeof f->edges);

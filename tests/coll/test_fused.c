@@ -16,8 +16,10 @@
 
 enum { MOST_COUNT = 5000, MOST_RANKS = 4, SHIFT = 8 };
 enum { MOST_BYTES = MOST_COUNT * MOST_RANKS * 8 + SHIFT };
-/* Floats of which a rank's part is long enough to go from its end every second time. */
-enum { LONG_COUNT = 2 * MOST_COUNT - 99 };
+/* Floats of which a rank's part is long enough to go from its end every second time, in place too
+ * (coll/fused_again.c: 24 KiB), however many ranks there are; and buffers for them. */
+enum { LONG_COUNT = MOST_RANKS * ((24 << 10) / 4 + 33) + 3, MOVED_BYTES = 192 };
+enum { LONG_BYTES = LONG_COUNT * MOST_RANKS * 4 + MOVED_BYTES };
 
 static const char equals[] = "all_reduce=two_shot,reduce_scatter=direct,all_gather=direct,"
                              "broadcast=scatter_gather,reduce=direct,gather=direct,"
@@ -152,12 +154,12 @@ static int streamed(tutti_comm *comm)
     return bad ? fprintf(stderr, "streamed: wrong, or not fused\n"), 1 : 0;
 }
 
-static int buffers_make(struct buffers *b)
+static int buffers_make(struct buffers *b, size_t bytes)
 {
     char **const all[] = {&b->in, &b->out, &b->plain};
     for (int i = 0; i < 3; i++) {
         void *memory = NULL;
-        if (tutti_alloc(MOST_BYTES, &memory) != TUTTI_OK)
+        if (tutti_alloc(bytes, &memory) != TUTTI_OK)
             return fprintf(stderr, "%s\n", tutti_last_error()), 1;
         *all[i] = memory;
     }
@@ -169,7 +171,7 @@ static int mapped(tutti_comm *comm, void *argument)
 {
     struct buffers b = {0};
     (void)argument;
-    if (buffers_make(&b))
+    if (buffers_make(&b, MOST_BYTES))
         return 1;
     struct buffers shifted = {b.in + 3, b.out + 5, b.plain, false};
     int bad = every_operation(comm, comm->size == 3 ? &shifted : &b) || premultiplied(comm, &b) ||
@@ -243,55 +245,69 @@ static int not_mapped(tutti_comm *comm, void *argument)
            1   : 0;
 }
 
+/* What rank 1 passes in between. */
+struct others {
+    struct buffers moved, odd, rest; /* `rest`: beside `odd`, not served either */
+};
+
 /* The same call over and over takes a shorter way; a call in between with other buffers of one
  * rank, or with memory that cannot be mapped, does not, and all ranks know. */
-static int over_and_over(tutti_comm *comm, const struct buffers *b, char *unmappable)
+static int over_and_over(tutti_comm *comm, enum tutti_collective c, const struct buffers *b,
+                         const struct others *others, bool in_place)
 {
     enum { MOVED = 3, LAST = 6 }; /* calls that are not like the one before */
-    for (int c = 0; c < TUTTI_BARRIER; c++) {
-        const struct tti_operation o = {.collective = (enum tutti_collective)c,
-                                        .count = LONG_COUNT,
-                                        .type = TUTTI_FLOAT32,
-                                        .root = comm->size - 1};
-        const struct buffers moved = {b->in + 192, b->out, b->plain, false};
-        const struct buffers odd = {unmappable, b->out, b->plain, true};
-        const struct buffers others = {b->in, b->out, b->plain, true}; /* not served either */
-        const bool process = strcmp(comm->settings.transports, "shm") == 0;
-        const bool alters = process && c != TUTTI_ALL_GATHER && c != TUTTI_GATHER &&
-                            c != TUTTI_ALL_TO_ALL; /* in these nobody reads another's input */
-        const char *out = NULL;
-        size_t bytes = 0;
-        uint64_t before = 0;
-        if (by_plan(comm, &o, b, false))
+    const struct tti_operation o = {
+        .collective = c, .count = LONG_COUNT, .type = TUTTI_FLOAT32, .root = comm->size - 1};
+    const bool process = strcmp(comm->settings.transports, "shm") == 0;
+    const bool alters = process && !in_place && c != TUTTI_ALL_GATHER && c != TUTTI_GATHER &&
+                        c != TUTTI_ALL_TO_ALL; /* in these nobody reads another's input */
+    const uint64_t from_end = comm->repeats_from_end;
+    const char *out = NULL;
+    size_t bytes = 0;
+    uint64_t before = 0;
+    if (by_plan(comm, &o, b, in_place))
+        return 1;
+    allow(comm, true);
+    for (int k = 0; k <= LAST; k++) {
+        if (k == 1 || k == MOVED + 1)
+            before = comm->repeats;
+        const struct buffers *now = b;
+        if (k == MOVED && comm->rank == 1)
+            now = &others->moved;
+        if (k == LAST && alters)
+            now = comm->rank == 1 ? &others->odd : &others->rest;
+        if (run(comm, o, now, in_place, true, &out, &bytes) || differs(&o, b, in_place, out, bytes))
             return 1;
-        allow(comm, true);
-        for (int k = 0; k <= LAST; k++) {
-            if (k == 1 || k == MOVED + 1)
-                before = comm->repeats;
-            const struct buffers *now = b;
-            if (k == MOVED && comm->rank == 1)
-                now = &moved;
-            if (k == LAST && alters)
-                now = comm->rank == 1 ? &odd : &others;
-            if (run(comm, o, now, false, true, &out, &bytes) || differs(&o, b, false, out, bytes))
-                return 1;
-            const bool again = k == MOVED - 1 || k == LAST - 1;
-            if (again && c != TUTTI_ALL_TO_ALL && comm->repeats == before)
-                return fprintf(stderr, "%s: call %d did not take the short way\n",
-                               tutti_collective_name(o.collective), k);
-        }
+        const bool again = k == MOVED - 1 || k == LAST - 1;
+        if (again && c != TUTTI_ALL_TO_ALL && comm->repeats == before)
+            return fprintf(stderr, "%s: call %d did not take the short way\n",
+                           tutti_collective_name(c), k);
     }
+    if (c != TUTTI_ALL_TO_ALL && comm->repeats_from_end == from_end)
+        return fprintf(stderr, "%s%s: never from the end\n", tutti_collective_name(c),
+                       in_place ? " in place" : "");
     return 0;
 }
 
 static int repeated(tutti_comm *comm, void *argument)
 {
     struct buffers b = {0};
-    char *unmappable = malloc(MOST_BYTES);
+    char *unmappable = malloc(LONG_BYTES);
     (void)argument;
-    if (!unmappable || buffers_make(&b))
+    if (!unmappable || buffers_make(&b, LONG_BYTES))
         return 1;
-    int bad = over_and_over(comm, &b, unmappable);
+    /* Where ranks outnumber the cores nothing goes from its end; here it shall. */
+    comm->crowded = false;
+    int bad = 0;
+    for (int in_place = 1; in_place >= 0; in_place--) { /* last, what all ranks then skip */
+        const struct others others = {
+            .moved = {b.in + MOVED_BYTES, in_place ? b.out + MOVED_BYTES : b.out, b.plain, false},
+            .odd = {unmappable, b.out, b.plain, true},
+            .rest = {b.in, b.out, b.plain, true},
+        };
+        for (int c = 0; c < TUTTI_BARRIER && !bad; c++)
+            bad = over_and_over(comm, (enum tutti_collective)c, &b, &others, in_place);
+    }
     free(unmappable);
     tutti_free(b.in);
     tutti_free(b.out);
