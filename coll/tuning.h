@@ -77,6 +77,9 @@ enum tutti_result tti_tuning_read(const char *path, struct tti_tuning **tuning);
 /* Through a temporary file beside it, so that readers see the old one or the new one whole. Makes
  * missing folders. */
 enum tutti_result tti_tuning_write(const struct tti_tuning *tuning, const char *path);
+/* Whether tti_tuning_write could write there: what is measured for a minute shall not be lost then.
+ * Makes missing folders, leaves no file. */
+enum tutti_result tti_tuning_can_write(const char *path);
 /* Where tutti-tune writes: TUTTI_TUNING, else the user's folder. Empty when there is none. */
 void tti_tuning_place(char *path, size_t bytes);
 /* The tuning for this machine: TUTTI_TUNING ("off", or a file), else the user's, else the system's.

@@ -72,17 +72,42 @@ static enum tutti_result file_make_folders(const char *path)
     return TUTTI_OK;
 }
 
-enum tutti_result tti_tuning_write(const struct tti_tuning *tuning, const char *path)
+enum { TEMPORARY_BYTES = TTI_TUNING_PATH_BYTES + 32 };
+
+/* Opens the file beside `path` that becomes it. */
+static enum tutti_result file_open_temporary(const char *path, char temporary[TEMPORARY_BYTES],
+                                             FILE **out)
 {
-    char temporary[TTI_TUNING_PATH_BYTES + 32];
     if (strlen(path) >= TTI_TUNING_PATH_BYTES)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "the path of the tuning has more than %d characters",
                         TTI_TUNING_PATH_BYTES - 1);
     TTI_TRY(file_make_folders(path));
-    snprintf(temporary, sizeof temporary, "%s.%ld.new", path, (long)getpid());
-    FILE *out = fopen(temporary, "we");
-    if (!out)
+    snprintf(temporary, TEMPORARY_BYTES, "%s.%ld.new", path, (long)getpid());
+    FILE *file = fopen(temporary, "we");
+    if (!file)
         return TTI_FAIL_ERRNO("cannot write %s", temporary);
+    *out = file;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_tuning_can_write(const char *path)
+{
+    char temporary[TEMPORARY_BYTES];
+    FILE *out = NULL;
+    TTI_TRY(file_open_temporary(path, temporary, &out));
+    fclose(out);
+    unlink(temporary);
+    struct stat there;
+    if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "cannot write %s: that is a folder", path);
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_tuning_write(const struct tti_tuning *tuning, const char *path)
+{
+    char temporary[TEMPORARY_BYTES];
+    FILE *out = NULL;
+    TTI_TRY(file_open_temporary(path, temporary, &out));
     enum tutti_result result = tti_tuning_write_json(tuning, out);
     if (ftell(out) > TTI_TUNING_FILE_BYTES && result == TUTTI_OK)
         result = TTI_FAIL(TUTTI_ERR_ARGUMENT,

@@ -129,6 +129,7 @@ static void print_head(const struct simulate *s)
            "run");
     printf("#%11s %12s  %-20s %6s %12s %8s %8s %12s %7s %12s %6s %7s\n", "(B)", "(elements)", "",
            "", "(us)", "(GB/s)", "(GB/s)", "(us)", "", "", "(ranks)", "(s)");
+    fflush(stdout); /* the first size may take half a minute: show what it is that takes it */
 }
 
 static void print_row(const struct simulate *s, size_t count, const struct prediction_row *row,

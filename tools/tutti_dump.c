@@ -1,9 +1,11 @@
 /* tutti-dump: merge the recorders of several ranks (TUTTI_DUMP, tutti_comm_dump, tutti-status
  * --dump): what is wrong, who is behind, who comes late, and a trace for Perfetto or Chrome. */
+#include "base/config.h"
 #include "base/memory.h"
 #include "tools/dump_merge.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,12 +133,16 @@ int main(int argc, char **argv)
                                           {"help", no_argument, NULL, 'h'},
                                           {0}};
     const char *trace_path = NULL;
-    int flag = 0, last = SHOWN_OPERATIONS;
+    int flag = 0;
+    long last = SHOWN_OPERATIONS;
     while ((flag = getopt_long(argc, argv, "t:l:h", flags, NULL)) != -1) {
         if (flag == 't') {
             trace_path = optarg;
         } else if (flag == 'l') {
-            last = atoi(optarg);
+            if (tti_parse_int("--last", optarg, 0, INT_MAX, &last) != TUTTI_OK) {
+                fprintf(stderr, "tutti-dump: %s; --help shows the flags\n", tutti_last_error());
+                return EXIT_USAGE;
+            }
         } else if (flag == FLAG_VERSION) {
             return printf("tutti-dump (Tutti) %d.%d.%d\n", TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR,
                           TUTTI_VERSION_PATCH) < 0;
@@ -148,9 +154,9 @@ int main(int argc, char **argv)
             return EXIT_USAGE;
         }
     }
-    if (optind == argc || last < 0) {
+    if (optind == argc) {
         fputs("tutti-dump: give the dumps of the ranks; --help shows the flags\n", stderr);
         return EXIT_USAGE;
     }
-    return run(argv + optind, argc - optind, last, trace_path);
+    return run(argv + optind, argc - optind, (int)last, trace_path);
 }

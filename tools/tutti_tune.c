@@ -262,6 +262,8 @@ int main(int argc, char **argv)
         return refit(&s);
     if (tti_place_is_launched())
         return run_rank(&s);
+    if (tti_tuning_can_write(s.path) != TUTTI_OK)
+        return failed();
     warn_if_busy();
     for (int j = 0; j < s.job_count && status == 0; j++)
         status = tune_run_job(argv, s.jobs[j]);

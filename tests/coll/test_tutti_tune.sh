@@ -50,6 +50,17 @@ try 0 "$bench" -b 128 -e 128 -n 20 --explain # a broken file is passed over
 out_has '^# Tuning: none; ignored .*tuning.json: line 2 of the tuning'
 try 2 "$bench" --coll sendrecv --explain
 
+# A place that cannot be written is told before anything is measured.
+try 1 "$tune" -n 2 -t 30 -o /dev/null/tuning.json
+err_has 'cannot make the folder /dev/null|cannot write /dev/null'
+err_lines 1
+[ -s "$dir/out" ] && wrong "measured what it cannot write"
+mkdir "$dir/folder"
+try 1 "$tune" -n 2 -t 30 -o "$dir/folder"
+err_has 'folder: that is a folder'
+[ -s "$dir/out" ] && wrong "measured what it cannot write"
+[ "$(ls "$dir" | grep -c new)" = 0 ] || wrong "leaves a file"
+
 refused '--ranks "1"' "$tune" -n 1
 refused '--ranks "2;4"' "$tune" -n '2;4'
 refused 'no collective' "$tune" --coll all_reduce,nothing

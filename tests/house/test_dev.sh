@@ -35,3 +35,16 @@ for arguments in "--output /dev/null/folder" "--rdma /dev/null/rows" "--only non
         exit 1
     fi
 done
+
+# What is missing is named, with what to do about it: here CMake, on a system without apt.
+tools=$(mktemp -d)
+trap 'rm -rf "$tools"' EXIT
+for tool in bash dirname env nproc readlink; do
+    ln -s "$(command -v $tool)" "$tools/$tool"
+done
+status=0
+output=$(PATH=$tools "$dev" bench 2>&1) || status=$?
+if [ $status != 1 ] || [[ $output != *"no Debian or Ubuntu"*ninja-build*"there is no cmake: install it"* ]]; then
+    echo "./dev bench without apt and cmake: status $status, says: $output"
+    exit 1
+fi

@@ -142,6 +142,7 @@ def wrong():
         file.write('{"format": "tutti-dump",\n "version": 2}')
         file.flush()
         for flags, words in ([], "give the dumps"), (["/nowhere"], "/nowhere"), \
+                (["-l", "few", file.name], '--last is "few"'), \
                 ([file.name], "line 2 of a dump"):
             text, status = tell(*flags, program=DUMP)
             if status != 2 or words not in text:
