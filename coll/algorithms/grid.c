@@ -8,20 +8,21 @@ bool tti_grid_applicable(const struct tti_plan_spec *spec)
            tti_count_hosts(spec, &each, &most) == TUTTI_OK && each > 1;
 }
 
-enum tutti_result tti_grid_create(const struct tti_plan_spec *spec, struct tti_grid *grid)
+enum tutti_result tti_grid_plan(const struct tti_plan_spec *spec, uint32_t slots,
+                                void (*fill)(const struct tti_grid_lane *lane),
+                                struct tti_plan **plan)
 {
-    struct tti_grid made = {.hosts = spec->layout.nhosts};
-    TTI_TRY(tti_order_create(spec, &made.order));
-    made.each = spec->nranks / made.hosts;
-    made.host = made.order.place / made.each;
-    made.local = made.order.place % made.each;
-    *grid = made;
-    return TUTTI_OK;
-}
-
-void tti_grid_release(struct tti_grid *grid)
-{
-    tti_order_release(&grid->order);
+    struct tti_grid grid = {.hosts = spec->layout.nhosts};
+    struct tti_builder b;
+    TTI_TRY(tti_order_create(spec, &grid.order));
+    grid.each = spec->nranks / grid.hosts;
+    grid.host = grid.order.place / grid.each;
+    grid.local = grid.order.place % grid.each;
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, slots * (uint32_t)spec->lanes);
+    for (int lane = 0; lane < spec->lanes; lane++)
+        fill(&(struct tti_grid_lane){&b, &grid, lane, spec->lanes});
+    tti_order_release(&grid.order);
+    return tti_plan_finish(&b, plan);
 }
 
 double tti_grid_cost(const struct tti_plan_spec *spec, double bytes, double alpha, double beta)

@@ -7,52 +7,39 @@
  * slower than inside. */
 #include "coll/algorithms/grid.h"
 
-struct gather_lane {
-    struct tti_builder *b;
-    const struct tti_grid *grid;
-    int lane, lanes;
-};
-
-static struct tti_ref gather_out(const struct gather_lane *l, int rank)
-{
-    return tti_out((uint32_t)(rank * l->lanes + l->lane));
-}
-
 /* The column's block of the host k before goes to the row. */
-static void gather_share(const struct gather_lane *l, int k)
+static void gather_share(const struct tti_grid_lane *l, int k)
 {
     const struct tti_grid *g = l->grid;
-    int block = tti_grid_rank(g, g->host - k, g->local);
+    struct tti_ref block = tti_out(tti_grid_block(l, g->host - k, g->local));
     for (int i = 1; i < g->each; i++)
-        tti_send(l->b, l->lane, (uint32_t)l->lane, 1, gather_out(l, block),
+        tti_send(l->b, l->lane, (uint32_t)l->lane, 1, block,
                  tti_grid_rank(g, g->host, g->local + i));
 }
 
 /* ... and those of the other columns come from there. */
-static void gather_collect(const struct gather_lane *l, int k)
+static void gather_collect(const struct tti_grid_lane *l, int k)
 {
     const struct tti_grid *g = l->grid;
-    for (int i = 1; i < g->each; i++) {
-        int block = tti_grid_rank(g, g->host - k, g->local - i);
+    for (int i = 1; i < g->each; i++)
         tti_recv(l->b, l->lane, (uint32_t)l->lane, 1, tti_grid_rank(g, g->host, g->local - i),
-                 gather_out(l, block), 0, -1);
-    }
+                 tti_out(tti_grid_block(l, g->host - k, g->local - i)), 0, -1);
 }
 
 /* A row's blocks are collected a step late: what goes on to the next host comes first. */
-static void gather_lane(const struct gather_lane *l)
+static void gather_lane(const struct tti_grid_lane *l)
 {
     const struct tti_grid *g = l->grid;
     uint32_t chunk = (uint32_t)l->lane;
     int next = tti_grid_rank(g, g->host + 1, g->local);
     int previous = tti_grid_rank(g, g->host - 1, g->local);
-    tti_copy(l->b, l->lane, chunk, 1, tti_in(chunk),
-             gather_out(l, tti_grid_rank(g, g->host, g->local)), TTI_FORWARD, next);
+    tti_copy(l->b, l->lane, chunk, 1, tti_in(chunk), tti_out(tti_grid_block(l, g->host, g->local)),
+             TTI_FORWARD, next);
     gather_share(l, 0);
     for (int k = 1; k < g->hosts; k++) {
         bool pass_on = k < g->hosts - 1;
         tti_recv(l->b, l->lane, chunk, 1, previous,
-                 gather_out(l, tti_grid_rank(g, g->host - k, g->local)), pass_on ? TTI_FORWARD : 0,
+                 tti_out(tti_grid_block(l, g->host - k, g->local)), pass_on ? TTI_FORWARD : 0,
                  pass_on ? next : -1);
         gather_collect(l, k - 1);
         gather_share(l, k);
@@ -63,14 +50,7 @@ static void gather_lane(const struct gather_lane *l)
 static enum tutti_result hierarchical_all_gather_plan(const struct tti_plan_spec *spec,
                                                       struct tti_plan **plan)
 {
-    struct tti_grid grid;
-    struct tti_builder b;
-    TTI_TRY(tti_grid_create(spec, &grid));
-    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, 0);
-    for (int lane = 0; lane < spec->lanes; lane++)
-        gather_lane(&(struct gather_lane){&b, &grid, lane, spec->lanes});
-    tti_grid_release(&grid);
-    return tti_plan_finish(&b, plan);
+    return tti_grid_plan(spec, 0, gather_lane, plan);
 }
 
 const struct tti_algorithm tti_hierarchical_all_gather = {

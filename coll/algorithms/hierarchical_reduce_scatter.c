@@ -7,27 +7,15 @@
  * hosts is slower than inside. */
 #include "coll/algorithms/grid.h"
 
-struct scatter_lane {
-    struct tti_builder *b;
-    const struct tti_grid *grid;
-    int lane, lanes;
-};
-
-static struct tti_ref scatter_in(const struct scatter_lane *l, int rank)
-{
-    return tti_in((uint32_t)(rank * l->lanes + l->lane));
-}
-
 /* The own host's sum for the column's block of the host k before, to `slot` and, with `to` >= 0, on
  * to that rank. */
-static void scatter_sum(const struct scatter_lane *l, int k, struct tti_ref slot, int to)
+static void scatter_sum(const struct tti_grid_lane *l, int k, struct tti_ref slot, int to)
 {
     const struct tti_grid *g = l->grid;
     uint32_t chunk = (uint32_t)l->lane;
-    struct tti_ref sum = scatter_in(l, tti_grid_rank(g, g->host - k, g->local));
+    struct tti_ref sum = tti_in(tti_grid_block(l, g->host - k, g->local));
     for (int i = 1; i < g->each; i++)
-        tti_send(l->b, l->lane, chunk, 1,
-                 scatter_in(l, tti_grid_rank(g, g->host - k, g->local + i)),
+        tti_send(l->b, l->lane, chunk, 1, tti_in(tti_grid_block(l, g->host - k, g->local + i)),
                  tti_grid_rank(g, g->host, g->local + i));
     for (int i = 1; i < g->each; i++) {
         bool forward = to >= 0 && i == g->each - 1;
@@ -37,7 +25,7 @@ static void scatter_sum(const struct scatter_lane *l, int k, struct tti_ref slot
     }
 }
 
-static void scatter_lane(const struct scatter_lane *l)
+static void scatter_lane(const struct tti_grid_lane *l)
 {
     const struct tti_grid *g = l->grid;
     uint32_t chunk = (uint32_t)l->lane;
@@ -57,14 +45,7 @@ static void scatter_lane(const struct scatter_lane *l)
 static enum tutti_result hierarchical_reduce_scatter_plan(const struct tti_plan_spec *spec,
                                                           struct tti_plan **plan)
 {
-    struct tti_grid grid;
-    struct tti_builder b;
-    TTI_TRY(tti_grid_create(spec, &grid));
-    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, (uint32_t)(2 * spec->lanes));
-    for (int lane = 0; lane < spec->lanes; lane++)
-        scatter_lane(&(struct scatter_lane){&b, &grid, lane, spec->lanes});
-    tti_grid_release(&grid);
-    return tti_plan_finish(&b, plan);
+    return tti_grid_plan(spec, 2, scatter_lane, plan);
 }
 
 const struct tti_algorithm tti_hierarchical_reduce_scatter = {

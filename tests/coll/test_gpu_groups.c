@@ -164,17 +164,6 @@ static int refused(tutti_comm *comm, void *argument)
     return seat_end(&s);
 }
 
-static int run(const char *name, const char *path, struct tti_ranks how,
-               tti_rank_function *function)
-{
-    setenv("TUTTI_DEVICE_PATH", path, 1);
-    const int bad = tti_ranks_run(&how, function, NULL);
-    printf("%s, %s, %d %s: %s\n", name, path, how.ranks, how.processes ? "processes" : "threads",
-           bad ? "FAILED" : "ok");
-    fflush(stdout);
-    return bad;
-}
-
 int main(int argc, char **argv)
 {
     static const char *const paths[] = {"window", "coupled"};
@@ -184,10 +173,10 @@ int main(int argc, char **argv)
     int bad = 0;
     for (int p = 0; p < 2; p++) {
         for (how.ranks = 3; how.ranks <= 4; how.ranks++)
-            bad |= run("a circle", paths[p], how, circle);
+            bad |= device_ranks("a circle", paths[p], how, circle, NULL);
         how.ranks = 3;
-        bad |= run("replayed", paths[p], how, replayed);
-        bad |= run("refused", paths[p], how, refused);
+        bad |= device_ranks("replayed", paths[p], how, replayed, NULL);
+        bad |= device_ranks("refused", paths[p], how, refused, NULL);
     }
     return bad;
 }

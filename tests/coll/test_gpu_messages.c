@@ -357,17 +357,6 @@ static int absent(tutti_comm *comm, void *argument)
 
 /* ---- all of it ---- */
 
-static int run(const char *name, const char *path, struct tti_ranks how,
-               tti_rank_function *function, void *argument)
-{
-    setenv("TUTTI_DEVICE_PATH", path, 1);
-    const int bad = tti_ranks_run(&how, function, argument);
-    printf("%s, %s, %d %s: %s\n", name, path, how.ranks, how.processes ? "processes" : "threads",
-           bad ? "FAILED" : "ok");
-    fflush(stdout);
-    return bad;
-}
-
 int main(int argc, char **argv)
 {
     static const char *const paths[] = {"window", "coupled"};
@@ -379,22 +368,22 @@ int main(int argc, char **argv)
     for (int p = 0; p < 2; p++) {
         how.options.timeout_s = 60;
         for (how.ranks = 2; how.ranks <= (few ? 2 : 4); how.ranks++)
-            bad |= run("traffic", paths[p], how, traffic, NULL);
+            bad |= device_ranks("traffic", paths[p], how, traffic, NULL);
         how.ranks = few ? 2 : 3;
-        bad |= run("many", paths[p], how, many, NULL);
-        bad |= run("captured", paths[p], how, captured, NULL);
+        bad |= device_ranks("many", paths[p], how, many, NULL);
+        bad |= device_ranks("captured", paths[p], how, captured, NULL);
         how.ranks = 2;
-        bad |= run("batched differently", paths[p], how, batched, NULL);
+        bad |= device_ranks("batched differently", paths[p], how, batched, NULL);
         how.ranks = few ? 2 : 3;
-        bad |= run("refused", paths[p], how, refused, NULL);
+        bad |= device_ranks("refused", paths[p], how, refused, NULL);
         if (few)
             continue;
-        bad |= run("both sides differ", paths[p], how, mismatch, NULL);
-        bad |= run("a rank aborts", paths[p], how, absent, &aborts);
+        bad |= device_ranks("both sides differ", paths[p], how, mismatch, NULL);
+        bad |= device_ranks("a rank aborts", paths[p], how, absent, &aborts);
         if (how.processes)
-            bad |= run("a rank dies", paths[p], how, absent, &dies);
+            bad |= device_ranks("a rank dies", paths[p], how, absent, &dies);
         how.options.timeout_s = 6;
-        bad |= run("a rank does not come", paths[p], how, absent, &away);
+        bad |= device_ranks("a rank does not come", paths[p], how, absent, &away);
     }
     return bad;
 }

@@ -3,6 +3,9 @@
 
 #include "tests/device/gpu_wait.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 enum { SETTLE_SECONDS = 60 };
 
 static _Thread_local struct tti_gpu *gpu;
@@ -203,4 +206,15 @@ enum tutti_result device_call(const struct test_case *c, struct device_shadow in
     if (in_memory != out_memory)
         device_free(in_memory);
     return result;
+}
+
+int device_ranks(const char *name, const char *path, struct tti_ranks how,
+                 tti_rank_function *function, void *argument)
+{
+    setenv("TUTTI_DEVICE_PATH", path, 1);
+    const int bad = tti_ranks_run(&how, function, argument);
+    printf("%s, %s, %d %s: %s\n", name, path, how.ranks, how.processes ? "processes" : "threads",
+           bad ? "FAILED" : "ok");
+    fflush(stdout);
+    return bad;
 }

@@ -6,6 +6,7 @@
 
 #include "coll/operation.h"
 #include "device/gpu.h"
+#include "tests/integration/ranks.h"
 
 struct test_case {
     enum tutti_collective collective;
@@ -47,5 +48,10 @@ enum tutti_result device_start(const struct test_case *c, const void *in, void *
                                tutti_comm *comm, tutti_request **request);
 enum tutti_result device_call(const struct test_case *c, struct device_shadow in,
                               struct device_shadow out, tutti_comm *comm);
+
+/* `function` on ranks whose TUTTI_DEVICE_PATH is `path`, and a line that says how it went. Returns
+ * whether it failed. */
+int device_ranks(const char *name, const char *path, struct tti_ranks how,
+                 tti_rank_function *function, void *argument);
 
 #endif
