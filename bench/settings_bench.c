@@ -4,7 +4,8 @@
  * round's ratio to the first, so that what the machine does meanwhile meets all alike. Rounds come
  * in sets: each makes the communicators and the memory anew, in another order, so that no settings
  * always have the place that is the best (of communicators with the same settings, the first is
- * often the quickest).
+ * often the quickest). There are as many sets as it takes for all to have had each place equally
+ * often: a multiple of twice the number of settings.
  *
  *     settings_bench [--ranks N] [--sizes 8,1K,...] [--rounds N] [--sets N] SETTINGS SETTINGS ...
  *
@@ -35,7 +36,7 @@ static struct {
     size_t size[SIZES_MOST];
     int ranks, sizes, ways, rounds, sets;
     char *settings[WAYS_MOST];
-} flags = {.ranks = 2, .rounds = 304, .sets = 16};
+} flags = {.ranks = 2, .rounds = 312, .sets = 24};
 
 /* By size, of all rounds so far. */
 static struct {
@@ -183,6 +184,18 @@ static bool parse_sizes(char *text)
     return flags.sizes > 0;
 }
 
+/* As many sets as asked for or a few more, so that all settings have each place equally often, and
+ * a round of each. */
+static void balance(void)
+{
+    const int turn = 2 * flags.ways;
+    flags.sets = (flags.sets + turn - 1) / turn * turn;
+    if (flags.sets > SETS_MOST)
+        flags.sets = SETS_MOST / turn * turn;
+    if (flags.rounds < flags.sets)
+        flags.rounds = flags.sets;
+}
+
 static bool parse(int argc, char **argv)
 {
     static char usual[] = "8,1K,8K,16K,32K,256K,4M";
@@ -209,8 +222,10 @@ static bool parse(int argc, char **argv)
                 flags.settings[flags.ways++] = argv[i];
         }
     }
-    flags.sets = flags.sets < flags.rounds ? flags.sets : flags.rounds;
-    return good && flags.ways >= 2;
+    good = good && flags.ways >= 2;
+    if (good)
+        balance();
+    return good;
 }
 
 int main(int argc, char **argv)
