@@ -72,6 +72,7 @@ struct tti_tcp_seal {
     int error;        /* why nothing is opened any more: EBADMSG, EKEYREJECTED, EPROTO */
     unsigned spoiled; /* records that were not right, since the last that was */
     bool headed;      /* `record` is the head of the bytes at in_head */
+    bool hurried;     /* it was read before all of it was there, in vain */
     bool waits;       /* the socket has bytes that are left there until the rest has come */
     bool drains;      /* it is to be read empty nevertheless */
     bool fills;       /* the next read is to the lane's stage, which is empty and stays in place */
@@ -94,6 +95,9 @@ bool tti_tcp_seal_has_aes(void);
  * lie in `out`: the lane waits then (lane->owes). */
 ssize_t tti_tcp_seal_send(struct tti_tcp_lane *lane, const struct iovec *vector, size_t count);
 ssize_t tti_tcp_seal_receive(struct tti_tcp_lane *lane, const struct iovec *vector, size_t count);
+
+/* A record is open that the socket has not taken whole. */
+bool tti_tcp_seal_sends(const struct tti_tcp_seal *seal);
 
 /* ---- for these files ------------------------------------------------------------------------ */
 

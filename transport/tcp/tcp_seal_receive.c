@@ -1,10 +1,10 @@
 /* The receiving direction of a sealed stream (tcp_seal.h).
  *
  * Records are read into `in`, checked there and handed out from it. Large ones that are not
- * encrypted are read straight to where they are wanted, when all of one is there: of one that does
- * not fit its checksum nothing is reported as received, and what lies there is garbage. Large ones
- * mostly come in rows, all alike, so behind one the head of the next and its bytes are read at
- * once, in the hope that it is as long; else they are moved to `in`.
+ * encrypted are read straight to where they are wanted, when all of one is there or comes at once:
+ * of one that does not fit its checksum nothing is reported as received, and what lies there is
+ * garbage. Large ones mostly come in rows, all alike, so behind one the head of the next and its
+ * bytes are read at once, in the hope that it is as long; else they are moved to `in`.
  *
  * What goes to the lane's stage is read there, head and all, and stays: the stage is ours, so what
  * has come of a record is read and summed while the rest is on its way. */
@@ -50,6 +50,7 @@ static bool seal_note(struct tti_tcp_lane *lane)
         return false;
     }
     seal->headed = false;
+    seal->hurried = false;
     seal->waited = 0;
     seal->spoiled = record->bytes > 0 ? 0 : seal->spoiled;
     seal->checked += record->bytes;
@@ -175,10 +176,10 @@ static ssize_t seal_read(struct tti_tcp_lane *lane, size_t ahead)
     return got;
 }
 
-static uint32_t seal_sum(const struct tti_tcp_walk *walk, size_t bytes)
+/* The sum of what has `sum`, and behind it so many bytes of `walk`. */
+static uint32_t seal_sum(uint32_t sum, const struct tti_tcp_walk *walk, size_t bytes)
 {
     struct iovec run[4];
-    uint32_t sum = 0;
     size_t runs = tti_tcp_walk_runs(walk, bytes, run);
     for (size_t i = 0; i < runs; i++)
         sum = tti_crc32c(sum, run[i].iov_base, run[i].iov_len);
@@ -196,12 +197,12 @@ static void seal_move(const struct tti_tcp_walk *walk, uint8_t *data, size_t byt
     }
 }
 
-/* The record lies in `walk`. Returns its bytes, or -1 and errno when it is not right. */
-static ssize_t seal_take(struct tti_tcp_lane *lane, const struct tti_tcp_walk *walk)
+/* The record lies where it is wanted. Returns its bytes, or -1 and errno when it is not right. */
+static ssize_t seal_take(struct tti_tcp_lane *lane, uint32_t sum)
 {
     struct tti_tcp_seal *seal = lane->seal;
     const size_t bytes = seal->record.bytes;
-    if (seal_sum(walk, bytes) != seal->record.checksum)
+    if (sum != seal->record.checksum)
         seal_refuse(seal);
     if (seal->error || !seal_note(lane)) {
         errno = seal->error;
@@ -236,7 +237,7 @@ static ssize_t seal_read_hoped(struct tti_tcp_lane *lane, const struct tti_tcp_w
     seal_move(&rest, behind, body - bytes, true);
     seal->in_tail += body - bytes + next;
     if (whole)
-        *took = seal_take(lane, walk);
+        *took = seal_take(lane, seal_sum(0, walk, bytes));
     return whole ? *took : got;
 }
 
@@ -263,7 +264,47 @@ static ssize_t seal_read_direct(struct tti_tcp_lane *lane, const struct tti_tcp_
         return -1;
     }
     seal->in_tail = have - bytes;
-    return seal_take(lane, walk);
+    return seal_take(lane, seal_sum(0, walk, bytes));
+}
+
+/* The record that has begun, to `walk`, as it comes: what is there is read and summed while the
+ * rest is on its way. All in one call, as nobody knows whether the next one has the same place; if
+ * the rest stays away, what has come goes on in `in`. That is tried once a record: on a slow line
+ * what has come would be moved to and fro. */
+static ssize_t seal_read_coming(struct tti_tcp_lane *lane, const struct tti_tcp_walk *walk)
+{
+    struct tti_tcp_seal *seal = lane->seal;
+    const size_t bytes = seal->record.bytes;
+    struct tti_tcp_walk rest = *walk;
+    size_t have = 0, more = seal->in_tail - seal->in_head;
+    uint32_t sum = 0;
+    unsigned looks = 0;
+    ssize_t got = -1;
+    seal->hurried = true;
+    seal_move(walk, seal->in + seal->in_head, more, false);
+    seal->in_head = 0;
+    while (looks < SEAL_PATIENCE) {
+        struct iovec run[5];
+        const size_t new = seal_least(more, bytes - have);
+        sum = seal_sum(sum, &rest, new);
+        tti_tcp_walk_on(&rest, new);
+        have += new;
+        seal->in_tail = more - new; /* of the next head */
+        if (have == bytes)
+            return seal_take(lane, sum);
+        const size_t runs = tti_tcp_walk_runs(&rest, bytes - have, run);
+        run[runs] = (struct iovec){seal->in, TTI_TCP_RECORD_BYTES};
+        got = seal_recv(lane, run, runs + 1);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+            break;
+        more = got < 0 ? 0 : (size_t)got;
+        looks = got < 0 ? looks + 1 : 0;
+    }
+    const int error = errno;
+    seal_move(walk, seal->in, have, true);
+    seal->in_tail = have;
+    errno = error;
+    return got;
 }
 
 enum seal_way {
@@ -271,6 +312,7 @@ enum seal_way {
     SEAL_READ_HEAD,
     SEAL_READ_HOPED,
     SEAL_READ_DIRECT,
+    SEAL_READ_COMING,
     SEAL_WAIT,    /* for the rest of the record */
     SEAL_NOTHING, /* is there */
 };
@@ -313,6 +355,8 @@ static enum seal_way seal_choose(struct tti_tcp_lane *lane, const struct tti_tcp
         return seal_hope(lane, there);
     if (seal_is_there(lane, bytes - begun, &there))
         return SEAL_READ_DIRECT;
+    if (there >= SEAL_DIRECT_BYTES && !seal->hurried && !seal->drains && !tti_tcp_seal_sends(seal))
+        return SEAL_READ_COMING;
     return seal_waited(seal, there) ? SEAL_READ : SEAL_WAIT;
 }
 
@@ -361,19 +405,16 @@ static bool seal_sum_staged(struct tti_tcp_seal *seal)
 static ssize_t seal_take_staged(struct tti_tcp_lane *lane)
 {
     struct tti_tcp_seal *seal = lane->seal;
-    const size_t bytes = seal->record.bytes, end = TTI_TCP_RECORD_BYTES + bytes;
-    if (seal->sum != seal->record.checksum)
-        seal_refuse(seal);
-    if (seal->error || !seal_note(lane)) {
-        errno = seal->error;
-        return -1;
-    }
+    const ssize_t bytes = seal_take(lane, seal->sum);
+    if (bytes < 0)
+        return bytes;
+    const size_t end = TTI_TCP_RECORD_BYTES + (size_t)bytes;
     seal->in_head = 0;
     seal->in_tail = seal->staged - end;
     memcpy(seal->in, seal->stage + end, seal->in_tail);
     seal->staged = 0;
     seal->skip = TTI_TCP_RECORD_BYTES;
-    return (ssize_t)bytes;
+    return bytes;
 }
 
 /* Read on in the stage. Returns the bytes of a record, which lie behind its head; 0: the stream has
@@ -456,6 +497,8 @@ ssize_t tti_tcp_seal_receive(struct tti_tcp_lane *lane, const struct iovec *vect
             read = seal_read_hoped(lane, &walk, &took);
         else if (way == SEAL_READ_DIRECT)
             read = took = seal_read_direct(lane, &walk);
+        else if (way == SEAL_READ_COMING)
+            read = took = seal_read_coming(lane, &walk);
         if (read <= 0 || took > 0)
             return read;
     }

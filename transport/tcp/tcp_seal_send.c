@@ -84,7 +84,7 @@ static size_t seal_open(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk)
     return bytes - seal->body;
 }
 
-static bool seal_is_open(const struct tti_tcp_seal *seal)
+bool tti_tcp_seal_sends(const struct tti_tcp_seal *seal)
 {
     return seal->out_sent < seal->out_bytes || seal->body > 0;
 }
@@ -112,7 +112,7 @@ static bool seal_push(struct tti_tcp_lane *lane, struct tti_tcp_walk *walk, size
     *taken += all - of_ours;
     tti_tcp_walk_on(walk, all - of_ours);
     errno = EAGAIN;
-    return !seal_is_open(seal);
+    return !tti_tcp_seal_sends(seal);
 }
 
 ssize_t tti_tcp_seal_send(struct tti_tcp_lane *lane, const struct iovec *vector, size_t count)
@@ -122,7 +122,7 @@ ssize_t tti_tcp_seal_send(struct tti_tcp_lane *lane, const struct iovec *vector,
     size_t taken = 0;
     bool goes_on = true;
     while (goes_on) {
-        if (!seal_is_open(seal)) {
+        if (!tti_tcp_seal_sends(seal)) {
             if (walk.left == 0 && !seal->owes)
                 break;
             const size_t bytes = seal_open(seal, &walk);
@@ -131,7 +131,7 @@ ssize_t tti_tcp_seal_send(struct tti_tcp_lane *lane, const struct iovec *vector,
         }
         goes_on = seal_push(lane, &walk, &taken);
     }
-    lane->owes = seal_is_open(seal);
+    lane->owes = tti_tcp_seal_sends(seal);
     /* An error shows again at the next call, when what was taken is accounted for. */
     bool failed = !goes_on && errno != EAGAIN && errno != EWOULDBLOCK;
     return failed && taken == 0 ? -1 : (ssize_t)taken;
