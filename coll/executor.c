@@ -157,23 +157,10 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
-/* Is this the root, and all that it gives and keeps where it shall be? (Elsewhere `in` says
- * nothing, and may be NULL.) */
-static bool exec_root_keeps(const struct tti_operation *o, int rank, size_t block)
-{
-    return o->root == rank &&
-           ((o->collective == TUTTI_BROADCAST && o->in == o->out) ||
-            (o->collective == TUTTI_SCATTER &&
-             (const char *)o->in + (size_t)o->root * block == (const char *)o->out));
-}
-
-size_t tti_exec_lend_from(const struct tutti_comm *comm, const struct tti_operation *o,
-                          const struct tti_plan *plan)
+size_t tti_exec_lend_from(const struct tti_operation *o, const struct tti_plan *plan)
 {
     enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
-    const size_t block = o->count * tutti_type_size(o->type);
-    if (plan->reduces || o->collective == TUTTI_GATHER ||
-        (exec_root_keeps(o, comm->rank, block) && (double)block > comm->profile.cache[1] / 2))
+    if (plan->reduces || o->collective == TUTTI_GATHER)
         return SIZE_MAX;
     return o->collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
 }
@@ -264,9 +251,8 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     x->tag = tag;
     x->label = label;
     tti_copy_expect(exec_touched(x, op));
-    x->lend_from = tti_copy_streams() || tti_exec_crowded(x->comm)
-                       ? SIZE_MAX
-                       : tti_exec_lend_from(x->comm, op, plan);
+    x->lend_from =
+        tti_copy_streams() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_exec_lend_from(op, plan);
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;

@@ -67,10 +67,12 @@ static void connect_lay_out(struct shm_endpoint *self)
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = base + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
+        out->share = &header->ack[peer * TUTTI_MAX_LANES + i].share;
         in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
         in->tails = base + shm_tails_offset(lanes, peer, i);
         in->pieces = base + shm_pieces_offset(lanes, self->piece_ring, peer, i);
         in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
+        in->share = &header->ack[me * TUTTI_MAX_LANES + i].share;
     }
 }
 
@@ -394,8 +396,10 @@ void tti_shm_endpoint_ready(struct shm_endpoint *self)
 void tti_shm_endpoint_free(struct shm_endpoint *self)
 {
     tti_shm_regions_free(self);
-    for (int i = 0; i < self->lanes; i++)
+    for (int i = 0; i < self->lanes; i++) {
         free(self->lane[i].in.stage);
+        free(self->lane[i].out.lent);
+    }
     if (self->segment)
         munmap(self->segment, self->segment_bytes);
     if (self->socket >= 0)

@@ -169,14 +169,13 @@ bool tti_shm_await(void *endpoint, int number, unsigned turns)
 
 /* ---- the sender's own memory ---------------------------------------------------------------- */
 
-/* Read [offset, offset + bytes) of the open fragment; *got > 0 of them, a multiple of the unit
+/* Read `bytes` of the open fragment from byte `from` on; *got > 0 of them, a multiple of the unit
  * unless all. */
 static enum tutti_result receive_read(struct shm_endpoint *self, const struct shm_in *in,
-                                      void *into, size_t bytes, size_t *got)
+                                      size_t from, void *into, size_t bytes, size_t *got)
 {
     struct iovec here = {.iov_base = into, .iov_len = bytes};
-    struct iovec there = {.iov_base = (void *)(uintptr_t)(in->address + in->offset),
-                          .iov_len = bytes};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)(in->address + from), .iov_len = bytes};
     ssize_t done = process_vm_readv(self->pid, &here, 1, &there, 1, 0);
     int error = errno;
     /* Before what was read, or why it could not be, means anything: was it still theirs to read? */
@@ -204,9 +203,29 @@ static enum tutti_result receive_stage(struct shm_endpoint *self, struct shm_in 
     }
     size_t left = in->bytes - in->offset, got = 0;
     size_t want = left < SHM_STAGE_BYTES ? left : SHM_STAGE_BYTES;
-    TTI_TRY(receive_read(self, in, in->stage, want, &got));
+    TTI_TRY(receive_read(self, in, in->offset, in->stage, want, &got));
     in->stage_from = in->offset;
     in->stage_to = in->offset + got;
+    return TUTTI_OK;
+}
+
+/* Straight to its place, from the current offset on: perhaps with the peer's help. */
+static enum tutti_result receive_there(struct shm_endpoint *self, struct shm_in *in, void *into,
+                                       size_t bytes, size_t *got)
+{
+    const size_t own = tti_shm_share_offer(self, in, into, bytes);
+    const enum tutti_result result = receive_read(self, in, in->offset, into, own, got);
+    if (own == bytes)
+        return result;
+    const bool written = tti_shm_share_end(self, in);
+    if (result != TUTTI_OK || *got < own)
+        return result;
+    size_t rest = bytes - own;
+    if (!written)
+        TTI_TRY(receive_read(self, in, in->offset + own, (char *)into + own, rest, &rest));
+    *got = own + rest;
+    if (*got < bytes)
+        *got -= *got % TUTTI_FRAGMENT_UNIT;
     return TUTTI_OK;
 }
 
@@ -302,7 +321,7 @@ enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, voi
     else if (in->offset < in->stage_to)
         memcpy(into, in->stage + (in->offset - in->stage_from), ready);
     else
-        TTI_TRY(receive_read(self, in, into, ready, &ready));
+        TTI_TRY(receive_there(self, in, into, ready, &ready));
     *tag = in->tag;
     tti_shm_consume(self, number, ready);
     *taken = ready;

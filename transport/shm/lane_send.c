@@ -233,6 +233,7 @@ static size_t send_reference(struct shm_endpoint *self, struct shm_out *out, uin
         self->peer_reads = tti_load_acquire(&self->theirs->reads_memory) == 1;
     if (!self->peer_reads || !send_readable(self->transport, data, bytes))
         return 0;
+    tti_shm_share_note(out, data);
     send_far(self, out, tag, SHM_KIND_MEMORY, (uint64_t)(uintptr_t)data, 0, bytes);
     return bytes;
 }
@@ -306,8 +307,10 @@ uint64_t tti_shm_released(void *endpoint, int number)
 {
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
-    if (self->state == SHM_READY && out->counted < out->sent)
-        (void)tti_shm_collect(out); /* a count that makes no sense is reported by send */
+    if (self->state == SHM_READY && out->counted < out->sent &&
+        tti_shm_collect(out) /* a count that makes no sense is reported by send */ &&
+        out->counted < out->sent)
+        tti_shm_share_help(self, out);
     return out->released;
 }
 

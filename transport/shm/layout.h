@@ -1,7 +1,8 @@
 /* The memory that two ranks of a host share: one memfd for each connection.
  *
  *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, ...
- *            acks        [side][lane]            a cache line each: lines consumed by that side
+ *            acks        [side][lane]            a cache line each: lines consumed by that side,
+ *                                                and what it offers to be helped with
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    tails       [side][lane][32]        512 B each: copies of small fragments
@@ -9,7 +10,8 @@
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
  *
- * Side 0 is the lower rank. Every word has one writer. The sender fills a line and stores its flag
+ * Side 0 is the lower rank. Every word has one writer, but for
+ * the state of an offer, which passes the offer on. The sender fills a line and stores its flag
  * last (release); the receiver polls that one line. The flag holds the number of the line since the
  * connection began, so nothing is ever cleared. A line is written again only after the receiver's
  * ack has passed it. Pieces are freed in order with the lines that name them.
@@ -27,6 +29,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/uio.h>
 
 enum {
     SHM_LINES = 256,    /* per lane and direction, a power of two */
@@ -83,9 +86,28 @@ struct shm_side {
     _Atomic uint64_t withdrawn;    /* the other side must not map this side's memory any more */
 };
 
+enum shm_share_state {
+    SHM_SHARE_NONE = 0,
+    SHM_SHARE_OFFERED = 1, /* by the receiver of the fragment */
+    SHM_SHARE_TAKEN = 2,   /* by its sender, who writes */
+    SHM_SHARE_DONE = 3,
+    SHM_SHARE_FAILED = 4,
+};
+
+/* Part of a fragment in its sender's memory, which the sender may write to its place in the
+ * receiver's memory while the receiver reads the rest (lane_share.c). */
+struct shm_share {
+    _Atomic uint64_t state;      /* number of the line + 1, << 3 | enum shm_share_state */
+    _Atomic uint64_t offered_ns; /* on the clock of the host */
+    uint64_t offset;             /* in the fragment */
+    struct iovec into; /* the kernel takes it from here: empty, there is nothing to write */
+};
+
 struct shm_ack {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t consumed;
+    struct shm_share share;
 };
+_Static_assert(sizeof(struct shm_ack) == TTI_CACHE_LINE, "an ack is one cache line");
 
 /* Written in every operation on mapped memory, read by the other side only after a failure. */
 struct shm_hold {

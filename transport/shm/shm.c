@@ -79,10 +79,12 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
                            tti_cpu_meshed() ? SHM_MEMORY_LENT : SHM_MEMORY_NONE, &memory));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_REGION_FROM", 32 << 10, &settings->region_from));
     TTI_TRY(tti_config_bytes("TUTTI_SHM_CMA_FROM", 32 << 10, &settings->memory_from));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_SHARE_FROM", 64 << 10, &settings->share_from));
     if (bytes < SHM_PAGE || bytes > SHM_REFERENCE_MOST || bytes % SHM_PAGE)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_SHM_SLOT_BYTES is %zu; expected a multiple of %d up to %d", bytes,
                         SHM_PAGE, SHM_REFERENCE_MOST);
+    settings->share_bytes_a_ns = 80; /* a third of the time in which they are read */
     settings->piece_bytes = bytes;
     settings->piece_ring = bytes * (size_t)slots;
     settings->memory = (enum shm_memory)memory;
@@ -355,7 +357,7 @@ static void shm_endpoint_memory(const struct shm_endpoint *e, struct tutti_memor
 {
     memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->lane) + tti_heap_bytes(e->passed);
     for (int i = 0; e->lane && i < e->lanes; i++)
-        memory->host += tti_heap_bytes(e->lane[i].in.stage);
+        memory->host += tti_heap_bytes(e->lane[i].in.stage) + tti_heap_bytes(e->lane[i].out.lent);
     for (const struct shm_mapping *m = e->mappings; m; m = m->next) {
         memory->host += tti_heap_bytes(m);
         memory->mapped += m->bytes;

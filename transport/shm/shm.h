@@ -1,7 +1,7 @@
 /* What the files of the shm transport share. layout.h has the memory, shm.c the life of a
  * transport, door.c how peers are let in, connect.c how a connection is made, channel.c messages
- * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, regions.c
- * mapped memory of peers, reach.c its use by the caller. */
+ * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, lane_share.c
+ * what both ends copy at once, regions.c mapped memory of peers, reach.c its use by the caller. */
 #ifndef TTI_TRANSPORT_SHM_SHM_H
 #define TTI_TRANSPORT_SHM_SHM_H
 
@@ -26,6 +26,8 @@ struct shm_settings {
     size_t piece_ring;  /* all pieces of a lane and direction */
     size_t region_from; /* fragments from this size refer to a region, if they lie in one */
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
+    size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
+    size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -97,19 +99,27 @@ struct shm_sent {
     bool copied; /* the caller's memory is free already */
 };
 
+/* A fragment that the peer reads by process_vm_readv. */
+struct shm_lent {
+    uint64_t number; /* of its line */
+    const unsigned char *data;
+};
+
 struct shm_out {
     struct shm_line *lines;
     unsigned char *tails;
     unsigned char *pieces;
     const _Atomic uint64_t *acked;
-    uint64_t sent, freed; /* lines published, and of these consumed by the peer */
-    uint64_t counted;     /* lines that are in `released`; at least `freed` */
+    struct shm_share *share; /* the peer's offer */
+    uint64_t sent, freed;    /* lines published, and of these consumed by the peer */
+    uint64_t counted;        /* lines that are in `released`; at least `freed` */
     uint64_t released;
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
     size_t tail_bytes;               /* of the last message, if it went through a tail */
     size_t piece_bytes;              /* ... if it went as a short piece */
     unsigned row;                    /* messages in a row without an answer */
     struct shm_sent log[SHM_LINES];
+    struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
 };
 
 struct shm_in {
@@ -118,6 +128,10 @@ struct shm_in {
     const unsigned char *pieces;
     size_t tail_bytes; /* of the last fragment, if it came in a tail: the next one may too */
     _Atomic uint64_t *ack;
+    struct shm_share *share;  /* our offer */
+    bool share_over;          /* the peer may still look at the last one: no more offers */
+    unsigned share_missed;    /* offers in a row that were not taken, */
+    unsigned share_pause;     /* so that as many fragments go without one */
     uint64_t consumed, known; /* lines handed back; lines that the caller has been told of */
     unsigned row;             /* fragments in a row without an answer */
     /* The oldest fragment, checked. */
@@ -330,6 +344,20 @@ enum tutti_result tti_shm_receive(void *endpoint, int lane, uint64_t *tag, void 
 bool tti_shm_await(void *endpoint, int lane, unsigned turns);
 /* Lines that have arrived, at least the ones known. */
 uint64_t tti_shm_arrived(const struct shm_in *in);
+
+/* ---- lane_share.c --------------------------------------------------------------------------- */
+
+/* Offer the peer to write the end of what is received into `bytes` from `into` on, out of the open
+ * fragment, which lies in its memory. Returns the bytes that the caller reads itself: all of them
+ * when nothing is offered, else tti_shm_share_end must follow. */
+size_t tti_shm_share_offer(const struct shm_endpoint *self, struct shm_in *in, void *into,
+                           size_t bytes);
+/* From here on nobody writes there. True: the peer has written all that was offered. */
+bool tti_shm_share_end(struct shm_endpoint *self, struct shm_in *in);
+/* The next line will name this memory. */
+void tti_shm_share_note(struct shm_out *out, const void *data);
+/* Write what the peer offers, if it does. */
+void tti_shm_share_help(const struct shm_endpoint *self, const struct shm_out *out);
 
 /* ---- reach.c -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,337 @@
+/* Fragments that two ranks copy at once (shm/lane_share.c): with a peer that helps, with one that
+ * does not, and with peers that promise and stand still, die, refuse, or offer what nobody lent. */
+#include "tests/transport/shm_pair.h"
+
+#include "base/clock.h"
+#include "tests/tutti_cmocka.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { BYTES = 256 << 10, PATIENT_S = 60 };
+
+struct share_test {
+    struct shm_pair pair;
+    const struct tutti_transport_ops *shm;
+    struct shm_share *share; /* what rank 1 offers */
+    unsigned char *sent, *received;
+    _Atomic uint64_t waits, over;
+};
+
+static bool open_test(struct share_test *t)
+{
+    memset(t, 0, sizeof *t);
+    t->shm = shm_pair_ops();
+    shm_pair_open(&t->pair);
+    shm_pair_connect(&t->pair);
+    const struct shm_endpoint *receiver = t->pair.endpoint[1];
+    t->share = receiver->lane[0].in.share;
+    ((struct shm_endpoint *)t->pair.endpoint[0])->transport->settings.share_bytes_a_ns = 1;
+    t->sent = malloc(BYTES);
+    t->received = malloc(BYTES);
+    assert_true(t->sent && t->received);
+    return tti_load_acquire(&receiver->theirs->reads_memory);
+}
+
+static void close_test(struct share_test *t)
+{
+    shm_pair_close(&t->pair);
+    free(t->sent);
+    free(t->received);
+}
+
+static unsigned char pattern(uint64_t fragment, size_t at)
+{
+    return (unsigned char)(fragment * 31 + at * 7 + (at >> 9) + 1);
+}
+
+static void send_one(struct share_test *t, uint64_t fragment)
+{
+    size_t accepted = 0;
+    for (size_t i = 0; i < BYTES; i++)
+        t->sent[i] = pattern(fragment, i);
+    memset(t->received, 0, BYTES);
+    assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, fragment, t->sent, BYTES, &accepted),
+                     TUTTI_OK);
+    assert_int_equal(accepted, BYTES);
+}
+
+/* All of the fragment, in one go or in pieces of at most `most` bytes. */
+static void receive_one(struct share_test *t, uint64_t fragment, size_t most)
+{
+    for (size_t taken = 0; taken < BYTES;) {
+        uint64_t tag = 0;
+        size_t got = 0;
+        const size_t left = BYTES - taken, want = left < most ? left : most;
+        assert_int_equal(
+            t->shm->receive(t->pair.endpoint[1], 0, &tag, t->received + taken, want, &got),
+            TUTTI_OK);
+        assert_int_equal(tag, fragment);
+        assert_int_equal(got, want);
+        taken += got;
+    }
+    for (size_t i = 0; i < BYTES; i++)
+        if (t->received[i] != pattern(fragment, i))
+            fail_msg("byte %zu of fragment %llu", i, (unsigned long long)fragment);
+}
+
+static uint64_t state_of(const struct share_test *t)
+{
+    return tti_load_acquire(&t->share->state) & 7;
+}
+
+/* ---- a peer that helps ---------------------------------------------------------------------- */
+
+/* Rank 0 waits for what it has sent, as an executor does. */
+static void *waits_for_peer(void *argument)
+{
+    struct share_test *t = argument;
+    for (; !tti_load_acquire(&t->over); tti_store_release(&t->waits, 1))
+        (void)t->shm->released(t->pair.endpoint[0], 0);
+    return NULL;
+}
+
+/* What both have copied is what was sent, whole and in pieces; and both do copy. */
+static void both_copy(void **state)
+{
+    static const size_t most[] = {BYTES, BYTES / 2, BYTES / 2 + 24};
+    struct share_test t;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    struct shm_in *in = &((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in;
+    const uint64_t deadline = tti_deadline_in(PATIENT_S);
+    uint64_t written = 0;
+    for (uint64_t i = 0; i < 60 || (written < 5 && !tti_deadline_passed(deadline)); i++) {
+        pthread_t peer;
+        t.waits = t.over = 0;
+        in->share_pause = 0;
+        send_one(&t, i);
+        assert_int_equal(pthread_create(&peer, NULL, waits_for_peer, &t), 0);
+        while (!tti_load_acquire(&t.waits))
+            sched_yield();
+        receive_one(&t, i, most[i % 3]);
+        written += state_of(&t) == SHM_SHARE_DONE;
+        tti_store_release(&t.over, 1);
+        pthread_join(peer, NULL);
+        assert_int_equal(t.shm->released(t.pair.endpoint[0], 0), (i + 1) * BYTES);
+    }
+    assert_true(written >= 5);
+    close_test(&t);
+}
+
+/* Nobody takes what is offered: offers become rare, and one that is taken brings them back. */
+static void nobody_comes(void **state)
+{
+    enum { TIMES = 200 };
+    struct share_test t;
+    unsigned offers = 0;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    const struct shm_in *in = &((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in;
+    for (uint64_t i = 0; i < TIMES; i++) {
+        const unsigned before = in->share_pause;
+        send_one(&t, i);
+        receive_one(&t, i, BYTES);
+        offers += before == 0;
+        assert_int_equal(state_of(&t), SHM_SHARE_NONE);
+        (void)t.shm->released(t.pair.endpoint[0], 0);
+    }
+    assert_in_range(offers, 2, 12);
+    close_test(&t);
+}
+
+/* ---- peers that take what is offered, and then ... ------------------------------------------- */
+
+enum deed { STANDS_STILL, DIES, REFUSES };
+
+struct taker {
+    struct share_test *t;
+    enum deed deed;
+};
+
+static void *takes_offer(void *argument)
+{
+    struct taker *taker = argument;
+    struct share_test *t = taker->t;
+    struct shm_endpoint *self = t->pair.endpoint[0];
+    uint64_t word = 0;
+    do {
+        word = tti_load_acquire(&t->share->state);
+        if ((word & 7) != SHM_SHARE_OFFERED)
+            sched_yield();
+    } while ((word & 7) != SHM_SHARE_OFFERED ||
+             !atomic_compare_exchange_strong(&t->share->state, &word, word + 1));
+    if (taker->deed == REFUSES)
+        tti_store_release(&t->share->state, word - SHM_SHARE_OFFERED + SHM_SHARE_FAILED);
+    if (taker->deed == DIES)
+        (void)shutdown(self->socket, SHUT_RDWR);
+    return NULL;
+}
+
+/* Have the first fragment offered and the offer taken: one that is not in time is not taken. */
+static uint64_t until_taken(struct share_test *t, enum deed deed)
+{
+    struct shm_in *in = &((struct shm_endpoint *)t->pair.endpoint[1])->lane[0].in;
+    struct taker taker = {t, deed};
+    uint64_t fragment = 0;
+    pthread_t peer;
+    assert_int_equal(pthread_create(&peer, NULL, takes_offer, &taker), 0);
+    const uint64_t deadline = tti_deadline_in(PATIENT_S);
+    do {
+        in->share_pause = 0;
+        send_one(t, fragment);
+        receive_one(t, fragment++, BYTES);
+        (void)tti_shm_collect(&((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out);
+    } while (state_of(t) == SHM_SHARE_NONE && !tti_deadline_passed(deadline));
+    pthread_join(peer, NULL);
+    return fragment;
+}
+
+/* Who stands still is waited for, not for ever, and done without; when it goes on it finds nothing
+ * to write to, and that remains so. */
+static void peer_stands_still(void **state)
+{
+    struct share_test t;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    const uint64_t fragment = until_taken(&t, STANDS_STILL);
+    assert_int_equal(state_of(&t), SHM_SHARE_TAKEN);
+    memset(t.sent, 0x55, BYTES);
+    struct iovec here = {.iov_base = t.sent, .iov_len = BYTES};
+    for (int i = 0; i < 2; i++) { /* it goes on, and once more after the next fragment */
+        const pid_t pid = ((struct shm_endpoint *)t.pair.endpoint[0])->pid;
+        assert_int_equal(process_vm_writev(pid, &here, 1, &t.share->into, 1, 0), 0);
+        if (i == 0) {
+            send_one(&t, fragment);
+            receive_one(&t, fragment, BYTES);
+            here.iov_base = memset(t.sent, 0x55, BYTES);
+        }
+    }
+    for (size_t i = 0; i < BYTES; i++)
+        assert_int_equal(t.received[i], pattern(fragment, i));
+    close_test(&t);
+}
+
+static void peer_dies(void **state)
+{
+    struct share_test t;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    (void)until_taken(&t, DIES); /* its memory is still there, as it is ours: all is read */
+    assert_int_equal(state_of(&t), SHM_SHARE_TAKEN);
+    assert_true(((struct shm_endpoint *)t.pair.endpoint[1])->ended);
+    close_test(&t);
+}
+
+static void peer_refuses(void **state)
+{
+    struct share_test t;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    (void)until_taken(&t, REFUSES);
+    assert_int_equal(state_of(&t), SHM_SHARE_FAILED);
+    close_test(&t);
+}
+
+/* ---- offers of what nobody lent ---------------------------------------------------------------
+ */
+
+static void offer(struct share_test *t, uint64_t number, uint64_t offset, void *into, size_t bytes)
+{
+    t->share->offset = offset;
+    t->share->into = (struct iovec){into, bytes};
+    atomic_store(&t->share->offered_ns, UINT64_MAX / 2); /* never old */
+    tti_store_release(&t->share->state, (number + 1) << 3 | SHM_SHARE_OFFERED);
+    const struct shm_endpoint *sender = t->pair.endpoint[0];
+    tti_shm_share_help(sender, &sender->lane[0].out);
+}
+
+/* The line that comes a lap after the one that named memory holds a few bytes itself. */
+static void next_lap(struct share_test *t, uint64_t sent, uint64_t lent)
+{
+    const struct shm_in *in = &((struct shm_endpoint *)t->pair.endpoint[1])->lane[0].in;
+    for (uint64_t tag = 0; sent <= lent + SHM_LINES; sent++) {
+        size_t bytes = 0;
+        while (in->consumed < sent) {
+            assert_int_equal(
+                t->shm->receive(t->pair.endpoint[1], 0, &tag, t->received, BYTES, &bytes),
+                TUTTI_OK);
+            assert_true(bytes > 0);
+        }
+        assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, 1, t->sent, 8, &bytes), TUTTI_OK);
+        assert_int_equal(bytes, 8);
+    }
+    offer(t, lent + SHM_LINES, 0, t->received, 8);
+    assert_int_equal(state_of(t), SHM_SHARE_OFFERED);
+}
+
+static void hostile_offers(void **state)
+{
+    enum { LINE = 3 }; /* small fragments before and after the one that is lent */
+    struct share_test t;
+    size_t accepted = 0;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    for (int i = 0; i < 2 * LINE; i++) {
+        if (i == LINE)
+            send_one(&t, LINE);
+        assert_int_equal(t.shm->send(t.pair.endpoint[0], 0, 1, t.sent, 8, &accepted), TUTTI_OK);
+    }
+    const struct {
+        uint64_t number, offset, bytes;
+    } bad[] = {
+        {LINE - 1, 0, 64},    {LINE + 1, 0, 64}, {2 * LINE + 1, 0, 64}, {UINT64_MAX >> 4, 0, 64},
+        {LINE, 0, BYTES + 1}, {LINE, BYTES, 1},  {LINE, UINT64_MAX, 1}, {LINE, BYTES - 63, 64},
+        {LINE, 64, BYTES},    {LINE, 0, 0},      {LINE, 0, SIZE_MAX},   {SHM_LINES + LINE, 0, 64}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        offer(&t, bad[i].number, bad[i].offset, t.received, bad[i].bytes);
+        assert_int_not_equal(state_of(&t), SHM_SHARE_DONE);
+        for (size_t at = 0; at < BYTES; at++)
+            assert_int_equal(t.received[at], 0);
+    }
+    offer(&t, LINE, 0, (void *)64, 4096); /* not mapped there */
+    assert_int_equal(state_of(&t), SHM_SHARE_FAILED);
+    offer(&t, LINE, 64, t.received, BYTES - 64); /* and one that is right */
+    assert_int_equal(state_of(&t), SHM_SHARE_DONE);
+    assert_memory_equal(t.received, t.sent + 64, BYTES - 64);
+    memset(t.received, 0, BYTES);
+    atomic_store(&t.share->offered_ns, tti_now_ns() - BYTES); /* the same, old */
+    tti_store_release(&t.share->state, (LINE + 1) << 3 | SHM_SHARE_OFFERED);
+    (void)t.shm->released(t.pair.endpoint[0], 0);
+    assert_int_equal(state_of(&t), SHM_SHARE_OFFERED);
+    assert_int_equal(t.received[0], 0);
+    next_lap(&t, 2 * LINE + 1, LINE);
+    close_test(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_copy),         cmocka_unit_test(nobody_comes),
+        cmocka_unit_test(peer_stands_still), cmocka_unit_test(peer_dies),
+        cmocka_unit_test(peer_refuses),      cmocka_unit_test(hostile_offers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
