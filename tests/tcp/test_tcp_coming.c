@@ -17,7 +17,7 @@ enum { COMING_BYTES = 200000, COMING_PIECE = 40000, COMING_ALL = COMING_BYTES + 
 /* The receiving lane; `feed` is the other end of its connection. */
 struct coming {
     struct tti_tcp_transport transport;
-    struct tti_tcp_endpoint endpoint;
+    struct tti_tcp_endpoint *endpoint;
     struct tti_tcp_lane lane;
     int feed;
 };
@@ -44,9 +44,10 @@ static void coming_open(struct coming *c)
 {
     static const struct tti_tcp_keys keys;
     memset(c, 0, sizeof *c);
-    c->endpoint.transport = &c->transport;
-    c->endpoint.seals = TTI_TCP_CHECKSUMS;
-    c->lane.endpoint = &c->endpoint;
+    c->endpoint = test_calloc(1, sizeof *c->endpoint);
+    c->endpoint->transport = &c->transport;
+    c->endpoint->seals = TTI_TCP_CHECKSUMS;
+    c->lane.endpoint = c->endpoint;
     coming_connect(&c->lane.socket, &c->feed);
     assert_int_equal(tti_tcp_seal_begin(&c->lane, c->lane.socket, &keys), TUTTI_OK);
 }
@@ -54,6 +55,7 @@ static void coming_open(struct coming *c)
 static void coming_close(struct coming *c)
 {
     tti_tcp_seal_free(c->lane.seal);
+    test_free(c->endpoint);
     close(c->lane.socket);
     close(c->feed);
 }
