@@ -8,6 +8,7 @@ import befall
 import job
 import test_hosts
 from befall import GRACE, TIMEOUT
+from namespaces import Routed
 
 PORT = 29400
 DESTROY = 5  # seconds that destroying may take, whoever is gone
@@ -18,30 +19,32 @@ def ip(*words):
     test_hosts.ip(*words)
 
 
-def on_hosts(fault, names, heals_s=None, destroying=False):
-    """Two hosts of two ranks; something happens to the second. Rows for those that live.
+def on_hosts(fault, names, heals_s=None, destroying=False, mends=None, hosts=test_hosts.Hosts,
+             timeout=TIMEOUT):
+    """Two hosts of two ranks; something happens to the second. Rows for those that live. With
+    `heals_s` it is mended so much later, and nobody may have an error.
     `destroying`: just before all of them destroy their communicators, which nobody may mind."""
     why = test_hosts.namespaces_work()
     if why:
         raise job.Skip(why)
-    with test_hosts.Hosts(2) as network:
+    with hosts(2) as network:
         ranks = befall.Ranks.__new__(befall.Ranks)
         ranks.size, ranks.go = 4, f"/tmp/tutti-fault-{os.getpid()}"
         ranks.before, ranks.jobs = set(), {}
         try:
             for rank in range(4):
+                flags = ["--go", ranks.go, *(["--pause", "destroy"] if destroying else [])]
                 ranks.jobs[rank] = job.Job(
-                    ["ip", "netns", "exec", network.names[rank // 2], befall.RANK, "--go",
-                     ranks.go, *(["--pause", "destroy"] if destroying else [])], {**job.by_hand(rank, 4, PORT, "10.77.0.1"), "TUTTI_TIMEOUT":
-                                 str(TIMEOUT), "TUTTI_INIT_TIMEOUT": "10", "TUTTI_TUNING": "off",
-                                 "TUTTI_DEVICE": "host"})
+                    network.inside(rank // 2, befall.RANK, *flags),
+                    {**job.by_hand(rank, 4, PORT, network.address), "TUTTI_TIMEOUT": str(timeout),
+                     "TUTTI_INIT_TIMEOUT": "10", "TUTTI_TUNING": "off", "TUTTI_DEVICE": "host"})
             for rank in range(4):
                 ranks.until(rank, "pause" if destroying else "working")
             at = time.monotonic()
             dead = fault(network, ranks) or ()
             if heals_s is not None:
                 time.sleep(heals_s)
-                mend(network)
+                (mends or mend)(network)
                 time.sleep(1.5)
                 ranks.release()
             for rank in dead:
@@ -50,7 +53,7 @@ def on_hosts(fault, names, heals_s=None, destroying=False):
             if destroying:
                 ranks.release()
             error = heals_s is None and not destroying
-            limit = DESTROY + GRACE if destroying else TIMEOUT + GRACE
+            limit = (DESTROY if destroying else timeout) + GRACE
             row = {"survivors": befall.survivors_of(ranks, None, at, limit), "limit_s": limit}
             row["left"] = sorted(f"process {pid}" for each in ranks.jobs.values()
                                  for pid in job.marked(each.mark))
@@ -85,6 +88,15 @@ def address_gone(network, _):
     ip("-n", network.names[1], "address", "del", "10.77.0.2/24", "dev", "eth0")
 
 
+def forgotten(network, _):
+    """A box on the way forgets the connections between ranks; not the bootstrap's."""
+    between = [pair for pair in network.connections() if PORT not in pair]
+    if len(between) < 4:
+        raise job.Failure(f"only {len(between)} connections between 2 and 2 ranks")
+    for near, far in between:
+        network.forget(near, far)
+
+
 def crash(_, ranks):
     """All processes of the second host die without a word."""
     for rank in (2, 3):
@@ -104,6 +116,8 @@ def cases():
         ("host 1 loses its address", lambda: on_hosts(address_gone, other)),
         ("cable pulled while communicators are destroyed",
          lambda: on_hosts(cut, other, destroying=True)),
+        ("a router forgets the connections between ranks",
+         lambda: on_hosts(forgotten, other, 6, mends=lambda _: None, hosts=Routed, timeout=12)),
         ("host 1 dies", lambda: on_hosts(crash, r"rank [23]")),
     ]
     for _, function in found:

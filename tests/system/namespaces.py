@@ -136,6 +136,40 @@ class Hosts:
             each.gone()
 
 
+class Routed(Hosts):
+    """Two hosts, 10.77.0.2 and 10.77.1.2, with a router between them that can forget connections."""
+
+    def make(self):
+        """Every namespace, wired and up."""
+        self.address = "10.77.0.2"
+        ip("netns", "add", self.switch)
+        for k, name in enumerate(self.names):
+            ip("netns", "add", name)
+            ip("link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", f"port{k}",
+               "netns", self.switch)
+            ip("-n", name, "address", "add", f"10.77.{k}.2/24", "dev", "eth0")
+            ip("-n", self.switch, "address", "add", f"10.77.{k}.1/24", "dev", f"port{k}")
+            for space, device in ((name, "lo"), (name, "eth0"), (self.switch, f"port{k}")):
+                ip("-n", space, "link", "set", device, "up")
+            ip("-n", name, "route", "add", "default", "via", f"10.77.{k}.1")
+        ip("netns", "exec", self.switch, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+
+    def connections(self):
+        """[(port of host 0, port of host 1)] of the TCP connections between the two."""
+        with subprocess.Popen(self.inside(0, "cat", "/proc/net/tcp"), stdout=subprocess.PIPE,
+                              text=True) as table:
+            rows = [line.split()[1:4] for line in table.stdout][1:]
+        far = "02014D0A"  # 10.77.1.2, as this file has it on a little-endian machine
+        return [(int(near.partition(":")[2], 16), int(remote.partition(":")[2], 16))
+                for near, remote, state in rows if state == "01" and remote.startswith(far)]
+
+    def forget(self, near, far):
+        """Nothing of this connection gets through any more, and nobody is told."""
+        for one, other in ((near, far), (far, near)):
+            ip("-n", self.switch, "rule", "add", "ipproto", "tcp", "sport", one, "dport", other,
+               "blackhole")
+
+
 def namespaces_work():
     """Why this process may not make network namespaces with veth pairs; "" if it may."""
     try:
