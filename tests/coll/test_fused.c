@@ -315,6 +315,38 @@ static int repeated(tutti_comm *comm, void *argument)
     return bad;
 }
 
+/* Parts of some lengths are taken from the front each time: shorter and longer ones are not. */
+static int which_from_end(tutti_comm *comm, void *argument)
+{
+    static const struct {
+        size_t part;
+        bool turns;
+    } cases[] = {{64 << 10, true}, {112 << 10, false}, {160 << 10, true}};
+    enum { CALLS = 5, LONGEST = 160 << 10 };
+    float *x = NULL;
+    int bad = 0;
+    (void)argument;
+    if (tutti_alloc((size_t)comm->size * LONGEST, (void **)&x) != TUTTI_OK)
+        return 1;
+    memset(x, 0, (size_t)comm->size * LONGEST);
+    comm->crowded = false;
+    allow(comm, true);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !bad; i++) {
+        const size_t count = (size_t)comm->size * cases[i].part / sizeof *x;
+        const uint64_t repeats = comm->repeats, from_end = comm->repeats_from_end;
+        for (int k = 0; k < CALLS && !bad; k++)
+            bad = tutti_all_reduce(x, x, count, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK;
+        bad = bad || comm->repeats == repeats ||
+              (comm->repeats_from_end != from_end) != cases[i].turns;
+        if (bad)
+            fprintf(stderr, "parts of %zu bytes: %llu repeats, %llu from the end\n", cases[i].part,
+                    (unsigned long long)(comm->repeats - repeats),
+                    (unsigned long long)(comm->repeats_from_end - from_end));
+    }
+    tutti_free(x);
+    return bad;
+}
+
 /* A rank that makes another call is named. */
 static int mismatch(tutti_comm *comm, void *argument)
 {
@@ -358,7 +390,7 @@ static int alone(const char *transport)
         how.options.algorithms = equals;
         how.processes = shm && ranks == 4;
         int bad = tti_ranks_run(&how, mapped, NULL) + tti_ranks_run(&how, mismatch, NULL) +
-                  tti_ranks_run(&how, repeated, NULL);
+                  tti_ranks_run(&how, repeated, NULL) + tti_ranks_run(&how, which_from_end, NULL);
         if (shm)
             bad += tti_ranks_run(&how, not_mapped, NULL) + tti_ranks_run(&how, registered, NULL);
         printf("%d ranks over %s: %s\n", ranks, transport, bad ? "FAILED" : "ok");
