@@ -80,7 +80,7 @@ try 0 "$run" -n 2 --max-restarts 2 sh -c 'echo $RANK try $TUTTI_RESTART_COUNT $T
 out_has '^\[1\] 1 try 2 2$'
 err_has 'exited with status 1; restart 2 of 2'
 try 5 "$run" -n 2 --max-restarts 1 sh -c 'exit 5'
-try 0 "$run" -n 2 --max-restarts 1 sh -c '[ $TUTTI_RESTART_COUNT = 1 ] || exit 9; '"$place"
+try 0 "$run" -n 2 --max-restarts 1 sh -c '[ $TUTTI_RESTART_COUNT = 1 ] || exit 9; "$0"' "$place"
 out_has 'rank 1 of 2 .* ok'
 
 # Elastic: who fails does not end the others, unless nobody ends well.
