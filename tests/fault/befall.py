@@ -23,6 +23,12 @@ GRACE = 2.0  # seconds over a deadline: hearing the others out, and a busy machi
 EVENT = re.compile(r"^(\d+\.\d+) (\w+) ?(.*)$")
 
 
+def preload(library):
+    """Variables that load it into a rank, also from a folder whose path has a space: the loader takes
+    those for the end of a name in LD_PRELOAD, but not in LD_LIBRARY_PATH."""
+    return {"LD_PRELOAD": os.path.basename(library), "LD_LIBRARY_PATH": os.path.dirname(library)}
+
+
 class Ranks:
     """A job of fault_rank processes."""
 

@@ -213,7 +213,7 @@ def full_disk(transport):
 def clock_jumps(transport, seconds, stops):
     """The time of day jumps on all ranks; with a stopped rank, deadlines must hold all the same."""
     clock = f"/tmp/tutti-clock-{os.getpid()}"
-    ranks = Ranks(transport, environment={"LD_PRELOAD": befall.CLOCK, "FAULT_CLOCK": clock})
+    ranks = Ranks(transport, environment={**befall.preload(befall.CLOCK), "FAULT_CLOCK": clock})
     try:
         for rank in ranks.jobs:
             ranks.until(rank, "working")
@@ -247,7 +247,7 @@ def clock_jumps(transport, seconds, stops):
 def bits_flipped(settings):
     """A job of which rank 1 receives some bits wrong, and a second more; its row, how many bits."""
     ranks = Ranks("tcp", flags=["--whole"], environment={"TUTTI_TCP_RESUME": "0", **settings},
-                  of_rank={1: ([], {"LD_PRELOAD": befall.FLIP, "FAULT_FLIP": "5000011",
+                  of_rank={1: ([], {**befall.preload(befall.FLIP), "FAULT_FLIP": "5000011",
                                     "FAULT_FLIPS": "20"})})
     try:
         at = ranks.until(1, "begins")

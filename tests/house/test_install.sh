@@ -73,9 +73,9 @@ cat >CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.22)
 project(user LANGUAGES C)
 find_package(tutti 0.1 REQUIRED)
-add_executable(by_cmake $hello)
+add_executable(by_cmake "$hello")
 target_link_libraries(by_cmake tutti::tutti)
-add_executable(by_cmake_static $hello)
+add_executable(by_cmake_static "$hello")
 target_link_libraries(by_cmake_static tutti::tutti_static)
 END
 {

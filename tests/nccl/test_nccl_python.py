@@ -275,8 +275,10 @@ def main():
     if os.environ.get("TUTTI_DEVICE") == "host":
         passed = others() and passed
     with open("/proc/self/maps") as maps:
-        loaded = {line.split()[-1] for line in maps if "libnccl.so" in line}
-    if loaded != {os.path.realpath(os.environ["LD_PRELOAD"])}:
+        loaded = {line.rstrip("\n").split(None, 5)[-1] for line in maps if "libnccl.so" in line}
+    # LD_PRELOAD cannot hold a path with a space: the name alone, then, and the folder beside it.
+    named = os.path.join(os.environ.get("LD_LIBRARY_PATH", ""), os.environ["LD_PRELOAD"])
+    if loaded != {os.path.realpath(named)}:
         sys.exit(f"FAILED: loaded are {loaded}")
     sys.exit(0 if passed else 1)
 

@@ -3,7 +3,7 @@
 # by themselves where each can have two CPUs; with hwloc and without.
 set -u
 run=$TUTTI_BIN/tuttirun
-bench="$TUTTI_BIN/allreduce_bench -b 8 -e 8 -n 1 -w 0"
+bench=("$TUTTI_BIN/allreduce_bench" -b 8 -e 8 -n 1 -w 0)
 cores=$(nproc)
 [ "$cores" -ge 2 ] || exit 77
 failed=0
@@ -41,11 +41,11 @@ grep -q "cannot bind $((cores + 1)) ranks" /tmp/bind.$$ || wrong "no reason: $(c
 "$run" --bind socket -n 1 true 2>/tmp/bind.$$
 [ $? = 2 ] || wrong "--bind socket is no wrong command line"
 [ "$(wc -l </tmp/bind.$$)" = 1 ] || wrong "not one line: $(cat /tmp/bind.$$)"
-$bench --bind socket 2>/tmp/bind.$$
+"${bench[@]}" --bind socket 2>/tmp/bind.$$
 [ $? = 2 ] || wrong "bench --bind socket is no wrong command line"
 
 for ranks in "--ranks 2" "-t 2"; do
-    TUTTI_LOG=info $bench --bind core $ranks >/tmp/bind.$$ 2>&1 || wrong "bench $ranks: $(cat /tmp/bind.$$)"
+    TUTTI_LOG=info "${bench[@]}" --bind core $ranks >/tmp/bind.$$ 2>&1 || wrong "bench $ranks: $(cat /tmp/bind.$$)"
     [ "$(grep -c 'local rank [01] of 2: CPUs' /tmp/bind.$$)" = 2 ] ||
         wrong "bench $ranks does not say what it bound: $(cat /tmp/bind.$$)"
 done
