@@ -138,12 +138,16 @@ static unsigned char *send_tail(struct shm_out *out)
 /* Small pieces keep to the start of the ring while the peer keeps up: a lap through all of it would
  * push everything else out of the caches, and touch new pages for long. Not too near: the peer
  * reads faster what has left the writer's first-level cache for the second, if the writer goes on
- * meanwhile; one that waits for an answer had better find its room in the first. */
+ * meanwhile; one that waits for an answer had better find its room in the first. And one that goes
+ * on shall have room for a piece in each line: where ranks share a core, the further it gets in its
+ * turn the fewer of its messages are waited for. */
 static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
-    const size_t near = want > SHM_NEAR_PIECE                             ? self->piece_ring
-                        : want > SHM_NEAREST_PIECE || out->row >= SHM_ROW ? SHM_NEAR_RING
-                                                                          : SHM_NEAREST_RING;
+    const size_t all_lines = SHM_LINES * want;
+    const size_t near = want > SHM_NEAR_PIECE                              ? self->piece_ring
+                        : out->row >= SHM_ROW && all_lines > SHM_NEAR_RING ? all_lines
+                        : want > SHM_NEAREST_PIECE || out->row >= SHM_ROW  ? SHM_NEAR_RING
+                                                                           : SHM_NEAREST_RING;
     return near < self->piece_ring ? near : self->piece_ring;
 }
 

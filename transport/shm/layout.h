@@ -46,7 +46,7 @@ enum {
     SHM_FETCH_MOST = 2048, /* bytes of pieces that are fetched ahead of time */
     SHM_PIECE_ALIGN = 64,
     SHM_NEAR_PIECE = 8192,        /* pieces up to this size ... */
-    SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring, */
+    SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring (lane_send.c), */
     SHM_NEAREST_PIECE = 2048,     /* and those up to this one, of who is answered, ... */
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
 };
