@@ -143,7 +143,8 @@ struct tutti_transport_ops {
     void (*consume)(void *endpoint, int lane, size_t bytes);
     /* Optional: like peek and consume, but into the caller's memory without a stop on the way.
      * *taken of at most `bytes` were written to `into`, all with *tag; 0 when nothing has arrived.
-     * Errors as peek. */
+     * May wait while a peer that copies there, too, is held up: nobody writes to `into` after it,
+     * but after LINK, which that gives after a minute. Errors as peek. */
     enum tutti_result (*receive)(void *endpoint, int lane, uint64_t *tag, void *into, size_t bytes,
                                  size_t *taken);
 

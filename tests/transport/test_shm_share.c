@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 enum { BYTES = 256 << 10, PATIENT_S = 60 };
+static const double LATE_S = 2.5; /* more than twice what the receiver takes to give up */
 
 struct share_test {
     struct shm_pair pair;
@@ -20,6 +21,7 @@ struct share_test {
     struct shm_share *share; /* what rank 1 offers */
     unsigned char *sent, *received;
     _Atomic uint64_t waits, over;
+    uint64_t waits_at_return; /* of the last receive */
 };
 
 static bool open_test(struct share_test *t)
@@ -35,6 +37,15 @@ static bool open_test(struct share_test *t)
     t->received = malloc(BYTES);
     assert_true(t->sent && t->received);
     return tti_load_acquire(&receiver->theirs->reads_memory);
+}
+
+/* On one core nobody takes an offer before it is taken back. */
+static bool open_for_two(struct share_test *t)
+{
+    cpu_set_t cpus;
+    const bool open = open_test(t);
+    assert_int_equal(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+    return open && CPU_COUNT(&cpus) > 1;
 }
 
 static void close_test(struct share_test *t)
@@ -70,6 +81,7 @@ static void receive_one(struct share_test *t, uint64_t fragment, size_t most)
         assert_int_equal(
             t->shm->receive(t->pair.endpoint[1], 0, &tag, t->received + taken, want, &got),
             TUTTI_OK);
+        t->waits_at_return = tti_load_acquire(&t->waits);
         assert_int_equal(tag, fragment);
         assert_int_equal(got, want);
         taken += got;
@@ -101,7 +113,7 @@ static void both_copy(void **state)
     static const size_t most[] = {BYTES, BYTES / 2, BYTES / 2 + 24};
     struct share_test t;
     (void)state;
-    if (!open_test(&t)) {
+    if (!open_for_two(&t)) {
         close_test(&t);
         skip();
     }
@@ -152,12 +164,25 @@ static void nobody_comes(void **state)
 
 /* ---- peers that take what is offered, and then ... ------------------------------------------- */
 
-enum deed { STANDS_STILL, DIES, REFUSES };
+enum deed { STANDS_STILL, DIES, REFUSES, IS_SLOW };
 
 struct taker {
     struct share_test *t;
     enum deed deed;
 };
+
+/* Like a kernel that has begun: it knows the range, and is held up. */
+static void writes_late(struct share_test *t, uint64_t word)
+{
+    void *const base = __atomic_load_n(&t->share->into.iov_base, __ATOMIC_RELAXED);
+    const size_t bytes = __atomic_load_n(&t->share->into.iov_len, __ATOMIC_RELAXED);
+    const uint64_t offset = atomic_load(&t->share->offset), until = tti_deadline_in(LATE_S);
+    while (!tti_deadline_passed(until))
+        tti_cpu_relax();
+    memcpy(base, t->sent + offset, bytes);
+    tti_store_release(&t->waits, 1);
+    tti_store_release(&t->share->state, word + SHM_SHARE_DONE);
+}
 
 static void *takes_offer(void *argument)
 {
@@ -169,8 +194,12 @@ static void *takes_offer(void *argument)
         word = tti_load_acquire(&t->share->state);
         if ((word & 7) != SHM_SHARE_OFFERED)
             sched_yield();
+        if (tti_load_acquire(&t->over))
+            return NULL;
     } while ((word & 7) != SHM_SHARE_OFFERED ||
              !atomic_compare_exchange_strong(&t->share->state, &word, word + 1));
+    if (taker->deed == IS_SLOW)
+        writes_late(t, word - SHM_SHARE_OFFERED);
     if (taker->deed == REFUSES)
         tti_store_release(&t->share->state, word - SHM_SHARE_OFFERED + SHM_SHARE_FAILED);
     if (taker->deed == DIES)
@@ -193,6 +222,7 @@ static uint64_t until_taken(struct share_test *t, enum deed deed)
         receive_one(t, fragment++, BYTES);
         (void)tti_shm_collect(&((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out);
     } while (state_of(t) == SHM_SHARE_NONE && !tti_deadline_passed(deadline));
+    tti_store_release(&t->over, 1);
     pthread_join(peer, NULL);
     return fragment;
 }
@@ -203,7 +233,7 @@ static void peer_stands_still(void **state)
 {
     struct share_test t;
     (void)state;
-    if (!open_test(&t)) {
+    if (!open_for_two(&t)) {
         close_test(&t);
         skip();
     }
@@ -229,7 +259,7 @@ static void peer_dies(void **state)
 {
     struct share_test t;
     (void)state;
-    if (!open_test(&t)) {
+    if (!open_for_two(&t)) {
         close_test(&t);
         skip();
     }
@@ -243,12 +273,29 @@ static void peer_refuses(void **state)
 {
     struct share_test t;
     (void)state;
-    if (!open_test(&t)) {
+    if (!open_for_two(&t)) {
         close_test(&t);
         skip();
     }
     (void)until_taken(&t, REFUSES);
     assert_int_equal(state_of(&t), SHM_SHARE_FAILED);
+    close_test(&t);
+}
+
+/* Who is in the middle of writing is waited for, or it would write after the call. */
+static void peer_is_slow(void **state)
+{
+    struct share_test t;
+    (void)state;
+    if (!open_for_two(&t)) {
+        close_test(&t);
+        skip();
+    }
+    const struct shm_in *in = &((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in;
+    (void)until_taken(&t, IS_SLOW);
+    assert_int_equal(t.waits_at_return, 1);
+    assert_int_equal(state_of(&t), SHM_SHARE_DONE);
+    assert_true(in->share_over);
     close_test(&t);
 }
 
@@ -331,7 +378,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_copy),         cmocka_unit_test(nobody_comes),
         cmocka_unit_test(peer_stands_still), cmocka_unit_test(peer_dies),
-        cmocka_unit_test(peer_refuses),      cmocka_unit_test(hostile_offers),
+        cmocka_unit_test(peer_refuses),      cmocka_unit_test(peer_is_slow),
+        cmocka_unit_test(hostile_offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

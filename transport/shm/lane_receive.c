@@ -217,7 +217,8 @@ static enum tutti_result receive_there(struct shm_endpoint *self, struct shm_in 
     const enum tutti_result result = receive_read(self, in, in->offset, into, own, got);
     if (own == bytes)
         return result;
-    const bool written = tti_shm_share_end(self, in);
+    bool written = false;
+    TTI_TRY(tti_shm_share_end(self, in, &written));
     if (result != TUTTI_OK || *got < own)
         return result;
     size_t rest = bytes - own;

@@ -7,22 +7,33 @@
  *
  * Nobody may write to a caller's memory after the call is over. Until `receive` returns the
  * receiver therefore waits for who has taken its offer. One that stands still is given time, and
- * then finds an empty range, because the kernel takes the range from the shared line: only a write
- * that is under way could still come, and that cannot be stopped by a signal; it has time again.
- * After that nothing is offered on this lane any more, so that the range stays empty. */
+ * then finds an empty range, because the kernel takes the range from the shared line. But a call of
+ * the kernel that has begun is not stopped by that, nor by a signal: the range is only given up
+ * when no thread of the peer can be in such a call, as /proc tells of threads that are stopped or
+ * sleep; of one that runs, or waits for a page, nothing is known, and that is waited for, as for a
+ * page of one's own. Who is held up for longer than any machine should is an error. After that
+ * nothing is offered on this lane any more, so that the range stays empty. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     SHARE_TURNS = 4096,      /* looks in a row, before others may have the core */
     SHARE_MISSED = 6,        /* offers are as rare as one in 2 to the power of this */
     SHARE_CHEAP = 512 << 10, /* a second call of the kernel is nothing beside so many bytes */
+    SHARE_LOOK_US = 5000,    /* between two looks into /proc */
 };
-static const double share_patience_s = 1.0;
+static const double share_patience_s = 1.0, share_limit_s = 60.0;
 
 static uint64_t share_word(uint64_t number, enum shm_share_state state)
 {
@@ -55,48 +66,109 @@ size_t tti_shm_share_offer(const struct shm_endpoint *self, struct shm_in *in, v
         !tti_load_acquire(&self->theirs->reads_memory) || share_pauses(in, bytes))
         return bytes;
     const size_t own = half - (uintptr_t)into % TTI_CACHE_LINE; /* no line is written by both */
-    share->offset = in->offset + own;
+    atomic_store_explicit(&share->offset, in->offset + own, memory_order_relaxed);
     atomic_store_explicit(&share->offered_ns, tti_now_ns(), memory_order_relaxed);
-    share->into = (struct iovec){.iov_base = (char *)into + own, .iov_len = bytes - own};
+    __atomic_store_n(&share->into.iov_base, (char *)into + own, __ATOMIC_RELAXED);
+    __atomic_store_n(&share->into.iov_len, bytes - own, __ATOMIC_RELAXED);
     tti_store_release(&share->state, share_word(in->consumed, SHM_SHARE_OFFERED));
     return own;
 }
 
-/* The peer has taken the offer and says no more: true as soon as it has written all. */
-static bool share_await(struct shm_endpoint *self, struct shm_in *in)
+/* The start of /proc/PID/task/TID/NAME; false if there is none. */
+static bool share_proc(int tasks, const char *tid, const char *name, char *text, size_t bytes)
 {
-    const uint64_t taken = share_word(in->consumed, SHM_SHARE_TAKEN);
-    uint64_t word = 0, deadline = 0;
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", tid, name);
+    const int file = openat(tasks, path, O_RDONLY | O_CLOEXEC);
+    const ssize_t got = file >= 0 ? read(file, text, bytes - 1) : -1;
+    if (file >= 0)
+        close(file);
+    text[got > 0 ? got : 0] = 0;
+    return got > 0;
+}
+
+/* Not in process_vm_writev, or stopped, which is never in the middle of it. */
+static bool share_thread_is_out(int tasks, const char *tid)
+{
+    char text[512];
+    if (!share_proc(tasks, tid, "stat", text, sizeof text))
+        return faccessat(tasks, tid, F_OK, 0) != 0; /* it has ended */
+    const char *name_end = strrchr(text, ')');
+    if (name_end && name_end[1] && strchr("TtZXx", name_end[2]))
+        return true;
+    if (!share_proc(tasks, tid, "syscall", text, sizeof text) || strncmp(text, "running", 7) == 0)
+        return false;
+    return strtol(text, NULL, 10) != SYS_process_vm_writev;
+}
+
+/* Does the peer write to no range that it had before it was made empty? */
+static bool share_peer_is_out(const struct shm_endpoint *self)
+{
+    char path[40], here[24];
+    snprintf(path, sizeof path, "/proc/%ld/task", (long)self->pid);
+    snprintf(here, sizeof here, "%ld", syscall(SYS_gettid)); /* ranks may be threads */
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        return access("/proc/self", F_OK) == 0; /* it has ended */
+    bool out = true;
+    for (const struct dirent *task; out && (task = readdir(tasks));)
+        out = task->d_name[0] == '.' || strcmp(task->d_name, here) == 0 ||
+              share_thread_is_out(dirfd(tasks), task->d_name);
+    closedir(tasks);
+    return out;
+}
+
+/* What is taken now and not under way finds nothing to write to. */
+static void share_give_up(struct shm_in *in)
+{
+    in->share_over = true;
+    __atomic_store_n(&in->share->into.iov_len, 0, __ATOMIC_SEQ_CST);
+}
+
+/* The peer has taken the offer: wait until it does not write any more. */
+static enum tutti_result share_await(struct shm_endpoint *self, struct shm_in *in, bool *written)
+{
+    const uint64_t taken = share_word(in->consumed, SHM_SHARE_TAKEN), begun = tti_now_ns();
+    const uint64_t patience = tti_deadline_in(share_patience_s);
+    const uint64_t limit = tti_deadline_in(share_limit_s);
+    uint64_t word = 0;
     for (unsigned turn = 0; (word = tti_load_acquire(&in->share->state)) == taken; turn++) {
         if (turn < SHARE_TURNS) {
             tti_cpu_relax();
             continue;
         }
-        tti_shm_endpoint_ready(self); /* has it died? */
-        if (deadline == 0)
-            deadline = tti_deadline_in(share_patience_s);
-        const bool late = tti_deadline_passed(deadline);
-        if (self->ended || (late && in->share_over))
-            break;
-        if (late) {
-            in->share_over = true;
-            __atomic_store_n(&in->share->into.iov_len, 0, __ATOMIC_SEQ_CST);
-            deadline = tti_deadline_in(share_patience_s);
+        tti_shm_endpoint_ready(self); /* has it left? */
+        if (!in->share_over && (self->ended || tti_deadline_passed(patience)))
+            share_give_up(in);
+        if (!in->share_over) {
+            sched_yield();
+            continue;
         }
-        sched_yield();
+        if (share_peer_is_out(self))
+            break;
+        if (tti_deadline_passed(limit))
+            return tti_shm_break(self, TTI_FAIL(TUTTI_ERR_LINK,
+                                                "rank %d (%s) has been writing %zu bytes here for "
+                                                "%.0f s (TUTTI_SHM_SHARE_FROM=1T does without)",
+                                                self->peer->rank, self->peer->name,
+                                                (size_t)(in->bytes - in->share->offset),
+                                                (double)(tti_now_ns() - begun) / 1e9));
+        usleep(SHARE_LOOK_US);
     }
-    return word == share_word(in->consumed, SHM_SHARE_DONE);
+    *written = word == share_word(in->consumed, SHM_SHARE_DONE);
+    return TUTTI_OK;
 }
 
-bool tti_shm_share_end(struct shm_endpoint *self, struct shm_in *in)
+enum tutti_result tti_shm_share_end(struct shm_endpoint *self, struct shm_in *in, bool *written)
 {
     const uint64_t offered = share_word(in->consumed, SHM_SHARE_OFFERED);
-    const bool missed = share_pass(in->share, offered, SHM_SHARE_NONE);
-    in->share_missed = !missed                           ? 0
-                       : in->share_missed < SHARE_MISSED ? in->share_missed + 1
-                                                         : SHARE_MISSED;
-    in->share_pause = missed ? 1U << in->share_missed : 0;
-    return !missed && share_await(self, in);
+    *written = false;
+    if (!share_pass(in->share, offered, SHM_SHARE_NONE))
+        TTI_TRY(share_await(self, in, written));
+    const unsigned missed = in->share_missed + (in->share_missed < SHARE_MISSED);
+    in->share_missed = *written ? 0 : missed;
+    in->share_pause = *written ? 0 : 1U << missed;
+    return TUTTI_OK;
 }
 
 /* ---- the sender ----------------------------------------------------------------------------- */
@@ -122,7 +194,7 @@ static bool share_fresh(const struct shm_share *share, size_t bytes_a_ns)
 static bool share_write(const struct shm_endpoint *self, struct shm_share *share,
                         const unsigned char *data, size_t bytes)
 {
-    const uint64_t offset = share->offset;
+    const uint64_t offset = atomic_load_explicit(&share->offset, memory_order_relaxed);
     const size_t want = __atomic_load_n(&share->into.iov_len, __ATOMIC_RELAXED);
     if (offset > bytes || want == 0 || want > bytes - offset)
         return false;

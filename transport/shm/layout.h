@@ -99,7 +99,7 @@ enum shm_share_state {
 struct shm_share {
     _Atomic uint64_t state;      /* number of the line + 1, << 3 | enum shm_share_state */
     _Atomic uint64_t offered_ns; /* on the clock of the host */
-    uint64_t offset;             /* in the fragment */
+    _Atomic uint64_t offset;     /* in the fragment */
     struct iovec into; /* the kernel takes it from here: empty, there is nothing to write */
 };
 

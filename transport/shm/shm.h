@@ -352,8 +352,9 @@ uint64_t tti_shm_arrived(const struct shm_in *in);
  * when nothing is offered, else tti_shm_share_end must follow. */
 size_t tti_shm_share_offer(const struct shm_endpoint *self, struct shm_in *in, void *into,
                            size_t bytes);
-/* From here on nobody writes there. True: the peer has written all that was offered. */
-bool tti_shm_share_end(struct shm_endpoint *self, struct shm_in *in);
+/* From here on nobody writes there. *written: the peer has written all that was offered. Waits for
+ * a peer that is writing; LINK, after a minute: it might still. */
+enum tutti_result tti_shm_share_end(struct shm_endpoint *self, struct shm_in *in, bool *written);
 /* The next line will name this memory. */
 void tti_shm_share_note(struct shm_out *out, const void *data);
 /* Write what the peer offers, if it does. */
