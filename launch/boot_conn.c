@@ -11,13 +11,34 @@
 #include <string.h>
 #include <unistd.h>
 
-struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, const void *body)
+size_t tti_boot_held_bytes(struct tti_boot_held *held)
+{
+    pthread_mutex_lock(&held->lock);
+    size_t bytes = held->bytes;
+    pthread_mutex_unlock(&held->lock);
+    return bytes;
+}
+
+static struct tti_boot_blob *blob_allocate(size_t bytes, struct tti_boot_held *held)
+{
+    if (!held)
+        return tti_calloc(1, bytes);
+    pthread_mutex_lock(&held->lock);
+    struct tti_boot_blob *blob = tti_calloc(1, bytes);
+    held->bytes += tti_heap_bytes(blob);
+    pthread_mutex_unlock(&held->lock);
+    return blob;
+}
+
+struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, const void *body,
+                                           struct tti_boot_held *held)
 {
     size_t bytes = TTI_BOOT_HEADER_BYTES + (size_t)frame->bytes;
-    struct tti_boot_blob *blob = tti_calloc(1, sizeof *blob + bytes);
+    struct tti_boot_blob *blob = blob_allocate(sizeof *blob + bytes, held);
     if (!blob)
         return NULL;
     blob->refs = 1;
+    blob->held = held;
     blob->bytes = bytes;
     tti_boot_frame_encode(frame, blob->data);
     if (body && frame->bytes)
@@ -27,8 +48,16 @@ struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, c
 
 void tti_boot_blob_release(struct tti_boot_blob *blob)
 {
-    if (blob && --blob->refs == 0)
-        free(blob);
+    if (!blob || --blob->refs > 0)
+        return;
+    struct tti_boot_held *held = blob->held;
+    if (held) {
+        pthread_mutex_lock(&held->lock);
+        held->bytes -= tti_heap_bytes(blob);
+    }
+    free(blob);
+    if (held)
+        pthread_mutex_unlock(&held->lock);
 }
 
 struct tti_boot_conn *tti_boot_conn_create(int fd, uint64_t deadline)
@@ -72,7 +101,7 @@ void tti_boot_conn_drop(struct tti_boot_conn *conn, const char *why)
 enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tti_boot_frame *frame,
                                      const void *body)
 {
-    struct tti_boot_blob *blob = tti_boot_blob_create(frame, body);
+    struct tti_boot_blob *blob = tti_boot_blob_create(frame, body, NULL);
     if (!blob)
         return TUTTI_ERR_MEMORY;
     enum tutti_result result = tti_boot_conn_send(conn, blob);

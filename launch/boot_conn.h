@@ -5,15 +5,28 @@
 
 #include "launch/boot_wire.h"
 
+#include <pthread.h>
+
+/* What blobs take from malloc, for another thread to ask: whoever has the lock finds each blob
+ * both in memory and counted, or neither. */
+struct tti_boot_held {
+    pthread_mutex_t lock;
+    size_t bytes;
+};
+size_t tti_boot_held_bytes(struct tti_boot_held *held);
+
 /* A whole frame on its way to one or many connections, which share it. */
 struct tti_boot_blob {
     int refs;
+    struct tti_boot_held *held; /* where it is counted; NULL: nowhere */
     size_t bytes;
     uint8_t data[];
 };
 
-/* A blob with one reference: the header, then the body (zeroes where body is NULL). */
-struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, const void *body);
+/* A blob with one reference: the header, then the body (zeroes where body is NULL). `held` counts
+ * it, and must outlive it; may be NULL. */
+struct tti_boot_blob *tti_boot_blob_create(const struct tti_boot_frame *frame, const void *body,
+                                           struct tti_boot_held *held);
 void tti_boot_blob_release(struct tti_boot_blob *blob);
 
 enum tti_boot_state {

@@ -30,7 +30,7 @@ static void hall_send(struct tti_boot_server *s, struct tti_boot_conn *conn,
 void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *frame,
                         const void *body, int except)
 {
-    struct tti_boot_blob *blob = tti_boot_blob_create(frame, body);
+    struct tti_boot_blob *blob = tti_boot_blob_create(frame, body, &s->held);
     if (!blob) { /* ends every connection, which tells as much */
         for (size_t i = 0; i < s->crowd.count; i++)
             if (s->crowd.conns[i]->fd >= 0)
@@ -95,7 +95,7 @@ static void hall_lose(struct tti_boot_server *s, struct tti_boot_conn *conn, boo
 /* Tell a caller the failure of the job, then close. */
 static void hall_refuse(struct tti_boot_server *s, struct tti_boot_conn *conn)
 {
-    struct tti_boot_blob *blob = tti_boot_blob_create(&s->failure, s->failure_text);
+    struct tti_boot_blob *blob = tti_boot_blob_create(&s->failure, s->failure_text, &s->held);
     conn->state = TTI_BOOT_CONN_REFUSED;
     conn->deadline = tti_deadline_in(TTI_BOOT_HANDSHAKE_S);
     if (!blob) {
@@ -153,7 +153,7 @@ static void hall_admit(struct tti_boot_server *s, struct tti_boot_conn *conn)
         return;
     }
     struct tti_boot_frame welcome = {.type = TTI_BOOT_WELCOME};
-    struct tti_boot_blob *blob = tti_boot_blob_create(&welcome, NULL);
+    struct tti_boot_blob *blob = tti_boot_blob_create(&welcome, NULL, &s->held);
     if (!blob) {
         tti_boot_conn_drop(conn, tti_error_text());
         return;
@@ -193,7 +193,7 @@ static bool hall_gather_begin(struct tti_boot_server *s, struct tti_boot_conn *c
     if (!s->gathered) {
         struct tti_boot_frame all = {
             .type = TTI_BOOT_GATHERED, .code = s->round, .bytes = frame->bytes * (uint64_t)s->size};
-        s->gathered = tti_boot_blob_create(&all, NULL);
+        s->gathered = tti_boot_blob_create(&all, NULL, &s->held);
         if (!s->gathered) {
             tti_boot_hall_fail(s, 0, TUTTI_ERR_MEMORY, tti_error_text());
             return false;

@@ -22,6 +22,7 @@ struct tti_boot_server {
     uint16_t port;
     _Atomic uint64_t leave_by;                    /* 0 until the owner wants the thread to end */
     _Atomic(const struct tti_boot_watch *) watch; /* rank 0's; NULL at first */
+    struct tti_boot_held held;                    /* frames for ranks, until all have been sent */
 
     /* From here on the thread's own. */
     int listen_fd;

@@ -129,6 +129,7 @@ static void server_free(struct tti_boot_server *s)
     free(s->joined);
     free(s->come);
     free(s->left);
+    pthread_mutex_destroy(&s->held.lock);
     sodium_memzero(s->secret, sizeof s->secret);
     free(s);
 }
@@ -171,6 +172,7 @@ enum tutti_result tti_boot_server_create(const struct tti_meeting *meeting, int 
     struct tti_boot_server *s = tti_calloc(1, sizeof *s);
     if (!s)
         return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&s->held.lock, NULL);
     s->listen_fd = -1;
     s->size = size;
     s->join_by = deadline;
@@ -217,13 +219,13 @@ uint16_t tti_boot_server_port(const struct tti_boot_server *server)
     return server->port;
 }
 
-void tti_boot_server_memory(const struct tti_boot_server *s, struct tutti_memory *memory)
+void tti_boot_server_memory(struct tti_boot_server *s, struct tutti_memory *memory)
 {
     size_t n = (size_t)s->size;
     size_t a_rank = sizeof(struct tti_boot_conn) + sizeof(void *) + sizeof *s->crowd.polls;
     memory->host += tti_heap_bytes(s) + tti_heap_bytes(s->joined) + tti_heap_bytes(s->come) +
                     tti_heap_bytes(s->left);
-    memory->host += n * a_rank;
+    memory->host += n * a_rank + tti_boot_held_bytes(&s->held);
     memory->descriptors += 1 + s->size;
 }
 

@@ -20,8 +20,10 @@ void tti_boot_server_watch(struct tti_boot_server *server, const struct tti_boot
 /* "host:port", the port being the one it took. */
 const char *tti_boot_server_where(const struct tti_boot_server *server);
 uint16_t tti_boot_server_port(const struct tti_boot_server *server);
-/* Add what it holds while all ranks are there. Its thread is not asked: this is arithmetic. */
-void tti_boot_server_memory(const struct tti_boot_server *server, struct tutti_memory *memory);
+/* Add what it holds while all ranks are there. Its thread is not asked: this is arithmetic, but for
+ * frames on their way, which it counts: what a round gathered may be held for a moment after all
+ * ranks have read it. */
+void tti_boot_server_memory(struct tti_boot_server *server, struct tutti_memory *memory);
 /* Stay until all ranks have left or died, at most linger_s; then end the thread. */
 void tti_boot_server_destroy(struct tti_boot_server *server, double linger_s);
 
