@@ -94,16 +94,19 @@ static struct process look(void)
     return now;
 }
 
-/* What `comm` tells, and the process at the same moment: the rendezvous' thread at rank 0 may let
- * go of what it gathered after all have read it, so look again if `comm` tells other bytes now. */
-static int look_together(tutti_comm *comm, struct tutti_memory *told, struct process *now)
+/* What both tell, and the process at the same moment: a rendezvous' thread at rank 0 may let go of
+ * what it gathered after all have read it, so look again if they tell other bytes afterwards. */
+static int look_together(tutti_comm *parent, struct tutti_memory *parents, tutti_comm *comm,
+                         struct tutti_memory *told, struct process *now)
 {
-    struct tutti_memory again;
+    struct tutti_memory parent_again, again;
     for (int tries = 0; tries < 100; tries++) {
+        OK(tutti_comm_memory(parent, parents));
         OK(tutti_comm_memory(comm, told));
         *now = look();
         OK(tutti_comm_memory(comm, &again));
-        if (told->host == again.host)
+        OK(tutti_comm_memory(parent, &parent_again));
+        if (told->host == again.host && parents->host == parent_again.host)
             return 0;
     }
     return wrong("what is told does not settle", (long long)told->host, (long long)again.host);
@@ -122,13 +125,15 @@ static int use(tutti_comm *comm, float *shared)
 }
 
 /* Whether the parent's barriers can have made it hold that much more: nothing, but for the stages
- * of TCP's lanes (tcp_lane.h), each made when the first message comes to be read. */
+ * of TCP's lanes (tcp_lane.h), each made when the first message comes to be read. Less by a frame
+ * of its start, if the thread of the rendezvous had not come to let go of it before. */
 static bool parent_may_grow(long long host, bool tcp)
 {
     enum { STAGE = 64 << 10, OF_MALLOC = 64, STAGES = (RANKS - 1) * 2 }; /* two lanes are usual */
-    const long long stages = host / STAGE;
-    return host == 0 ||
-           (tcp && stages >= 1 && stages <= STAGES && host - stages * STAGE <= stages * OF_MALLOC);
+    enum { FRAME = 12 << 10 }; /* three ranks gather 10 KiB */
+    const long long stages = host > 0 ? (host + FRAME) / STAGE : 0;
+    const long long rest = host - stages * STAGE;
+    return rest >= -FRAME && rest <= stages * OF_MALLOC && stages <= (tcp ? STAGES : 0);
 }
 
 /* What the parent has, whose barriers may touch a page of a ring for the first time, or make a
@@ -172,23 +177,21 @@ static int check_rank(tutti_comm *parent, void *argument)
     OK(tutti_barrier(parent));
 
     struct tutti_memory fresh, used, told, parents, grown;
-    OK(tutti_comm_memory(parent, &parents));
     take_in_pages();
-    struct process before = look();
+    struct process before, after;
+    if (look_together(parent, &parents, parent, &parents, &before))
+        return 1;
     OK(tutti_comm_split(parent, 0, 0, &comm));
     OK(tutti_barrier(parent)); /* none of its own: nothing is connected yet */
-    struct process after;
-    if (look_together(comm, &fresh, &after))
+    if (look_together(parent, &grown, comm, &fresh, &after))
         return 1;
-    OK(tutti_comm_memory(parent, &grown));
     int status = compare(&before, &after, &parents, &grown, &fresh, tcp);
     if (use(comm, shared))
         return 1;
     OK(tutti_barrier(comm));
     OK(tutti_barrier(parent)); /* all connections are up on both sides */
-    if (look_together(comm, &used, &after))
+    if (look_together(parent, &grown, comm, &used, &after))
         return 1;
-    OK(tutti_comm_memory(parent, &grown));
     status |= compare(&before, &after, &parents, &grown, &used, tcp);
     if (used.host <= fresh.host || used.descriptors <= fresh.descriptors)
         status |= wrong("growth by use", (long long)fresh.host, (long long)used.host);
