@@ -26,7 +26,8 @@ EVENT = re.compile(r"^(\d+\.\d+) (\w+) ?(.*)$")
 def preload(library):
     """Variables that load it into a rank, also from a folder whose path has a space: the loader takes
     those for the end of a name in LD_PRELOAD, but not in LD_LIBRARY_PATH."""
-    return {"LD_PRELOAD": os.path.basename(library), "LD_LIBRARY_PATH": os.path.dirname(library)}
+    folders = [os.path.dirname(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return {"LD_PRELOAD": os.path.basename(library), "LD_LIBRARY_PATH": ":".join(folders)}
 
 
 class Ranks:
