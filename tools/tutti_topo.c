@@ -2,7 +2,6 @@
  * get. The work is in topology/; this file reads the command line. */
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/memory.h"
 #include "tools/topo_measure.h"
 #include "tools/topo_report.h"
 #include "topology/graph.h"
@@ -12,10 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 2, MOST_RANKS = 65536, MOST_JSON = 1 << 28, MEASURE_SECONDS = 20 };
+enum { EXIT_USAGE = 2, MOST_RANKS = 65536, MEASURE_SECONDS = 20 };
 
 static const char topo_usage[] =
     "Usage: tutti-topo [options]      print a machine: this one unless another is given\n"
@@ -53,33 +51,10 @@ struct topo {
     int ranks; /* 0: not given */
 };
 
-static enum tutti_result topo_read_json(const char *path, struct tti_topology **topology)
-{
-    struct stat info;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return TTI_FAIL_ERRNO("cannot open %s", path);
-    enum tutti_result result = TUTTI_OK;
-    char *text = NULL;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > MOST_JSON)
-        result = TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s is no file of at most %d bytes", path, MOST_JSON);
-    else if (!(text = tti_calloc((size_t)info.st_size + 1, 1)))
-        result = TUTTI_ERR_MEMORY;
-    if (result == TUTTI_OK) {
-        size_t bytes = fread(text, 1, (size_t)info.st_size, file);
-        result = tti_topology_from_json(text, bytes, topology);
-        if (result != TUTTI_OK)
-            result = TTI_CONTEXT(result, "%s", path);
-    }
-    free(text);
-    fclose(file);
-    return result;
-}
-
 static enum tutti_result topo_load(const struct topo *topo, struct tti_topology **topology)
 {
     if (topo->json)
-        return topo_read_json(topo->json, topology);
+        return tti_topology_from_file(topo->json, topology);
     if (topo->xml)
         return tti_topology_from_xml(topo->xml, topology);
     if (topo->synthetic && strchr(topo->synthetic, ':'))

@@ -74,6 +74,7 @@ struct tti_topology {
 enum tti_probe_flags {
     TTI_PROBE_CPUS = 0,    /* packages, NUMA nodes, caches, cores: fast */
     TTI_PROBE_DEVICES = 1, /* GPUs and NICs too, and the NVLinks that NVIDIA's driver knows of */
+    TTI_PROBE_PCI = 2,     /* GPUs and NICs, without asking drivers */
 };
 /* This machine, without the CPUs that this process may not use (affinity, cgroup). Where hwloc's
  * library cannot be loaded: cores and NUMA nodes from sysfs, and a line in the log that says so. */
@@ -92,6 +93,8 @@ enum tutti_result tti_topology_from_text(const char *text, struct tti_topology *
  * place. */
 enum tutti_result tti_topology_from_json(const char *text, size_t bytes,
                                          struct tti_topology **topology);
+/* A file of either kind: hwloc's XML where its name ends in ".xml", else JSON. Errors name it. */
+enum tutti_result tti_topology_from_file(const char *path, struct tti_topology **topology);
 void tti_topology_destroy(struct tti_topology *topology);
 
 /* ---- Building -------------------------------------------------------------------------------- */

@@ -38,8 +38,7 @@ const char *tti_nearness_text(enum tti_nearness nearness)
     return texts[nearness];
 }
 
-/* What a NIC brings to the network, GB/s; 0: unknown. */
-static double nearest_rate(const struct tti_topology *topology, int nic)
+double tti_nic_rate(const struct tti_topology *topology, int nic)
 {
     double gbs = 0;
     for (size_t i = 0; i < topology->link_count; i++) {
@@ -76,7 +75,7 @@ static void nearest_on_host(const struct tti_topology *topology, int host, int e
     for (int i = host; i < end; i++)
         if (topology->nodes[i].kind == TTI_NODE_NIC) {
             nics[found] =
-                (struct nearest_nic){.node = i, .rail = found, .gbs = nearest_rate(topology, i)};
+                (struct nearest_nic){.node = i, .rail = found, .gbs = tti_nic_rate(topology, i)};
             found++;
         }
     for (int i = host; i < end; i++) {
@@ -167,8 +166,7 @@ void tti_cpus_near(const struct tti_topology *topology, int device, cpu_set_t *c
     (void)nearest_cpus(topology, tti_topology_above(topology, device, TTI_NODE_HOST), cpus);
 }
 
-/* -1: the graph has none. */
-static int nearest_first_host(const struct tti_topology *topology)
+int tti_first_host(const struct tti_topology *topology)
 {
     int host = 0;
     while (host < (int)topology->node_count && topology->nodes[host].kind != TTI_NODE_HOST)
@@ -178,14 +176,14 @@ static int nearest_first_host(const struct tti_topology *topology)
 
 int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus)
 {
-    const int host = nearest_first_host(topology);
+    const int host = tti_first_host(topology);
     const int end = host < 0 ? 0 : tti_topology_end(topology, host);
     int first = -1;
     double fastest = 0;
     CPU_ZERO(cpus);
     for (int i = host; i >= 0 && i < end; i++) {
         cpu_set_t near;
-        const double gbs = topology->nodes[i].kind == TTI_NODE_NIC ? nearest_rate(topology, i) : -1;
+        const double gbs = topology->nodes[i].kind == TTI_NODE_NIC ? tti_nic_rate(topology, i) : -1;
         if (gbs < fastest)
             continue;
         if (first < 0 || gbs > fastest) {
@@ -201,7 +199,7 @@ int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus)
 
 int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank)
 {
-    const int host = nearest_first_host(topology);
+    const int host = tti_first_host(topology);
     if (host < 0)
         return -1;
     int gpus = tti_topology_count(topology, host, TTI_NODE_GPU);

@@ -23,6 +23,9 @@ enum tti_nearness tti_nearness(const struct tti_topology *topology, int a, int b
 /* "same PCI switch", "same NUMA node", "same package", "across packages", "on another host". */
 const char *tti_nearness_text(enum tti_nearness nearness);
 
+/* What a NIC brings to the network, GB/s; 0: unknown. */
+double tti_nic_rate(const struct tti_topology *topology, int nic);
+
 struct tti_nic_choice {
     int gpu, nic; /* nodes; nic -1: the host has none */
     enum tti_nearness nearness;
@@ -43,6 +46,8 @@ void tti_cpus_near(const struct tti_topology *topology, int device, cpu_set_t *c
 /* The CPUs near the first host's fastest NICs, taken together, and of these NICs the first; -1, and
  * no CPUs, where the host has none. */
 int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus);
+/* The node of the graph's first host; -1: there is none. */
+int tti_first_host(const struct tti_topology *topology);
 /* The GPU of a local rank on the first host of the graph, as launchers and frameworks number them:
  * rank r has GPU r, and where ranks outnumber GPUs they share in turn. -1: the host has none. */
 int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank);
