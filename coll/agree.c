@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/crowd.h"
+#include "coll/nics.h"
 #include "coll/tuning.h"
 #include "device/cpu_caches.h"
 
@@ -19,6 +20,7 @@ struct agree_words {
     uint64_t reproducible;
     uint64_t meshed; /* tti_cpu_meshed */
     struct tti_cpus cpus;
+    struct tti_nic_place place;
 };
 
 /* All ranks see the same words, so all of them fail, or none. */
@@ -73,6 +75,8 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
                         &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)
         comm->cpus[r] = words[r].cpus;
+    for (int r = 0; r < comm->size; r++)
+        comm->places[r] = words[r].place;
     int other = agree_other_tuning(words, comm->size);
     if (other >= 0) {
         TTI_LOG(TTI_LOG_WARN,
@@ -96,8 +100,11 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
     struct agree_words *words = tti_calloc((size_t)comm->size, sizeof *words);
     struct agree_words mine = {0};
     comm->cpus = tti_calloc((size_t)comm->size, sizeof *comm->cpus);
+    comm->places = tti_calloc((size_t)comm->size, sizeof *comm->places);
     enum tutti_result result =
-        words && comm->tuning_source && comm->cpus ? TUTTI_OK : TUTTI_ERR_MEMORY;
+        words && comm->tuning_source && comm->cpus && comm->places ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK)
+        result = tti_nics_place(&mine.place);
     if (result == TUTTI_OK)
         result = tti_tuning_find(&comm->tuning, comm->tuning_source);
     if (result == TUTTI_OK) {

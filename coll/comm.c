@@ -13,6 +13,7 @@
 #include "coll/forked.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
+#include "coll/nics.h"
 #include "coll/post.h"
 #include "coll/progress.h"
 #include "coll/select.h"
@@ -172,6 +173,7 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
     TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
+    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics));
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
@@ -216,6 +218,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_fused_forget(comm);
     tti_stage_destroy(comm->stage);
     free(comm->cpus);
+    free(comm->places);
     if (comm->fused_aside)
         (void)tti_region_free(comm->fused_aside);
     if (comm->aside)

@@ -80,9 +80,10 @@ struct tutti_comm {
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
     struct tti_fused_again *again[TTI_FUSED_AGAIN];
     uint64_t repeats; /* operations that one of them served, all ranks saying what they had said */
-    uint64_t repeats_from_end; /* ... of which went from the end of their part */
-    struct tti_cpus *cpus;     /* while it is made: of all ranks */
-    bool crowded;              /* ranks of this host outnumber their cores (crowd.h) */
+    uint64_t repeats_from_end;    /* ... of which went from the end of their part */
+    struct tti_cpus *cpus;        /* while it is made: of all ranks */
+    struct tti_nic_place *places; /* the same (nics.h) */
+    bool crowded;                 /* ranks of this host outnumber their cores (crowd.h) */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
     uint8_t token;            /* what a barrier passes around */

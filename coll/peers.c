@@ -262,6 +262,7 @@ enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeti
         .rank = rank,
         .nranks = size,
         .lanes = lanes,
+        .far_nics = peers->far_nics,
     };
     return peers_exchange(boot, transports, plugins, deadline, peers);
 }
@@ -286,5 +287,6 @@ void tti_peers_destroy(struct tti_peers *peers)
     free(peers->names);
     free(peers->host_of);
     free(peers->blobs);
+    free(peers->far_nics);
     memset(peers, 0, sizeof *peers);
 }

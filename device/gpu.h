@@ -38,12 +38,14 @@ struct tti_gpu_pointer {
     uint64_t id;  /* of its allocation, never used again in this process: a key for caches */
 };
 
+enum { TTI_GPU_PCI_BYTES = 32 };
+
 struct tti_gpu_properties {
     char name[64];
-    char pci[32];           /* "0000:3b:00.0" */
-    char software[96];      /* versions of what drives it, for people; may be empty */
-    unsigned char uuid[16]; /* equal in all processes of a host */
-    int sms;                /* multiprocessors */
+    char pci[TTI_GPU_PCI_BYTES]; /* "0000:3b:00.0" */
+    char software[96];           /* versions of what drives it, for people; may be empty */
+    unsigned char uuid[16];      /* equal in all processes of a host */
+    int sms;                     /* multiprocessors */
     int threads_per_sm;
     size_t shared_per_block; /* bytes of shared memory that a block may ask for */
     size_t memory_bytes, l2_bytes;
@@ -176,6 +178,9 @@ struct tti_gpu_ops {
     /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
      * Needs none opened. Kernels and events of one device go on its streams only. */
     enum tutti_result (*stream_device)(tutti_stream stream, int *device);
+    /* The PCI address ("0000:3b:00.0") of the device that the calling thread has current; "" if it
+     * has none. Opens nothing. After `count`. */
+    void (*here)(char pci[TTI_GPU_PCI_BYTES]);
 
     /* ---- Work on a stream; all captured. Copies take any two addresses of any kind (pageable
      * host memory may make the call block). */

@@ -261,9 +261,9 @@ static enum tutti_result import_load(const struct tti_hwloc *hwloc, hwloc_topolo
     if (!xml && !synthetic)
         (void)hwloc->hwloc_topology_set_components(loaded, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                                    "gl,opencl");
-    (void)hwloc->hwloc_topology_set_io_types_filter(loaded, flags & (TTI_PROBE_DEVICES | TTI_PROBE_PCI)
-                                                                ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
-                                                                : HWLOC_TYPE_FILTER_KEEP_NONE);
+    (void)hwloc->hwloc_topology_set_io_types_filter(
+        loaded, flags & (TTI_PROBE_DEVICES | TTI_PROBE_PCI) ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                                            : HWLOC_TYPE_FILTER_KEEP_NONE);
     if (xml && (access(xml, R_OK) != 0 || hwloc->hwloc_topology_set_xml(loaded, xml) != 0))
         return TTI_FAIL_ERRNO("cannot read %s as hwloc's XML", xml);
     if (synthetic && hwloc->hwloc_topology_set_synthetic(loaded, synthetic) != 0)

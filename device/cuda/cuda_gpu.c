@@ -75,6 +75,25 @@ static int cuda_attribute(const struct tti_cuda_gpu *gpu, unsigned attribute)
     return value;
 }
 
+static enum tutti_result cuda_pci(const struct tti_cuda_driver *cu, int device,
+                                  char pci[TTI_GPU_PCI_BYTES])
+{
+    TTI_TRY(tti_cuda_check(cu->device_pci(pci, TTI_GPU_PCI_BYTES, device), "cuDeviceGetPCIBusId"));
+    for (char *c = pci; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return TUTTI_OK;
+}
+
+static void cuda_here(char pci[TTI_GPU_PCI_BYTES])
+{
+    const struct tti_cuda_driver *cu = tti_cuda_driver_now();
+    tti_cu_context now = NULL;
+    int device = 0;
+    if (!cu || cu->context_current(&now) != TTI_CU_OK || !now ||
+        cu->context_device(&device) != TTI_CU_OK || cuda_pci(cu, device, pci) != TUTTI_OK)
+        pci[0] = '\0';
+}
+
 static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
 {
     const struct tti_cuda_driver *cu = gpu->cu;
@@ -82,10 +101,7 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     const int device = gpu->base.device;
     TTI_TRY(
         tti_cuda_check(cu->device_name(p->name, (int)sizeof p->name, device), "cuDeviceGetName"));
-    TTI_TRY(
-        tti_cuda_check(cu->device_pci(p->pci, (int)sizeof p->pci, device), "cuDeviceGetPCIBusId"));
-    for (char *c = p->pci; *c; c++)
-        *c = (char)tolower((unsigned char)*c);
+    TTI_TRY(cuda_pci(cu, device, p->pci));
     TTI_TRY(tti_cuda_check(cu->device_uuid(&p->uuid, device), "cuDeviceGetUuid"));
     TTI_TRY(tti_cuda_check(cu->device_memory(&p->memory_bytes, device), "cuDeviceTotalMem"));
     p->sms = cuda_attribute(gpu, TTI_CU_DEVICE_SMS);
@@ -229,6 +245,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .stream_destroy = tti_cuda_stream_destroy,
         .stream_query = tti_cuda_stream_query,
         .stream_device = tti_cuda_stream_device,
+        .here = cuda_here,
         .copy = tti_cuda_copy,
         .fill = tti_cuda_fill,
         .launch = tti_cuda_launch,

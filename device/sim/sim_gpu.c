@@ -45,6 +45,12 @@ static void gpu_describe(int device, struct tti_gpu_properties *p)
     p->multicast = true;
 }
 
+/* Threads have no simulated device current. */
+static void gpu_here(char pci[TTI_GPU_PCI_BYTES])
+{
+    pci[0] = '\0';
+}
+
 static enum tutti_result gpu_open(int device, struct tti_gpu **gpu)
 {
     int count;
@@ -221,6 +227,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .stream_destroy = tti_sim_stream_destroy,
         .stream_query = tti_sim_stream_query,
         .stream_device = tti_sim_stream_device,
+        .here = gpu_here,
         .copy = gpu_copy,
         .fill = gpu_fill,
         .launch = gpu_launch,

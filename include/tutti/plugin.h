@@ -65,6 +65,10 @@ struct tutti_transport_env {
     int nranks;
     const char *name; /* own "host:pid" */
     int lanes;        /* the most lanes that any endpoint will use */
+    /* Names that the system gives to NICs of this host (interfaces, RDMA devices), parted by
+     * commas: others that serve as well are nearer to this rank's GPU or cores. It should send and
+     * receive by those; by these where nothing else connects. NULL: no NIC is known to be. */
+    const char *far_nics;
 };
 
 /* A range of one rank's memory, as its `offer` describes it to a peer's `map`. Opaque. */

@@ -134,6 +134,51 @@ static void same_subnet_comes_before_speed(void **state)
                         "10.1.0.2<ib0 10.0.0.2<eth0 fd00::2<eth0 10.9.0.2<any");
 }
 
+/* ---- NICs that are far ----------------------------------------------------------------------- */
+
+static const char *order_with_far(const char *far)
+{
+    struct tti_tcp_interface own[MACHINE];
+    machine(own);
+    tti_tcp_far_last(far, own, MACHINE);
+    struct tti_tcp_address theirs[] = {address("10.0.1.2", 24, 10000),
+                                       address("10.0.0.2", 24, 10000),
+                                       address("10.1.0.2", 16, 100000), address("127.0.0.1", 8, 0)};
+    struct tti_tcp_advert peer = advert(2, 4, theirs);
+    return order(own, MACHINE, 1, &peer);
+}
+
+static void near_interfaces_come_first(void **state)
+{
+    static const char *const wanted[MACHINE] = {"eth10", "docker0", "virbr0", "eth0",
+                                                "eth0",  "ib0",     "lo"};
+    struct tti_tcp_interface own[MACHINE];
+    (void)state;
+    assert_string_equal(order_with_far(NULL), "10.1.0.2<ib0 10.0.1.2<eth10 10.0.0.2<eth0");
+    assert_string_equal(order_with_far("eth10,ib0"), "10.0.0.2<eth0 10.1.0.2<ib0 10.0.1.2<eth10");
+    assert_string_equal(order_with_far("mlx5_0,ib0,mlx5_1,eth0"),
+                        "10.0.1.2<eth10 10.1.0.2<ib0 10.0.0.2<eth0");
+    machine(own);
+    tti_tcp_far_last("eth0,ib0", own, MACHINE);
+    for (int i = 0; i < MACHINE; i++)
+        assert_string_equal(own[i].name, wanted[i]); /* and what peers try first is in this order */
+}
+
+static void names_of_far_nics(void **state)
+{
+    (void)state;
+    assert_true(tti_tcp_is_far("eth1,mlx5_0", "eth1"));
+    assert_true(tti_tcp_is_far("eth1,mlx5_0", "mlx5_0"));
+    assert_true(tti_tcp_is_far("eth1", "eth1.100")); /* a VLAN of it, an alias */
+    assert_true(tti_tcp_is_far("eth1", "eth1:2"));
+    assert_false(tti_tcp_is_far("eth1", "eth10"));
+    assert_false(tti_tcp_is_far("eth10", "eth1"));
+    assert_false(tti_tcp_is_far("mlx5_0,eth10", "mlx5_01"));
+    assert_false(tti_tcp_is_far("", "eth1"));
+    assert_false(tti_tcp_is_far(NULL, "eth1"));
+    assert_false(tti_tcp_is_far(",", ""));
+}
+
 static void loopback_is_for_the_same_host(void **state)
 {
     (void)state;
@@ -246,6 +291,8 @@ int main(void)
         cmocka_unit_test(patterns_choose_interfaces),
         cmocka_unit_test(patterns_that_match_nothing_list_what_exists),
         cmocka_unit_test(same_subnet_comes_before_speed),
+        cmocka_unit_test(near_interfaces_come_first),
+        cmocka_unit_test(names_of_far_nics),
         cmocka_unit_test(loopback_is_for_the_same_host),
         cmocka_unit_test(families_must_agree),
         cmocka_unit_test(both_sides_agree_on_reaching),

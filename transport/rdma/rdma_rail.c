@@ -2,10 +2,10 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/rdma_names.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,39 +74,6 @@ static const char *rail_unusable(const struct tti_rdma_transport *self, struct t
         return "has no P_Key at TUTTI_RDMA_PKEY_INDEX";
     tti_rdma_gid_network(rail);
     return NULL;
-}
-
-/* ---- TUTTI_RDMA_DEVICES --------------------------------------------------------------------- */
-
-/* The list that is for this rank, of those that are separated by "/". */
-static void rail_list(const char *text, int rank, char *list, size_t room)
-{
-    int lists = 1;
-    for (const char *at = text; *at; at++)
-        lists += *at == '/';
-    for (int skip = rank % lists; skip > 0; skip--)
-        text = strchr(text, '/') + 1;
-    snprintf(list, room, "%.*s", (int)strcspn(text, "/"), text);
-}
-
-/* Does the comma list let this port in? `any` counts what each included pattern matched. */
-static bool rail_allowed(const char *list, const char *device, int port)
-{
-    char name[IBV_SYSFS_NAME_MAX + 16], pattern[IBV_SYSFS_NAME_MAX + 16];
-    bool asks = false, included = false;
-    snprintf(name, sizeof name, "%s:%d", device, port);
-    while (*(list += strspn(list, ", \t"))) {
-        size_t bytes = strcspn(list, ", \t");
-        bool exclude = *list == '^' || *list == '!';
-        snprintf(pattern, sizeof pattern, "%.*s", (int)(bytes - exclude), list + exclude);
-        list += bytes;
-        bool match = fnmatch(pattern, strchr(pattern, ':') ? name : device, 0) == 0;
-        if (exclude && match)
-            return false;
-        asks |= !exclude;
-        included |= !exclude && match;
-    }
-    return included || !asks;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -212,7 +179,7 @@ static enum tutti_result rail_try(struct tti_rdma_transport *self, struct ibv_de
     }
     const char *unusable = rail_unusable(self, &rail);
     rail_note(search, rail.device, port, unusable ? " (cannot be used)" : "");
-    const bool allowed = rail_allowed(search->list, rail.device, port);
+    const bool allowed = tti_rdma_names_allow(search->list, rail.device, port);
     if (unusable && allowed) {
         search->refused = true;
         snprintf(search->why, sizeof search->why, "port %d of device %.60s %s", port, rail.device,
@@ -285,7 +252,7 @@ enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self)
     const char *wanted = tti_config_text("TUTTI_RDMA_DEVICES");
     struct rail_search search = {.list = list, .equip = true, .why = "none is there"};
     if (wanted)
-        rail_list(wanted, self->env.rank, list, sizeof list);
+        tti_rdma_names_of(wanted, self->env.rank, list, sizeof list);
     TTI_TRY(rail_search_all(self, &search));
     if (self->rails == 0 && wanted && !search.refused)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,

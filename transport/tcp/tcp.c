@@ -273,13 +273,15 @@ static enum tutti_result tcp_probe(const struct tutti_services *services)
     return TUTTI_OK;
 }
 
-static enum tutti_result tcp_open_interfaces(struct tti_tcp_transport *transport)
+static enum tutti_result tcp_open_interfaces(struct tti_tcp_transport *transport,
+                                             const char *far_nics)
 {
     struct tti_tcp_advert *advert = &transport->advert;
     const char *patterns = tti_config_text("TUTTI_IFNAME");
     TTI_TRY(tti_tcp_interfaces(&transport->interface, &transport->interfaces));
     if (patterns)
         TTI_TRY(tti_tcp_filter(patterns, transport->interface, &transport->interfaces));
+    tti_tcp_far_last(far_nics, transport->interface, transport->interfaces);
     if (transport->interfaces == 0)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "tcp: no network interface is up, not even loopback "
                                                "(ip link set lo up)");
@@ -370,7 +372,7 @@ static enum tutti_result tcp_open(const struct tutti_transport_env *env, void **
     transport->timer_ns = UINT64_MAX;
     enum tutti_result result = tcp_open_settings(transport);
     if (result == TUTTI_OK)
-        result = tcp_open_interfaces(transport);
+        result = tcp_open_interfaces(transport, env->far_nics);
     if (result == TUTTI_OK)
         result = tcp_open_descriptors(transport);
     if (result != TUTTI_OK) {

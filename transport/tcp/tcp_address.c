@@ -165,8 +165,7 @@ static bool address_matches(const struct address_pattern *pattern, const char *n
     return strncmp(pattern->text, name, strlen(pattern->text)) == 0;
 }
 
-/* Does the whole list let `name` in? */
-static bool address_allowed(const char *patterns, const char *name)
+bool tti_tcp_allowed(const char *patterns, const char *name)
 {
     struct address_pattern pattern;
     bool asks = false, included = false;
@@ -214,7 +213,7 @@ enum tutti_result tti_tcp_filter(const char *patterns, struct tti_tcp_interface 
     }
     size_t kept = 0;
     for (size_t i = 0; i < *count; i++)
-        if (address_allowed(patterns, list[i].name))
+        if (tti_tcp_allowed(patterns, list[i].name))
             list[kept++] = list[i];
     if (kept == 0)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
@@ -222,6 +221,33 @@ enum tutti_result tti_tcp_filter(const char *patterns, struct tti_tcp_interface 
                         patterns, exist);
     *count = kept;
     return TUTTI_OK;
+}
+
+/* ---- NICs that are far ---------------------------------------------------------------------- */
+
+bool tti_tcp_is_far(const char *far_nics, const char *name)
+{
+    for (const char *at = far_nics; at && *at; at += *at == ',') {
+        const size_t bytes = strcspn(at, ",");
+        if (bytes > 0 && strncmp(name, at, bytes) == 0 && strchr(".:", name[bytes]))
+            return true; /* strchr finds the end, too */
+        at += bytes;
+    }
+    return false;
+}
+
+void tti_tcp_far_last(const char *far_nics, struct tti_tcp_interface *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct tti_tcp_interface item = list[i];
+        size_t at = i;
+        list[i].far = item.far = tti_tcp_is_far(far_nics, item.name);
+        if (item.far || item.address.loopback)
+            continue;
+        for (; at > 0 && list[at - 1].far; at--)
+            list[at] = list[at - 1];
+        list[at] = item;
+    }
 }
 
 /* ---- the order of a peer's addresses -------------------------------------------------------- */
@@ -243,7 +269,7 @@ static int address_speed_score(uint32_t one, uint32_t other)
     return slower ? 32 - __builtin_clz(slower) : 0;
 }
 
-enum { SCORE_LOOPBACK = 1000, SCORE_SUBNET = 100, SCORE_FAMILY = 1 };
+enum { SCORE_LOOPBACK = 1000, SCORE_SUBNET = 100, SCORE_NEAR = 40, SCORE_FAMILY = 1 };
 
 /* Fills `candidate` but for its `to`; false when this address is of no use to us. */
 static bool address_score(const struct tti_tcp_interface *own, size_t count, bool same_host,
@@ -263,8 +289,8 @@ static bool address_score(const struct tti_tcp_interface *own, size_t count, boo
         if (!same_host && memcmp(from->bytes, to->bytes, sizeof from->bytes) == 0)
             return false;
         bool near = address_same_subnet(from, to);
-        int score =
-            SCORE_FAMILY + (near ? SCORE_SUBNET : 0) + address_speed_score(from->speed, to->speed);
+        int score = SCORE_FAMILY + (near ? SCORE_SUBNET : 0) + (own[i].far ? 0 : SCORE_NEAR) +
+                    address_speed_score(from->speed, to->speed);
         if (score > candidate->score) {
             candidate->score = score;
             candidate->from = near && !same_host ? (int)i : -1;

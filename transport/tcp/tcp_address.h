@@ -15,6 +15,7 @@ enum { TTI_TCP_TEXT_BYTES = 64 }; /* room for "[address]:port" */
 /* One address of one interface; an interface with several has several of these. */
 struct tti_tcp_interface {
     char name[IF_NAMESIZE];
+    bool far; /* others are nearer to this rank (far_nics of plugin.h) */
     struct tti_tcp_address address;
 };
 
@@ -40,8 +41,18 @@ uint64_t tti_tcp_host(void);
 enum tutti_result tti_tcp_filter(const char *patterns, struct tti_tcp_interface *list,
                                  size_t *count);
 
+/* Does such a list let an interface of this name in? */
+bool tti_tcp_allowed(const char *patterns, const char *name);
+
+/* Does the list, as far_nics of plugin.h has it (NULL: empty), name this device? VLANs and aliases
+ * of an interface ("eth0.100", "eth0:1") go with it. */
+bool tti_tcp_is_far(const char *far_nics, const char *name);
+/* Mark the far ones, and put them behind the others, but before loopback. */
+void tti_tcp_far_last(const char *far_nics, struct tti_tcp_interface *list, size_t count);
+
 /* Put those of `peer`'s addresses that we could reach into `candidate` (TTI_TCP_MAX_ADDRESSES of
- * them), best first: loopback on the same host, then same subnet, then faster. Returns how many. */
+ * them), best first: loopback on the same host, then same subnet, then by an interface that is not
+ * far, then faster. Returns how many. */
 int tti_tcp_candidates(const struct tti_tcp_interface *own, size_t count, uint64_t own_host,
                        const struct tti_tcp_advert *peer, struct tti_tcp_candidate *candidate);
 

@@ -1,5 +1,5 @@
-/* The NICs that a rank uses (nics.h). */
-#include "topology/nics.h"
+/* The NICs that a rank uses (nic_use.h). */
+#include "topology/nic_use.h"
 
 #include "base/memory.h"
 

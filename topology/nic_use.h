@@ -2,8 +2,8 @@
  * where it has no GPU. What is not told apart stays in use: a rank goes without a NIC only because
  * another one that serves as well is nearer. Next: nearest.h, which chooses a NIC for each GPU of a
  * graph, whoever uses it. */
-#ifndef TTI_TOPOLOGY_NICS_H
-#define TTI_TOPOLOGY_NICS_H
+#ifndef TTI_TOPOLOGY_NIC_USE_H
+#define TTI_TOPOLOGY_NIC_USE_H
 
 #include "topology/nearest.h"
 
@@ -20,13 +20,13 @@ struct tti_nic_use {
     int sharers; /* ranks, this one included, with the same NICs nearest to their GPUs */
 };
 
-/* Of the first host's NICs those that users[me] leaves to others: far[node], of topology->node_count
- * entries; all false where nothing is chosen. Only NICs that are `usable` (by node; NULL: all) are
- * looked at. Those with less than half of the fastest one's line rate are nobody's choice; of the
- * nearest others the fastest are. Ranks with GPUs that are equally near to the same NICs share them
- * out by rail, in the order of their GPUs and then of `users`, where that gives each as much; where
- * it does not, each uses all of them. Every rank finds the same, by the same graph and users. May
- * give MEMORY. */
+/* Of the first host's NICs those that users[me] leaves to others: far[node], of
+ * topology->node_count entries; all false where nothing is chosen. Only NICs that are `usable` (by
+ * node; NULL: all) are looked at. Those with less than half of the fastest one's line rate are
+ * nobody's choice; of the nearest others the fastest are. Ranks with GPUs that are equally near to
+ * the same NICs share them out by rail, in the order of their GPUs and then of `users`, where that
+ * gives each as much; where it does not, each uses all of them. Every rank finds the same, by the
+ * same graph and users. May give MEMORY. */
 enum tutti_result tti_nics_far(const struct tti_topology *topology,
                                const struct tti_nic_user *users, int count, int me,
                                const bool *usable, bool *far, struct tti_nic_use *use);

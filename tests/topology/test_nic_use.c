@@ -1,6 +1,6 @@
-/* Which NICs each rank uses (topology/nics.h): on described machines, and on those that hwloc and
- * the kernel would describe (arguments: tests/topology/two_gpus.xml, the folder systems/). */
-#include "topology/nics.h"
+/* Which NICs each rank uses (topology/nic_use.h): on described machines, and on those that hwloc
+ * and the kernel would describe (arguments: tests/topology/two_gpus.xml, the folder systems/). */
+#include "topology/nic_use.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +48,7 @@ static void check(struct tti_topology *topology, int ranks, const int *gpus,
 {
     struct tti_nic_user users[MOST_RANKS];
     for (int r = 0; r < ranks; r++)
-        users[r] =
-            (struct tti_nic_user){.gpu = tti_gpu_of_rank(topology, gpus ? gpus[r] : r)};
+        users[r] = (struct tti_nic_user){.gpu = tti_gpu_of_rank(topology, gpus ? gpus[r] : r)};
     for (int r = 0; r < ranks; r++)
         assert_string_equal(uses(topology, users, ranks, r, NULL), wanted[r]);
     tti_topology_destroy(topology);

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Which NIC carries a rank's bytes: two hosts of two ranks, joined by two networks, and a made-up
+topology that puts each network's interface near one rank. The kernel's counters tell.
+
+Needs root and the right to make network namespaces, as test_hosts.py.
+"""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+
+import job
+from namespaces import Hosts, ip, namespaces_work
+
+# Between the hosts there are the pairs 0-2 and 1-3 alone, each with half of it.
+SWEEP = ["--algo", "hierarchical", "-b", "4M", "-e", "4M", "-n", "10", "-w", "1"]
+LIMIT = 60
+MUCH, LITTLE = 10 << 20, 2 << 20  # bytes of a network that was meant to carry, and of one not
+
+
+def description(gpus, names=("net0", "net1")):
+    """A host of two packages, each with a core and a NIC, and with a GPU where it has some."""
+    nodes, links = [{"kind": "host", "parent": -1, "os_index": 0}], []
+    for k, name in enumerate(names):
+        package = len(nodes)
+        nodes.append({"kind": "package", "parent": 0, "os_index": k})
+        nodes.append({"kind": "numa", "parent": package, "os_index": k})
+        if gpus:
+            nodes.append({"kind": "gpu", "parent": package + 1, "os_index": k})
+        nodes.append({"kind": "nic", "parent": package + 1, "name": name})
+        nodes.append({"kind": "core", "parent": package + 1, "os_index": k})
+        nodes.append({"kind": "pu", "parent": len(nodes) - 1, "os_index": k})
+    return json.dumps({"format": "tutti-topology 1", "source": "made up", "nodes": nodes,
+                       "links": links})
+
+
+class Rails(Hosts):
+    """Two hosts with an interface in each of two networks, which no router joins."""
+
+    def __init__(self, elsewhere=False):
+        """elsewhere: the second host's second address is in no network of the first host's."""
+        super().__init__(2)
+        self.address = "10.78.0.1"
+        self.elsewhere = elsewhere
+
+    def make(self):
+        """Every namespace, wired and up."""
+        for name in [*self.names, self.switch]:
+            ip("netns", "add", name)
+        for k in range(2):
+            ip("link", "add", f"net{k}", "netns", self.names[0], "type", "veth", "peer", "name",
+               f"net{k}", "netns", self.names[1])
+            for h, name in enumerate(self.names):
+                net = 9 if self.elsewhere and k and h else k
+                ip("-n", name, "address", "add", f"10.78.{net}.{h + 1}/24", "dev", f"net{k}")
+        for name in self.names:
+            for device in ("lo", "net0", "net1"):
+                ip("-n", name, "link", "set", device, "up")
+        by = job.awake() + LIMIT
+        while any(self.reads(h, k, "operstate") != "up" for h in range(2) for k in range(2)):
+            if job.awake() > by:
+                raise job.Failure("an interface does not come up")
+            time.sleep(0.05)
+
+    def reads(self, host, k, file):
+        """What the kernel says of an interface."""
+        done = subprocess.run(self.inside(host, "cat", f"/sys/class/net/net{k}/{file}"),
+                              capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def sent(self):
+        """Bytes that host 0 has sent by net0 and by net1."""
+        return [int(self.reads(0, k, "statistics/tx_bytes")) for k in range(2)]
+
+
+class File:
+    """A description's path, for as long as it is needed."""
+
+    def __init__(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+            file.write(text)
+        self.path = file.name
+
+    def __enter__(self):
+        return self.path
+
+    def __exit__(self, *_):
+        os.unlink(self.path)
+
+
+def carried(wanted, said, gpus=True, settings=None, elsewhere=False, launch=(), device="sim",
+            names=("net0", "net1")):
+    """A job in which of (net0, net1) those are busy that `wanted` says, and rank 1 says `said`."""
+    with File(description(gpus, names)) as path, Rails(elsewhere) as network:
+        environment = {"TUTTI_TOPOLOGY": path, "TUTTI_DEVICE": device, "TUTTI_SIM_DEVICES": "2",
+                       "TUTTI_LOG": "info", **(settings or {})}
+        before = network.sent()
+        jobs = [network.start(k, 2, *SWEEP, environment=environment, launch=launch)
+                for k in range(2)]
+        try:
+            network.judge(jobs, LIMIT)
+            counts = [now - then for now, then in zip(network.sent(), before)]
+            print(f"        host 0 sent {counts[0]} bytes by net0, {counts[1]} by net1")
+            for k, busy in enumerate(wanted):
+                jobs[0].check(counts[k] > MUCH if busy else counts[k] < LITTLE,
+                              f"net{k} carried {counts[k]} bytes")
+            lines = [line for line in jobs[0].err if "this rank goes by" in line]
+            for line in lines:
+                print(f"        {line}")
+            jobs[0].check(any(re.search(said, line) for line in lines) if said else not lines,
+                          f"nobody says \"{said}\"" if said else "somebody chose")
+        finally:
+            for each in jobs:
+                each.end()
+
+
+def refused(settings, *patterns):
+    """A setting that cannot be right ends the job, with a line that says why."""
+    with job.Job([job.BENCH, "-b", "8", "-e", "8", "--ranks", "2"], settings) as running:
+        status = running.wait(LIMIT)
+        running.check(0 < status < 128, f"exit status {status}")
+        text = "\n".join(running.err)
+        for pattern in patterns:
+            running.check(re.search(pattern, text), f"no word of \"{pattern}\"")
+        print(f"        {running.err[-1]}")
+
+
+def cases():
+    """(name, function)."""
+    yield ("each rank by the NIC near its GPU",
+           lambda: carried((True, True), r"goes by nic net1 \(same NUMA node as gpu 1\)"))
+    yield ("by the other one, where the description says so",
+           lambda: carried((True, True), r"goes by nic net1 \(same NUMA node as gpu 0\)",
+                           names=("net1", "net0")))
+    yield ("each rank by the NIC near its core",
+           lambda: carried((True, True), r"goes by nic net1 \(same NUMA node as the cores",
+                           gpus=False, device="host", launch=["--bind", "core"]))
+    yield ("ranks that may run anywhere, as ever",
+           lambda: carried((True, False), "", gpus=False, device="host"))
+    yield "off", lambda: carried((True, False), "", settings={"TUTTI_NIC_NEAR": "off"})
+    yield ("the user's interface comes first",
+           lambda: carried((True, False), "", settings={"TUTTI_IFNAME": "=net0"}))
+    yield ("near ones of those that the user names",
+           lambda: carried((True, True), r"goes by nic net1", settings={"TUTTI_IFNAME": "net"}))
+    yield ("a NIC that is near and leads nowhere",
+           lambda: carried((True, False), "net1", elsewhere=True))
+
+
+def machine_cases():
+    """What needs no namespaces."""
+    yield ("an unknown choice", lambda: refused(
+        {"TUTTI_NIC_NEAR": "perhaps"}, "TUTTI_NIC_NEAR is \"perhaps\"; expected off or auto"))
+    yield ("a description that is not there", lambda: refused(
+        {"TUTTI_TOPOLOGY": "/nowhere/host.json"}, "TUTTI_TOPOLOGY", "cannot open /nowhere/host"))
+
+    def broken():
+        with File('{"format": "tutti-topology 1", "source": "x", "nodes": [') as path:
+            refused({"TUTTI_TOPOLOGY": path}, "TUTTI_TOPOLOGY", re.escape(path))
+    yield "a description that is cut off", broken
+
+
+def main():
+    """Everything; without namespaces what needs none, and a loud word about the rest."""
+    why = namespaces_work()
+
+    def skip():
+        raise job.Skip(why)
+
+    if why:
+        print(f"SKIPPED: no network namespaces here, so NICs are not tested: {why}")
+    wired = ((name, skip if why else case) for name, case in cases())
+    job.main([*wired, *machine_cases()], all_needed=True)
+
+
+if __name__ == "__main__":
+    main()
