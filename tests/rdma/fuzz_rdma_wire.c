@@ -22,6 +22,12 @@ static void fuzz_match(const struct tti_rdma_advert *one, const struct tti_rdma_
     require(pairs <= (one->count > other->count ? one->count : other->count));
     for (int i = 0; i < pairs; i++)
         require(forth[i].lower < one->count && forth[i].higher < other->count);
+    unsigned once = 0;
+    const int carry = tti_rdma_prefer(one, other, forth, pairs);
+    require(carry <= pairs && (carry > 0) == (pairs > 0));
+    for (int i = 0; i < pairs; i++)
+        once |= 1U << (one->count >= other->count ? forth[i].lower : forth[i].higher);
+    require(__builtin_popcount(once) == pairs);
     require((tti_rdma_match(other, one, back) > 0) == (pairs > 0));
 }
 

@@ -276,6 +276,67 @@ def rails_cut():
             each.end()
 
 
+def machine_with(near, far):
+    """A description of a host: its processors and the devices `near` in one package, `far` in another."""
+    nodes = [{"kind": "host", "parent": -1, "os_index": 0}]
+    for k, names in enumerate((near, far)):
+        package = len(nodes)
+        nodes.append({"kind": "package", "parent": 0, "os_index": k})
+        nodes.append({"kind": "numa", "parent": package, "os_index": k})
+        nodes += [{"kind": "nic", "parent": package + 1, "name": name} for name in names]
+        nodes.append({"kind": "core", "parent": package + 1, "os_index": k})
+        core = len(nodes) - 1
+        nodes += [{"kind": "pu", "parent": core, "os_index": cpu}
+                  for cpu in (range(16) if k == 0 else [99])]
+    return json.dumps({"format": "tutti-topology 1", "source": "made up", "nodes": nodes, "links": []})
+
+
+def sent(end):
+    """Bytes that an end of a cable has sent."""
+    with open(f"/sys/class/net/{end}/statistics/tx_bytes", encoding="ascii") as file:
+        return int(file.read())
+
+
+def near_rail(near, choice, cables=(CABLE, SECOND_CABLE)):
+    """Two hosts with two devices each. The ranks go by those that are near; these cut, by the others."""
+    devices = ("rxe0", "rxe1"), ("rxe2", "rxe3")
+    path, port = f"/tmp/near{near}.json", job.free_port()
+    with open(path, "w", encoding="ascii") as file:
+        file.write(machine_with(devices[near], devices[1 - near]))
+    before = [sent(first) for first, _ in cables]
+    jobs = [job.Job([job.BENCH, "--transport", "rdma", "-b", "8", "-e", "256K", "-f", "8", "-n", "20",
+                     "-w", "1", "-N", "3"],
+                    {**job.by_hand(rank, 2, port), "TUTTI_HOST_ID": "ab"[rank], "TUTTI_LOG": "info",
+                     "TUTTI_RDMA_DEVICES": f"{devices[0][rank]},{devices[1][rank]}",
+                     "TUTTI_NIC_NEAR": choice, "TUTTI_TOPOLOGY": path, "TUTTI_RDMA_OUTAGE": "1",
+                     "TUTTI_TIMEOUT": "50"}) for rank in range(2)]
+    try:
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 8, LIMIT, "rows of the table")
+        bytes_sent = [sent(first) - was for (first, _), was in zip(cables, before)]
+        print(f"        sent by e0 {bytes_sent[0]} bytes, by e2 {bytes_sent[1]}", flush=True)
+        if choice == "off":
+            jobs[0].check(min(bytes_sent) > max(bytes_sent) / 4, "not both carried their share")
+        else:
+            jobs[0].check(bytes_sent[1 - near] < bytes_sent[near] / 20, "the far one carried")
+            disturb("loss", "100%", cable=cables[near])
+        for rank, each in enumerate(jobs):
+            status = each.wait(2 * LIMIT)
+            each.check(status == 0, f"rank {rank} ended with status {status}")
+        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+        for line in jobs[0].err:
+            if re.search(r"goes by|in reserve|goes on over", line):
+                print(f"        {line[:250]}", flush=True)
+        said = "\n".join(jobs[0].err)
+        if choice != "off":
+            jobs[0].check(re.search(rf"RDMA: this rank goes by nic {devices[near][0]}", said),
+                          "it does not say which is near")
+            jobs[0].check("goes on over other queue pairs" in said, "no word of other queue pairs")
+    finally:
+        disturb(cable=cables[near])
+        for each in jobs:
+            each.end()
+
+
 def again(environment, cuts=3):
     """The cable carries nothing for longer than a device waits, again and again: each time the
     connection is made again, and every byte is right."""
@@ -635,6 +696,9 @@ GROUPS = {
         ("the cable cut", cut),
         ("one rail of two cut", rail_cut),
         ("both rails cut", rails_cut),
+        ("the near rail, and the far one when it is cut", lambda: near_rail(0, "auto")),
+        ("the near rail is the second one", lambda: near_rail(1, "auto")),
+        ("two rails, none of them near", lambda: near_rail(0, "off")),
         ("the cable cut for a while", lambda: again({})),
         ("the cable cut for a while, two queue pairs", lambda: again({"TUTTI_RDMA_QPS": "2"}, 2)),
         ("1% loss", lambda: lossy({})),
@@ -671,6 +735,7 @@ GROUPS = {
         ("a rank killed", killed),
         ("the cable cut", cut),
         ("the cable cut for a while, once", lambda: again({}, 1)),
+        ("the near rail, and the far one when it is cut", lambda: near_rail(1, "auto")),
     ],
 }
 

@@ -3,6 +3,7 @@
 #include "tests/tutti_cmocka.h"
 #include "transport/rdma/rdma_wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct tti_rdma_port port_ipv4(uint8_t net, uint8_t host)
@@ -25,7 +26,8 @@ static struct tti_rdma_advert advert_of(int count, const struct tti_rdma_port *p
 static void advert_survives(void **state)
 {
     (void)state;
-    const struct tti_rdma_port ports[] = {port_ipv4(0, 1), port_ipv4(1, 1)};
+    struct tti_rdma_port ports[] = {port_ipv4(0, 1), port_ipv4(1, 1)};
+    ports[1].far = true;
     struct tti_rdma_advert advert = advert_of(2, ports), read;
     uint8_t bytes[TUTTI_ADDRESS_BYTES];
     advert.control = (const uint8_t *)"control";
@@ -49,8 +51,8 @@ static void advert_refused(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } wrong[] = {{0, 0}, {5, 0},   {5, 9},  {8, 3},  {9, 0},
-                 {9, 3}, {10, 33}, {11, 0}, {11, 6}, {14, 1}};
+    } wrong[] = {{0, 0},   {5, 0},  {5, 9},  {8, 3},  {9, 0}, {9, 3},
+                 {10, 33}, {11, 0}, {11, 6}, {14, 2}, {15, 1}};
     const struct tti_rdma_port ports[] = {port_ipv4(0, 1)};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct tti_rdma_advert advert = advert_of(1, ports), read;
@@ -180,6 +182,94 @@ static void ports_of_other_kinds(void **state)
     assert_int_equal(tti_rdma_match(&v1, &v1, pair), 1);
 }
 
+/* ---- which of the pairs carry ---------------------------------------------------------------- */
+
+/* So many ports, each in a network of its own, or all in one; near are those in the bits of `near`.
+ */
+static struct tti_rdma_advert rank_with(int count, unsigned near, bool one_network, uint8_t host)
+{
+    struct tti_rdma_port ports[TTI_RDMA_MAX_RAILS];
+    for (int i = 0; i < count; i++) {
+        ports[i] = port_ipv4(one_network ? 1 : (uint8_t)i, (uint8_t)(host + i));
+        ports[i].far = !(near >> i & 1);
+    }
+    return advert_of(count, ports);
+}
+
+/* "3-3 4-4": those that carry; the pairs behind them are the rest. */
+static const char *carry(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher)
+{
+    static char text[100];
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    const int pairs = tti_rdma_match(lower, higher, pair);
+    const int first = tti_rdma_prefer(lower, higher, pair, pairs);
+    unsigned seen = 0;
+    text[0] = '\0';
+    for (int i = 0; i < pairs; i++) {
+        const bool leads = lower->count >= higher->count;
+        seen |= 1U << (leads ? pair[i].lower : pair[i].higher);
+        if (i < first)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d-%d", i ? " " : "",
+                     pair[i].lower, pair[i].higher);
+    }
+    assert_int_equal(__builtin_popcount(seen), pairs); /* none is lost, or there twice */
+    return text;
+}
+
+static void rails_of_alike_ranks(void **state)
+{
+    (void)state;
+    for (int flat = 0; flat < 2; flat++) {
+        const struct tti_rdma_advert three = rank_with(8, 1U << 3, flat, 1),
+                                     same = rank_with(8, 1U << 3, flat, 100);
+        assert_string_equal(carry(&three, &same), "3-3");
+        const struct tti_rdma_advert two = rank_with(4, 3, flat, 1),
+                                     both = rank_with(4, 3, flat, 100);
+        assert_string_equal(carry(&two, &both), "0-0 1-1");
+    }
+}
+
+/* No rail is crossed: each end's near port with its partner. */
+static void rails_of_other_ranks(void **state)
+{
+    (void)state;
+    for (int flat = 0; flat < 2; flat++) {
+        const struct tti_rdma_advert zero = rank_with(8, 1, flat, 1),
+                                     three = rank_with(8, 1U << 3, flat, 100);
+        assert_string_equal(carry(&zero, &three), "0-0 3-3");
+        assert_string_equal(carry(&three, &zero), "0-0 3-3");
+    }
+}
+
+static void ranks_that_do_not_choose(void **state)
+{
+    (void)state;
+    const struct tti_rdma_advert any = rank_with(4, 15, false, 1),
+                                 all = rank_with(4, 15, false, 100),
+                                 two = rank_with(4, 4, false, 100);
+    assert_string_equal(carry(&any, &all), "0-0 1-1 2-2 3-3");
+    assert_string_equal(carry(&any, &two), "2-2");
+    assert_string_equal(carry(&two, &any), "2-2");
+}
+
+static void ranks_of_hosts_that_differ(void **state)
+{
+    (void)state;
+    const struct tti_rdma_advert two = rank_with(8, 4, true, 1), zero = rank_with(2, 1, true, 100),
+                                 one = rank_with(2, 2, true, 100), odd = rank_with(8, 8, true, 1);
+    assert_string_equal(carry(&two, &zero), "2-0");
+    assert_string_equal(carry(&two, &one), "2-0"); /* by the side of which each port has one pair */
+    assert_string_equal(carry(&one, &odd), "1-3");
+    /* The near port of the side with more has no partner that speaks to it: the other side's. */
+    struct tti_rdma_advert deaf = rank_with(3, 4, false, 1);
+    const struct tti_rdma_advert few = rank_with(2, 1, false, 100);
+    deaf.port[2].roce = 1;
+    assert_string_equal(carry(&deaf, &few), "0-0");
+    /* None is near to anybody. */
+    struct tti_rdma_advert nobody = rank_with(2, 0, false, 1);
+    assert_string_equal(carry(&nobody, &nobody), "0-0 1-1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +281,10 @@ int main(void)
         cmocka_unit_test(ports_of_one_network),
         cmocka_unit_test(ports_in_turn),
         cmocka_unit_test(ports_of_other_kinds),
+        cmocka_unit_test(rails_of_alike_ranks),
+        cmocka_unit_test(rails_of_other_ranks),
+        cmocka_unit_test(ranks_that_do_not_choose),
+        cmocka_unit_test(ranks_of_hosts_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,13 +277,15 @@ static bool rdma_reaches(void *object, const struct tutti_peer *peer)
            tti_tcp_ops.reaches(self->tcp, &control);
 }
 
-/* All rails together; ranks with the same ports share them. */
+/* All rails together that usually carry; ranks with the same ports share them. */
 static double rdma_line(void *object, uint64_t *way)
 {
     const struct tti_rdma_transport *self = object;
     double bits = 0;
     *way = 1;
     for (int r = 0; r < self->rails; r++) {
+        if (self->rail[r].port.far)
+            continue;
         for (const char *at = self->rail[r].device; *at; at++)
             *way = *way * 257 + (unsigned char)*at;
         *way = *way * 257 + self->rail[r].number;

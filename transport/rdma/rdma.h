@@ -173,6 +173,7 @@ struct tti_rdma_endpoint {
     int inline_most; /* bytes of a fragment that goes inline */
     int lanes;
     int qps;
+    int usual;                     /* the first so many carry; the others when all of these broke */
     int lost;                      /* queue pairs that carry nothing any more */
     bool repeats;                  /* fragments may come twice: a queue pair broke at some time */
     int complaints;                /* of the own device, and no send has succeeded since */

@@ -106,10 +106,11 @@ static void endpoint_up(struct tti_rdma_endpoint *self)
 {
     endpoint_settle(self, TTI_RDMA_UP);
     for (int i = 0; i < self->qps; i++)
-        TTI_LOG(TTI_LOG_INFO, "rdma: rank %d <-> rank %d (%s) over %s port %d (%s), queue pair %u",
+        TTI_LOG(TTI_LOG_INFO,
+                "rdma: rank %d <-> rank %d (%s) over %s port %d (%s), queue pair %u%s",
                 self->transport->env.rank, self->peer->rank, self->peer->name,
                 self->qp[i].rail->device, self->qp[i].rail->number, self->qp[i].rail->address,
-                self->qp[i].qp->qp_num);
+                self->qp[i].qp->qp_num, i < self->usual ? "" : ", in reserve: it is far");
 }
 
 /* How long the message that comes next is, by the state. */
@@ -248,7 +249,8 @@ static enum tutti_result endpoint_lanes(struct tti_rdma_endpoint *self)
     return TUTTI_OK;
 }
 
-/* As many queue pairs for each pair of ports as TUTTI_RDMA_QPS says and there is room for. */
+/* As many queue pairs for each pair of ports as TUTTI_RDMA_QPS says and there is room for; behind
+ * them, in reserve, one for each pair that is far. */
 static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
                                       const struct tti_rdma_advert *own)
 {
@@ -260,12 +262,16 @@ static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
     if (pairs == 0)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "no RDMA port of rank %d (%s) can talk to one here",
                         self->peer->rank, self->peer->name);
-    int count = pairs * (int)transport->settings.qps;
+    const int near = lower ? tti_rdma_prefer(own, &self->advert, pair, pairs)
+                           : tti_rdma_prefer(&self->advert, own, pair, pairs);
+    self->usual = near * (int)transport->settings.qps;
+    self->usual = self->usual < TTI_RDMA_MAX_QPS ? self->usual : TTI_RDMA_MAX_QPS;
+    int count = self->usual + pairs - near;
     count = count < TTI_RDMA_MAX_QPS ? count : TTI_RDMA_MAX_QPS;
     self->inline_most = TTI_RDMA_INLINE_BYTES;
     for (int i = 0; i < count; i++) {
         struct tti_rdma_qp *qp = &self->qp[i];
-        struct tti_rdma_pair with = pair[i % pairs];
+        struct tti_rdma_pair with = pair[i < self->usual ? i % near : near + i - self->usual];
         qp->endpoint = self;
         qp->rail = &transport->rail[lower ? with.lower : with.higher];
         qp->peer_port = lower ? with.higher : with.lower;

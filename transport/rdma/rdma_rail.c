@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
 #include "transport/rdma/rdma_names.h"
+#include "transport/tcp/tcp_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,6 +165,22 @@ static void rail_note(struct rail_search *search, const char *device, int port, 
              device, port, state);
 }
 
+/* Is there room for one more? A near one may take that of a far one. */
+static bool rail_room(struct tti_rdma_transport *self, bool far)
+{
+    int last = self->rails - 1;
+    if (self->rails < TTI_RDMA_MAX_RAILS)
+        return true;
+    while (!far && last >= 0 && !self->rail[last].port.far)
+        last--;
+    if (far || last < 0)
+        return false;
+    rail_close(self, &self->rail[last]);
+    for (self->rails--; last < self->rails; last++)
+        self->rail[last] = self->rail[last + 1];
+    return true;
+}
+
 /* Try one port; it becomes a rail when it can. The context goes to the rail or is closed. */
 static enum tutti_result rail_try(struct tti_rdma_transport *self, struct ibv_device *device,
                                   int port, struct rail_search *search)
@@ -185,7 +202,8 @@ static enum tutti_result rail_try(struct tti_rdma_transport *self, struct ibv_de
         snprintf(search->why, sizeof search->why, "port %d of device %.60s %s", port, rail.device,
                  unusable);
     }
-    if (unusable || !allowed || self->rails == TTI_RDMA_MAX_RAILS) {
+    rail.port.far = tti_tcp_is_far(self->env.far_nics, rail.device);
+    if (unusable || !allowed || !rail_room(self, rail.port.far)) {
         rail_close(self, &rail);
         return TUTTI_OK;
     }
@@ -246,6 +264,16 @@ enum tutti_result tti_rdma_probe(const struct tti_verbs *verbs)
     return result;
 }
 
+/* None is nearer than the others if the near ones cannot be used. */
+static void rail_all_far(struct tti_rdma_transport *self)
+{
+    bool near = false;
+    for (int r = 0; r < self->rails; r++)
+        near |= !self->rail[r].port.far;
+    for (int r = 0; r < self->rails && !near; r++)
+        self->rail[r].port.far = false;
+}
+
 enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self)
 {
     char list[400] = "";
@@ -261,14 +289,16 @@ enum tutti_result tti_rdma_rails_open(struct tti_rdma_transport *self)
                         wanted, self->env.rank, list, *search.there ? search.there : "none");
     if (self->rails == 0)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rdma: no port can be used: %s", search.why);
+    rail_all_far(self);
     for (int r = 0; r < self->rails; r++)
-        TTI_LOG(TTI_LOG_INFO, "rdma: device %s port %d, %s, GID %d %s, MTU %d, %u Mbit/s",
+        TTI_LOG(TTI_LOG_INFO, "rdma: device %s port %d, %s, GID %d %s, MTU %d, %u Mbit/s%s",
                 self->rail[r].device, self->rail[r].number,
                 self->rail[r].port.layer == TTI_RDMA_INFINIBAND ? "InfiniBand"
                 : self->rail[r].port.roce == 2                  ? "RoCE v2"
                                                                 : "RoCE v1",
                 self->rail[r].gid_index, self->rail[r].address, 128 << self->rail[r].port.mtu,
-                self->rail[r].port.speed);
+                self->rail[r].port.speed,
+                self->rail[r].port.far ? ", in reserve: others are nearer" : "");
     return TUTTI_OK;
 }
 

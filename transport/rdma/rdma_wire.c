@@ -43,7 +43,7 @@ size_t tti_rdma_put_advert(const struct tti_rdma_advert *advert, uint8_t *bytes)
         at[2] = port->prefix;
         at[3] = port->mtu;
         wire_put(at + 4, 2, port->lid);
-        wire_put(at + 6, 2, 0);
+        wire_put(at + 6, 2, port->far);
         wire_put(at + 8, 4, port->speed);
         memcpy(at + 12, port->gid, sizeof port->gid);
     }
@@ -58,11 +58,12 @@ static const char *wire_get_port(const uint8_t *at, struct tti_rdma_port *port)
     port->prefix = at[2];
     port->mtu = at[3];
     port->lid = (uint16_t)wire_get(at + 4, 2);
+    port->far = at[6] == 1;
     port->speed = (uint32_t)wire_get(at + 8, 4);
     memcpy(port->gid, at + 12, sizeof port->gid);
     bool infiniband = port->layer == TTI_RDMA_INFINIBAND;
     if ((!infiniband && port->layer != TTI_RDMA_ETHERNET) || port->mtu < 1 || port->mtu > 5 ||
-        port->prefix > 32 || wire_get(at + 6, 2) != 0)
+        port->prefix > 32 || wire_get(at + 6, 2) > 1)
         return "an RDMA port that makes no sense";
     if (infiniband ? port->roce != 0 : port->roce != 1 && port->roce != 2)
         return "an RDMA port with an unknown version of RoCE";
@@ -245,6 +246,40 @@ int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_ad
         used[best]++;
         pair[pairs++] = lower_leads ? (struct tti_rdma_pair){(uint8_t)i, (uint8_t)best}
                                     : (struct tti_rdma_pair){(uint8_t)best, (uint8_t)i};
+    }
+    return pairs;
+}
+
+/* To how many of the two ends is a pair near, if those of one or the other count? */
+static int prefer_near(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
+                       const struct tti_rdma_pair *pair, bool of_lower, bool of_higher)
+{
+    return (of_lower && !lower->port[pair->lower].far) +
+           (of_higher && !higher->port[pair->higher].far);
+}
+
+int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
+                    struct tti_rdma_pair *pair, int pairs)
+{
+    const bool lower_counts = lower->count >= higher->count;
+    const bool higher_counts = higher->count >= lower->count;
+    const struct {
+        bool of_lower, of_higher;
+        int least;
+    } wishes[] = {{true, true, 2}, {lower_counts, higher_counts, 1}, {true, true, 1}};
+    for (size_t w = 0; w < sizeof wishes / sizeof wishes[0]; w++) {
+        int first = 0;
+        for (int i = 0; i < pairs; i++) {
+            const struct tti_rdma_pair found = pair[i];
+            if (prefer_near(lower, higher, &found, wishes[w].of_lower, wishes[w].of_higher) <
+                wishes[w].least)
+                continue;
+            for (int at = i; at > first; at--) /* the order of the others stays */
+                pair[at] = pair[at - 1];
+            pair[first++] = found;
+        }
+        if (first > 0)
+            return first;
     }
     return pairs;
 }

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TTI_RDMA_VERSION = 2,
+    TTI_RDMA_VERSION = 3,
     TTI_RDMA_MAX_RAILS = 8,
     TTI_RDMA_MAX_QPS = 16, /* queue pairs of one endpoint */
     TTI_RDMA_ADVERT_HEAD_BYTES = 8,
@@ -31,6 +31,7 @@ struct tti_rdma_port {
     uint8_t roce;    /* version 1 or 2; 0 on InfiniBand */
     uint8_t prefix;  /* bits of an IPv4 address that are the network's; 0: not known */
     uint8_t mtu;     /* enum ibv_mtu: 1 (256 bytes) to 5 (4096) */
+    bool far;        /* others of that rank's are nearer to it (far_nics of plugin.h) */
     uint16_t lid;    /* InfiniBand */
     uint32_t speed;  /* Mbit/s; 0: not known */
     uint8_t gid[16]; /* in network order */
@@ -96,6 +97,14 @@ struct tti_rdma_pair {
  * no two ports can talk (another kind of link, another version of RoCE). */
 int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS]);
+
+/* Puts those of `pairs` pairs first that shall carry the bytes, and returns how many: those that
+ * are near to both ranks; else to one of them, or, where one has more ports than the other, to that
+ * one, each of whose ports is in one pair only; else all. What tti_rdma_match has joined is never
+ * joined otherwise, so that rails are not crossed for the sake of nearness. Both ranks get the
+ * same. */
+int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
+                    struct tti_rdma_pair *pair, int pairs);
 
 /* Is it an IPv4 address in a GID (RoCE)? */
 bool tti_rdma_gid_is_ipv4(const uint8_t gid[16]);

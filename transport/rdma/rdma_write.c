@@ -7,9 +7,17 @@
 
 struct tti_rdma_qp *tti_rdma_lane_qp(struct tti_rdma_endpoint *self, int lane, uint32_t count)
 {
-    uint32_t at = self->qps == 1 ? 0 : ((uint32_t)lane + count) % (uint32_t)self->qps;
-    while (self->qp[at].lost) /* not all of them are: the caller has seen to it */
-        at = (at + 1) % (uint32_t)self->qps;
+    const uint32_t usual = (uint32_t)self->usual, all = (uint32_t)self->qps;
+    uint32_t at = usual == 1 ? 0 : ((uint32_t)lane + count) % usual;
+    if (!self->qp[at].lost)
+        return &self->qp[at];
+    for (uint32_t i = 1; i < usual; i++)
+        if (!self->qp[(at + i) % usual].lost)
+            return &self->qp[(at + i) % usual];
+    /* None of the usual ones is left. Not all of the others are lost: the caller has seen to it. */
+    at = usual + ((uint32_t)lane + count) % (all - usual);
+    while (self->qp[at].lost)
+        at = at + 1 < all ? at + 1 : usual;
     return &self->qp[at];
 }
 
