@@ -297,24 +297,27 @@ def sent(end):
         return int(file.read())
 
 
-def near_rail(near, choice, cables=(CABLE, SECOND_CABLE)):
-    """Two hosts with two devices each. The ranks go by those that are near; these cut, by the others."""
-    devices = ("rxe0", "rxe1"), ("rxe2", "rxe3")
-    path, port = f"/tmp/near{near}.json", job.free_port()
-    with open(path, "w", encoding="ascii") as file:
-        file.write(machine_with(devices[near], devices[1 - near]))
+def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
+    """Two hosts with two devices each. The ranks go by those that are near; these cut, by the others.
+    Where another rail is near to rank 1, by both."""
+    devices, port, paths = (("rxe0", "rxe1"), ("rxe2", "rxe3")), job.free_port(), []
+    for rank, mine in enumerate((near, near if other is None else other)):
+        paths.append(f"/tmp/near{rank}.json")
+        with open(paths[rank], "w", encoding="ascii") as file:
+            file.write(machine_with(devices[mine], devices[1 - mine]))
+    both = choice == "off" or other is not None
     before = [sent(first) for first, _ in cables]
     jobs = [job.Job([job.BENCH, "--transport", "rdma", "-b", "8", "-e", "256K", "-f", "8", "-n", "20",
                      "-w", "1", "-N", "3"],
                     {**job.by_hand(rank, 2, port), "TUTTI_HOST_ID": "ab"[rank], "TUTTI_LOG": "info",
                      "TUTTI_RDMA_DEVICES": f"{devices[0][rank]},{devices[1][rank]}",
-                     "TUTTI_NIC_NEAR": choice, "TUTTI_TOPOLOGY": path, "TUTTI_RDMA_OUTAGE": "1",
+                     "TUTTI_NIC_NEAR": choice, "TUTTI_TOPOLOGY": paths[rank], "TUTTI_RDMA_OUTAGE": "1",
                      "TUTTI_TIMEOUT": "50"}) for rank in range(2)]
     try:
         jobs[0].until(lambda: len(jobs[0].rows()) >= 8, LIMIT, "rows of the table")
         bytes_sent = [sent(first) - was for (first, _), was in zip(cables, before)]
         print(f"        sent by e0 {bytes_sent[0]} bytes, by e2 {bytes_sent[1]}", flush=True)
-        if choice == "off":
+        if both:
             jobs[0].check(min(bytes_sent) > max(bytes_sent) / 4, "not both carried their share")
         else:
             jobs[0].check(bytes_sent[1 - near] < bytes_sent[near] / 20, "the far one carried")
@@ -330,7 +333,8 @@ def near_rail(near, choice, cables=(CABLE, SECOND_CABLE)):
         if choice != "off":
             jobs[0].check(re.search(rf"RDMA: this rank goes by nic {devices[near][0]}", said),
                           "it does not say which is near")
-            jobs[0].check("goes on over other queue pairs" in said, "no word of other queue pairs")
+            jobs[0].check(both or "goes on over other queue pairs" in said,
+                          "no word of other queue pairs")
     finally:
         disturb(cable=cables[near])
         for each in jobs:
@@ -698,6 +702,7 @@ GROUPS = {
         ("both rails cut", rails_cut),
         ("the near rail, and the far one when it is cut", lambda: near_rail(0, "auto")),
         ("the near rail is the second one", lambda: near_rail(1, "auto")),
+        ("two rails, each near to one rank", lambda: near_rail(0, "auto", other=1)),
         ("two rails, none of them near", lambda: near_rail(0, "off")),
         ("the cable cut for a while", lambda: again({})),
         ("the cable cut for a while, two queue pairs", lambda: again({"TUTTI_RDMA_QPS": "2"}, 2)),

@@ -91,8 +91,9 @@ class File:
 
 
 def carried(wanted, said, gpus=True, settings=None, elsewhere=False, launch=(), device="sim",
-            names=("net0", "net1")):
-    """A job in which of (net0, net1) those are busy that `wanted` says, and rank 1 says `said`."""
+            names=("net0", "net1"), warned=""):
+    """A job in which of (net0, net1) those are busy that `wanted` says, and a rank says `said`; one
+    warns of `warned`."""
     with File(description(gpus, names)) as path, Rails(elsewhere) as network:
         environment = {"TUTTI_TOPOLOGY": path, "TUTTI_DEVICE": device, "TUTTI_SIM_DEVICES": "2",
                        "TUTTI_LOG": "info", **(settings or {})}
@@ -111,6 +112,8 @@ def carried(wanted, said, gpus=True, settings=None, elsewhere=False, launch=(), 
                 print(f"        {line}")
             jobs[0].check(any(re.search(said, line) for line in lines) if said else not lines,
                           f"nobody says \"{said}\"" if said else "somebody chose")
+            jobs[0].check(any(re.search(warned, line) for line in jobs[0].err),
+                          f"nobody warns of \"{warned}\"")
         finally:
             for each in jobs:
                 each.end()
@@ -139,6 +142,9 @@ def cases():
                            gpus=False, device="host", launch=["--bind", "core"]))
     yield ("ranks that may run anywhere, as ever",
            lambda: carried((True, False), "", gpus=False, device="host"))
+    yield ("a description of other NICs",
+           lambda: carried((True, False), "", names=("eth8", "eth9"),
+                           warned="TUTTI_TOPOLOGY describes no NIC that is up here"))
     yield "off", lambda: carried((True, False), "", settings={"TUTTI_NIC_NEAR": "off"})
     yield ("the user's interface comes first",
            lambda: carried((True, False), "", settings={"TUTTI_IFNAME": "=net0"}))

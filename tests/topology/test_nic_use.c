@@ -32,13 +32,15 @@ static const char *uses(const struct tti_topology *topology, const struct tti_ni
 {
     static char text[400];
     struct tti_nic_use use;
+    size_t used = 0;
     bool *far = calloc(topology->node_count, sizeof *far);
     assert_non_null(far);
     assert_int_equal(tti_nics_far(topology, users, count, me, usable, far, &use), TUTTI_OK);
     list(topology, far, text, sizeof text);
     free(far);
+    used = strlen(text);
     if (!use.chosen)
-        strcat(text, ", not told apart");
+        snprintf(text + used, sizeof text - used, ", not told apart");
     return text;
 }
 
