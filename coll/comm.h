@@ -84,6 +84,7 @@ struct tutti_comm {
     struct tti_cpus *cpus;        /* while it is made: of all ranks */
     struct tti_nic_place *places; /* the same (nics.h) */
     bool crowded;                 /* ranks of this host outnumber their cores (crowd.h) */
+    bool crowds;                  /* or those of another host: all ranks know this alike */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
     uint8_t token;            /* what a barrier passes around */

@@ -84,6 +84,7 @@ enum tutti_result tti_crowd(struct tutti_comm *comm)
         if (comm->peers.host_of[comm->rank] == host)
             comm->crowded = turns > 1;
     }
+    comm->crowds = worst > 1;
     comm->profile.cores = most_local / worst;
     free(local);
     free(comm->cpus);

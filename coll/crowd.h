@@ -26,8 +26,8 @@ void tti_cpus_own(struct tti_cpus *cpus);
  * run on some set of processors, by processor. At most 1: each can have its own. */
 double tti_crowd_turns(const struct tti_cpus *cpus, const int *ranks, int count);
 
-/* Set the communicator's `crowded` and its profile's `cores`, by its `cpus` (which are freed) and
- * the hosts that the ranks are on. */
+/* Set the communicator's `crowded`, `crowds` and its profile's `cores`, by its `cpus` (which are
+ * freed) and the hosts that the ranks are on. */
 enum tutti_result tti_crowd(struct tutti_comm *comm);
 
 #endif

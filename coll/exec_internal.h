@@ -68,6 +68,14 @@ struct tti_exec_buffers {
     enum tutti_type type[4];
 };
 
+enum { TTI_EXEC_TURNS = 4 };
+
+/* How a call went over its windows when it was made the last time (executor.c). */
+struct tti_exec_turn {
+    uint64_t call; /* what all ranks know of it alike */
+    bool from_end;
+};
+
 struct tti_executor {
     struct tutti_comm *comm;
     struct tti_send_record *free_records;
@@ -90,6 +98,8 @@ struct tti_executor {
     size_t count;  /* elements of a block */
     size_t window; /* elements of a block that one pass covers */
     size_t passes;
+    bool from_end; /* the passes go over the windows from the last one to the first */
+    struct tti_exec_turn turns[TTI_EXEC_TURNS];
     size_t type_size;
     size_t slot_elements;
     struct tti_exec_buffers buffers;
@@ -106,12 +116,12 @@ struct tti_executor {
 enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operation *o,
                                 const struct tti_plan *plan);
 
-/* Elements of block window number `pass`. */
+/* Elements of the block window of `pass`. */
 size_t tti_exec_window(const struct tti_executor *x, size_t pass);
 /* From which size on messages of the operation should be lent, where transports can let a peer read
  * them; SIZE_MAX: none. Not those that the peer reduces, which it reads piece by piece. Nor where
  * the peer would copy alone what two can share: where all send to one. (A root that has nothing
- * else to do copies a part itself.) Nothing is lent that caches do not hold (tti_copy_expect), and
+ * else to do copies a part itself.) Nothing is lent that caches do not hold (tti_copy_spills), and
  * nothing where the own core is wanted by somebody (tti_exec_crowded): the peer's turn may be far.
  */
 size_t tti_exec_lend_from(const struct tti_operation *o, const struct tti_plan *plan);

@@ -16,11 +16,12 @@ static bool step_receives(const struct tti_step *step)
     return step->kind == TTI_RECV || step->kind == TTI_RECV_REDUCE;
 }
 
-/* A last pass over a shorter window lays scratch memory out anew: a chunk lies where other lanes
- * had theirs. Are these through with the passes before, and what they sent from there consumed? */
+/* A last pass over a shorter window, or the one after it, lays scratch memory out anew: a chunk
+ * lies where other lanes had theirs. Are these through with the passes before, and what they sent
+ * from there consumed? */
 static bool step_scratch_free(struct tti_executor *x, const struct tti_exec_lane *lane)
 {
-    if (lane->pass == 0 || tti_exec_window(x, lane->pass) == x->window)
+    if (lane->pass == 0 || tti_exec_window(x, lane->pass) == tti_exec_window(x, lane->pass - 1))
         return true;
     for (size_t l = 0; l < x->lane_count; l++) {
         struct tti_exec_lane *other = &x->lanes[l];

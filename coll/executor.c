@@ -20,9 +20,15 @@ static const size_t WINDOW_LEAST = (size_t)64 << 10;
 
 /* ---- placing ---- */
 
+/* Of each block. */
+static size_t window_begin(const struct tti_executor *x, size_t pass)
+{
+    return (x->from_end ? x->passes - 1 - pass : pass) * x->window;
+}
+
 size_t tti_exec_window(const struct tti_executor *x, size_t pass)
 {
-    size_t begin = pass * x->window;
+    size_t begin = window_begin(x, pass);
     return x->count - begin < x->window ? x->count - begin : x->window;
 }
 
@@ -58,7 +64,7 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
         return x->buffers.base[TTI_SLOT] + (ref.index * x->slot_elements + e) * size;
     size_t window = tti_exec_window(x, pass);
     size_t block = ref.index / x->plan->chunks, position = range.first + e;
-    size_t stride = x->count, begin = pass * x->window;
+    size_t stride = x->count, begin = window_begin(x, pass);
     if (ref.buffer == TTI_SCRATCH) {
         stride = window;
         begin = 0;
@@ -165,16 +171,29 @@ size_t tti_exec_lend_from(const struct tti_operation *o, const struct tti_plan *
     return o->collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
 }
 
-/* Elements of a block that one pass covers: a function of what all ranks know alike. */
-static size_t exec_window_elements(const struct tti_operation *o, int nranks)
+/* Do calls that come again go over their windows by turns from the end? Not where ranks take turns
+ * on cores: there the caches are left with what the others did last. */
+static bool exec_turns(const struct tutti_comm *comm)
+{
+    return !comm->crowds;
+}
+
+/* Elements of a block that one pass covers: a function of what all ranks know alike. What one or
+ * two windows hold goes in twice as many, so that there is something to turn round: not a
+ * broadcast, where two ranks share what they copy of each. */
+static size_t exec_window_elements(const struct tti_operation *o, const struct tutti_comm *comm)
 {
     uint32_t in_blocks = 0, out_blocks = 0;
-    tti_shape(o->collective, nranks, o->root, o->root, &in_blocks, &out_blocks);
-    size_t blocks = in_blocks > out_blocks ? in_blocks : out_blocks;
-    size_t ranks = (size_t)nranks > WINDOW_LEAST_RANKS ? (size_t)nranks : WINDOW_LEAST_RANKS;
+    tti_shape(o->collective, comm->size, o->root, o->root, &in_blocks, &out_blocks);
+    const size_t blocks = in_blocks > out_blocks ? in_blocks : out_blocks;
+    const size_t n = (size_t)comm->size, ranks = n > WINDOW_LEAST_RANKS ? n : WINDOW_LEAST_RANKS;
+    const size_t size = tutti_type_size(o->type);
     size_t bytes = WINDOW_BYTES_A_RANK * ranks / blocks;
+    if (o->count * size <= 2 * bytes && comm->peers.nhosts == 1 && exec_turns(comm) &&
+        o->collective != TUTTI_BROADCAST)
+        bytes /= 2;
     bytes = bytes > WINDOW_LEAST ? bytes / 64 * 64 : WINDOW_LEAST;
-    return bytes / tutti_type_size(o->type);
+    return bytes / size;
 }
 
 enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operation *o,
@@ -182,7 +201,7 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
 {
     enum tutti_type acc = plan->reduces ? tti_acc_type(o->type) : o->type;
     size_t type_size = tutti_type_size(o->type), acc_size = tutti_type_size(acc);
-    size_t most = exec_window_elements(o, x->comm->size);
+    size_t most = exec_window_elements(o, x->comm);
     bool premul = (unsigned)o->op >= TUTTI_OP_USER;
     x->plan = plan;
     x->messages = NULL;
@@ -191,6 +210,7 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
     x->count = o->count;
     x->window = o->count < most ? o->count : most;
     x->passes = (o->count + x->window - 1) / x->window;
+    x->from_end = false;
     x->type_size = type_size;
     x->slot_elements = tti_chunk_largest(x->window, type_size, plan->chunks);
     size_t scratch_elements = plan->scratch_blocks * x->window;
@@ -238,6 +258,20 @@ static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
     }
 }
 
+/* A call that comes again goes through its windows from the end every second time: it begins with
+ * what the caches have kept of the last time. All ranks must go the same way, so what counts is
+ * what all know alike, the tag without the number of the operation: not whether buffers are the
+ * same. */
+static void exec_turn(struct tti_executor *x, uint64_t tag)
+{
+    const uint64_t call = tag & ~tti_tag_numbered(0, UINT64_MAX);
+    struct tti_exec_turn *turn = &x->turns[call * UINT64_C(0x9e3779b97f4a7c15) >> 62];
+    turn->from_end = turn->call == call && !turn->from_end;
+    turn->call = call;
+    x->from_end = turn->from_end;
+}
+_Static_assert(TTI_EXEC_TURNS == 4, "exec_turn gives two bits");
+
 enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_operation *op,
                                    const struct tti_plan_entry *entry, uint64_t tag,
                                    uint64_t deadline, const struct tti_label *label)
@@ -249,10 +283,12 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     TTI_TRY(tti_exec_bind(x, op, plan));
     TTI_TRY(exec_lanes(x, (size_t)plan->nlanes));
     x->tag = tag;
+    if (x->passes > 1 && exec_turns(x->comm))
+        exec_turn(x, tag);
     x->label = label;
     tti_copy_expect(exec_touched(x, op));
     x->lend_from =
-        tti_copy_streams() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_exec_lend_from(op, plan);
+        tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_exec_lend_from(op, plan);
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;
@@ -368,6 +404,7 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
     x->messages = e->messages;
     x->lend_from = SIZE_MAX; /* a send of moderate size may return before it is received */
     x->passes = 1;
+    x->from_end = false;
     x->finish = (struct tti_finish){false, 1};
     for (int b = 0; b < 4; b++) {
         x->buffers.base[b] = NULL;

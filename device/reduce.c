@@ -153,7 +153,7 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
     }
 }
 
-static _Thread_local bool copy_streams; /* see tti_copy_expect */
+static _Thread_local bool copy_streams, copy_spills; /* see tti_copy_expect */
 
 void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 {
@@ -180,9 +180,15 @@ static size_t last_cache_bytes(void)
 void tti_copy_expect(size_t operation_bytes)
 {
     copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
+    copy_spills = copy_streams && operation_bytes / 2 > last_cache_bytes();
 }
 
 bool tti_copy_streams(void)
 {
     return copy_streams;
+}
+
+bool tti_copy_spills(void)
+{
+    return copy_spills;
 }

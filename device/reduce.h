@@ -47,6 +47,8 @@ enum { TTI_STREAM_BYTES = 16 << 10 }; /* the least copy that tti_copy_expect can
 void tti_copy_expect(size_t operation_bytes);
 /* Is it more, on this thread's present word? */
 bool tti_copy_streams(void);
+/* Is it so much more that hardly anything is still there which a peer's core has used before? */
+bool tti_copy_spills(void);
 
 /* Many operands, many results (fuse.c): dsts[d][i] = finish(srcs[0][i] (op) srcs[1][i] (op) ...)
  * for all d, combined from the left in acc(type), rounded once. One source: a copy, `finish` NULL.
