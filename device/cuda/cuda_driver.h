@@ -215,8 +215,9 @@ enum {
       (size_t *, const struct tti_cu_memory_prop *, unsigned))                          \
     X(memory_allow, cuMemSetAccess, "", (tti_cu_ptr, size_t, const struct tti_cu_access *, size_t))
 
-/* Functions that a driver of CUDA 12.0 lacks: NULL there, all or none. */
+/* Functions that a driver of CUDA 12.0 lacks: NULL there; of multicast objects all or none. */
 #define TTI_CU_FUNCTIONS_NEWER(X)                                                 \
+    X(function_load, cuFuncLoad, "", (tti_cu_function))                           \
     X(multicast_create, cuMulticastCreate, "",                                    \
       (tti_cu_memory *, const struct tti_cu_multicast_prop *))                    \
     X(multicast_page, cuMulticastGetGranularity, "",                              \

@@ -41,6 +41,19 @@ static enum tutti_result kernel_image(struct tti_cuda_gpu *gpu, tti_cu_module *m
                        tti_cuda_architectures(), software);
 }
 
+/* Have it on the device. The driver puts that off until the first launch, and may wait for the
+ * device then, on which a kernel may wait for this one. One that cannot be told to (before CUDA
+ * 12.4) does it, as far as is known, when someone wants to know something of the function. */
+static enum tutti_result function_load(const struct tti_cuda_gpu *gpu, tti_cu_function function,
+                                       const char *symbol)
+{
+    int blocks = 0;
+    return tti_cuda_check(gpu->cu->function_load
+                              ? gpu->cu->function_load(function)
+                              : gpu->cu->function_resident(&blocks, function, 32, 0),
+                          symbol);
+}
+
 /* Under the lock, in the device's context. */
 static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
                                      const char *symbol, tti_cu_function *function)
@@ -55,12 +68,7 @@ static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     }
     if (result == TUTTI_OK)
         result = tti_cuda_check(cu->module_function(function, *module, symbol), symbol);
-    /* The driver may put loading off until someone wants to know something of the function, and
-     * then wait for the device, on which a kernel may wait for this one. */
-    int blocks = 0;
-    if (result == TUTTI_OK)
-        result = tti_cuda_check(cu->function_resident(&blocks, *function, 32, 0), symbol);
-    return result;
+    return result == TUTTI_OK ? function_load(gpu, *function, symbol) : result;
 }
 
 static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
@@ -101,9 +109,10 @@ static enum tutti_result own_load(struct tti_cuda_gpu *gpu, struct tti_cuda_own 
     if (!place->module)
         TTI_TRY(kernel_image(gpu, &place->module, place->own->image,
                              "cuModuleLoadData of the program's kernels"));
-    return tti_cuda_check(
-        gpu->cu->module_function(&place->function, place->module, place->own->symbol),
-        place->own->symbol);
+    const char *symbol = place->own->symbol;
+    TTI_TRY(
+        tti_cuda_check(gpu->cu->module_function(&place->function, place->module, symbol), symbol));
+    return function_load(gpu, place->function, symbol);
 }
 
 /* Under the lock. */

@@ -8,29 +8,37 @@
 
 #include <pthread.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { DEVICES = 16, MODULE_MAGIC = 0x4d4f44, NOT_FOUND = 500, NOT_PERMITTED = 800 };
+enum {
+    DEVICES = 16,
+    MODULE_MAGIC = 0x4d4f44,
+    NOT_INITIALIZED = 3,
+    NOT_FOUND = 500,
+    NOT_PERMITTED = 800
+};
 
 struct CUctx_st {
     struct tti_gpu *gpu;
     int holders;
 };
-struct CUmod_st {
-    int magic;
-    _Atomic bool loaded[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
-};
 struct CUfunc_st {
     enum tti_gpu_kernel kernel;
     enum tutti_type type;
+    _Atomic bool loaded;
+};
+struct CUmod_st {
+    int magic;
+    struct CUfunc_st functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
 };
 
 static struct CUctx_st contexts[DEVICES];
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread tti_cu_context context_stack[8];
 static __thread int context_depth;
-static struct CUfunc_st functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
 
 unsigned fake_code(enum tutti_result result)
 {
@@ -67,9 +75,19 @@ struct tti_gpu *fake_now(void)
     return context_depth ? context_stack[context_depth - 1]->gpu : NULL;
 }
 
+/* The driver of a process is of no use to its children, unless they execute a program. */
+static _Atomic pid_t begun;
+bool fake_forked(void)
+{
+    return begun && begun != getpid();
+}
+
 DRIVER cuInit(unsigned flags)
 {
     int count;
+    if (fake_forked())
+        return NOT_INITIALIZED;
+    begun = getpid();
     if (flags != 0 || fake_ops()->count(&count) != TUTTI_OK)
         return TTI_CU_INVALID_VALUE;
     return count > 0 ? TTI_CU_OK : TTI_CU_NO_DEVICE;
@@ -102,6 +120,8 @@ DRIVER cuGetErrorString(unsigned error, const char **text)
 
 DRIVER cuDeviceGetCount(int *count)
 {
+    if (fake_forked())
+        return NOT_INITIALIZED;
     return fake_code(fake_ops()->count(count));
 }
 DRIVER cuDeviceGetName(char *name, int bytes, int device)
@@ -199,7 +219,7 @@ DRIVER cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 DRIVER cuCtxGetCurrent(tti_cu_context *context)
 {
     *context = context_depth ? context_stack[context_depth - 1] : NULL;
-    return TTI_CU_OK;
+    return fake_forked() ? (unsigned)NOT_INITIALIZED : TTI_CU_OK;
 }
 DRIVER cuCtxGetDevice(int *device)
 {
@@ -253,10 +273,13 @@ DRIVER cuModuleUnload(tti_cu_module module)
     free(module);
     return TTI_CU_OK;
 }
-static unsigned module_load(tti_cu_module module, int kernel, int type)
+/* Lazy loading, which is the default: "might require context synchronization". */
+DRIVER cuFuncLoad(tti_cu_function function)
 {
+    if (function->loaded)
+        return TTI_CU_OK;
     const unsigned result = fake_drain("loading a kernel");
-    module->loaded[kernel][type] = result == TTI_CU_OK;
+    function->loaded = result == TTI_CU_OK;
     return result;
 }
 DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, const char *name)
@@ -268,11 +291,10 @@ DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, cons
         for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
             tti_gpu_kernel_symbol((enum tti_gpu_kernel)k, (enum tutti_type)t, symbol);
             if (strcmp(symbol, name) == 0) {
-                functions[k][t].kernel = (enum tti_gpu_kernel)k;
-                functions[k][t].type = (enum tutti_type)t;
-                *function = &functions[k][t];
-                /* Lazy loading, which is the default: "might require context synchronization". */
-                return module->loaded[k][t] ? (unsigned)TTI_CU_OK : module_load(module, k, t);
+                *function = &module->functions[k][t];
+                (*function)->kernel = (enum tti_gpu_kernel)k;
+                (*function)->type = (enum tutti_type)t;
+                return TTI_CU_OK;
             }
         }
     }
@@ -340,7 +362,10 @@ DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned
                                           .shared_bytes = shared,
                                           .args = parameters[0],
                                           .args_bytes = args_bytes(function->kernel)};
-    const unsigned result = IN_CONTEXT(fake_ops()->launch(fake_now(), &launch, stream));
+    unsigned result = cuFuncLoad(function);
+    if (result != TTI_CU_OK)
+        return result;
+    QUEUED(result, stream, fake_ops()->launch(fake_now(), &launch, stream));
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     return result == TTI_CU_OK && blocking && strcmp(blocking, "1") == 0
                ? fake_finish(stream, "a launch (CUDA_LAUNCH_BLOCKING)")

@@ -24,9 +24,22 @@ bool fake_in_call(void);
 unsigned fake_drain(const char *what);
 /* For what the stream has so far; not if it is under capture. */
 unsigned fake_finish(tti_cu_stream stream, const char *what);
+/* Around what puts a command into a stream: one thread at a time, as in the driver, and the thread
+ * waits where the stream's queue is full. */
+unsigned fake_queue_begin(tti_cu_stream stream);
+void fake_queue_end(void);
+/* Is this process the child of one that had begun with the driver? It may not use it. */
+bool fake_forked(void);
 
 /* As the driver: without a context most calls fail. */
 #define IN_CONTEXT(call) (fake_now() ? fake_code(call) : (unsigned)TTI_CU_NO_CONTEXT)
 #define SAFE_IN_CONTEXT(call) (fake_refused() ? (unsigned)TTI_CU_CAPTURE_FIRST : IN_CONTEXT(call))
+/* result = the same for a command of a stream's. */
+#define QUEUED(result, stream, call)                                    \
+    do {                                                                \
+        (result) = fake_queue_begin(stream);                            \
+        (result) = (result) == TTI_CU_OK ? IN_CONTEXT(call) : (result); \
+        fake_queue_end();                                               \
+    } while (0)
 
 #endif

@@ -390,6 +390,8 @@ DRIVER cuMemImportFromShareableHandle(tti_cu_memory *memory, void *handle, unsig
 DRIVER cuMulticastGetGranularity(size_t *bytes, const struct tti_cu_multicast_prop *prop,
                                  unsigned kind)
 {
+    if (getenv("TUTTI_FAKE_NO_SWITCH")) /* GPUs whose switches are not set up say what they are */
+        return TTI_CU_SYSTEM_NOT_READY;
     *bytes = 2 * PAGE;
     return prop->devices > 0 && kind == TTI_CU_PAGE_MINIMUM ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }

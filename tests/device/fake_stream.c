@@ -16,6 +16,8 @@
 #include <string.h>
 
 enum { MOST_STREAMS = 256, PATIENCE_SECONDS = 60 };
+/* Commands that a stream holds: some 1000, seen in points so many apart. */
+enum { QUEUE_MARKS = 8, QUEUE_STEP = 128 };
 
 static void *at(tti_cu_ptr address)
 {
@@ -49,6 +51,8 @@ DRIVER cuThreadExchangeStreamCaptureMode(unsigned *mode)
 static struct {
     int device;
     tti_cu_stream stream;
+    unsigned commands;
+    struct tti_gpu_event *marks[QUEUE_MARKS];
 } streams[MOST_STREAMS];
 static int stream_count;
 static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,10 +70,19 @@ static void stream_note(int device, tti_cu_stream stream)
 {
     pthread_mutex_lock(&stream_lock);
     if (stream_find(device, stream) < 0 && stream_count < MOST_STREAMS) {
+        memset(&streams[stream_count], 0, sizeof streams[stream_count]);
         streams[stream_count].device = device;
         streams[stream_count++].stream = stream;
     }
     pthread_mutex_unlock(&stream_lock);
+}
+
+/* The device's default stream is made at its first use. */
+static tti_cu_stream stream_used(tti_cu_stream stream)
+{
+    if (!stream && fake_now())
+        stream_note(fake_now()->device, NULL);
+    return stream;
 }
 
 /* A point in the stream, if it is not under capture. */
@@ -127,6 +140,53 @@ unsigned fake_finish(tti_cu_stream stream, const char *what)
     return point_wait(point, what);
 }
 
+/* ---- Queues -----------------------------------------------------------------------------------
+ *
+ * A stream takes some 1000 commands, and then a call waits for room. Whether the driver lets other
+ * threads of the context in meanwhile is written nowhere, nor for copies of pageable memory, which
+ * wait inside the driver as well: here it does not. So who waits inside the driver for a rank whose
+ * thread has still to call it is found out. */
+
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Under the queue's lock: the mark to be recorded now, which is reached; NULL: none. */
+static unsigned queue_mark(tti_cu_stream stream, struct tti_gpu_event **mark)
+{
+    struct tti_gpu_event **place = NULL;
+    pthread_mutex_lock(&stream_lock);
+    const int i = stream_find(fake_now()->device, stream);
+    if (i >= 0 && ++streams[i].commands % QUEUE_STEP == 0)
+        place = &streams[i].marks[streams[i].commands / QUEUE_STEP % QUEUE_MARKS];
+    if (place && !*place && fake_ops()->event_create(fake_now(), 0, place) != TUTTI_OK)
+        place = NULL;
+    *mark = place ? *place : NULL;
+    pthread_mutex_unlock(&stream_lock);
+    if (!*mark || tti_gpu_event_wait(fake_now(), *mark, tti_deadline_in(PATIENCE_SECONDS),
+                                     "the fake driver") == TUTTI_OK)
+        return TTI_CU_OK;
+    fprintf(stderr, "the fake CUDA driver: a stream's queue is full and does not move; on a GPU "
+                    "the call might never return\n");
+    return FAKE_UNKNOWN;
+}
+
+unsigned fake_queue_begin(tti_cu_stream stream)
+{
+    struct tti_gpu_event *mark = NULL;
+    uint64_t capture = 0;
+    pthread_mutex_lock(&queue_lock);
+    if (!fake_now() || (stream && (fake_ops()->capture_id(fake_now(), stream, &capture), capture)))
+        return TTI_CU_OK;
+    const unsigned result = queue_mark(stream_used(stream), &mark);
+    if (result == TTI_CU_OK && mark)
+        (void)fake_ops()->event_record(mark, stream);
+    return result;
+}
+
+void fake_queue_end(void)
+{
+    pthread_mutex_unlock(&queue_lock);
+}
+
 /* Not for us, but for programs that are tested on us (fake_cudart.c). */
 DRIVER cuCtxSynchronize(void)
 {
@@ -137,14 +197,6 @@ static bool pageable(tti_cu_ptr address)
 {
     struct tti_gpu_pointer info;
     return fake_ops()->pointer(at(address), &info) == TUTTI_OK && info.kind == TTI_MEMORY_HOST;
-}
-
-/* The device's default stream is made at its first use. */
-static tti_cu_stream stream_used(tti_cu_stream stream)
-{
-    if (!stream && fake_now())
-        stream_note(fake_now()->device, NULL);
-    return stream;
 }
 
 /* ---- Streams ----------------------------------------------------------------------------------
@@ -163,6 +215,8 @@ DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 {
     pthread_mutex_lock(&stream_lock);
     const int i = stream_find(fake_now()->device, stream);
+    for (int k = 0; i >= 0 && k < QUEUE_MARKS; k++)
+        fake_ops()->event_destroy(streams[i].marks[k]);
     if (i >= 0)
         streams[i] = streams[--stream_count];
     pthread_mutex_unlock(&stream_lock);
@@ -201,27 +255,38 @@ DRIVER cuStreamWriteValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t v
 {
     if (flags != 0 || bad_word(word))
         return TTI_CU_INVALID_VALUE;
-    return IN_CONTEXT(fake_ops()->stream_write(fake_now(), at(word), value, stream_used(stream)));
+    unsigned result;
+    QUEUED(result, stream,
+           fake_ops()->stream_write(fake_now(), at(word), value, stream_used(stream)));
+    return result;
 }
 DRIVER cuStreamWaitValue32_v2(tti_cu_stream stream, tti_cu_ptr word, uint32_t value, unsigned flags)
 {
     if (flags != TTI_CU_WAIT_GEQ || bad_word(word))
         return TTI_CU_INVALID_VALUE;
-    return IN_CONTEXT(fake_ops()->stream_wait(fake_now(), at(word), value, stream_used(stream)));
+    unsigned result;
+    QUEUED(result, stream,
+           fake_ops()->stream_wait(fake_now(), at(word), value, stream_used(stream)));
+    return result;
 }
 DRIVER cuMemcpyAsync(tti_cu_ptr dst, tti_cu_ptr src, size_t bytes, tti_cu_stream stream)
 {
-    const unsigned result =
-        IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream_used(stream)));
-    if (result != TTI_CU_OK || (!pageable(dst) && !pageable(src)))
-        return result;
-    return fake_finish(stream, "a copy of pageable memory");
+    unsigned result = fake_queue_begin(stream);
+    if (result == TTI_CU_OK)
+        result =
+            IN_CONTEXT(fake_ops()->copy(fake_now(), at(dst), at(src), bytes, stream_used(stream)));
+    if (result == TTI_CU_OK && (pageable(dst) || pageable(src)))
+        result = fake_finish(stream, "a copy of pageable memory");
+    fake_queue_end();
+    return result;
 }
 DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_stream stream)
 {
-    return pageable(dst) ? TTI_CU_INVALID_VALUE
-                         : IN_CONTEXT(fake_ops()->fill(fake_now(), at(dst), byte, bytes,
-                                                       stream_used(stream)));
+    unsigned result;
+    if (pageable(dst))
+        return TTI_CU_INVALID_VALUE;
+    QUEUED(result, stream, fake_ops()->fill(fake_now(), at(dst), byte, bytes, stream_used(stream)));
+    return result;
 }
 
 /* ---- Functions called by streams --------------------------------------------------------------
@@ -266,7 +331,9 @@ DRIVER cuLaunchHostFunc(tti_cu_stream stream, void (*function)(void *), void *ar
         while (!atomic_compare_exchange_weak(&calls_kept, &call->next, call)) {
         }
     }
-    return fake_code(fake_ops()->host_call(fake_now(), call_run, call, stream_used(stream)));
+    unsigned result;
+    QUEUED(result, stream, fake_ops()->host_call(fake_now(), call_run, call, stream_used(stream)));
+    return result;
 }
 
 /* ---- Events and graphs ------------------------------------------------------------------------
@@ -297,8 +364,10 @@ DRIVER cuEventDestroy_v2(tti_cu_event event)
 }
 DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
 {
-    return IN_CONTEXT(
-        fake_ops()->event_record((struct tti_gpu_event *)(void *)event, stream_used(stream)));
+    unsigned result;
+    QUEUED(result, stream,
+           fake_ops()->event_record((struct tti_gpu_event *)(void *)event, stream_used(stream)));
+    return result;
 }
 DRIVER cuEventQuery(tti_cu_event event)
 {
@@ -360,8 +429,10 @@ DRIVER cuGraphDestroy(tti_cu_graph graph)
 }
 DRIVER cuGraphLaunch(tti_cu_exec exec, tti_cu_stream stream)
 {
-    return IN_CONTEXT(
-        fake_ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream_used(stream)));
+    unsigned result;
+    QUEUED(result, stream,
+           fake_ops()->graph_launch((struct tti_gpu_graph *)(void *)exec, stream_used(stream)));
+    return result;
 }
 DRIVER cuGraphExecDestroy(tti_cu_exec exec)
 {

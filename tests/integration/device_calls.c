@@ -107,6 +107,11 @@ void device_free_now(void *memory)
 
 enum tutti_result device_copy(void *to, const void *from, size_t bytes)
 {
+    struct tti_gpu_pointer ends[2];
+    TTI_TRY(gpu->ops->pointer(to, &ends[0]));
+    TTI_TRY(gpu->ops->pointer(from, &ends[1]));
+    if (ends[0].kind == TTI_MEMORY_HOST || ends[1].kind == TTI_MEMORY_HOST)
+        TTI_TRY(device_settle());
     return gpu->ops->copy(gpu, to, from, bytes, stream);
 }
 
@@ -195,9 +200,9 @@ enum tutti_result device_call(const struct test_case *c, struct device_shadow in
     enum tutti_result result =
         device_run(c, shadow_at(in, in_memory), shadow_at(out, out_memory), comm);
     if (result == TUTTI_OK)
-        result = gpu->ops->copy(gpu, out.base, out_memory, out.bytes, stream);
+        result = device_copy(out.base, out_memory, out.bytes);
     if (result == TUTTI_OK && in_memory != out_memory && in.base)
-        result = gpu->ops->copy(gpu, in.base, in_memory, in.bytes, stream);
+        result = device_copy(in.base, in_memory, in.bytes);
     struct tti_error error;
     tti_error_save(&error, result);
     const enum tutti_result settled = device_settle();

@@ -34,8 +34,10 @@ struct tti_gpu *device_gpu(void);
 tutti_stream device_stream(void);
 /* On it; NULL: there is none. What is freed may be kept for the next who wants as much; freed now,
  * it is the device's again: when no rank of the process waits for another on its stream. Copies are
- * queued; settle waits for the stream, for a minute or as long as `patience` says, and ends the
- * process with a word on stderr if something is queued even then: nothing may be freed under it. */
+ * queued; of pageable memory when the stream has come that far, since the driver would wait for it
+ * inside, and might keep out the rank that the stream waits for; settle waits for the stream, for a
+ * minute or as long as `patience` says, and ends the process with a word on stderr if something is
+ * queued even then: nothing may be freed under it. */
 void *device_memory(size_t bytes);
 void device_free(void *memory);
 void device_free_now(void *memory);
