@@ -25,6 +25,10 @@ struct tti_gpu_point {
     _Atomic bool any; /* there was such a call */
 };
 
+/* Commands that a rank may be ahead of the device: as many marks, so many commands apart; and those
+ * of a call where one kernel does it all, with its events. */
+enum { TTI_AHEAD_MARKS = 8, TTI_AHEAD_STEP = 64, TTI_AHEAD_CALL = 4 };
+
 struct tti_gpu_side {
     const struct tti_gpu_ops *ops;
     pthread_mutex_t lock;
@@ -35,7 +39,10 @@ struct tti_gpu_side {
     bool staged;                /* the links are, or will be, in use by work on a stream */
     bool shared;                /* ranks of this process share the device: no default stream */
     struct tti_gpu_mark *marks; /* free */
-    struct tti_gpu_map *map;    /* made at the first collective */
+    struct tti_gpu_event *ahead[TTI_AHEAD_MARKS]; /* if the device is shared, by turns */
+    uint32_t ahead_turn;
+    size_t ahead_commands;   /* since the last mark */
+    struct tti_gpu_map *map; /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk; /* of staging, bytes */
 
