@@ -1,9 +1,10 @@
 /* What a GPU gives Tutti's kernels: copies, launches, reductions, and all-reduces of ranks that
  * share it. One JSON object a line on stdout; bench/gpu/gpu_report makes a table of them.
  *
- *     gpu_bench [cuda|sim] [most bytes of a buffer | look]
+ *     gpu_bench [cuda|sim] [most bytes of a buffer [copies] | look]
  *
  * look: what the device is, and whether its driver runs a kernel of ours; nothing is measured.
+ * copies: these alone.
  *
  * Times are medians of repeats, on the host's clock around a batch long enough to hide its ends.
  * Buffers of large copies are larger than the caches together. Next: gpu_ranks.c. */
@@ -254,8 +255,9 @@ int main(int argc, char **argv)
     struct gpu_bench b = {.most_bytes = (size_t)1 << 30, .repeats = REPEATS};
     int devices = 0;
     if (argc > 1 && argv[1][0] == '-') {
-        fputs("usage: gpu_bench [cuda|sim] [most bytes of a buffer (1 GiB) | look]\n"
-              "look: what the device and its driver are, and whether a kernel runs; no figures\n",
+        fputs("usage: gpu_bench [cuda|sim] [most bytes of a buffer (1 GiB) [copies] | look]\n"
+              "look: what the device and its driver are, and whether a kernel runs; no figures\n"
+              "copies: these alone\n",
               stderr);
         return strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
@@ -285,12 +287,15 @@ int main(int argc, char **argv)
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&dst), "allocating");
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&src), "allocating");
     gpu_must(ops->fill(b.gpu, src, 0x3b, b.most_bytes, b.stream), "filling");
-    bench_launches(&b, dst, src);
+    const bool all = argc < 4 || strcmp(argv[3], "copies") != 0;
+    if (all)
+        bench_launches(&b, dst, src);
     bench_copies(&b, dst, src);
-    bench_reductions(&b, dst, src);
+    if (all)
+        bench_reductions(&b, dst, src);
     ops->free(b.gpu, dst);
     ops->free(b.gpu, src);
-    for (int ranks = 1; ranks <= 8; ranks *= 2)
+    for (int ranks = 1; all && ranks <= 8; ranks *= 2)
         gpu_ranks(&b, ranks);
     ops->stream_destroy(b.gpu, b.stream);
     ops->close(b.gpu);

@@ -4,7 +4,8 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$TUTTI_SOURCE/bench/gpu/gpu_report" --build "$TUTTI_BUILD" --pack "$work/pack"
+"$TUTTI_SOURCE/bench/gpu/gpu_report" --build "$TUTTI_BUILD" --pack "$work/pack.tar.xz"
+tar xf "$work/pack.tar.xz" -C "$work"
 # Tests that run by themselves, too (all but one of them): here they say that they were found, and by whom.
 for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_passing \
     test_gpu_calls test_gpu_capture test_gpu_plans test_operations test_ddp_device test_gpt_device; do
@@ -25,9 +26,10 @@ runs = [(s["ranks"], s["kind"], s["graph"]) for s in report["sweeps"] if s["coll
 messages = [s for s in report["sweeps"] if s["collective"] == "sendrecv"]
 assert [(s["ranks"], s["kind"]) for s in messages] == [(2, "threads"), (2, "processes")], messages
 assert all(len(s["rows"]) == 2 for s in messages), messages
-assert runs == [(2, "threads", True), (1, "threads", False)] + [(2, kind, graph) for kind in ("threads", "processes")
+assert runs == [(2, "threads", True)] * 2 + [(1, "threads", False)] + [(2, kind, graph) for kind in ("threads", "processes")
                                           for graph in (False, True)], runs
-assert all(len(s["rows"]) == 2 for s in report["sweeps"][2:]), report["sweeps"]
+assert [s["operations"] for s in report["sweeps"][:3]] == [1, 20, 1], report["sweeps"]
+assert all(len(s["rows"]) == 2 for s in report["sweeps"][3:]), report["sweeps"]
 assert len(report["targets"]) == 6, report["targets"]
 # Of 2, 3, 4 and 8 ranks, only 2 were tried.
 assert report["targets"][0]["verdict"] == "not measured", report["targets"]' "$work/out/report.json"
@@ -44,7 +46,8 @@ def report(us_large, us_small, factor, over):
     sweeps = [sweep(1, "threads", False, [(1 << 20, 10 + over)])]
     for ranks in t.RANKS:
         sweeps += [sweep(ranks, "threads", False, [(t.LARGE, us_large), (t.PROCESSES_FROM, 100)]),
-                   sweep(ranks, "threads", True, [(t.SMALL, us_small)]),
+                   {**sweep(ranks, "threads", True, [(t.SMALL, us_small)]), "operations": 20},
+                   sweep(ranks, "threads", True, [(t.SMALL, 3 * us_small)]),
                    sweep(ranks, "processes", False, [(t.PROCESSES_FROM, 100 * factor)]),
                    sweep(ranks, t.MAPPED, False, [(t.PROCESSES_FROM, 100 * factor)])]
     return {"gpus": 1, "sweeps": sweeps, "tests": [
