@@ -82,9 +82,9 @@ static double cost_crowded_bytes(const struct tti_profile *profile,
                                  double bytes)
 {
     const struct tti_plan_spec *spec = &way->spec;
-    const double touched =
-        bytes * (way->path == TTI_PATH_STAGED ? tti_staged_touched(spec->collective, spec->nranks)
-                                              : tti_fused_touched(spec->collective, spec->nranks));
+    const double touched = bytes * (way->path == TTI_PATH_STAGED
+                                        ? tti_staged_touched(spec->collective, spec->nranks, bytes)
+                                        : tti_fused_touched(spec->collective, spec->nranks));
     return touched * cost_at(profile->cost[place->medium], TTI_COST_CROWDED_FUSED_TOUCH,
                              cost_level(profile, place, touched));
 }
@@ -167,12 +167,12 @@ static double cost_waits(const struct tti_cost_place *place, const struct tti_co
 {
     static const double RING = 512 << 10;  /* of copies in a transport */
     static const double COPIED = 32 << 10; /* below this it copies what it could refer to, too */
-    const double stage = (double)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES;
-    double part = 1; /* references: the sender waits for the readers */
+    double part = 1;                       /* references: the sender waits for the readers */
     if (way->path == TTI_PATH_FUSED || !cost_is_rooted(way->spec.collective))
         return 1;
     if (way->path == TTI_PATH_STAGED)
-        part = bytes / stage > 1.0 / TTI_STAGED_SLOTS ? bytes / stage : 1.0 / TTI_STAGED_SLOTS;
+        part = (bytes > TTI_STAGED_WINDOW ? bytes / TTI_STAGED_WINDOW : 1) /
+               (double)tti_staged_windows((size_t)bytes, TTI_STAGED_AHEAD);
     else if (bytes < COPIED || place->medium == TTI_PRIVATE)
         part = bytes / RING;
     return part < 1 ? part : 1;

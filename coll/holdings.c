@@ -68,8 +68,7 @@ void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memor
     tti_post_memory(comm->post, memory);
     memory->host += tti_heap_bytes(comm->stage);
     if (comm->stage)
-        tti_add_region(comm->stage->memory, (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES,
-                       memory);
+        tti_add_region(comm->stage->memory, TTI_STAGE_BYTES, memory);
 }
 
 enum tutti_result tutti_comm_memory(tutti_comm *comm, struct tutti_memory *memory)

@@ -221,12 +221,13 @@ static bool select_is_fused(const struct select_case *c, const struct tti_algori
                (double)comm->settings.fused_from;
 }
 
-/* Where ranks outnumber the cores, and messages are long enough to go by reference. */
+/* Where ranks outnumber the cores, and messages are long enough to go by reference; a root's, that
+ * it gets further ahead so than the rings of its links have room for. */
 static bool select_is_staged(const struct select_case *c, const struct tti_algorithm *algorithm)
 {
-    static const double FROM = 8192;
+    const double from = c->collective == TUTTI_BROADCAST ? 4096 : 8192;
     return c->comm->settings.fast && select_in_memory(c->place.medium) &&
-           tti_cost_crowded(&c->comm->profile, &c->place) && c->bytes >= FROM &&
+           tti_cost_crowded(&c->comm->profile, &c->place) && c->bytes >= from &&
            algorithm == tti_fused_equal(c->collective) &&
            tti_staged_serves(c->collective, c->comm->size);
 }

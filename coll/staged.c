@@ -1,9 +1,9 @@
 /* The staged path (coll/staged.h).
  *
- * An operation goes in windows of a slot each. A rank fills slots ahead of the window that it
- * combines, and sends what it can; what the transport has no room for is offered again whenever it
- * waits. It waits for a slot until all peers have read the window that was there before: that one
- * is older than the window it combines next, so peers that are behind get on without it. */
+ * An operation goes in windows. A rank fills windows of its stage (coll/stage.h) ahead of the one
+ * that it combines, and sends what it can; what the transport has no room for is offered again
+ * whenever it waits. It waits for room until all peers have read what was there before: that is
+ * older than the window it combines next, so peers that are behind get on without it. */
 #include "coll/staged.h"
 
 #include "base/clock.h"
@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 2 }; /* windows filled before the first is combined; fewer than slots */
+enum { AHEAD = 2 }; /* windows filled before the first is combined; fewer than TTI_STAGED_MUTUAL */
+
+/* Broadcasts that find their windows there: fitted. */
+static const double AHEAD_TOUCHED = 1.3;
 
 /* How far a peer has been sent the windows. */
 struct staged_peer {
@@ -28,8 +31,8 @@ struct staged {
     const struct tti_operation *o;
     struct tti_stage *stage;
     uint64_t tag;
-    uint64_t first;       /* number of the slot of window 0 */
-    size_t slots;         /* of the stage, those that are used: the first so many by turns */
+    uint64_t first; /* number of window 0 in the stage */
+    struct tti_stage_limit limit;
     size_t size;          /* of an element */
     size_t window, count; /* elements of a block that one covers; windows */
     size_t filled;        /* windows, of this operation */
@@ -46,14 +49,26 @@ bool tti_staged_serves(enum tutti_collective collective, int ranks)
             collective == TUTTI_ALL_GATHER);
 }
 
-double tti_staged_touched(enum tutti_collective collective, int ranks)
+size_t tti_staged_windows(size_t bytes, size_t ahead)
+{
+    const size_t room = (bytes + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+    const size_t count = (bytes + TTI_STAGED_WINDOW - 1) / TTI_STAGED_WINDOW;
+    const size_t most = TTI_STAGED_LARGE / TTI_STAGED_WINDOW;
+    if (bytes < TTI_STAGED_WINDOW)
+        return room * TTI_STAGE_WINDOWS <= TTI_STAGE_BYTES ? TTI_STAGE_WINDOWS
+                                                           : TTI_STAGE_BYTES / room;
+    return ahead == 0 || count > most / ahead ? most : ahead * count;
+}
+
+double tti_staged_touched(enum tutti_collective collective, int ranks, double bytes)
 {
     const double n = ranks;
     if (collective == TUTTI_ALL_REDUCE)
         return 2 + n + 1;
     if (collective == TUTTI_ALL_GATHER)
         return 2 + 2 * n;
-    return 2.6; /* two by each; the readers wait for a part of the root's */
+    /* Two by each. The readers wait for a part of the root's, if they wait for the root. */
+    return bytes < TTI_STAGED_WINDOW ? AHEAD_TOUCHED : 2.6;
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -64,16 +79,6 @@ static size_t staged_elements(const struct staged *s, size_t window)
     return left < s->window ? left : s->window;
 }
 
-static size_t staged_at(const struct staged *s, size_t window)
-{
-    return (size_t)((s->first + window) % s->slots);
-}
-
-static char *staged_slot(const struct staged *s, size_t window)
-{
-    return s->stage->memory + staged_at(s, window) * TTI_STAGED_SLOT_BYTES;
-}
-
 /* Send the peer what is filled, as far as there is room. */
 static enum tutti_result staged_offer(struct staged *s, int p)
 {
@@ -81,7 +86,7 @@ static enum tutti_result staged_offer(struct staged *s, int p)
     struct staged_peer *to = &s->peer[p];
     while (to->window < s->filled) {
         const size_t bytes = staged_elements(s, to->window) * s->size;
-        const char *data = staged_slot(s, to->window);
+        const char *data = tti_stage_at(s->stage, s->first + to->window);
         size_t accepted = 0;
         enum tutti_result result =
             link->lend(link->endpoint, 0, s->tag, data + to->offset, bytes - to->offset, &accepted);
@@ -92,7 +97,7 @@ static enum tutti_result staged_offer(struct staged *s, int p)
         link->queues[0].accepted += accepted;
         to->offset += accepted;
         if (to->offset == bytes) {
-            s->stage->ends[staged_at(s, to->window)][p] = link->queues[0].accepted;
+            *tti_stage_end(s->stage, s->first + to->window, p) = link->queues[0].accepted;
             to->window++;
             to->offset = 0;
         }
@@ -133,29 +138,17 @@ static enum tutti_result staged_sent(struct staged *s, size_t windows)
     return TUTTI_OK;
 }
 
-/* Wait until the slot of the next window is free: its last one is read by all. */
-static enum tutti_result staged_acquire(struct staged *s)
-{
-    const uint64_t *ends = s->stage->ends[staged_at(s, s->filled)];
-    if (s->filled >= s->slots)
-        TTI_TRY(staged_sent(s, s->filled - s->slots + 1));
-    for (int p = 0; p < s->comm->size; p++) {
-        struct tti_link *link = &s->comm->links.all[p];
-        while (ends[p] > 0 && link->ops->released(link->endpoint, 0) < ends[p])
-            TTI_TRY(staged_wait(s, p, true));
-    }
-    return TUTTI_OK;
-}
-
-/* Copy the next window into its slot, and send it. */
+/* Copy the next window into the stage, when there is room, and send it. */
 static enum tutti_result staged_fill(struct staged *s)
 {
-    TTI_TRY(staged_acquire(s));
+    const size_t bytes = staged_elements(s, s->filled) * s->size;
+    int behind = -1;
+    while (!tti_stage_take(s->comm, bytes, &s->limit, &behind))
+        TTI_TRY(staged_wait(s, behind, true));
     /* Into the caches, whatever the size: the peers read it there at once. */
-    memcpy(staged_slot(s, s->filled), (const char *)s->o->in + s->filled * s->window * s->size,
-           staged_elements(s, s->filled) * s->size);
+    memcpy(tti_stage_at(s->stage, s->first + s->filled),
+           (const char *)s->o->in + s->filled * s->window * s->size, bytes);
     s->filled++;
-    s->stage->filled++;
     return staged_offer_all(s);
 }
 
@@ -272,28 +265,18 @@ static enum tutti_result staged_links(struct staged *s, const struct tti_label *
                              label);
 }
 
-static enum tutti_result staged_stage(struct tutti_comm *comm)
+/* A broadcast of large blocks goes through all that such have: what was just written is read faster
+ * when it has left the writer's first-level cache. */
+static struct tti_stage_limit staged_limit(const struct staged *s)
 {
-    void *memory = NULL;
-    if (comm->stage)
-        return TUTTI_OK;
-    TTI_TRY(tti_region_alloc((size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES, &memory));
-    struct tti_stage *made = tti_calloc(1, sizeof *made);
-    if (!made) {
-        (void)tti_region_free(memory);
-        return TUTTI_ERR_MEMORY;
-    }
-    made->memory = memory;
-    comm->stage = made;
-    return TUTTI_OK;
-}
-
-void tti_stage_destroy(struct tti_stage *stage)
-{
-    if (!stage)
-        return;
-    (void)tti_region_free(stage->memory);
-    free(stage);
+    const size_t block = s->o->count * s->size, ahead = s->comm->settings.staged_ahead;
+    const size_t most = block < TTI_STAGED_WINDOW ? block : TTI_STAGED_WINDOW;
+    const size_t room = (most + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+    if (s->o->collective != TUTTI_BROADCAST)
+        return (struct tti_stage_limit){TTI_STAGED_MUTUAL, TTI_STAGED_MUTUAL * room};
+    const size_t windows = tti_staged_windows(block, ahead);
+    return (struct tti_stage_limit){windows,
+                                    most < TTI_STAGED_WINDOW ? windows * room : TTI_STAGED_LARGE};
 }
 
 enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation *o,
@@ -301,7 +284,7 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
 {
     struct tti_executor *x = comm->executor;
     struct staged s;
-    TTI_TRY(staged_stage(comm));
+    TTI_TRY(tti_stage_make(comm));
     s.comm = comm;
     s.o = o;
     s.stage = comm->stage;
@@ -310,9 +293,9 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
     s.size = tutti_type_size(o->type);
     s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;
     s.takes = o->collective != TUTTI_BROADCAST || comm->rank != o->root;
-    s.slots = o->collective == TUTTI_BROADCAST ? TTI_STAGED_SLOTS : TTI_STAGED_SLOTS_MUTUAL;
-    s.window = TTI_STAGED_SLOT_BYTES / s.size;
+    s.window = TTI_STAGED_WINDOW / s.size;
     s.count = (o->count + s.window - 1) / s.window;
+    s.limit = staged_limit(&s);
     s.filled = 0;
     s.idle = 0;
     s.deadline = 0;

@@ -14,39 +14,35 @@
 #define TTI_COLL_STAGED_H
 
 #include "coll/operation.h"
+#include "coll/stage.h"
 
 #include <stdbool.h>
 
 struct tutti_comm;
 
-/* A broadcast's root runs ahead by all slots, and each time that it must wait for them the cores
- * change hands: so a MiB of them, and not a quarter (4 ranks on 2 cores, 256 KiB: 20 us and now
- * 13). Where all wait for all nobody gets far ahead; there few slots stay in the caches of the
- * cores that fill and read them. */
 enum {
     TTI_STAGED_RANKS = 64,
-    TTI_STAGED_SLOTS = 16,
-    TTI_STAGED_SLOTS_MUTUAL = 4,
-    TTI_STAGED_SLOT_BYTES = 64 << 10
+    TTI_STAGED_WINDOW = 64 << 10, /* bytes of a block that one covers */
+    /* Windows kept where all wait for all: nobody gets far ahead, and so few stay in the caches of
+     * the cores that fill and read them. */
+    TTI_STAGED_MUTUAL = 4,
+    TTI_STAGED_LARGE = 1 << 20, /* bytes that a root of larger broadcasts may be ahead */
+    TTI_STAGED_AHEAD = 3,       /* operations that it gets ahead where nothing is said */
 };
 
-/* Of a communicator; made by the first operation that uses it. */
-struct tti_stage {
-    char *memory;    /* a region: the slots */
-    uint64_t filled; /* slots, since the beginning */
-    uint64_t served; /* operations */
-    /* A slot may be filled again when so many bytes of each link are released. */
-    uint64_t ends[TTI_STAGED_SLOTS][TTI_STAGED_RANKS];
-};
+/* How many windows a root may keep for who is behind, in broadcasts of so many bytes. Whenever it
+ * may not go on the cores change hands, and somebody's operation takes as long as all that the
+ * others do in a turn. So either that happens to fewer than one operation in a hundred (broadcasts
+ * of less than a window: the stage holds 128 to 256 of them, and the mean profits), or a turn is
+ * short: `ahead` operations, as TUTTI_STAGED_AHEAD says (0: as many as there is room for). */
+size_t tti_staged_windows(size_t bytes, size_t ahead);
 
 /* Is there a staged way of this collective? */
 bool tti_staged_serves(enum tutti_collective collective, int ranks);
 /* Bytes of a block that a rank reads and writes, by block of the operation. */
-double tti_staged_touched(enum tutti_collective collective, int ranks);
+double tti_staged_touched(enum tutti_collective collective, int ranks, double bytes);
 
 enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation *o,
                              const struct tti_label *label);
-
-void tti_stage_destroy(struct tti_stage *stage);
 
 #endif

@@ -8,13 +8,15 @@
 #include "tests/integration/ranks.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { RANKS = 3, MOST = 300001 }; /* more windows than there are slots */
-_Static_assert((size_t)MOST * 4 > (size_t)TTI_STAGED_SLOTS * TTI_STAGED_SLOT_BYTES,
-               "the largest operation uses a slot twice");
+enum { RANKS = 3, MOST = 300001 }; /* more windows than are kept */
+_Static_assert((size_t)MOST * 4 > (size_t)TTI_STAGED_LARGE,
+               "the largest operation uses room twice");
 
 struct buffers {
     char *in, *out, *plain;
@@ -117,27 +119,32 @@ static int every_operation(tutti_comm *comm, const struct buffers *b)
     return compare(comm, &large, b);
 }
 
-/* Roots run ahead, and change: what a slot holds is not overwritten before it is read. */
+/* Roots run ahead, and change, and so do sizes: what a window holds is not overwritten before it is
+ * read. More operations in a row than windows are kept. */
 static int ahead(tutti_comm *comm, const struct buffers *b)
 {
-    enum { COUNT = 5000, TURNS = 60, IN_A_ROW = TTI_STAGED_SLOTS + 4 };
-    struct tti_operation o = {
-        .collective = TUTTI_BROADCAST, .count = COUNT, .type = TUTTI_INT32, .out = b->out};
-    struct tti_ways ways;
-    const struct tti_selection *way = staged_way(comm, &o, &ways);
+    enum { TURNS = 1000, IN_A_ROW = TTI_STAGE_WINDOWS + 50 };
+    static const int counts[] = {5000, 1024, 5000, 30000, 15000};
     int32_t *x = (int32_t *)(void *)b->out;
     int bad = 0;
-    for (int turn = 0; turn < TURNS && way && !bad; turn++) {
-        for (int i = 0; i < COUNT; i++)
-            x[i] = turn * COUNT + i + comm->rank;
-        tti_select_try(comm, way);
-        bad = tutti_broadcast(x, x, COUNT, TUTTI_INT32, turn / IN_A_ROW % comm->size, comm) !=
-              TUTTI_OK;
-        for (int i = 0; i < COUNT && !bad; i++)
-            bad = x[i] != turn * COUNT + i + turn / IN_A_ROW % comm->size;
+    for (int turn = 0; turn < TURNS && !bad; turn++) {
+        const int count = counts[turn / 2 % 5], root = turn / IN_A_ROW % comm->size;
+        struct tti_operation o = {.collective = TUTTI_BROADCAST,
+                                  .count = (size_t)count,
+                                  .type = TUTTI_INT32,
+                                  .out = b->out};
+        struct tti_ways ways;
+        for (int i = 0; i < count; i++)
+            x[i] = turn * count + i + comm->rank;
+        tti_select_try(comm, staged_way(comm, &o, &ways));
+        bad = !comm->trial || tutti_broadcast(x, x, o.count, o.type, root, comm) != TUTTI_OK;
+        for (int i = 0; i < count && !bad; i++)
+            bad = x[i] != turn * count + i + root;
+        tti_select_try(comm, NULL);
+        if (bad)
+            fprintf(stderr, "ahead: turn %d: %s\n", turn, tutti_last_error());
     }
-    tti_select_try(comm, NULL);
-    return !way || bad ? fprintf(stderr, "ahead: %s\n", tutti_last_error()), 1 : 0;
+    return bad;
 }
 
 static int body(tutti_comm *comm, void *argument)
@@ -170,6 +177,71 @@ static int mismatch(tutti_comm *comm, void *argument)
     return fprintf(stderr, "a mismatch gave %d: %s\n", (int)result, tutti_last_error()), 1;
 }
 
+/* ---- how far a root gets ahead ---- */
+
+static _Atomic int begun; /* broadcasts that the root is through with */
+
+/* The others come when the root is through with `least` broadcasts, which it can be without them;
+ * then it must be at a stand, unless more than those are welcome. */
+static int wait_for_root(int least, bool exact)
+{
+    const struct timespec tick = {.tv_nsec = 1000000};
+    enum { TICKS = 60000, STANDS = 50 };
+    for (int t = 0; t < TICKS && atomic_load(&begun) < least; t++)
+        nanosleep(&tick, NULL);
+    for (int t = 0; t < STANDS; t++)
+        nanosleep(&tick, NULL);
+    const int got = atomic_load(&begun);
+    return got < least || (exact && got > least)
+           ? fprintf(stderr, "the root got %d broadcasts ahead, not %d\n", got, least),
+           1 : 0;
+}
+
+static int lead(tutti_comm *comm, size_t bytes, int least, bool exact)
+{
+    enum { MORE = 20 };
+    struct tti_operation o = {.collective = TUTTI_BROADCAST, .count = bytes, .type = TUTTI_UINT8};
+    struct tti_ways ways;
+    char *x = calloc(1, bytes);
+    const struct tti_selection *way = staged_way(comm, &o, &ways);
+    int bad = !x || !way || tutti_barrier(comm) != TUTTI_OK;
+    if (comm->rank == 0)
+        atomic_store(&begun, 0);
+    bad |= tutti_barrier(comm) != TUTTI_OK;
+    if (comm->rank == 1)
+        bad |= wait_for_root(least, exact);
+    tti_select_try(comm, way);
+    for (int i = 0; i < least + MORE && !(bad && !way); i++) {
+        bad |= tutti_broadcast(x, x, bytes, TUTTI_UINT8, 0, comm) != TUTTI_OK;
+        if (comm->rank == 0)
+            atomic_fetch_add(&begun, 1);
+    }
+    tti_select_try(comm, NULL);
+    free(x);
+    return bad;
+}
+
+/* A hundred and more small ones, so that few wait; few large ones, so that none waits long. */
+static int leads(tutti_comm *comm, void *argument)
+{
+    const int large = *(const int *)argument;
+    return lead(comm, 8 << 10, 200, false) || lead(comm, 60 << 10, 120, false) ||
+           lead(comm, 64 << 10, large, true) || lead(comm, 256 << 10, large < 4 ? large : 4, true);
+}
+
+static int all_leads(void)
+{
+    struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
+    int usual = TTI_STAGED_AHEAD, any = TTI_STAGED_LARGE / TTI_STAGED_WINDOW;
+    how.options.transports = "shm";
+    int bad = tti_ranks_run(&how, leads, &usual);
+    setenv("TUTTI_STAGED_AHEAD", "0", 1);
+    bad += tti_ranks_run(&how, leads, &any);
+    unsetenv("TUTTI_STAGED_AHEAD");
+    printf("how far a root gets ahead: %s\n", bad ? "FAILED" : "ok");
+    return bad;
+}
+
 static int all(const char *transport, bool processes, const char *what)
 {
     struct tti_ranks how = {.ranks = RANKS, .processes = processes, .options = TUTTI_OPTIONS_INIT};
@@ -187,7 +259,7 @@ int main(void)
     CPU_SET(sched_getcpu(), &one);
     if (sched_setaffinity(0, sizeof one, &one) != 0)
         return perror("sched_setaffinity"), 1;
-    int failed = all("inproc", false, "inproc") + all("shm", true, "shm");
+    int failed = all("inproc", false, "inproc") + all("shm", true, "shm") + all_leads();
     /* No references, and room for less than a window. */
     setenv("TUTTI_SHM_REGION_FROM", "1M", 1);
     setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
