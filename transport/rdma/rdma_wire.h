@@ -93,8 +93,10 @@ struct tti_rdma_pair {
 };
 
 /* Which ports talk to each other: every port of the side that has more, and those of the other in
- * turn; ports of one subnet rather than others. Both ranks get the same. Returns how many, 0 when
- * no two ports can talk (another kind of link, another version of RoCE). */
+ * turn; ports of one subnet rather than others, and these alone where they carry half or more of
+ * what all would: ranks of a host with many ports need not have the same of them, and what is left
+ * over on both sides may have no route. Both ranks get the same. Returns how many, 0 when no two
+ * ports can talk (another kind of link, another version of RoCE). */
 int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS]);
 
