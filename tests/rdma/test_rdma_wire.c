@@ -309,6 +309,20 @@ static void rails_with_routes_stay(void **state)
     assert_int_equal(tti_rdma_match(&one, &other, pair), 5);
 }
 
+/* However many queue pairs are wanted, each far pair of ports keeps one. */
+static void reserves_have_room(void **state)
+{
+    (void)state;
+    for (int pairs = 1; pairs <= TTI_RDMA_MAX_RAILS; pairs++)
+        for (int near = 1; near <= pairs; near++)
+            for (int qps = 1; qps <= TTI_RDMA_MAX_QPS; qps++) {
+                const int usual = tti_rdma_usual(near, pairs, qps), all = usual + pairs - near;
+                assert_in_range(usual, near, near * qps);
+                assert_true(all <= TTI_RDMA_MAX_QPS);
+                assert_true(usual == near * qps || all == TTI_RDMA_MAX_QPS); /* none is left out */
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +340,7 @@ int main(void)
         cmocka_unit_test(ranks_of_hosts_that_differ),
         cmocka_unit_test(ranks_with_other_ports_of_many),
         cmocka_unit_test(rails_with_routes_stay),
+        cmocka_unit_test(reserves_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

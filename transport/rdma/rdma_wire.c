@@ -326,3 +326,9 @@ int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_a
     }
     return pairs;
 }
+
+int tti_rdma_usual(int near, int pairs, int qps)
+{
+    const int room = TTI_RDMA_MAX_QPS - (pairs - near);
+    return near * qps < room ? near * qps : room;
+}

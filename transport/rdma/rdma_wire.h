@@ -108,6 +108,10 @@ int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_ad
 int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                     struct tti_rdma_pair *pair, int pairs);
 
+/* How many queue pairs carry, of `near` of `pairs` pairs of ports, if each shall have `qps`: as
+ * many as leave room for one for each of the other pairs, in TTI_RDMA_MAX_QPS; at least `near`. */
+int tti_rdma_usual(int near, int pairs, int qps);
+
 /* Is it an IPv4 address in a GID (RoCE)? */
 bool tti_rdma_gid_is_ipv4(const uint8_t gid[16]);
 
