@@ -106,14 +106,15 @@ struct nics_kind {
     size_t bytes;
 };
 
-/* One that the user's list lets in, and that is up. */
+/* One that the user's list lets in, and that is up; sockets need an address. */
 static bool nics_may_use(const struct nics_kind *kind, const char *name)
 {
     enum { PORTS = 8 };
     bool allowed = !kind->wanted || (!kind->rdma && tti_tcp_allowed(kind->wanted, name));
     for (int port = 1; kind->rdma && port <= PORTS && !allowed; port++)
         allowed = tti_rdma_names_allow(kind->wanted, name, port);
-    return allowed && tti_nic_is_up("/sys", name, kind->rdma);
+    return allowed && tti_nic_is_up("/sys", name, kind->rdma) &&
+           (kind->rdma || tti_tcp_has_address(name));
 }
 
 static void nics_look(void *context, const char *name)
