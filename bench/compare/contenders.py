@@ -212,7 +212,7 @@ def all_settings(coll, transport, ranks=2, cores=2, memories=("library",)):
 
 
 def program_path(build, program):
-    return os.path.join(build, "bin" if program == "allreduce_bench" else "compare", program)
+    return os.path.join(build, "bin" if program in ("allreduce_bench", "tuttirun") else "compare", program)
 
 
 def missing(build, settings):

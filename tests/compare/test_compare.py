@@ -245,6 +245,8 @@ class Runs(unittest.TestCase):
             command = (contenders.ours_command(job, "library", [8], (1, 1), "x.json") if ours
                        else contenders.peer_command(job, setting, [8], (1, 1)))
             self.assertTrue("placed" in command or "--bind" in command, command)
+            if ours:
+                self.assertEqual(command[0], "/nowhere/bin/tuttirun")
         self.assertEqual(self.job(even=True).placed(), [])
 
     def test_every_collective_has_peers_and_unique_labels(self):
