@@ -253,14 +253,22 @@ static enum tutti_result import_machine(struct import *in, hwloc_obj_t root)
 
 /* ---- The three doors ------------------------------------------------------------------------- */
 
+/* Drivers are slow to ask, and say nothing that sysfs does not. One name a call; hwloc refuses
+ * those that it was built without. */
+static void import_ask_no_drivers(const struct tti_hwloc *hwloc, hwloc_topology_t loaded)
+{
+    static const char *const components[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
+    for (size_t i = 0; i < sizeof components / sizeof *components; i++)
+        (void)hwloc->hwloc_topology_set_components(loaded, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                                   components[i]);
+}
+
 /* Exactly one of xml and synthetic, or neither for this machine. */
 static enum tutti_result import_load(const struct tti_hwloc *hwloc, hwloc_topology_t loaded,
                                      int flags, const char *xml, const char *synthetic)
 {
-    /* Their drivers are slow to ask, and say nothing that sysfs does not. */
     if (!xml && !synthetic)
-        (void)hwloc->hwloc_topology_set_components(loaded, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                                   "gl,opencl");
+        import_ask_no_drivers(hwloc, loaded);
     (void)hwloc->hwloc_topology_set_io_types_filter(
         loaded, flags & (TTI_PROBE_DEVICES | TTI_PROBE_PCI) ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
                                                             : HWLOC_TYPE_FILTER_KEEP_NONE);
