@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
@@ -157,6 +159,25 @@ static void a_machine_in_a_file(void **state)
     assert_int_equal(tti_topology_from_file(systems, &topology), TUTTI_ERR_ARGUMENT);
 }
 
+/* Without anybody who writes into it, to open one waits for ever. */
+static void a_pipe_is_no_description(void **state)
+{
+    static const char *const names[] = {"host.json", "host.xml"};
+    char folder[] = "/tmp/tutti-pipe-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (int i = 0; i < 2; i++) {
+        struct tti_topology *topology = NULL;
+        char path[100];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(tti_topology_from_file(path, &topology), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error(), path));
+        assert_int_equal(remove(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void what_does_not_divide_is_used_by_all(void **state)
 {
     static const char *const three[] = {"0 1", "0 1", "0 1"};
@@ -281,6 +302,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_that_differ),
         cmocka_unit_test(a_machine_that_hwloc_wrote),
         cmocka_unit_test(a_machine_in_a_file),
+        cmocka_unit_test(a_pipe_is_no_description),
         cmocka_unit_test(what_does_not_divide_is_used_by_all),
         cmocka_unit_test(where_nothing_is_known_all_are_used),
         cmocka_unit_test(slow_nics_are_nobodys),
