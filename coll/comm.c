@@ -176,7 +176,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
     TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
-    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics));
+    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics)); /* all that `places` are for */
+    free(comm->places);
+    comm->places = NULL;
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));
