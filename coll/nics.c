@@ -20,6 +20,13 @@
 _Static_assert((int)TTI_NIC_GPU_BYTES == (int)TTI_GPU_PCI_BYTES, "an address fits");
 _Static_assert((int)TTI_CPUS == (int)CPU_SETSIZE, "sets of processors are alike");
 
+static _Thread_local int nics_device = -1;
+
+void tti_comm_by_device(int device)
+{
+    nics_device = device;
+}
+
 enum tutti_result tti_nics_place(struct tti_nic_place *place)
 {
     const struct tti_gpu_ops *ops = NULL;
@@ -27,9 +34,9 @@ enum tutti_result tti_nics_place(struct tti_nic_place *place)
     TTI_TRY(tti_gpu_in_use(&ops));
     if (!ops)
         return TUTTI_OK;
-    ops->here(place->gpu);
-    if (!place->gpu[0])
-        place->gpu[0] = '?';
+    ops->here(nics_device, place->gpu);
+    TTI_LOG(TTI_LOG_DEBUG, "NICs: this rank's device is at %s",
+            place->gpu[0] ? place->gpu : "no address, since it uses none so far");
     return TUTTI_OK;
 }
 
