@@ -8,6 +8,7 @@
 #include "coll/comm.h"
 #include "coll/door.h"
 #include "device/gpu.h"
+#include "topology/kept.h"
 #include "topology/nic_use.h"
 #include "transport/rdma/rdma_names.h"
 #include "transport/tcp/tcp_address.h"
@@ -83,16 +84,17 @@ static void nics_names(const struct tti_node *node, void (*visit)(void *context,
             visit(context, name);
 }
 
-/* Are there several devices of a kind that hang on a bus? Else nothing need be looked at. */
-static bool nics_several(const char *folder)
+bool tti_nics_several(const char *sysfs, bool rdma)
 {
     int count = 0;
-    DIR *all = opendir(folder);
+    char path[600];
+    snprintf(path, sizeof path, "%.300s/class/%s", sysfs, rdma ? "infiniband" : "net");
+    DIR *all = opendir(path);
     for (const struct dirent *entry; all && (entry = readdir(all));) {
-        char path[400];
-        snprintf(path, sizeof path, "%.60s/%.200s/device", folder, entry->d_name);
+        snprintf(path, sizeof path, "%.300s/class/%s/%.200s/device", sysfs,
+                 rdma ? "infiniband" : "net", entry->d_name);
         DIR *device = entry->d_name[0] == '.' ? NULL : opendir(path);
-        count += device != NULL;
+        count += device && tti_nic_is_up(sysfs, entry->d_name, rdma);
         if (device)
             closedir(device);
     }
@@ -260,25 +262,25 @@ enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names
 {
     static const char *const choices[] = {"off", "auto"};
     const char *file = tti_config_text("TUTTI_TOPOLOGY");
-    struct tti_topology *topology = NULL;
+    const struct tti_topology *topology = NULL;
     int choice = 1;
     *names = NULL;
     TTI_TRY(tti_config_name("TUTTI_NIC_NEAR", choices, 2, 1, &choice));
     if (choice == 0)
         return TUTTI_OK;
     if (file) {
-        enum tutti_result read = tti_topology_from_file(file, &topology);
+        enum tutti_result read = tti_topology_keep(file, &topology);
         if (read != TUTTI_OK)
             return TTI_CONTEXT(read, "TUTTI_TOPOLOGY (a file as tutti-topo -o FILE.json or hwloc "
                                      "writes it)");
     }
-    const bool look = !nics_one_host(comm) && (file || nics_several("/sys/class/net") ||
-                                               nics_several("/sys/class/infiniband"));
+    const bool look = !nics_one_host(comm) &&
+                      (file || tti_nics_several("/sys", false) || tti_nics_several("/sys", true));
     enum tutti_result result = TUTTI_OK;
-    if (look && !file && tti_topology_probe(TTI_PROBE_PCI, &topology) != TUTTI_OK)
+    if (look && !file && tti_topology_keep(NULL, &topology) != TUTTI_OK)
         TTI_LOG(TTI_LOG_INFO, "which NICs are near is not known: %s", tti_error_text());
     if (look && topology)
         result = nics_choose_in(comm, topology, file != NULL, names);
-    tti_topology_destroy(topology);
+    tti_topology_release(topology);
     return result;
 }

@@ -150,17 +150,12 @@ static enum tutti_result import_network(struct import *in)
         return TUTTI_OK;
     TTI_TRY(tti_topology_add(topology, &node, &network));
     for (int i = 0; i < network; i++) {
-        struct tti_graph_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
-        char names[TTI_NODE_NAME_BYTES];
-        char *rest = names;
-        char *name;
-        if (topology->nodes[i].kind != TTI_NODE_NIC)
-            continue;
-        memcpy(names, topology->nodes[i].name, sizeof names);
-        while (in->here && link.gbs <= 0 && (name = strsep(&rest, "/")))
-            link.gbs = tti_sysfs_nic_gbs("/sys", name);
-        TTI_TRY(tti_topology_link(topology, &link));
+        const struct tti_graph_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
+        if (topology->nodes[i].kind == TTI_NODE_NIC)
+            TTI_TRY(tti_topology_link(topology, &link));
     }
+    if (in->here)
+        tti_topology_rates(topology, "/sys");
     return TUTTI_OK;
 }
 
