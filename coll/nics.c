@@ -108,6 +108,7 @@ bool tti_nics_several(const char *sysfs, bool rdma)
 /* RDMA devices, or interfaces: a NIC may be both. */
 struct nics_kind {
     bool rdma;
+    bool dealt;         /* by the user, to each rank its own: nothing is chosen */
     const char *wanted; /* the user's TUTTI_RDMA_DEVICES or TUTTI_IFNAME; NULL: any */
     bool here, up;      /* of the names seen: is one up? And may it be used? */
     bool *usable, *far;
@@ -167,6 +168,8 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
         nics_names(&topology->nodes[i], nics_look, kind);
         kind->usable[i] = kind->up;
     }
+    if (kind->dealt)
+        return TUTTI_OK;
     TTI_TRY(tti_nics_far(topology, users, count, me, kind->usable, kind->far, &use));
     for (size_t i = 0; i < topology->node_count; i++)
         if (kind->far[i])
@@ -178,18 +181,17 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* The ranks of this host, as many as comm->size at most; `me` is the own one's number. */
-static int nics_users(const struct tutti_comm *comm, const struct tti_topology *topology,
-                      const cpu_set_t *cpus, struct tti_nic_user *users, int *me)
+int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
+                   const struct tti_topology *topology, const cpu_set_t *cpus,
+                   struct tti_nic_user *users, int *me)
 {
-    const struct tti_nic_place *places = comm->places;
     int count = 0;
-    for (int r = 0; r < comm->size; r++) {
-        if (places[r].host != places[comm->rank].host)
+    for (int r = 0; r < size; r++) {
+        if (places[r].host != places[rank].host)
             continue;
         struct tti_nic_user *user = &users[count];
-        *user = (struct tti_nic_user){.gpu = -1, .cpus = r == comm->rank ? cpus : NULL};
-        if (r == comm->rank)
+        *user = (struct tti_nic_user){.gpu = -1, .cpus = r == rank ? cpus : NULL};
+        if (r == rank)
             *me = count;
         if (places[r].gpu[0])
             user->gpu = tti_gpu_at(topology, places[r].gpu);
@@ -210,12 +212,13 @@ static enum tutti_result nics_choose(const struct tutti_comm *comm,
     for (size_t c = 0; c < CPU_SETSIZE; c++)
         if (comm->cpus[comm->rank].bits[c / 64] >> c % 64 & 1)
             CPU_SET(c, &cpus);
-    const int count = nics_users(comm, topology, &cpus, users, &me);
+    const int count =
+        tti_nics_users(comm->places, comm->size, comm->rank, topology, &cpus, users, &me);
     for (int rdma = 0; rdma <= 1; rdma++) {
+        const char *wanted = tti_config_text(rdma ? "TUTTI_RDMA_DEVICES" : "TUTTI_IFNAME");
         kind->rdma = rdma;
-        kind->wanted = tti_config_text(rdma ? "TUTTI_RDMA_DEVICES" : "TUTTI_IFNAME");
-        if (rdma && kind->wanted && strchr(kind->wanted, '/'))
-            continue; /* dealt out by the user */
+        kind->dealt = rdma && wanted && strchr(wanted, '/');
+        kind->wanted = kind->dealt ? NULL : wanted;
         TTI_TRY(nics_of_kind(topology, users, count, me, kind));
     }
     if (described && !kind->here)
