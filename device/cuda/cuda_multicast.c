@@ -3,6 +3,7 @@
  * is like that of memory. Not yet run on a GPU. */
 #include "device/cuda/cuda_state.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -22,6 +23,13 @@ static struct tti_cu_multicast_prop multicast_prop(int members, size_t bytes)
         .devices = (unsigned)members, .bytes = bytes, .handles = TTI_CU_HANDLE_FD};
 }
 
+/* A device that says that it can, without the switch that it takes, may refuse to answer. */
+static bool multicast_refused(unsigned code)
+{
+    return code == TTI_CU_SYSTEM_NOT_READY || code == TTI_CU_NOT_SUPPORTED ||
+           code == TTI_CU_NOT_PERMITTED;
+}
+
 enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t bytes,
                                           size_t *page)
 {
@@ -29,8 +37,13 @@ enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t
     *page = 0;
     if (!gpu->base.properties.multicast)
         return TUTTI_OK;
-    return tti_cuda_check(gpu->cu->multicast_page(page, &prop, TTI_CU_PAGE_MINIMUM),
-                          "cuMulticastGetGranularity");
+    const unsigned code = gpu->cu->multicast_page(page, &prop, TTI_CU_PAGE_MINIMUM);
+    if (!multicast_refused(code))
+        return tti_cuda_check(code, "cuMulticastGetGranularity");
+    TTI_LOG(TTI_LOG_INFO, "no multicast objects on device %d: cuMulticastGetGranularity says %u",
+            gpu->base.device, code);
+    *page = 0;
+    return TUTTI_OK;
 }
 
 /* Whole pages, on all ranks the same. */

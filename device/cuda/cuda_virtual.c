@@ -4,7 +4,6 @@
  * when it goes. Not yet run on a GPU. Read next: cuda_multicast.c. */
 #include "device/cuda/cuda_state.h"
 
-#include "base/log.h"
 #include "base/memory.h"
 
 #include <stdatomic.h>
@@ -171,10 +170,7 @@ static enum tutti_result virtual_alloc(struct tti_cuda_gpu *gpu, size_t bytes, t
     tti_cu_memory piece = 0;
     TTI_TRY(tti_cuda_check(cu->memory_page(&page, &prop, TTI_CU_PAGE_MINIMUM),
                            "cuMemGetAllocationGranularity"));
-    /* A device that says that it can, without the switch that it takes, may refuse to answer. */
-    if (tti_cuda_multicast_page(gpu, bytes, &multicast) != TUTTI_OK)
-        TTI_LOG(TTI_LOG_INFO, "no multicast objects on device %d: %s", gpu->base.device,
-                tti_error_text());
+    TTI_TRY(tti_cuda_multicast_page(gpu, bytes, &multicast));
     page = multicast > page ? multicast : page;
     bytes = (bytes + page - 1) / page * page;
     TTI_TRY(tti_cuda_check(cu->memory_create(&piece, bytes, &prop, 0), "cuMemCreate"));
