@@ -15,13 +15,16 @@
 static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation *operation,
                                     tutti_stream stream, tutti_request **request)
 {
+    enum tutti_result result = tti_gpu_room(comm, stream);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "%s", tti_operation_name(operation));
     if (!request)
         return tti_gpu_call(comm, operation, 1, stream, NULL);
     struct tutti_request *made = tti_calloc(1, sizeof *made);
     if (!made)
         return TUTTI_ERR_MEMORY;
     made->comm = comm;
-    enum tutti_result result = tti_gpu_call(comm, operation, 1, stream, &made->mark);
+    result = tti_gpu_call(comm, operation, 1, stream, &made->mark);
     if (result != TUTTI_OK) {
         free(made);
         return result;

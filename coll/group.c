@@ -170,16 +170,36 @@ static enum tutti_result group_collect(enum tutti_result result)
     return result;
 }
 
+static enum tutti_result group_room(size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++) {
+        const struct group_call *call = &group.calls[i];
+        const enum tutti_result result =
+            call->device ? tti_gpu_room(call->comm, call->stream) : TUTTI_OK;
+        if (result != TUTTI_OK)
+            return TTI_CONTEXT(result, "%s", tti_operation_name(&call->operation));
+    }
+    return TUTTI_OK;
+}
+
 static enum tutti_result group_run(void)
 {
     bool async = false;
     for (size_t i = 0; i < group.count; i++)
         async |= group.calls[i].request != NULL;
-    bool thread = async || group_several_comms();
-    enum tutti_result result = TUTTI_OK;
-    for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)
-        if (!group.calls[i].posted)
+    const bool several = group_several_comms();
+    const bool thread = async || several;
+    /* What several communicators queue may wait for each other: no waiting between them. */
+    enum tutti_result result = group_room(0, several ? group.count : 0);
+    for (size_t i = 0; i < group.count && result == TUTTI_OK; i++) {
+        if (group.calls[i].posted)
+            continue;
+        result = several ? TUTTI_OK : group_room(i, i + 1);
+        if (result != TUTTI_OK && i > 0) /* what is queued cannot be taken back */
+            result = tti_comm_fail(group.calls[i].comm, result);
+        if (result == TUTTI_OK)
             result = group_post(i, thread);
+    }
     return group_collect(result);
 }
 

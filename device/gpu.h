@@ -18,6 +18,7 @@
 #include "device/kernel_args.h"
 #include "tutti/tutti.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,7 +60,13 @@ struct tti_gpu {
     const struct tti_gpu_ops *ops;
     int device;
     struct tti_gpu_properties properties;
+    _Atomic uint64_t commands; /* that went to its streams so far, captured ones, too */
 };
+
+static inline void tti_gpu_count(struct tti_gpu *gpu)
+{
+    atomic_fetch_add_explicit(&gpu->commands, 1, memory_order_relaxed);
+}
 
 /* CUDA's name for the default stream of the thread that uses it (CU_STREAM_PER_THREAD): in two
  * threads two streams. */
@@ -178,11 +185,9 @@ struct tti_gpu_ops {
     /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
      * Needs none opened. Kernels and events of one device go on its streams only. */
     enum tutti_result (*stream_device)(tutti_stream stream, int *device);
-    /* The PCI address ("0000:3b:00.0") of a device; of -1: of the one that this process works on,
-     * as far as can be told: that which the calling thread has current, else the only one in use,
-     * or the only one that CUDA_VISIBLE_DEVICES leaves. "?": one of several; "": none. Opens
-     * nothing. After `count`. */
-    void (*here)(int device, char pci[TTI_GPU_PCI_BYTES]);
+    /* The PCI address ("0000:3b:00.0") of the device that the calling thread has current; "" if it
+     * has none. Opens nothing. After `count`. */
+    void (*here)(char pci[TTI_GPU_PCI_BYTES]);
 
     /* ---- Work on a stream; all captured. Copies take any two addresses of any kind (pageable
      * host memory may make the call block). */

@@ -21,6 +21,9 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
 /* Is this call one on device memory? Errors: ARGUMENT for a stream with host memory. */
 enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operation *operation,
                                 tutti_stream stream, bool *takes);
+/* Before tti_gpu_call, and without a lock: wait until the stream has room, if ranks of the process
+ * share the device (gpu_ahead.c). On an error nothing was queued. TIMEOUT: it had none. */
+enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream);
 /* Queue it (one collective, or `count` sends and receives at once) on the stream. `mark` may be
  * NULL; else it is a point after the work, for a request. */
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -104,6 +104,7 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
         TTI_TRY(couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, count * width, &args, sizeof args,
                               stream));
         TTI_TRY(gpu->ops->copy(gpu, (char *)o->out + from * width, own, count * width, stream));
+        TTI_TRY(tti_gpu_room_between(comm, stream));
     }
     return TUTTI_OK;
 }

@@ -259,6 +259,7 @@ static enum tutti_result messages_turns(const struct messages *m, struct tti_mes
             TTI_TRY(gpu->ops->stream_wait(gpu, gate, 1, m->stream));
         TTI_TRY(gpu->ops->stream_write(gpu, gate, 0, m->stream));
         TTI_TRY(messages_launch(m, args));
+        TTI_TRY(tti_gpu_room_between(m->comm, m->stream));
         args->begins = 0;
     }
     args->spins = 1;

@@ -205,6 +205,7 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
             gpu->ops->copy(gpu, own, (const char *)o->in + from * width, count * width, stream));
         TTI_TRY(nvls_launch(comm, o, count, stream));
         TTI_TRY(gpu->ops->copy(gpu, (char *)o->out + from * width, own, count * width, stream));
+        TTI_TRY(tti_gpu_room_between(comm, stream));
     }
     return TUTTI_OK;
 }

@@ -302,6 +302,7 @@ static enum tutti_result run_window(struct running *g, size_t window)
         TTI_TRY(window_in(g, from, length, own));
         TTI_TRY(plan_launch(g, &args));
         TTI_TRY(window_out(g, from, length, own + out_at));
+        TTI_TRY(tti_gpu_room_between(g->comm, g->stream));
     }
     return TUTTI_OK;
 }

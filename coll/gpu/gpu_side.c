@@ -92,8 +92,7 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         side->ops->event_destroy(mark->event);
         free(mark);
     }
-    for (int k = 0; k < TTI_AHEAD_MARKS; k++)
-        side->ops->event_destroy(side->ahead[k]);
+    tti_gpu_ahead_end(side, idle);
     side->ops->event_destroy(side->last.event);
     side->ops->event_destroy(side->captured.event);
     if (side->gpu)
@@ -251,41 +250,6 @@ static enum tutti_result side_point(struct tti_gpu_side *side, tutti_stream stre
     return TUTTI_OK;
 }
 
-/* About so many commands, rather too many than too few: each pass through windows or through the
- * host takes a few with each rank. */
-static size_t ahead_commands(const struct tutti_comm *comm, const struct tti_operation *ops,
-                             size_t count)
-{
-    enum { A_PASS = 12 };
-    const struct tti_gpu_map *map = comm->gpu->map;
-    const size_t n = (size_t)comm->size, bytes = ops->count * tutti_type_size(ops->type);
-    if (map && map->way == TTI_GPU_COUPLED && map->one_process)
-        return TTI_AHEAD_CALL + count / TTI_AHEAD_CALL;
-    const bool window = map && map->way > TTI_GPU_STAGED && map->window_bytes > 0;
-    return A_PASS * n * count * (1 + n * bytes / (window ? map->window_bytes : comm->gpu->chunk));
-}
-
-/* A stream holds some 1000 commands; then a call waits inside the driver, which may keep the other
- * threads of the context out meanwhile: among them the rank that the first of the commands waits
- * for. So ranks of a process that share a device wait here, before it is full. */
-static enum tutti_result side_ahead(struct tutti_comm *comm, const struct tti_operation *ops,
-                                    size_t count, tutti_stream stream)
-{
-    struct tti_gpu_side *side = comm->gpu;
-    if (!side->shared)
-        return TUTTI_OK;
-    side->ahead_commands += ahead_commands(comm, ops, count);
-    if (side->ahead_commands < TTI_AHEAD_STEP)
-        return TUTTI_OK;
-    side->ahead_commands = 0;
-    struct tti_gpu_event **mark = &side->ahead[side->ahead_turn++ % TTI_AHEAD_MARKS];
-    if (*mark)
-        TTI_TRY(tti_gpu_settle(comm, *mark, "a rank that is far ahead waits for its stream"));
-    else
-        TTI_TRY(side->ops->event_create(side->gpu, 0, mark));
-    return side->ops->event_record(*mark, stream);
-}
-
 /* By flags in memory. The stream tells the host when it begins to wait and when it is through, in
  * each replay of a graph, too; and in the end whether a peer gave up (gpu_watch.c). */
 static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -358,7 +322,7 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
 }
 
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
-                                    size_t count, tutti_stream stream)
+                                    size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
     uint64_t capture = 0;
@@ -373,13 +337,20 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
                         "wait for each other for ever: give each rank a stream of its own (the "
                         "_async calls)",
                         side->gpu->device);
+    tti_gpu_ahead_begin(side, stream, capturing);
     TTI_TRY(side_order(side, stream, capture));
-    if (collective)
-        TTI_TRY(side_collective(comm, ops, stream, capturing));
-    else
-        TTI_TRY(side_messages(comm, ops, count, stream, capturing));
-    TTI_TRY(side_point(side, stream, capture));
-    return capturing ? TUTTI_OK : side_ahead(comm, ops, count, stream);
+    enum tutti_result result = collective ? side_collective(comm, ops, stream, capturing)
+                                          : side_messages(comm, ops, count, stream, capturing);
+    if (result == TUTTI_OK)
+        result = side_point(side, stream, capture);
+    if (result == TUTTI_OK && mark)
+        result = tti_gpu_mark_take(side, stream, mark);
+    struct tti_error error;
+    tti_error_save(&error, result);
+    /* Of what failed, too, as far as it went. The count decides nothing of this call. */
+    if (tti_gpu_ahead_add(side, stream) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "commands of a stream are not counted: %s", tti_error_text());
+    return result == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
 }
 
 static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -399,8 +370,7 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
         TTI_TRY(side->ops->stream_device(stream, &index));
     TTI_TRY(tti_comm_check(comm));
     TTI_TRY(side_open(comm, index));
-    TTI_TRY(side_queue(comm, ops, count, stream));
-    return mark ? tti_gpu_mark_take(side, stream, mark) : TUTTI_OK;
+    return side_queue(comm, ops, count, stream, mark);
 }
 
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,

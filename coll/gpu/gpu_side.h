@@ -25,9 +25,23 @@ struct tti_gpu_point {
     _Atomic bool any; /* there was such a call */
 };
 
-/* Commands that a rank may be ahead of the device: as many marks, so many commands apart; and those
- * of a call where one kernel does it all, with its events. */
-enum { TTI_AHEAD_MARKS = 8, TTI_AHEAD_STEP = 64, TTI_AHEAD_CALL = 4 };
+/* Commands that a stream may have before it (gpu_ahead.c) when an operation begins, and in the
+ * middle of one; and marks, so many commands apart. */
+enum {
+    TTI_AHEAD_MOST = 512,
+    TTI_AHEAD_WITHIN = 768,
+    TTI_AHEAD_STEP = 64,
+    TTI_AHEAD_MARKS = 16,
+};
+
+struct tti_gpu_lane;
+
+/* A point in a stream after so many commands of its lane. */
+struct tti_gpu_ahead {
+    struct tti_gpu_event *event;
+    struct tti_gpu_lane *lane; /* NULL: it was reached */
+    uint64_t at;
+};
 
 struct tti_gpu_side {
     const struct tti_gpu_ops *ops;
@@ -39,9 +53,9 @@ struct tti_gpu_side {
     bool staged;                /* the links are, or will be, in use by work on a stream */
     bool shared;                /* ranks of this process share the device: no default stream */
     struct tti_gpu_mark *marks; /* free */
-    struct tti_gpu_event *ahead[TTI_AHEAD_MARKS]; /* if the device is shared, by turns */
-    uint32_t ahead_turn;
-    size_t ahead_commands;   /* since the last mark */
+    struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS]; /* if the device is shared */
+    uint64_t ahead_counted;                      /* of the device's commands, in this call ... */
+    bool ahead_counts;       /* ... whose commands count: not captured, on such a device */
     struct tti_gpu_map *map; /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk; /* of staging, bytes */
@@ -74,5 +88,16 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
 /* A mark at the point of the stream's last call. Under the lock. */
 enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
                                     struct tti_gpu_mark **mark);
+
+/* ---- gpu_ahead.c: under the lock, but tti_gpu_room ---- */
+
+/* A call begins; it, or a part of it, was queued: counts what was. */
+void tti_gpu_ahead_begin(struct tti_gpu_side *side, tutti_stream stream, bool capturing);
+enum tutti_result tti_gpu_ahead_add(struct tti_gpu_side *side, tutti_stream stream);
+/* The communicator ends. `idle`: what it queued is over. */
+void tti_gpu_ahead_end(struct tti_gpu_side *side, bool idle);
+/* Between passes of an operation: counts, and waits while the stream is about to be full. An error
+ * is one in the middle of the operation. */
+enum tutti_result tti_gpu_room_between(struct tutti_comm *comm, tutti_stream stream);
 
 #endif

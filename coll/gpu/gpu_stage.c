@@ -326,6 +326,7 @@ static enum tutti_result cut_run(struct cut *c)
             TTI_TRY(cut_begin(c, k));
         if (k >= LAG)
             TTI_TRY(cut_end(c, k - LAG));
+        TTI_TRY(tti_gpu_room_between(c->comm, c->stream));
     }
     return TUTTI_OK;
 }

@@ -326,6 +326,7 @@ static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
         l.w.from = turn * most;
         l.w.length = w->o->count - l.w.from < most ? w->o->count - l.w.from : most;
         TTI_TRY(lent_range(&l, turn));
+        TTI_TRY(tti_gpu_room_between(w->comm, w->stream));
     }
     TTI_TRY(window_await(&l.w, THROUGH, l.turns));
     return window_lower(&l.w, THROUGH);
@@ -353,6 +354,7 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
     for (w.from = 0; w.from < o->count; w.from += w.length) {
         w.length = o->count - w.from < most ? o->count - w.from : most;
         TTI_TRY(window_pass(&w));
+        TTI_TRY(tti_gpu_room_between(comm, stream));
     }
     return TUTTI_OK;
 }

@@ -197,10 +197,10 @@ enum tutti_result tti_cuda_launch(struct tti_gpu *base, const struct tti_gpu_lau
                         tti_gpu_launch_name(launch), launch->blocks, launch->threads);
     TTI_TRY(kernel_shared(gpu, function, launch->shared_bytes));
     void *parameters[] = {(void *)(uintptr_t)launch->args};
-    TTI_CUDA_RETURN(gpu, tti_gpu_launch_name(launch),
-                    gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
-                                    (unsigned)launch->shared_bytes, (tti_cu_stream)stream,
-                                    parameters, NULL));
+    TTI_CUDA_QUEUE(gpu, tti_gpu_launch_name(launch),
+                   gpu->cu->launch(function, launch->blocks, 1, 1, launch->threads, 1, 1,
+                                   (unsigned)launch->shared_bytes, (tti_cu_stream)stream,
+                                   parameters, NULL));
 }
 
 enum tutti_result tti_cuda_resident(struct tti_gpu *base, const struct tti_gpu_launch *launch,

@@ -70,6 +70,13 @@ void tti_cuda_leave(struct tti_cuda_gpu *gpu, const struct tti_cuda_visit *visit
         return tti_result_;                        \
     } while (0)
 
+/* ... and of one that puts a command into a stream. */
+#define TTI_CUDA_QUEUE(gpu, what, call)   \
+    do {                                  \
+        tti_gpu_count(&(gpu)->base);      \
+        TTI_CUDA_RETURN(gpu, what, call); \
+    } while (0)
+
 /* ---- cuda_memory.c ----------------------------------------------------------------------------
  */
 enum tutti_result tti_cuda_alloc(struct tti_gpu *gpu, enum tti_memory_kind kind, size_t bytes,
@@ -106,7 +113,8 @@ void tti_cuda_virtual_unmap(const struct tti_cuda_gpu *gpu, tti_cu_ptr base, siz
 
 /* ---- cuda_multicast.c -------------------------------------------------------------------------
  */
-/* What memory and objects are multiples of; 0: the device has no such objects. */
+/* What memory and objects are multiples of; 0: the device has no such objects, or the driver does
+ * not let it. */
 enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t bytes,
                                           size_t *page);
 enum tutti_result tti_cuda_multicast_create(struct tti_gpu *gpu, int members, size_t bytes, int *fd,

@@ -66,7 +66,7 @@ enum tutti_result tti_cuda_copy(struct tti_gpu *base, void *dst, const void *src
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     if (bytes == 0)
         return TUTTI_OK;
-    TTI_CUDA_RETURN(gpu, "cuMemcpyAsync", gpu->cu->copy(address(dst), address(src), bytes, stream));
+    TTI_CUDA_QUEUE(gpu, "cuMemcpyAsync", gpu->cu->copy(address(dst), address(src), bytes, stream));
 }
 
 enum tutti_result tti_cuda_fill(struct tti_gpu *base, void *dst, unsigned char byte, size_t bytes,
@@ -75,30 +75,30 @@ enum tutti_result tti_cuda_fill(struct tti_gpu *base, void *dst, unsigned char b
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     if (bytes == 0)
         return TUTTI_OK;
-    TTI_CUDA_RETURN(gpu, "cuMemsetD8Async", gpu->cu->fill(address(dst), byte, bytes, stream));
+    TTI_CUDA_QUEUE(gpu, "cuMemsetD8Async", gpu->cu->fill(address(dst), byte, bytes, stream));
 }
 
 enum tutti_result tti_cuda_host_call(struct tti_gpu *base, void (*function)(void *), void *argument,
                                      tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(gpu, "cuLaunchHostFunc", gpu->cu->host_call(stream, function, argument));
+    TTI_CUDA_QUEUE(gpu, "cuLaunchHostFunc", gpu->cu->host_call(stream, function, argument));
 }
 
 enum tutti_result tti_cuda_stream_write(struct tti_gpu *base, uint32_t *word, uint32_t value,
                                         tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(gpu, "cuStreamWriteValue32",
-                    gpu->cu->stream_write(stream, address(word), value, TTI_CU_WRITE_DEFAULT));
+    TTI_CUDA_QUEUE(gpu, "cuStreamWriteValue32",
+                   gpu->cu->stream_write(stream, address(word), value, TTI_CU_WRITE_DEFAULT));
 }
 
 enum tutti_result tti_cuda_stream_wait(struct tti_gpu *base, uint32_t *word, uint32_t value,
                                        tutti_stream stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    TTI_CUDA_RETURN(gpu, "cuStreamWaitValue32",
-                    gpu->cu->stream_wait(stream, address(word), value, TTI_CU_WAIT_GEQ));
+    TTI_CUDA_QUEUE(gpu, "cuStreamWaitValue32",
+                   gpu->cu->stream_wait(stream, address(word), value, TTI_CU_WAIT_GEQ));
 }
 
 /* ---- Events -----------------------------------------------------------------------------------
@@ -151,14 +151,13 @@ void tti_cuda_event_destroy(struct tti_gpu_event *event)
 
 enum tutti_result tti_cuda_event_record(struct tti_gpu_event *event, tutti_stream stream)
 {
-    TTI_CUDA_RETURN(event->gpu, "cuEventRecord",
-                    event->gpu->cu->event_record(event->event, stream));
+    TTI_CUDA_QUEUE(event->gpu, "cuEventRecord", event->gpu->cu->event_record(event->event, stream));
 }
 
 enum tutti_result tti_cuda_event_hold(struct tti_gpu_event *event, tutti_stream stream)
 {
-    TTI_CUDA_RETURN(event->gpu, "cuStreamWaitEvent",
-                    event->gpu->cu->event_hold(stream, event->event, 0));
+    TTI_CUDA_QUEUE(event->gpu, "cuStreamWaitEvent",
+                   event->gpu->cu->event_hold(stream, event->event, 0));
 }
 
 enum tutti_result tti_cuda_event_query(struct tti_gpu_event *event)
@@ -250,7 +249,7 @@ enum tutti_result tti_cuda_capture_id(struct tti_gpu *base, tutti_stream stream,
 
 enum tutti_result tti_cuda_graph_launch(struct tti_gpu_graph *graph, tutti_stream stream)
 {
-    TTI_CUDA_RETURN(graph->gpu, "cuGraphLaunch", graph->gpu->cu->graph_launch(graph->exec, stream));
+    TTI_CUDA_QUEUE(graph->gpu, "cuGraphLaunch", graph->gpu->cu->graph_launch(graph->exec, stream));
 }
 
 void tti_cuda_graph_destroy(struct tti_gpu_graph *graph)

@@ -293,6 +293,7 @@ enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream handle,
 {
     struct tti_sim_stream *stream;
     TTI_TRY(tti_sim_stream_of(gpu->device, handle, &stream));
+    tti_gpu_count(gpu);
     struct tti_sim_capture *capture = tti_sim_stream_capture(stream);
     if (capture)
         return tti_sim_capture_add(capture, op);

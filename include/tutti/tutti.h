@@ -241,6 +241,13 @@ TUTTI_API bool tutti_comm_reproducible(const tutti_comm *comm);
  * `request` may be NULL only with a stream. Operations on one communicator run in the order of the
  * calls.
  *
+ * Where ranks of one process share a device, an _async call waits (in the library, and holding
+ * nothing up) while its stream has some 500 commands before it: a device's driver would wait inside
+ * at some 1000, and might let no other thread in. An operation has a few commands, or, with many
+ * ranks or passes, hundreds. So let one thread that calls for several of these ranks, or that
+ * itself sets what a stream waits for, not call so far ahead on one stream: TIMEOUT, and nothing
+ * was queued. The caller's own commands on the stream are not counted.
+ *
  * Every operation has the same bits on every rank that gets the result, and from run to run. Count
  * 0 is legal and does nothing. Unaligned buffers are legal. In place: as said for each.
  *
@@ -404,7 +411,10 @@ TUTTI_API enum tutti_result tutti_wait_all(tutti_request **requests, size_t coun
 
 /* Calls of this thread between start and end are collected and run together at the end: all sends
  * and receives of a communicator at once, collectives in the order of the calls. Groups nest; the
- * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. */
+ * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. On device
+ * memory the end waits for room on the streams (see the operations) before it queues the calls, if
+ * they are of several communicators, and then no more: keep such groups below some 400 commands a
+ * stream. */
 TUTTI_API enum tutti_result tutti_group_start(void);
 TUTTI_API enum tutti_result tutti_group_end(void);
 

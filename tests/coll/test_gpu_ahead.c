@@ -1,73 +1,175 @@
-/* Ranks of a process that share a device: one queues operations as fast as it can, the other comes
+/* Ranks of a process that share a device: one queues operations as fast as it can, another comes
  * late. The first may not get so far ahead that the driver makes it wait inside, where it might
- * keep out the other, for which its stream waits (coll/gpu/gpu_side.c). On the fake driver, which
- * does that, nothing would end. test_gpu_ahead
+ * keep out the other, for which its stream waits (coll/gpu/gpu_ahead.c); but nearly as far, and
+ * while it waits, others may use its communicator. On the fake driver, which keeps others out,
+ * nothing would end. test_gpu_ahead
  */
-#include "coll/gpu/gpu_side.h"
+#include "coll/gpu/gpu_map.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
-    OPERATIONS = 1200, /* more than a stream of the driver's holds */
+    COMMANDS = 3000, /* that a rank queues: more than a stream of the driver's holds */
+    DRIVER_HOLDS = 1000,
     STILL_MS = 300,
-    MOST_AHEAD = (TTI_AHEAD_MARKS + 1) * TTI_AHEAD_STEP / TTI_AHEAD_CALL,
+    SECONDS = 60,
 };
 
-static _Atomic int queued; /* by rank 0 */
+struct way {
+    const char *name, *path;
+    int ranks;
+    bool two; /* communicators on the stream, by turns */
+    int passes;
+};
 
-/* Until rank 0 gets no further, or has been slow: then this finds less, but nothing wrong. */
-static int late(void)
+static const struct way ways[] = {
+    {.name = "a rank runs ahead", .path = "coupled", .ranks = 2, .passes = 1},
+    {.name = "a rank runs ahead", .path = "window", .ranks = 2, .passes = 1},
+    {.name = "with two communicators", .path = "window", .ranks = 2, .two = true, .passes = 1},
+    {.name = "a rank runs ahead", .path = "window", .ranks = 8, .passes = 1},
+    {.name = "in several passes", .path = "window", .ranks = 8, .passes = 4},
+    {.name = "in very many passes", .path = "window", .ranks = 8, .passes = 16},
+};
+
+/* Of the rank that runs ahead. */
+static tutti_comm *_Atomic ahead[2];
+static _Atomic uint64_t ahead_from, ahead_call; /* commands before it did, and of a call */
+
+static uint64_t commands(tutti_comm *const *comms)
 {
-    int seen = -1;
-    while (seen != atomic_load(&queued)) {
-        seen = atomic_load(&queued);
+    uint64_t sum = 0;
+    for (int k = 0; k < 2; k++)
+        if (k == 0 || comms[1] != comms[0])
+            sum += atomic_load(&comms[k]->gpu->gpu->commands);
+    return sum;
+}
+
+static uint64_t commands_ahead(void)
+{
+    tutti_comm *const comms[] = {atomic_load(&ahead[0]), atomic_load(&ahead[1])};
+    return commands(comms) - atomic_load(&ahead_from);
+}
+
+/* Until the other gets no further than `fewest`, or more; or has been slow: then this finds less,
+ * but nothing wrong. */
+static uint64_t late(uint64_t fewest)
+{
+    const time_t end = time(NULL) + SECONDS;
+    uint64_t seen = 0, now = commands_ahead();
+    while (time(NULL) < end && (seen != now || now < fewest)) {
+        seen = now;
         usleep(STILL_MS * 1000);
+        now = commands_ahead();
     }
-    return seen;
+    return now;
+}
+
+/* Whether others can use the communicator of the rank that waits. */
+static bool others_can(void)
+{
+    pthread_mutex_t *lock = &atomic_load(&ahead[0])->gpu->lock;
+    const struct timespec end = {.tv_sec = time(NULL) + SECONDS / 6};
+    if (pthread_mutex_timedlock(lock, &end) != 0)
+        return false;
+    pthread_mutex_unlock(lock);
+    return true;
+}
+
+static int come_late(const struct way *way)
+{
+    const uint64_t call = atomic_load(&ahead_call), pass = call / (uint64_t)way->passes + 1;
+    const uint64_t slack = TTI_AHEAD_STEP + 2 * pass; /* marks are so far apart */
+    const uint64_t found = late(TTI_AHEAD_MOST - slack);
+    printf("  %d ranks, %s, %d passes: %llu commands a call, %llu ahead\n", way->ranks, way->path,
+           way->passes, (unsigned long long)call, (unsigned long long)found);
+    CHECK(found >= TTI_AHEAD_MOST - slack);
+    CHECK(found < DRIVER_HOLDS);
+    if (call <= TTI_AHEAD_WITHIN - TTI_AHEAD_MOST) {
+        CHECK(found <= TTI_AHEAD_MOST + call + 2);
+        CHECK(others_can());
+    }
+    return 0;
+}
+
+/* All ranks; rank 1 late. */
+static int run_ahead(tutti_comm *const *comms, const struct way *way, int32_t *in, int32_t *out,
+                     size_t count)
+{
+    const int rank = tutti_comm_rank(comms[0]);
+    uint64_t from = 0;
+    for (int k = 0; k < 4; k++) { /* twice each: the first also sets things up */
+        from = k == 2 ? commands(comms) : from;
+        CHECK_OK(tutti_all_reduce_async(in, out, count, TUTTI_INT32, TUTTI_SUM, comms[k % 2],
+                                        device_stream(), NULL));
+    }
+    const uint64_t call = (commands(comms) - from) / 2;
+    CHECK_OK(device_settle());
+    if (rank == 0) {
+        atomic_store(&ahead_call, call);
+        atomic_store(&ahead_from, commands(comms));
+        for (int k = 0; k < 2; k++)
+            atomic_store(&ahead[k], comms[k]);
+    }
+    CHECK_OK(tutti_barrier(comms[0]));
+    if (rank == 1 && come_late(way) != 0)
+        return 1;
+    for (uint64_t k = 0; k < COMMANDS / call + 2; k++)
+        CHECK_OK(tutti_all_reduce_async(in, out, count, TUTTI_INT32, TUTTI_SUM, comms[k % 2],
+                                        device_stream(), NULL));
+    return 0;
 }
 
 static int runs_ahead(tutti_comm *comm, void *argument)
 {
-    const int rank = tutti_comm_rank(comm);
-    int32_t word = rank + 1, sum = 0;
-    (void)argument;
+    const struct way *way = argument;
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    tutti_comm *comms[2] = {comm, comm};
     CHECK(device_begin(0) == 0);
-    int32_t *in = device_memory(sizeof *in), *out = device_memory(sizeof *out);
+    if (way->two)
+        CHECK_OK(tutti_comm_split(comm, 0, rank, &comms[1]));
+    CHECK_OK(tutti_barrier_async(comm, device_stream(), NULL));
+    const size_t window = comm->gpu->map->window_bytes / sizeof(int32_t);
+    const size_t count = way->passes == 1 ? 1 : ((size_t)way->passes - 1) * window + 1;
+    const size_t bytes = count * sizeof(int32_t);
+    int32_t *in = device_memory(bytes), *out = device_memory(bytes), ends[2] = {0, 0};
     CHECK(in && out);
-    CHECK_OK(device_copy(in, &word, sizeof word));
-    CHECK_OK(
-        tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    int32_t *data = malloc(bytes);
+    CHECK(data);
+    for (size_t i = 0; i < count; i++)
+        data[i] = rank + 1;
+    const enum tutti_result copied = device_copy(in, data, bytes);
+    const enum tutti_result settled = device_settle();
+    free(data);
+    CHECK_OK(copied);
+    CHECK_OK(settled);
+    if (run_ahead(comms, way, in, out, count) != 0)
+        return 1;
+    CHECK_OK(device_copy(&ends[0], out, sizeof *ends));
+    CHECK_OK(device_copy(&ends[1], out + count - 1, sizeof *ends));
     CHECK_OK(device_settle());
-    if (rank == 1)
-        CHECK(late() <= MOST_AHEAD);
-    for (int k = 0; k < OPERATIONS; k++) {
-        CHECK_OK(tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
-                                        NULL));
-        if (rank == 0)
-            atomic_fetch_add(&queued, 1);
-    }
-    CHECK_OK(device_copy(&sum, out, sizeof sum));
-    CHECK_OK(device_settle());
-    CHECK(sum == 3);
+    CHECK(ends[0] == n * (n + 1) / 2 && ends[1] == ends[0]);
     device_free(in);
     device_free(out);
+    if (way->two)
+        tutti_comm_destroy(comms[1]);
     return device_end(comm);
 }
 
 int main(void)
 {
-    static const char *const paths[] = {"coupled", "window"};
-    struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
     int bad = 0;
-    how.options.timeout_s = 60;
-    for (int p = 0; p < 2; p++) {
-        atomic_store(&queued, 0);
-        bad |= device_ranks("a rank runs ahead", paths[p], how, runs_ahead, NULL);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct way way = ways[w];
+        struct tti_ranks how = {.ranks = way.ranks, .options = TUTTI_OPTIONS_INIT};
+        how.options.timeout_s = SECONDS;
+        bad |= device_ranks(way.name, way.path, how, runs_ahead, &way);
     }
     return bad != 0;
 }
