@@ -132,7 +132,7 @@ def sweeps_text(report):
              "each rank sends to the next)",
              f"  {'':<10} {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}"]
     for sweep in report["sweeps"]:
-        who = f"{sweep['ranks']} {sweep['kind']}" + (" x " + str(sweep["operations"]) if sweep["operations"] > 1 else "")
+        who = f"{sweep['ranks']} {sweep['kind']}" + (" x " + str(sweep["operations"]) if sweep.get("operations", 1) > 1 else "")
         if not sweep["passed"]:
             lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} FAILED")
             lines += ["    | " + line for line in sweep["output"].splitlines()[-15:]]

@@ -60,15 +60,46 @@ assert abs(t.floor_us(t.LARGE, 4, 1, 4000) - 536.87) < 0.01
 words = lambda *figures: [v["verdict"] for v in t.verdicts(report(*figures))]
 assert words(600, 9, 1.9, 2) == ["met"] * 6, words(600, 9, 1.9, 2)
 assert words(700, 11, 2.1, 4) == ["met"] + ["missed"] * 5, words(700, 11, 2.1, 4)
+# As older ones are, whose sweeps do not say how many operations a graph has.
+old = report(600, 9, 1.9, 2)
+for sweep in old["sweeps"]:
+    sweep.update(passed=True, rows=[{**row, "wrong": 0} for row in sweep["rows"]])
+assert any("2 threads x 20" in line for line in t.sweeps_text(old))
 EOF
 
-printf '#!/bin/sh\necho planted; exit 3\n' >"$work/pack/tests/test_gpu"
+# A program of the pack's, which leaves another behind, in a process group of its own.
+planted() { # WHAT ELSE IT DOES
+    printf '#!/bin/bash\nset -m\ntimeout 300 sleep 300 &\necho $! >%s/left.new; mv %s/left.new %s/left\necho planted; %s\n' \
+        "$work" "$work" "$work" "$1" >"$work/pack/tests/test_gpu"
+    rm -f "$work/left"
+}
+gone() { # of the one it left
+    [ -s "$work/left" ] && ! kill -0 "$(cat "$work/left")" 2>/dev/null || {
+        echo "FAILED: what a program has started was left: $(cat "$work/left")"
+        exit 1
+    }
+}
+planted 'exit 3'
 if "$work/pack/gpu_report" --device sim --parts tests --ranks 2 --out "$work/out" >"$work/log"; then
     cat "$work/log"
     echo "FAILED: a test that fails was not reported"
     exit 1
 fi
 grep -q "| planted" "$work/out/report.txt"
+gone
+# Ended from outside, it ends what it has started.
+planted 'sleep 300'
+"$work/pack/gpu_report" --device sim --parts tests --ranks 2 --out "$work/out" >"$work/log" &
+report=$!
+for ((k = 0; k < 600; k++)); do
+    [ -s "$work/left" ] && break
+    sleep 0.1
+done
+kill -TERM $report
+status=0
+wait $report || status=$?
+[ $status = 143 ] || { echo "FAILED: ended with $status, not 143"; exit 1; }
+gone
 # What programs made for NCCL need is there, and it says so where there is no GPU.
 "$work/pack/clients/nccl_clients" --library "$work/pack/nccl" --out "$work/logs" >"$work/log" || {
     cat "$work/log"
