@@ -75,8 +75,10 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
                         &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)
         comm->cpus[r] = words[r].cpus;
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < comm->size; r++) {
         comm->places[r] = words[r].place;
+        comm->places[r].gpu[TTI_NIC_GPU_BYTES - 1] = '\0'; /* from another process */
+    }
     int other = agree_other_tuning(words, comm->size);
     if (other >= 0) {
         TTI_LOG(TTI_LOG_WARN,

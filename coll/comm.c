@@ -84,7 +84,8 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_int("TUTTI_FAST", 0, 1, 1, &fast));
     TTI_TRY(tti_config_int("TUTTI_REPRODUCIBLE", 0, 1, 0, &reproducible));
     TTI_TRY(tti_config_bytes("TUTTI_FUSED_FROM", FUSED_LEAST, &settings->fused_from));
-    TTI_TRY(tti_config_int("TUTTI_STAGED_AHEAD", 0, 256, TTI_STAGED_AHEAD, &ahead));
+    TTI_TRY(tti_config_int("TUTTI_STAGED_AHEAD", 0, TTI_STAGED_LARGE / TTI_STAGED_WINDOW,
+                           TTI_STAGED_AHEAD, &ahead));
     settings->staged_ahead = (size_t)ahead;
     settings->fused_forced = tti_config_text("TUTTI_FUSED_FROM") != NULL;
     settings->fast = fast != 0;
@@ -175,7 +176,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
     TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
-    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics));
+    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics)); /* all that `places` are for */
+    free(comm->places);
+    comm->places = NULL;
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,
                              comm->settings.transports, comm->settings.plugins,
                              comm->settings.wire_lanes, comm->job, deadline, &comm->peers));

@@ -37,11 +37,12 @@ struct tti_settings {
     char *plugins;    /* NULL: none */
     int lanes;        /* the most lanes an operation may use */
     bool lanes_forced;
-    bool fast;           /* short paths are allowed: small programs, fused */
-    size_t fused_from;   /* bytes from which the fused path may be taken ... */
-    bool fused_forced;   /* ... and is, whatever the model says */
-    size_t staged_ahead; /* broadcasts a root of the staged path is ahead at most; 0: no limit */
-    bool reproducible;   /* only what combines in the order of ranks is taken */
+    bool fast;         /* short paths are allowed: small programs, fused */
+    size_t fused_from; /* bytes from which the fused path may be taken ... */
+    bool fused_forced; /* ... and is, whatever the model says */
+    size_t
+        staged_ahead;  /* broadcasts of 64 KiB that a root of the staged path may be ahead; 0: 16 */
+    bool reproducible; /* only what combines in the order of ranks is taken */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 

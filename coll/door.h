@@ -10,6 +10,9 @@ enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops);
 /* Set up for device memory now what the first collective on it would: collective, on `device`. From
  * here on calls on device memory do not block, and may be captured. Nothing without a device. */
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device);
+/* Communicators that the calling thread makes from here on are for this device, so that they take
+ * NICs near it. -1: for the one that the process works on, as at first. */
+void tti_comm_by_device(int device);
 /* Give the device memory that the communicator holds back until tti_comm_prepare_device, or the
  * next collective on device memory: collective, when nothing is queued that uses it. Waits for
  * streams. ARGUMENT, and nothing changed, if operations were captured: graphs have its addresses.

@@ -30,7 +30,8 @@ void tti_executor_memory(const struct tti_executor *x, struct tutti_memory *memo
 static void add_peers(const struct tti_peers *peers, struct tutti_memory *memory)
 {
     memory->host += tti_heap_bytes(peers->all) + tti_heap_bytes(peers->names) +
-                    tti_heap_bytes(peers->blobs) + tti_heap_bytes(peers->host_of);
+                    tti_heap_bytes(peers->blobs) + tti_heap_bytes(peers->host_of) +
+                    tti_heap_bytes(peers->far_nics);
     for (int i = 0; i < peers->ncarriers; i++)
         tti_transport_memory(peers->carriers[i].ops, peers->carriers[i].object, memory);
 }

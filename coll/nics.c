@@ -8,6 +8,7 @@
 #include "coll/comm.h"
 #include "coll/door.h"
 #include "device/gpu.h"
+#include "topology/kept.h"
 #include "topology/nic_use.h"
 #include "transport/rdma/rdma_names.h"
 #include "transport/tcp/tcp_address.h"
@@ -20,6 +21,13 @@
 _Static_assert((int)TTI_NIC_GPU_BYTES == (int)TTI_GPU_PCI_BYTES, "an address fits");
 _Static_assert((int)TTI_CPUS == (int)CPU_SETSIZE, "sets of processors are alike");
 
+static _Thread_local int nics_device = -1;
+
+void tti_comm_by_device(int device)
+{
+    nics_device = device;
+}
+
 enum tutti_result tti_nics_place(struct tti_nic_place *place)
 {
     const struct tti_gpu_ops *ops = NULL;
@@ -27,9 +35,9 @@ enum tutti_result tti_nics_place(struct tti_nic_place *place)
     TTI_TRY(tti_gpu_in_use(&ops));
     if (!ops)
         return TUTTI_OK;
-    ops->here(place->gpu);
-    if (!place->gpu[0])
-        place->gpu[0] = '?';
+    ops->here(nics_device, place->gpu);
+    TTI_LOG(TTI_LOG_DEBUG, "NICs: this rank's device is at %s",
+            place->gpu[0] ? place->gpu : "no address, since it uses none so far");
     return TUTTI_OK;
 }
 
@@ -76,16 +84,17 @@ static void nics_names(const struct tti_node *node, void (*visit)(void *context,
             visit(context, name);
 }
 
-/* Are there several devices of a kind that hang on a bus? Else nothing need be looked at. */
-static bool nics_several(const char *folder)
+bool tti_nics_several(const char *sysfs, bool rdma)
 {
     int count = 0;
-    DIR *all = opendir(folder);
+    char path[600];
+    snprintf(path, sizeof path, "%.300s/class/%s", sysfs, rdma ? "infiniband" : "net");
+    DIR *all = opendir(path);
     for (const struct dirent *entry; all && (entry = readdir(all));) {
-        char path[400];
-        snprintf(path, sizeof path, "%.60s/%.200s/device", folder, entry->d_name);
+        snprintf(path, sizeof path, "%.300s/class/%s/%.200s/device", sysfs,
+                 rdma ? "infiniband" : "net", entry->d_name);
         DIR *device = entry->d_name[0] == '.' ? NULL : opendir(path);
-        count += device != NULL;
+        count += device && tti_nic_is_up(sysfs, entry->d_name, rdma);
         if (device)
             closedir(device);
     }
@@ -99,6 +108,7 @@ static bool nics_several(const char *folder)
 /* RDMA devices, or interfaces: a NIC may be both. */
 struct nics_kind {
     bool rdma;
+    bool dealt;         /* by the user, to each rank its own: nothing is chosen */
     const char *wanted; /* the user's TUTTI_RDMA_DEVICES or TUTTI_IFNAME; NULL: any */
     bool here, up;      /* of the names seen: is one up? And may it be used? */
     bool *usable, *far;
@@ -106,14 +116,15 @@ struct nics_kind {
     size_t bytes;
 };
 
-/* One that the user's list lets in, and that is up. */
+/* One that the user's list lets in, and that is up; sockets need an address. */
 static bool nics_may_use(const struct nics_kind *kind, const char *name)
 {
     enum { PORTS = 8 };
     bool allowed = !kind->wanted || (!kind->rdma && tti_tcp_allowed(kind->wanted, name));
     for (int port = 1; kind->rdma && port <= PORTS && !allowed; port++)
         allowed = tti_rdma_names_allow(kind->wanted, name, port);
-    return allowed && tti_nic_is_up("/sys", name, kind->rdma);
+    return allowed && tti_nic_is_up("/sys", name, kind->rdma) &&
+           (kind->rdma || tti_tcp_has_address(name));
 }
 
 static void nics_look(void *context, const char *name)
@@ -157,6 +168,8 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
         nics_names(&topology->nodes[i], nics_look, kind);
         kind->usable[i] = kind->up;
     }
+    if (kind->dealt)
+        return TUTTI_OK;
     TTI_TRY(tti_nics_far(topology, users, count, me, kind->usable, kind->far, &use));
     for (size_t i = 0; i < topology->node_count; i++)
         if (kind->far[i])
@@ -168,18 +181,17 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* The ranks of this host, as many as comm->size at most; `me` is the own one's number. */
-static int nics_users(const struct tutti_comm *comm, const struct tti_topology *topology,
-                      const cpu_set_t *cpus, struct tti_nic_user *users, int *me)
+int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
+                   const struct tti_topology *topology, const cpu_set_t *cpus,
+                   struct tti_nic_user *users, int *me)
 {
-    const struct tti_nic_place *places = comm->places;
     int count = 0;
-    for (int r = 0; r < comm->size; r++) {
-        if (places[r].host != places[comm->rank].host)
+    for (int r = 0; r < size; r++) {
+        if (places[r].host != places[rank].host)
             continue;
         struct tti_nic_user *user = &users[count];
-        *user = (struct tti_nic_user){.gpu = -1, .cpus = r == comm->rank ? cpus : NULL};
-        if (r == comm->rank)
+        *user = (struct tti_nic_user){.gpu = -1, .cpus = r == rank ? cpus : NULL};
+        if (r == rank)
             *me = count;
         if (places[r].gpu[0])
             user->gpu = tti_gpu_at(topology, places[r].gpu);
@@ -200,12 +212,13 @@ static enum tutti_result nics_choose(const struct tutti_comm *comm,
     for (size_t c = 0; c < CPU_SETSIZE; c++)
         if (comm->cpus[comm->rank].bits[c / 64] >> c % 64 & 1)
             CPU_SET(c, &cpus);
-    const int count = nics_users(comm, topology, &cpus, users, &me);
+    const int count =
+        tti_nics_users(comm->places, comm->size, comm->rank, topology, &cpus, users, &me);
     for (int rdma = 0; rdma <= 1; rdma++) {
+        const char *wanted = tti_config_text(rdma ? "TUTTI_RDMA_DEVICES" : "TUTTI_IFNAME");
         kind->rdma = rdma;
-        kind->wanted = tti_config_text(rdma ? "TUTTI_RDMA_DEVICES" : "TUTTI_IFNAME");
-        if (rdma && kind->wanted && strchr(kind->wanted, '/'))
-            continue; /* dealt out by the user */
+        kind->dealt = rdma && wanted && strchr(wanted, '/');
+        kind->wanted = kind->dealt ? NULL : wanted;
         TTI_TRY(nics_of_kind(topology, users, count, me, kind));
     }
     if (described && !kind->here)
@@ -252,25 +265,25 @@ enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names
 {
     static const char *const choices[] = {"off", "auto"};
     const char *file = tti_config_text("TUTTI_TOPOLOGY");
-    struct tti_topology *topology = NULL;
+    const struct tti_topology *topology = NULL;
     int choice = 1;
     *names = NULL;
     TTI_TRY(tti_config_name("TUTTI_NIC_NEAR", choices, 2, 1, &choice));
     if (choice == 0)
         return TUTTI_OK;
     if (file) {
-        enum tutti_result read = tti_topology_from_file(file, &topology);
+        enum tutti_result read = tti_topology_keep(file, &topology);
         if (read != TUTTI_OK)
             return TTI_CONTEXT(read, "TUTTI_TOPOLOGY (a file as tutti-topo -o FILE.json or hwloc "
                                      "writes it)");
     }
-    const bool look = !nics_one_host(comm) && (file || nics_several("/sys/class/net") ||
-                                               nics_several("/sys/class/infiniband"));
+    const bool look = !nics_one_host(comm) &&
+                      (file || tti_nics_several("/sys", false) || tti_nics_several("/sys", true));
     enum tutti_result result = TUTTI_OK;
-    if (look && !file && tti_topology_probe(TTI_PROBE_PCI, &topology) != TUTTI_OK)
+    if (look && !file && tti_topology_keep(NULL, &topology) != TUTTI_OK)
         TTI_LOG(TTI_LOG_INFO, "which NICs are near is not known: %s", tti_error_text());
     if (look && topology)
         result = nics_choose_in(comm, topology, file != NULL, names);
-    tti_topology_destroy(topology);
+    tti_topology_release(topology);
     return result;
 }

@@ -9,9 +9,12 @@
 
 #include "base/error.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+struct tti_nic_user;
+struct tti_topology;
 struct tutti_comm;
 
 enum { TTI_NIC_GPU_BYTES = 32 };
@@ -23,16 +26,25 @@ struct tti_nic_place {
         gpu[TTI_NIC_GPU_BYTES]; /* PCI address; "?": one of the host's, not known which; "": none */
 };
 
-/* This rank's. */
+/* This rank's: with the device of tti_comm_by_device (door.h). */
 enum tutti_result tti_nics_place(struct tti_nic_place *place);
+/* Of `size` ranks those of the same host as `rank`, in order: how many, of `size` at most; *me is
+ * its number among them. A GPU that the graph does not know by its address, and one of which it is
+ * not known which, is the one that tti_gpu_of_rank gives the rank. `cpus` are the own ones. */
+int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
+                   const struct tti_topology *topology, const cpu_set_t *cpus,
+                   struct tti_nic_user *users, int *me);
 
 /* By comm->places and the own rank's comm->cpus: *names for free(3), or NULL where there are none.
- * Looks at the machine only if there are several hosts, and NICs to choose from. ARGUMENT, with the
- * variable, for a wrong setting. */
+ * Looks at the machine only if there are several hosts, and NICs to choose from. For a wrong
+ * setting ARGUMENT, for a file that cannot be read SYSTEM, both with the variable. */
 enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names);
 
 /* Is this system device up: an interface, or (`rdma`) a device with an active port? `sysfs` is
  * "/sys", or a copy of it in a test. */
 bool tti_nic_is_up(const char *sysfs, const char *name, bool rdma);
+
+/* Are several of a kind up that hang on a bus? Else there is nothing to choose from. */
+bool tti_nics_several(const char *sysfs, bool rdma);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "topology/kept.h"
 #include "topology/nearest.h"
 
 #include <sched.h>
@@ -71,15 +72,15 @@ int tti_progress_auto(const struct tti_cpus *own, const cpu_set_t *near, int ind
  * more is known than that there are processors. */
 static void progress_network(cpu_set_t *near, char *text, size_t bytes)
 {
-    struct tti_topology *topology = NULL;
+    const struct tti_topology *topology = NULL;
     int nic = -1;
     CPU_ZERO(near);
     text[0] = '\0';
-    if (tti_topology_probe(TTI_PROBE_DEVICES, &topology) == TUTTI_OK)
+    if (tti_topology_keep(NULL, &topology) == TUTTI_OK)
         nic = tti_cpus_near_nics(topology, near);
     if (nic >= 0)
         (void)tti_topology_label(topology, nic, text, bytes);
-    tti_topology_destroy(topology);
+    tti_topology_release(topology);
 }
 
 /* Of the ranks of this host that may run where this one may: how many there are, and before it. */

@@ -6,6 +6,7 @@
 #include "device/memory.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum tutti_result tti_stage_make(struct tutti_comm *comm)
 {
@@ -19,6 +20,8 @@ enum tutti_result tti_stage_make(struct tutti_comm *comm)
         (void)tti_region_free(memory);
         return TUTTI_ERR_MEMORY;
     }
+    /* Pages that no window reached are not to be there. */
+    (void)madvise(memory, TTI_STAGE_BYTES, MADV_NOHUGEPAGE);
     made->memory = memory;
     made->ranks = comm->size;
     made->read = made->ends + ends;
@@ -91,7 +94,7 @@ bool tti_stage_take(struct tutti_comm *comm, size_t bytes, const struct tti_stag
     for (int p = 0; p < stage->ranks; p++)
         *tti_stage_end(stage, stage->filled, p) =
             p == comm->rank || !comm->links.all[p].connected ? 0 : UINT64_MAX;
-    stage->head = begin + (bytes + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+    stage->head = begin + tti_stage_room(bytes);
     stage->filled++;
     return true;
 }

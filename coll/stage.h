@@ -16,8 +16,8 @@ struct tutti_comm;
 
 enum {
     TTI_STAGE_BYTES = 8 << 20,
-    TTI_STAGE_WINDOWS = 256, /* the most that are kept, a power of two */
-    TTI_STAGE_ALIGN = 4096,
+    TTI_STAGE_WINDOWS = 256,    /* the most that are kept, a power of two */
+    TTI_STAGE_ALIGN = 4096,     /* windows begin at multiples of it */
     TTI_STAGE_HOME = 256 << 10, /* bytes that who is not behind keeps to */
 };
 
@@ -49,6 +49,12 @@ void tti_stage_destroy(struct tti_stage *stage);
  * it). */
 bool tti_stage_take(struct tutti_comm *comm, size_t bytes, const struct tti_stage_limit *limit,
                     int *behind);
+
+/* What a window of so many bytes takes of the ring. */
+static inline size_t tti_stage_room(size_t bytes)
+{
+    return (bytes + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+}
 
 /* Of one of the last TTI_STAGE_WINDOWS windows. */
 static inline char *tti_stage_at(const struct tti_stage *stage, uint64_t window)

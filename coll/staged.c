@@ -51,7 +51,7 @@ bool tti_staged_serves(enum tutti_collective collective, int ranks)
 
 size_t tti_staged_windows(size_t bytes, size_t ahead)
 {
-    const size_t room = (bytes + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+    const size_t room = tti_stage_room(bytes);
     const size_t count = (bytes + TTI_STAGED_WINDOW - 1) / TTI_STAGED_WINDOW;
     const size_t most = TTI_STAGED_LARGE / TTI_STAGED_WINDOW;
     if (bytes < TTI_STAGED_WINDOW)
@@ -271,7 +271,7 @@ static struct tti_stage_limit staged_limit(const struct staged *s)
 {
     const size_t block = s->o->count * s->size, ahead = s->comm->settings.staged_ahead;
     const size_t most = block < TTI_STAGED_WINDOW ? block : TTI_STAGED_WINDOW;
-    const size_t room = (most + TTI_STAGE_ALIGN - 1) / TTI_STAGE_ALIGN * TTI_STAGE_ALIGN;
+    const size_t room = tti_stage_room(most);
     if (s->o->collective != TUTTI_BROADCAST)
         return (struct tti_stage_limit){TTI_STAGED_MUTUAL, TTI_STAGED_MUTUAL * room};
     const size_t windows = tti_staged_windows(block, ahead);

@@ -34,7 +34,8 @@ enum {
  * may not go on the cores change hands, and somebody's operation takes as long as all that the
  * others do in a turn. So either that happens to fewer than one operation in a hundred (broadcasts
  * of less than a window: the stage holds 128 to 256 of them, and the mean profits), or a turn is
- * short: `ahead` operations, as TUTTI_STAGED_AHEAD says (0: as many as there is room for). */
+ * short: `ahead` operations, as TUTTI_STAGED_AHEAD says, but never more than TTI_STAGED_LARGE bytes
+ * (0: those). */
 size_t tti_staged_windows(size_t bytes, size_t ahead);
 
 /* Is there a staged way of this collective? */

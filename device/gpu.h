@@ -185,9 +185,11 @@ struct tti_gpu_ops {
     /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
      * Needs none opened. Kernels and events of one device go on its streams only. */
     enum tutti_result (*stream_device)(tutti_stream stream, int *device);
-    /* The PCI address ("0000:3b:00.0") of the device that the calling thread has current; "" if it
-     * has none. Opens nothing. After `count`. */
-    void (*here)(char pci[TTI_GPU_PCI_BYTES]);
+    /* The PCI address ("0000:3b:00.0") of a device; of -1: of the one that this process works on,
+     * as far as can be told: that which the calling thread has current, else the only one in use,
+     * or the only one that CUDA_VISIBLE_DEVICES leaves. "?": one of several; "": none. Opens
+     * nothing. After `count`. */
+    void (*here)(int device, char pci[TTI_GPU_PCI_BYTES]);
 
     /* ---- Work on a stream; all captured. Copies take any two addresses of any kind (pageable
      * host memory may make the call block). */

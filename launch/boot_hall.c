@@ -203,9 +203,10 @@ static bool hall_gather_begin(struct tti_boot_server *s, struct tti_boot_conn *c
     }
     if (frame->bytes != s->round_bytes || frame->code != s->round || s->come[conn->rank]) {
         snprintf(text, sizeof text,
-                 "rank %d gathers %llu bytes in round %u, others %zu bytes in round %u", conn->rank,
-                 (unsigned long long)frame->bytes, (unsigned)frame->code, s->round_bytes,
-                 (unsigned)s->round);
+                 "rank %d gathers %llu bytes in round %u, others %zu bytes in round %u (are all "
+                 "ranks of the same Tutti version?)",
+                 conn->rank, (unsigned long long)frame->bytes, (unsigned)frame->code,
+                 s->round_bytes, (unsigned)s->round);
         tti_boot_hall_fail(s, conn->rank, TUTTI_ERR_MISMATCH, text);
         return false;
     }

@@ -85,7 +85,9 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
     struct ncclComm *comm = job->comm;
     tti_log_rank(comm->rank);
     (void)tti_boot_cancel_by(&comm->given_up);
+    tti_comm_by_device(comm->device); /* a thread of its own has no device current */
     job->result = job->run(job);
+    tti_comm_by_device(-1);
     (void)tti_boot_cancel_by(NULL);
     if (job->result != ncclSuccess) {
         snprintf(job->text, sizeof job->text, "%s", tti_nccl_text());

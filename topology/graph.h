@@ -95,6 +95,9 @@ enum tutti_result tti_topology_from_json(const char *text, size_t bytes,
                                          struct tti_topology **topology);
 /* A file of either kind: hwloc's XML where its name ends in ".xml", else JSON. Errors name it. */
 enum tutti_result tti_topology_from_file(const char *path, struct tti_topology **topology);
+/* Fills in the line rates of NICs that the graph has names and links to the network of, and no
+ * rates, as hwloc's XML: what `sysfs` ("/sys", or a copy) says of devices of these names. */
+void tti_topology_rates(struct tti_topology *topology, const char *sysfs);
 void tti_topology_destroy(struct tti_topology *topology);
 
 /* ---- Building -------------------------------------------------------------------------------- */

@@ -150,17 +150,12 @@ static enum tutti_result import_network(struct import *in)
         return TUTTI_OK;
     TTI_TRY(tti_topology_add(topology, &node, &network));
     for (int i = 0; i < network; i++) {
-        struct tti_graph_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
-        char names[TTI_NODE_NAME_BYTES];
-        char *rest = names;
-        char *name;
-        if (topology->nodes[i].kind != TTI_NODE_NIC)
-            continue;
-        memcpy(names, topology->nodes[i].name, sizeof names);
-        while (in->here && link.gbs <= 0 && (name = strsep(&rest, "/")))
-            link.gbs = tti_sysfs_nic_gbs("/sys", name);
-        TTI_TRY(tti_topology_link(topology, &link));
+        const struct tti_graph_link link = {.kind = TTI_LINK_NETWORK, .from = i, .to = network};
+        if (topology->nodes[i].kind == TTI_NODE_NIC)
+            TTI_TRY(tti_topology_link(topology, &link));
     }
+    if (in->here)
+        tti_topology_rates(topology, "/sys");
     return TUTTI_OK;
 }
 
@@ -253,14 +248,22 @@ static enum tutti_result import_machine(struct import *in, hwloc_obj_t root)
 
 /* ---- The three doors ------------------------------------------------------------------------- */
 
+/* Drivers are slow to ask, and say nothing that sysfs does not. One name a call; hwloc refuses
+ * those that it was built without. */
+static void import_ask_no_drivers(const struct tti_hwloc *hwloc, hwloc_topology_t loaded)
+{
+    static const char *const components[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
+    for (size_t i = 0; i < sizeof components / sizeof *components; i++)
+        (void)hwloc->hwloc_topology_set_components(loaded, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                                   components[i]);
+}
+
 /* Exactly one of xml and synthetic, or neither for this machine. */
 static enum tutti_result import_load(const struct tti_hwloc *hwloc, hwloc_topology_t loaded,
                                      int flags, const char *xml, const char *synthetic)
 {
-    /* Their drivers are slow to ask, and say nothing that sysfs does not. */
     if (!xml && !synthetic)
-        (void)hwloc->hwloc_topology_set_components(loaded, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                                   "gl,opencl");
+        import_ask_no_drivers(hwloc, loaded);
     (void)hwloc->hwloc_topology_set_io_types_filter(
         loaded, flags & (TTI_PROBE_DEVICES | TTI_PROBE_PCI) ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
                                                             : HWLOC_TYPE_FILTER_KEEP_NONE);

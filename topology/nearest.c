@@ -197,15 +197,46 @@ int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus)
     return first;
 }
 
+/* What a GPU's name begins with ("0000:3b:00.0 ..."), as a number in the driver's order; 0: it has
+ * no address, and its place in the graph is all that is known. */
+static uint64_t nearest_address(const struct tti_node *gpu)
+{
+    unsigned domain = 0, bus = 0, device = 0, function = 0;
+    if (sscanf(gpu->name, "%8x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4)
+        return 0;
+    return (uint64_t)domain << 32 | bus << 16 | device << 8 | function;
+}
+
+/* The GPUs of [host, end) that come before this one by address. */
+static int nearest_before(const struct tti_topology *topology, int host, int end, int gpu)
+{
+    const uint64_t own = nearest_address(&topology->nodes[gpu]);
+    int before = 0;
+    for (int i = host; i < end; i++) {
+        if (topology->nodes[i].kind != TTI_NODE_GPU)
+            continue;
+        const uint64_t other = nearest_address(&topology->nodes[i]);
+        before += other < own || (other == own && i < gpu);
+    }
+    return before;
+}
+
 int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank)
 {
     const int host = tti_first_host(topology);
-    if (host < 0)
-        return -1;
-    int gpus = tti_topology_count(topology, host, TTI_NODE_GPU);
-    int wanted = gpus ? local_rank % gpus : 0;
-    for (int i = host; gpus && i < tti_topology_end(topology, host); i++)
-        if (topology->nodes[i].kind == TTI_NODE_GPU && wanted-- == 0)
+    const int end = host < 0 ? 0 : tti_topology_end(topology, host);
+    int gpus = 0, seen = 0;
+    bool addresses = false;
+    for (int i = host; host >= 0 && i < end; i++) {
+        gpus += topology->nodes[i].kind == TTI_NODE_GPU;
+        addresses |=
+            topology->nodes[i].kind == TTI_NODE_GPU && nearest_address(&topology->nodes[i]);
+    }
+    for (int i = host; gpus && i < end; i++) {
+        if (topology->nodes[i].kind != TTI_NODE_GPU)
+            continue;
+        if ((addresses ? nearest_before(topology, host, end, i) : seen++) == local_rank % gpus)
             return i;
+    }
     return -1;
 }

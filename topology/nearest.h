@@ -49,7 +49,9 @@ int tti_cpus_near_nics(const struct tti_topology *topology, cpu_set_t *cpus);
 /* The node of the graph's first host; -1: there is none. */
 int tti_first_host(const struct tti_topology *topology);
 /* The GPU of a local rank on the first host of the graph, as launchers and frameworks number them:
- * rank r has GPU r, and where ranks outnumber GPUs they share in turn. -1: the host has none. */
+ * rank r has GPU r by PCI address, as the driver counts GPUs that are alike, or in the graph's
+ * order where they have none; where ranks outnumber GPUs they share in turn. -1: the host has none.
+ */
 int tti_gpu_of_rank(const struct tti_topology *topology, int local_rank);
 
 #endif

@@ -23,10 +23,10 @@ struct tti_nic_use {
 /* Of the first host's NICs those that users[me] leaves to others: far[node], of
  * topology->node_count entries; all false where nothing is chosen. Only NICs that are `usable` (by
  * node; NULL: all) are looked at. Those with less than half of the fastest one's line rate are
- * nobody's choice; of the nearest others the fastest are. Ranks with GPUs that are equally near to
- * the same NICs share them out by rail, in the order of their GPUs and then of `users`, where that
- * gives each as much; where it does not, each uses all of them. Every rank finds the same, by the
- * same graph and users. May give MEMORY. */
+ * nobody's choice; of the nearest others the fastest are. Where that leaves NICs out, ranks with
+ * GPUs that are equally near to the same ones share them out by rail, in the order of their GPUs
+ * and then of `users`, where that gives each as much; where it does not, each uses all of them.
+ * Every rank finds the same, by the same graph and users. May give MEMORY. */
 enum tutti_result tti_nics_far(const struct tti_topology *topology,
                                const struct tti_nic_user *users, int count, int me,
                                const bool *usable, bool *far, struct tti_nic_use *use);

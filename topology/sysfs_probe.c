@@ -175,3 +175,20 @@ double tti_sysfs_nic_gbs(const char *sysfs, const char *name)
     }
     return megabits / 8000.0;
 }
+
+void tti_topology_rates(struct tti_topology *topology, const char *sysfs)
+{
+    for (size_t i = 0; i < topology->link_count; i++) {
+        struct tti_graph_link *link = &topology->links[i];
+        const struct tti_node *from = &topology->nodes[link->from];
+        const struct tti_node *nic = from->kind == TTI_NODE_NIC ? from : &topology->nodes[link->to];
+        char names[TTI_NODE_NAME_BYTES];
+        char *rest = names, *name;
+        if (link->kind != TTI_LINK_NETWORK || nic->kind != TTI_NODE_NIC)
+            continue;
+        memcpy(names, nic->name, sizeof names);
+        while (!(link->gbs > 0) && (name = strsep(&rest, "/")))
+            if (*name)
+                link->gbs = tti_sysfs_nic_gbs(sysfs, name);
+    }
+}

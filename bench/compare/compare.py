@@ -55,6 +55,9 @@ def parse_flags(arguments):
                         "registered, or a list; the peers have what malloc gives")
     parser.add_argument("--place", choices=["in", "out"], default=None,
                         help="operations in or out of place (out; broadcast, which MPI has in place: in)")
+    parser.add_argument("--cores", choices=["free", "even"], default="free", help="where ranks "
+                        "outnumber cores: they run where the system puts them (free), or rank r of "
+                        "all contenders on core r mod cores (even), which is less noisy")
     parser.add_argument("--rewrite", action="store_true",
                         help="new values in the inputs, untimed, before each operation")
     parser.add_argument("--rounds", type=positive, default=None, help="5; with --quick 2; with --all: so "
@@ -152,7 +155,8 @@ def facts_of(flags, arguments, job):
         "Open MPI": first_line("mpirun.openmpi", "--version"),
         "MPICH": " ".join(first_line("mpichversion").split()),
         "Gloo": first_line("dpkg-query", "-W", "-f=${Version}", "libgloo-dev"),
-        "ranks": "bound to cores" if job.bound() else "more than cores, unbound",
+        "ranks": "bound to cores" if job.bound() else "more than cores, " +
+                 (f"rank r bound to core r mod {job.cores}" if job.even else "unbound"),
         "load before": load(),
     }
     return {name: value for name, value in facts.items() if value}
@@ -166,7 +170,7 @@ def record_of(flags, arguments, before="", begun=None, keep=None):
     if not os.access(ours, os.X_OK):
         sys.exit(f"compare: there is no {ours}; ./dev compare builds it")
     job = contenders.Job(flags.build, flags.coll, flags.ranks, flags.transport, cores,
-                         flags.place == "in", flags.rewrite)
+                         flags.place == "in", flags.rewrite, flags.cores == "even")
     settings = contenders.all_settings(flags.coll, flags.transport, flags.ranks, cores, flags.memories)
     missing = contenders.missing(flags.build, settings)
     for peer, why in missing.items():

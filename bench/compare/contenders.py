@@ -212,7 +212,7 @@ def all_settings(coll, transport, ranks=2, cores=2, memories=("library",)):
 
 
 def program_path(build, program):
-    return os.path.join(build, "bin" if program == "allreduce_bench" else "compare", program)
+    return os.path.join(build, "bin" if program in ("allreduce_bench", "tuttirun") else "compare", program)
 
 
 def missing(build, settings):
@@ -230,25 +230,41 @@ def missing(build, settings):
 class Job:
     """What all runs have in common."""
 
-    def __init__(self, build, coll, ranks, transport, cores, in_place=False, rewrite=False):
+    def __init__(self, build, coll, ranks, transport, cores, in_place=False, rewrite=False, even=False):
         self.build, self.coll, self.ranks = build, coll, ranks
         self.transport, self.cores = transport, cores
         self.in_place, self.rewrite = in_place, rewrite
+        self.even = even and not self.bound()
 
     def bound(self):
         return self.ranks <= self.cores
+
+    def placed(self):
+        """Before the program of a rank that others start: it runs on core (local rank) mod (cores)."""
+        if not self.even:
+            return []
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        return ["sh", "-c", 'rank=${LOCAL_RANK-${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}}; '
+                f'core=$(echo {cores} | cut -d, -f$((rank % {self.cores} + 1))); '
+                'exec taskset -c "$core" "$@"', "placed"]
 
 
 def ours_command(job, memory, sizes, effort, json_path):
     """`sizes` are consecutive in a sweep with a factor of two, or one."""
     command = [program_path(job.build, "allreduce_bench"), "--coll", job.coll, "-b", str(sizes[0]),
-               "-e", str(sizes[-1]), "-f", "2", "--ranks", str(job.ranks), "--transport",
-               job.transport, "--memory", memory, "-w", str(effort[0]), "--json", json_path]
+               "-e", str(sizes[-1]), "-f", "2", "--transport", job.transport, "--memory", memory,
+               "-w", str(effort[0]), "--json", json_path]
     if effort[1]:
         command += ["-n", str(effort[1])]
     if job.rewrite:
         command += ["--rewrite"]
-    return command + ["--bind", "core" if job.bound() else "none"]
+    if job.even:
+        return tuttirun(job) + job.placed() + command
+    return command + ["--ranks", str(job.ranks), "--bind", "core" if job.bound() else "none"]
+
+
+def tuttirun(job):
+    return [program_path(job.build, "tuttirun"), "--bind", "none", "-n", str(job.ranks)]
 
 
 def peer_command(job, setting, sizes, effort):
@@ -257,10 +273,10 @@ def peer_command(job, setting, sizes, effort):
              "--iterations", str(effort[1])]
     sweep += ["--in-place"] * job.in_place + ["--rewrite"] * job.rewrite
     if setting.program == "peer_openmpi":
-        return openmpi_launch(job.ranks, job.bound()) + setting.flags + [program] + sweep
+        return openmpi_launch(job.ranks, job.bound()) + setting.flags + job.placed() + [program] + sweep
     if setting.program == "peer_mpich":
-        return mpich_launch(job.ranks, job.bound()) + [program] + sweep
-    bind = ["--bind"] if job.bound() or setting.program == "ideal" else []
+        return mpich_launch(job.ranks, job.bound()) + job.placed() + [program] + sweep
+    bind = ["--bind"] if job.bound() or job.even or setting.program == "ideal" else []
     return [program] + setting.flags + bind + ["--ranks", str(job.ranks)] + sweep
 
 

@@ -84,13 +84,37 @@ static enum tutti_result cuda_pci(const struct tti_cuda_driver *cu, int device,
     return TUTTI_OK;
 }
 
-static void cuda_here(char pci[TTI_GPU_PCI_BYTES])
+enum { CUDA_NO_DEVICE = -1, CUDA_SEVERAL = -2 };
+
+/* The device that this process works on: see `here`. A driver that is loaded says nothing; a
+ * context does, since the runtime makes one for whoever touches a device. */
+static int cuda_in_use(const struct tti_cuda_driver *cu)
+{
+    tti_cu_context now = NULL;
+    int device = 0, count = 0, found = CUDA_NO_DEVICE;
+    if (cu->context_current(&now) == TTI_CU_OK && now && cu->context_device(&device) == TTI_CU_OK)
+        return device;
+    if (cu->device_count(&count) != TTI_CU_OK)
+        return CUDA_NO_DEVICE;
+    for (int d = 0; d < count; d++) {
+        unsigned flags = 0;
+        int active = 0;
+        if (cu->primary_state(d, &flags, &active) == TTI_CU_OK && active)
+            found = found == CUDA_NO_DEVICE ? d : CUDA_SEVERAL;
+    }
+    if (found == CUDA_NO_DEVICE && count == 1 && getenv("CUDA_VISIBLE_DEVICES"))
+        return 0; /* the launcher dealt it to this process */
+    return found;
+}
+
+static void cuda_here(int device, char pci[TTI_GPU_PCI_BYTES])
 {
     const struct tti_cuda_driver *cu = tti_cuda_driver_now();
-    tti_cu_context now = NULL;
-    int device = 0;
-    if (!cu || cu->context_current(&now) != TTI_CU_OK || !now ||
-        cu->context_device(&device) != TTI_CU_OK || cuda_pci(cu, device, pci) != TUTTI_OK)
+    if (cu && device < 0)
+        device = cuda_in_use(cu);
+    if (cu && device == CUDA_SEVERAL)
+        memcpy(pci, "?", 2);
+    else if (!cu || device < 0 || cuda_pci(cu, device, pci) != TUTTI_OK)
         pci[0] = '\0';
 }
 

@@ -28,10 +28,12 @@ static enum tutti_result gpu_count(int *devices)
     return TUTTI_OK;
 }
 
+#define PCI_FORMAT "ffff:%02x:00.0"
+
 static void gpu_describe(int device, struct tti_gpu_properties *p)
 {
     snprintf(p->name, sizeof p->name, "Tutti simulated device");
-    snprintf(p->pci, sizeof p->pci, "ffff:%02x:00.0", (unsigned)device);
+    snprintf(p->pci, sizeof p->pci, PCI_FORMAT, (unsigned)device);
     memcpy(p->uuid, "tutti-simulated", 15);
     p->uuid[15] = (unsigned char)device;
     p->sms = TTI_SIM_SMS;
@@ -45,10 +47,13 @@ static void gpu_describe(int device, struct tti_gpu_properties *p)
     p->multicast = true;
 }
 
-/* Threads have no simulated device current. */
-static void gpu_here(char pci[TTI_GPU_PCI_BYTES])
+/* Threads have no simulated device current; but who asks for one means to use it. */
+static void gpu_here(int device, char pci[TTI_GPU_PCI_BYTES])
 {
-    pci[0] = '\0';
+    if (device < 0)
+        snprintf(pci, TTI_GPU_PCI_BYTES, "?");
+    else
+        snprintf(pci, TTI_GPU_PCI_BYTES, PCI_FORMAT, (unsigned)device);
 }
 
 static enum tutti_result gpu_open(int device, struct tti_gpu **gpu)

@@ -67,7 +67,8 @@ struct tutti_transport_env {
     int lanes;        /* the most lanes that any endpoint will use */
     /* Names that the system gives to NICs of this host (interfaces, RDMA devices), parted by
      * commas: others that serve as well are nearer to this rank's GPU or cores. It should send and
-     * receive by those; by these where nothing else connects. NULL: no NIC is known to be. */
+     * receive by those; by these where nothing else connects. NULL: no NIC is known to be. There
+     * if `size` covers it: it came later than the members above. */
     const char *far_nics;
 };
 

@@ -58,6 +58,25 @@ static void rdma_devices(void **state)
     assert_false(tti_nic_is_up(folder, "mlx5_0", false));
 }
 
+/* A server with four ports and one cable has nothing to choose. */
+static void several(void **state)
+{
+    (void)state;
+    assert_false(tti_nics_several(folder, false)); /* those above hang on no bus */
+    made("class/net/eth0/device/vendor", "0x15b3");
+    made("class/net/eth1/device/vendor", "0x15b3");
+    made("class/net/eth2/device/vendor", "0x15b3");
+    assert_false(tti_nics_several(folder, false));
+    made("class/net/eth1/operstate", "up");
+    assert_true(tti_nics_several(folder, false));
+    made("class/infiniband/mlx5_0/device/vendor", "0x15b3");
+    made("class/infiniband/mlx5_1/device/vendor", "0x15b3");
+    assert_false(tti_nics_several(folder, true));
+    made("class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE");
+    assert_true(tti_nics_several(folder, true));
+    assert_false(tti_nics_several("/nowhere", true));
+}
+
 static int remove_folder(void **state)
 {
     char command[100];
@@ -75,8 +94,8 @@ static int make_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interfaces),
-        cmocka_unit_test(rdma_devices),
+        cmocka_unit_test(interfaces), cmocka_unit_test(rdma_devices),
+        cmocka_unit_test(several), /* of what the others made */
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

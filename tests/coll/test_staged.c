@@ -197,12 +197,30 @@ static int wait_for_root(int least, bool exact)
            1 : 0;
 }
 
+/* A byte at the start of each page, and the last one. */
+static void write_marks(unsigned char *x, size_t bytes, int turn)
+{
+    for (size_t at = 0; at < bytes; at += TTI_STAGE_ALIGN)
+        x[at] = (unsigned char)(turn + (int)(at / TTI_STAGE_ALIGN));
+    x[bytes - 1] = (unsigned char)(turn + 101);
+}
+
+static int wrong_marks(const unsigned char *x, size_t bytes, int turn)
+{
+    int bad = x[bytes - 1] != (unsigned char)(turn + 101);
+    for (size_t at = 0; at < bytes; at += TTI_STAGE_ALIGN)
+        bad |= x[at] != (unsigned char)(turn + (int)(at / TTI_STAGE_ALIGN));
+    if (bad)
+        fprintf(stderr, "broadcast %d of %zu bytes: what came is not its own\n", turn, bytes);
+    return bad;
+}
+
 static int lead(tutti_comm *comm, size_t bytes, int least, bool exact)
 {
-    enum { MORE = 20 };
+    enum { MORE = 100 }; /* so that the ring goes round while the others are behind */
     struct tti_operation o = {.collective = TUTTI_BROADCAST, .count = bytes, .type = TUTTI_UINT8};
     struct tti_ways ways;
-    char *x = calloc(1, bytes);
+    unsigned char *x = calloc(1, bytes);
     const struct tti_selection *way = staged_way(comm, &o, &ways);
     int bad = !x || !way || tutti_barrier(comm) != TUTTI_OK;
     if (comm->rank == 0)
@@ -212,9 +230,12 @@ static int lead(tutti_comm *comm, size_t bytes, int least, bool exact)
         bad |= wait_for_root(least, exact);
     tti_select_try(comm, way);
     for (int i = 0; i < least + MORE && !(bad && !way); i++) {
+        if (comm->rank == 0 && x)
+            write_marks(x, bytes, i);
         bad |= tutti_broadcast(x, x, bytes, TUTTI_UINT8, 0, comm) != TUTTI_OK;
         if (comm->rank == 0)
             atomic_fetch_add(&begun, 1);
+        bad = bad || wrong_marks(x, bytes, i);
     }
     tti_select_try(comm, NULL);
     free(x);

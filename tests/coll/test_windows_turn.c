@@ -11,9 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than two windows: less would go in smaller ones where ranks do not crowd, and a ring that
- * begins its sums elsewhere gives other bits. */
-enum { RANKS = 3, SEEDS = 2, TIMES = 4, MOST = (9 << 18) / 4, GUARD = 64 };
+/* More than two windows, and less, which goes in smaller ones where ranks do not crowd. A ring then
+ * begins its sums elsewhere, and floats would give other bits. */
+enum { RANKS = 3, SEEDS = 2, TIMES = 4, MOST = (9 << 18) / 4, FEW = (6 << 18) / 4, GUARD = 64 };
+
+struct turn_case {
+    const char *transport;
+    bool processes, sums; /* the first two collectives alone */
+    enum tutti_type type;
+    size_t most; /* elements */
+};
 
 struct buffers {
     char *in[SEEDS], *out, *plain[SEEDS];
@@ -55,16 +62,15 @@ static int compare(tutti_comm *comm, struct tti_operation *o, struct buffers *b,
     return 0;
 }
 
-static int every_plan(tutti_comm *comm, enum tutti_collective collective, struct buffers *b)
+static int every_plan(tutti_comm *comm, enum tutti_collective collective, const struct turn_case *c,
+                      struct buffers *b)
 {
     struct tti_ways ways;
     uint32_t in_blocks = 0, out_blocks = 0;
     tti_shape(collective, comm->size, 0, 0, &in_blocks, &out_blocks);
     const uint32_t blocks = in_blocks > out_blocks ? in_blocks : out_blocks;
-    struct tti_operation o = {.collective = collective,
-                              .count = MOST / blocks - 37,
-                              .type = TUTTI_FLOAT32,
-                              .op = TUTTI_SUM};
+    struct tti_operation o = {
+        .collective = collective, .count = c->most / blocks - 37, .type = c->type, .op = TUTTI_SUM};
     int turned = 0;
     CHECK_OK(tti_select_ways(comm, collective, o.count, o.type, false, &ways));
     for (int i = 0; i < ways.count; i++) {
@@ -88,19 +94,19 @@ static int body(tutti_comm *comm, void *argument)
         TUTTI_ALL_REDUCE,     TUTTI_BROADCAST,  TUTTI_REDUCE, TUTTI_ALL_GATHER,
         TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_GATHER, TUTTI_SCATTER};
     const size_t bytes = (size_t)MOST * 4 + GUARD;
-    const size_t collectives = argument ? 2 : sizeof all / sizeof all[0];
+    const struct turn_case *c = argument;
+    const size_t collectives = c->sums ? 2 : sizeof all / sizeof all[0];
     struct buffers b = {
         {malloc(bytes), malloc(bytes)}, malloc(bytes), {malloc(bytes), malloc(bytes)}, 0};
     int bad = !b.out;
     for (int seed = 0; seed < SEEDS; seed++) {
         bad = bad || !b.in[seed] || !b.plain[seed];
         if (!bad)
-            test_fill(b.in[seed], TUTTI_FLOAT32, MOST,
-                      (uint32_t)(seed * 97 + comm->rank * 7919 + 1));
+            test_fill(b.in[seed], c->type, MOST, (uint32_t)(seed * 97 + comm->rank * 7919 + 1));
     }
     comm->settings.fast = false; /* plain memory, or the fused path would take it */
     for (size_t i = 0; i < collectives && !bad; i++)
-        bad = every_plan(comm, all[i], &b);
+        bad = every_plan(comm, all[i], c, &b);
     free(b.out);
     for (int seed = 0; seed < SEEDS; seed++) {
         free(b.in[seed]);
@@ -109,20 +115,30 @@ static int body(tutti_comm *comm, void *argument)
     return bad;
 }
 
-static int run(const char *transport, bool processes, bool sums)
+static int run(struct turn_case c)
 {
-    struct tti_ranks how = {.ranks = RANKS, .processes = processes, .options = TUTTI_OPTIONS_INIT};
-    how.options.transports = transport;
-    const int bad = tti_ranks_run(&how, body, sums ? &how : NULL);
-    printf("%d ranks over %s: %s\n", RANKS, transport, bad ? "FAILED" : "ok");
+    struct tti_ranks how = {
+        .ranks = RANKS, .processes = c.processes, .options = TUTTI_OPTIONS_INIT};
+    how.options.transports = c.transport;
+    const int bad = tti_ranks_run(&how, body, &c);
+    printf("%d ranks over %s: %s\n", RANKS, c.transport, bad ? "FAILED" : "ok");
     return bad;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    int failed = run("inproc", false, false) + run("shm", true, false);
+    if (argc == 2 && strcmp(argv[1], "threads") == 0)
+        return run((struct turn_case){"inproc", false, false, TUTTI_FLOAT32, MOST}) ||
+               run((struct turn_case){"inproc", false, false, TUTTI_INT32, FEW});
+    if (argc != 2 || strcmp(argv[1], "processes") != 0) {
+        fprintf(stderr, "usage: test_windows_turn threads | processes\n");
+        return 2;
+    }
+    int failed = run((struct turn_case){"shm", true, false, TUTTI_FLOAT32, MOST}) +
+                 run((struct turn_case){"tcp", true, true, TUTTI_FLOAT32, MOST});
     setenv("TUTTI_SHM_CMA", "0", 1); /* all through the ring, with little room */
     setenv("TUTTI_SHM_SLOT_BYTES", "16384", 1);
-    failed += run("shm", true, true);
+    failed += run((struct turn_case){"shm", true, true, TUTTI_FLOAT32, MOST}) +
+              run((struct turn_case){"shm", true, true, TUTTI_INT32, FEW});
     return failed ? 1 : 0;
 }

@@ -229,6 +229,26 @@ class Runs(unittest.TestCase):
                 self.assertIn("--in-place", command)
             self.assertIn("--rewrite", command)
 
+    def test_all_contenders_share_cores_alike(self):
+        """Each is given the core that the rank's number says, and nobody where cores suffice."""
+        job = contenders.Job("/nowhere", "all_reduce", 3, "shm", 2, even=True)
+        two = sorted(os.sched_getaffinity(0))[:2]
+        for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"):
+            for rank in range(3):
+                command = job.placed() + [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+                done = subprocess.run(command, env={"PATH": os.environ["PATH"], name: str(rank)},
+                                      capture_output=True, text=True, check=True)
+                if len(two) == 2:
+                    self.assertEqual(done.stdout.split(), [str(two[rank % 2])])
+        for setting in contenders.all_settings("all_reduce", "tcp"):
+            ours = setting.kind() == "ours"
+            command = (contenders.ours_command(job, "library", [8], (1, 1), "x.json") if ours
+                       else contenders.peer_command(job, setting, [8], (1, 1)))
+            self.assertTrue("placed" in command or "--bind" in command, command)
+            if ours:
+                self.assertEqual(command[0], "/nowhere/bin/tuttirun")
+        self.assertEqual(self.job(even=True).placed(), [])
+
     def test_every_collective_has_peers_and_unique_labels(self):
         for coll, transport, ranks in itertools.product(compare.COLLECTIVES, ("shm", "tcp"), (2, 3, 4)):
             settings = contenders.all_settings(coll, transport, ranks, 2, ("library", "malloc"))

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,7 +132,7 @@ DRIVER cuDeviceGetName(char *name, int bytes, int device)
 }
 DRIVER cuDeviceGetPCIBusId(char *name, int bytes, int device)
 {
-    strncpy(name, "0000:3B:00.0", (size_t)bytes);
+    snprintf(name, (size_t)bytes, "0000:%02X:00.0", 0x3b + (unsigned)device);
     return device < DEVICES ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuDeviceGetUuid_v2(unsigned char (*uuid)[16], int device)

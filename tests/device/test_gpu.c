@@ -31,6 +31,38 @@ static void test_properties(void **state)
     assert_null(none);
 }
 
+/* What is known of the device that a process works on before it says so. */
+static void test_here(void **state)
+{
+    (void)state;
+    const int devices = gpu_devices(2);
+    const bool cuda = strcmp(gpu_ops()->name, "cuda") == 0;
+    char pci[TTI_GPU_PCI_BYTES];
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    gpu_ops()->here(-1, pci);
+    assert_string_equal(pci, cuda ? "" : "?"); /* CUDA: no context, so no device is used */
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "0", 1), 0);
+    gpu_ops()->here(-1, pci);
+    if (cuda)
+        assert_int_equal(pci[0] != '\0', devices == 1);
+    struct tti_gpu *last = gpu_open(devices - 1);
+    gpu_ops()->here(devices - 1, pci);
+    assert_string_equal(pci, last->properties.pci);
+    gpu_ops()->here(-1, pci);
+    assert_string_equal(pci, cuda ? last->properties.pci : "?");
+    if (devices == 2) {
+        struct tti_gpu *first = gpu_open(0);
+        gpu_ops()->here(-1, pci);
+        assert_string_equal(pci, "?");
+        gpu_ops()->here(0, pci);
+        assert_string_equal(pci, first->properties.pci);
+        assert_string_not_equal(pci, last->properties.pci);
+        first->ops->close(first);
+    }
+    last->ops->close(last);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+}
+
 static void test_memory(void **state)
 {
     (void)state;
@@ -489,11 +521,12 @@ static void test_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_properties), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_dmabuf),     cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_elapsed),    cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_warps),      cmocka_unit_test(test_peer_probe),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_here),       cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_dmabuf),
+        cmocka_unit_test(test_streams),    cmocka_unit_test(test_elapsed),
+        cmocka_unit_test(test_graph),      cmocka_unit_test(test_warps),
+        cmocka_unit_test(test_peer_probe), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

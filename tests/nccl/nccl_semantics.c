@@ -406,11 +406,28 @@ static void suspends(void)
     OK(ncclCommDestroy(comms[1]));
 }
 
+/* Each rank on a device of its own; test_nccl_devices.sh looks at what is said of them. */
+static void devices(void)
+{
+    const int list[2] = {1, 0};
+    ncclComm_t comms[2], again[2];
+    OK(ncclCommInitAll(comms, 2, list));
+    OK(ncclGroupStart());
+    for (int d = 0; d < 2; d++)
+        OK(ncclCommSplit(comms[d], 0, d, &again[d], NULL));
+    OK(ncclGroupEnd());
+    for (int d = 0; d < 2; d++) {
+        OK(ncclCommDestroy(again[d]));
+        OK(ncclCommDestroy(comms[d]));
+    }
+}
+
 static const struct test_named cases[] = {
     {"one_thread", one_thread}, {"without_blocking", without_blocking},
     {"aborts", aborts},         {"configs", configs},
     {"refusals", refusals},     {"questions", questions},
-    {"predicts", predicts},     {"suspends", suspends}};
+    {"predicts", predicts},     {"suspends", suspends},
+    {"devices", devices}};
 
 int main(int argc, char **argv)
 {

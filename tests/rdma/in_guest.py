@@ -297,22 +297,53 @@ def sent(end):
         return int(file.read())
 
 
+PAIRS = (("rxe0", "rxe1"), ("rxe2", "rxe3"))  # of devices, by the cable
+
+
+def near_jobs(near, choice, outage, flags):
+    """Two ranks of two hosts, which have a device at each cable; that of cable near[rank] is near."""
+    port, paths = job.free_port(), []
+    for rank, mine in enumerate(near):
+        paths.append(f"/tmp/near{rank}.json")
+        with open(paths[rank], "w", encoding="ascii") as file:
+            file.write(machine_with(PAIRS[mine], PAIRS[1 - mine]))
+    return [job.Job([job.BENCH, "--transport", "rdma", *flags],
+                    {**job.by_hand(rank, 2, port), "TUTTI_HOST_ID": "ab"[rank], "TUTTI_LOG": "info",
+                     "TUTTI_RDMA_DEVICES": f"{PAIRS[0][rank]},{PAIRS[1][rank]}",
+                     "TUTTI_NIC_NEAR": choice, "TUTTI_TOPOLOGY": paths[rank],
+                     "TUTTI_RDMA_OUTAGE": outage, "TUTTI_TIMEOUT": "50"}) for rank in range(2)]
+
+
+def near_and_far_cut():
+    """Nothing comes through any more, by the near device or by that in reserve: each is tried, and
+    again, and then there is an error, after twice the outage, or so."""
+    jobs = near_jobs((0, 0), "auto", "3.5", ENDLESS)
+    try:
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
+        for cable in (SECOND_CABLE, CABLE):
+            disturb("loss", "100%", cable=cable)
+        cut_at = time.monotonic()
+        each_says(jobs, None, 45, r"rank [01] \(")
+        took = time.monotonic() - cut_at
+        jobs[0].check(7 < took < 20, f"the ranks ended {took:.1f} s after the cut")
+        print(f"        the ranks ended {took:.1f} s after the cut", flush=True)
+        said = "\n".join(jobs[0].err)
+        for pattern in (r"goes on over other queue pairs", r"the connection is made again"):
+            jobs[0].check(re.search(pattern, said), f"nobody says \"{pattern}\"")
+    finally:
+        for cable in (CABLE, SECOND_CABLE):
+            disturb(cable=cable)
+        for each in jobs:
+            each.end()
+
+
 def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
     """Two hosts with two devices each. The ranks go by those that are near; these cut, by the others.
     Where another rail is near to rank 1, by both."""
-    devices, port, paths = (("rxe0", "rxe1"), ("rxe2", "rxe3")), job.free_port(), []
-    for rank, mine in enumerate((near, near if other is None else other)):
-        paths.append(f"/tmp/near{rank}.json")
-        with open(paths[rank], "w", encoding="ascii") as file:
-            file.write(machine_with(devices[mine], devices[1 - mine]))
     both = choice == "off" or other is not None
     before = [sent(first) for first, _ in cables]
-    jobs = [job.Job([job.BENCH, "--transport", "rdma", "-b", "8", "-e", "256K", "-f", "8", "-n", "20",
-                     "-w", "1", "-N", "3"],
-                    {**job.by_hand(rank, 2, port), "TUTTI_HOST_ID": "ab"[rank], "TUTTI_LOG": "info",
-                     "TUTTI_RDMA_DEVICES": f"{devices[0][rank]},{devices[1][rank]}",
-                     "TUTTI_NIC_NEAR": choice, "TUTTI_TOPOLOGY": paths[rank], "TUTTI_RDMA_OUTAGE": "1",
-                     "TUTTI_TIMEOUT": "50"}) for rank in range(2)]
+    jobs = near_jobs((near, near if other is None else other), choice, "1",
+                     ("-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", "3"))
     try:
         jobs[0].until(lambda: len(jobs[0].rows()) >= 8, LIMIT, "rows of the table")
         bytes_sent = [sent(first) - was for (first, _), was in zip(cables, before)]
@@ -331,7 +362,7 @@ def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
                 print(f"        {line[:250]}", flush=True)
         said = "\n".join(jobs[0].err)
         if choice != "off":
-            jobs[0].check(re.search(rf"RDMA: this rank goes by nic {devices[near][0]}", said),
+            jobs[0].check(re.search(rf"RDMA: this rank goes by nic {PAIRS[near][0]}", said),
                           "it does not say which is near")
             jobs[0].check(both or "goes on over other queue pairs" in said,
                           "no word of other queue pairs")
@@ -702,6 +733,7 @@ GROUPS = {
         ("both rails cut", rails_cut),
         ("the near rail, and the far one when it is cut", lambda: near_rail(0, "auto")),
         ("the near rail is the second one", lambda: near_rail(1, "auto")),
+        ("the near rail and the far one cut", near_and_far_cut),
         ("two rails, each near to one rank", lambda: near_rail(0, "auto", other=1)),
         ("two rails, none of them near", lambda: near_rail(0, "off")),
         ("the cable cut for a while", lambda: again({})),

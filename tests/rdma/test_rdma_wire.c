@@ -270,6 +270,59 @@ static void ranks_of_hosts_that_differ(void **state)
     assert_string_equal(carry(&nobody, &nobody), "0-0 1-1");
 }
 
+/* A host of ten rails has room for eight of them, and which depends on what is near to the rank. */
+static void ranks_with_other_ports_of_many(void **state)
+{
+    (void)state;
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    const struct tti_rdma_advert first = rank_with(8, 1, false, 1);
+    struct tti_rdma_advert last = rank_with(8, 1U << 7, false, 100);
+    last.port[7].gid[14] = 9; /* in place of the rail 7, which was far */
+    assert_int_equal(tti_rdma_match(&first, &last, pair), 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(pair[i].lower, pair[i].higher);
+    assert_string_equal(carry(&first, &last), "0-0");
+    assert_string_equal(carry(&last, &first), "0-0");
+    assert_string_equal(carry(&last, &last), "7-7");
+    /* Where no speed is known, too. */
+    struct tti_rdma_advert silent = first, mute = last;
+    for (int i = 0; i < 8; i++)
+        silent.port[i].speed = mute.port[i].speed = 0;
+    assert_int_equal(tti_rdma_match(&silent, &mute, pair), 7);
+    /* The other host has two of them only: nothing is gained by a way between networks. */
+    const struct tti_rdma_advert few = rank_with(2, 3, false, 100);
+    assert_int_equal(tti_rdma_match(&first, &few, pair), 2);
+    assert_int_equal(tti_rdma_match(&few, &first, pair), 2);
+}
+
+/* Each rail's port is a network of its own, joined by routes; one slow port shares a network. */
+static void rails_with_routes_stay(void **state)
+{
+    (void)state;
+    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS];
+    struct tti_rdma_advert one = rank_with(5, 31, false, 1), other = rank_with(5, 31, false, 100);
+    for (uint8_t i = 1; i < 5; i++)
+        other.port[i].gid[14] = (uint8_t)(100 + i);
+    one.port[0].speed = other.port[0].speed = 25000;
+    assert_int_equal(tti_rdma_match(&one, &other, pair), 5);
+    one.port[0].gid[14] = 77; /* and where none is in a network with another */
+    assert_int_equal(tti_rdma_match(&one, &other, pair), 5);
+}
+
+/* However many queue pairs are wanted, each far pair of ports keeps one. */
+static void reserves_have_room(void **state)
+{
+    (void)state;
+    for (int pairs = 1; pairs <= TTI_RDMA_MAX_RAILS; pairs++)
+        for (int near = 1; near <= pairs; near++)
+            for (int qps = 1; qps <= TTI_RDMA_MAX_QPS; qps++) {
+                const int usual = tti_rdma_usual(near, pairs, qps), all = usual + pairs - near;
+                assert_in_range(usual, near, near * qps);
+                assert_true(all <= TTI_RDMA_MAX_QPS);
+                assert_true(usual == near * qps || all == TTI_RDMA_MAX_QPS); /* none is left out */
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +338,9 @@ int main(void)
         cmocka_unit_test(rails_of_other_ranks),
         cmocka_unit_test(ranks_that_do_not_choose),
         cmocka_unit_test(ranks_of_hosts_that_differ),
+        cmocka_unit_test(ranks_with_other_ports_of_many),
+        cmocka_unit_test(rails_with_routes_stay),
+        cmocka_unit_test(reserves_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

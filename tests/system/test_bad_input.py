@@ -114,7 +114,7 @@ def cases():
     yield ("lanes that are none",
            wrong([], "TUTTI_LANES", "99", environment={"TUTTI_LANES": "99"}))
     yield ("TUTTI_STAGED_AHEAD",
-           wrong([], "TUTTI_STAGED_AHEAD", "-1", "256", environment={"TUTTI_STAGED_AHEAD": "-1"}))
+           wrong([], "TUTTI_STAGED_AHEAD", "17", "16", environment={"TUTTI_STAGED_AHEAD": "17"}))
     yield ("more memory than there is", wrong(["-b", "1T", "-e", "1T"], r"2 ranks need 4096 GiB of memory"))
     yield "a plugin that is not there", wrong(["--plugin", "/no/such.so"], "/no/such.so")
     yield "a report that cannot be written", wrong(["--json", "/no/such/file"], "/no/such/file")

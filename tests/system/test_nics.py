@@ -39,11 +39,20 @@ def description(gpus, names=("net0", "net1")):
 class Rails(Hosts):
     """Two hosts with an interface in each of two networks, which no router joins."""
 
-    def __init__(self, elsewhere=False):
-        """elsewhere: the second host's second address is in no network of the first host's."""
+    def __init__(self, wiring="both"):
+        """wiring: "elsewhere": the second host's second address is in no network of the first host's;
+        "routed": addresses are networks of their own, and only the first interfaces have a route to
+        each other; "bare": the second interfaces have no address that others could use."""
         super().__init__(2)
         self.address = "10.78.0.1"
-        self.elsewhere = elsewhere
+        self.wiring = wiring
+
+    def number(self, name, host, k):
+        """An interface's address."""
+        net = 9 if self.wiring == "elsewhere" and k and host else k
+        bits = 32 if self.wiring == "routed" else 24
+        if k == 0 or self.wiring != "bare":
+            ip("-n", name, "address", "add", f"10.78.{net}.{host + 1}/{bits}", "dev", f"net{k}")
 
     def make(self):
         """Every namespace, wired and up."""
@@ -53,11 +62,12 @@ class Rails(Hosts):
             ip("link", "add", f"net{k}", "netns", self.names[0], "type", "veth", "peer", "name",
                f"net{k}", "netns", self.names[1])
             for h, name in enumerate(self.names):
-                net = 9 if self.elsewhere and k and h else k
-                ip("-n", name, "address", "add", f"10.78.{net}.{h + 1}/24", "dev", f"net{k}")
-        for name in self.names:
+                self.number(name, h, k)
+        for h, name in enumerate(self.names):
             for device in ("lo", "net0", "net1"):
                 ip("-n", name, "link", "set", device, "up")
+            if self.wiring == "routed":
+                ip("-n", name, "route", "add", f"10.78.0.{2 - h}/32", "dev", "net0")
         by = job.awake() + LIMIT
         while any(self.reads(h, k, "operstate") != "up" for h in range(2) for k in range(2)):
             if job.awake() > by:
@@ -90,11 +100,11 @@ class File:
         os.unlink(self.path)
 
 
-def carried(wanted, said, gpus=True, settings=None, elsewhere=False, launch=(), device="sim",
-            names=("net0", "net1"), warned=""):
-    """A job in which of (net0, net1) those are busy that `wanted` says, and a rank says `said`; one
-    warns of `warned`."""
-    with File(description(gpus, names)) as path, Rails(elsewhere) as network:
+def carried(wanted, said, gpus=True, settings=None, wiring="both", launch=(), device="sim",
+            names=("net0", "net1"), also=""):
+    """A job in which of (net0, net1) those are busy that `wanted` says, and a rank says `said` of its
+    choice; one says `also`."""
+    with File(description(gpus, names)) as path, Rails(wiring) as network:
         environment = {"TUTTI_TOPOLOGY": path, "TUTTI_DEVICE": device, "TUTTI_SIM_DEVICES": "2",
                        "TUTTI_LOG": "info", **(settings or {})}
         before = network.sent()
@@ -112,8 +122,8 @@ def carried(wanted, said, gpus=True, settings=None, elsewhere=False, launch=(), 
                 print(f"        {line}")
             jobs[0].check(any(re.search(said, line) for line in lines) if said else not lines,
                           f"nobody says \"{said}\"" if said else "somebody chose")
-            jobs[0].check(any(re.search(warned, line) for line in jobs[0].err),
-                          f"nobody warns of \"{warned}\"")
+            jobs[0].check(any(re.search(also, line) for line in jobs[0].err),
+                          f"nobody says \"{also}\"")
         finally:
             for each in jobs:
                 each.end()
@@ -144,14 +154,20 @@ def cases():
            lambda: carried((True, False), "", gpus=False, device="host"))
     yield ("a description of other NICs",
            lambda: carried((True, False), "", names=("eth8", "eth9"),
-                           warned="TUTTI_TOPOLOGY describes no NIC that is up here"))
+                           also="TUTTI_TOPOLOGY describes no NIC that is up here"))
     yield "off", lambda: carried((True, False), "", settings={"TUTTI_NIC_NEAR": "off"})
     yield ("the user's interface comes first",
            lambda: carried((True, False), "", settings={"TUTTI_IFNAME": "=net0"}))
     yield ("near ones of those that the user names",
            lambda: carried((True, True), r"goes by nic net1", settings={"TUTTI_IFNAME": "net"}))
     yield ("a NIC that is near and leads nowhere",
-           lambda: carried((True, False), "net1", elsewhere=True))
+           lambda: carried((True, False), "net1", wiring="elsewhere"))
+    # No address is in a network with another, so the near one is tried first.
+    yield ("a NIC that is near and leads nowhere, tried first",
+           lambda: carried((True, False), "net1", wiring="routed", settings={"TUTTI_LOG": "debug"},
+                           also=r"10\.78\.1\.2:\d+: Network is unreachable"))
+    yield ("a NIC that is near and has no address",
+           lambda: carried((True, False), "", wiring="bare"))
 
 
 def machine_cases():

@@ -179,6 +179,76 @@ static void names_of_far_nics(void **state)
     assert_false(tti_tcp_is_far(",", ""));
 }
 
+/* Docker's bridge is no NIC: it is not before one that is far. */
+static void interfaces_without_a_device_are_far(void **state)
+{
+    static const char *const wanted[MACHINE] = {"eth0",    "eth0",   "eth10", "ib0",
+                                                "docker0", "virbr0", "lo"};
+    struct tti_tcp_interface own[MACHINE];
+    (void)state;
+    machine(own);
+    for (int i = 0; i < 4; i++)
+        own[i].hardware = true;
+    tti_tcp_far_last("eth10,ib0", own, MACHINE);
+    for (int i = 0; i < MACHINE; i++) {
+        assert_string_equal(own[i].name, wanted[i]);
+        assert_int_equal(own[i].far, i >= 2 && i < 6);
+    }
+    /* A peer in an overlay network that all hosts share, and behind a far NIC. */
+    struct tti_tcp_address theirs[] = {address("172.17.0.2", 16, 0),
+                                       address("10.1.0.2", 16, 100000)};
+    struct tti_tcp_advert peer = advert(2, 2, theirs);
+    assert_string_equal(order(own, MACHINE, 1, &peer), "10.1.0.2<ib0 172.17.0.2<docker0");
+    machine(own); /* nothing chosen */
+    for (int i = 0; i < 4; i++)
+        own[i].hardware = true;
+    tti_tcp_far_last(NULL, own, MACHINE);
+    for (int i = 0; i < MACHINE; i++)
+        assert_false(own[i].far);
+}
+
+/* Makes a folder, and those above it, under `root`. */
+static void make_folder(const char *root, const char *path)
+{
+    char full[300];
+    snprintf(full, sizeof full, "mkdir -p '%s/class/net/%s'", root, path);
+    assert_int_equal(system(full), 0);
+}
+
+static void make_type(const char *root, const char *interface, const char *type)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/class/net/%s/uevent", root, interface);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fprintf(file, "DEVTYPE=%s\nINTERFACE=%s\n", type, interface);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void what_stands_on_a_device(void **state)
+{
+    static const char *const folders[] = {
+        "eth0/device",           "bond0/lower_eth0", "bond0.7/lower_bond0",
+        "br0/lower_bond0.7",     "cni0/lower_v0",    "v0",
+        "flannel.1/lower_eth0",  "loop/lower_loop",  "tun0",
+        "on_tun/lower_flannel.1"};
+    char root[] = "/tmp/tutti-sysfs-XXXXXX", remove[80];
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        make_folder(root, folders[i]);
+    make_type(root, "flannel.1", "vxlan");
+    make_type(root, "bond0", "bond");
+    const char *const yes[] = {"eth0", "eth0:1", "bond0", "bond0.7", "br0"};
+    const char *const no[] = {"cni0", "v0", "flannel.1", "loop", "tun0", "on_tun", "nosuch"};
+    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++)
+        assert_true(tti_tcp_on_hardware(root, yes[i]));
+    for (size_t i = 0; i < sizeof no / sizeof no[0]; i++)
+        assert_false(tti_tcp_on_hardware(root, no[i]));
+    snprintf(remove, sizeof remove, "rm -r '%s'", root);
+    assert_int_equal(system(remove), 0);
+}
+
 static void loopback_is_for_the_same_host(void **state)
 {
     (void)state;
@@ -227,6 +297,10 @@ static void this_machine_has_an_address(void **state)
     assert_true(count > 0);
     for (size_t i = 1; i < count; i++)
         assert_true(list[i].address.loopback >= list[i - 1].address.loopback);
+    for (size_t i = 0; i < count; i++)
+        assert_true(list[i].address.loopback || tti_tcp_has_address(list[i].name));
+    assert_false(tti_tcp_has_address("lo"));
+    assert_false(tti_tcp_has_address("nosuch0"));
     free(list);
     assert_true(tti_tcp_host() == tti_tcp_host());
 }
@@ -293,6 +367,8 @@ int main(void)
         cmocka_unit_test(same_subnet_comes_before_speed),
         cmocka_unit_test(near_interfaces_come_first),
         cmocka_unit_test(names_of_far_nics),
+        cmocka_unit_test(interfaces_without_a_device_are_far),
+        cmocka_unit_test(what_stands_on_a_device),
         cmocka_unit_test(loopback_is_for_the_same_host),
         cmocka_unit_test(families_must_agree),
         cmocka_unit_test(both_sides_agree_on_reaching),

@@ -2,6 +2,7 @@
  * file). */
 #include "topology/nearest.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,23 @@ static void a_machine_that_hwloc_wrote(void **state)
     check(topology, wanted, 2);
 }
 
+/* hwloc goes by NUMA nodes, the driver by PCI addresses. */
+static void ranks_count_gpus_as_the_driver_does(void **state)
+{
+    static const char *const names[] = {"0000:c1:00.0 GH100", "0000:e1:00.0", "0000:3b:00.0 GH100",
+                                        "0000:5d:00.0"};
+    static const int order[] = {2, 3, 0, 1};
+    struct tti_topology *topology = described("4 gpus, 4 nics 25, 2 packages");
+    int gpus[MOST_STOPS];
+    (void)state;
+    assert_int_equal(stops_of(topology, TTI_NODE_GPU, gpus), 4);
+    for (int g = 0; g < 4; g++)
+        snprintf(topology->nodes[gpus[g]].name, TTI_NODE_NAME_BYTES, "%s", names[g]);
+    for (int rank = 0; rank < 8; rank++)
+        assert_int_equal(tti_gpu_of_rank(topology, rank), gpus[order[rank % 4]]);
+    tti_topology_destroy(topology);
+}
+
 static void cores_near_a_device(void **state)
 {
     struct tti_topology *topology =
@@ -149,6 +167,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_that_differ_choose_for_themselves),
         cmocka_unit_test(fast_nics_come_first),
         cmocka_unit_test(a_machine_that_hwloc_wrote),
+        cmocka_unit_test(ranks_count_gpus_as_the_driver_does),
         cmocka_unit_test(cores_near_a_device),
         cmocka_unit_test(cores_near_the_network),
     };

@@ -2,10 +2,14 @@
  * and the kernel would describe (arguments: tests/topology/two_gpus.xml, the folder systems/). */
 #include "topology/nic_use.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "tests/made_file.h"
 #include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
 
@@ -157,6 +161,25 @@ static void a_machine_in_a_file(void **state)
     assert_int_equal(tti_topology_from_file(systems, &topology), TUTTI_ERR_ARGUMENT);
 }
 
+/* Without anybody who writes into it, to open one waits for ever. */
+static void a_pipe_is_no_description(void **state)
+{
+    static const char *const names[] = {"host.json", "host.xml"};
+    char folder[] = "/tmp/tutti-pipe-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (int i = 0; i < 2; i++) {
+        struct tti_topology *topology = NULL;
+        char path[100];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(tti_topology_from_file(path, &topology), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error(), path));
+        assert_int_equal(remove(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void what_does_not_divide_is_used_by_all(void **state)
 {
     static const char *const three[] = {"0 1", "0 1", "0 1"};
@@ -238,6 +261,39 @@ static void nics_of_unknown_place_stay_in_use(void **state)
     check(topology, 2, NULL, wanted);
 }
 
+/* hwloc's XML has no line rates: a slow port would be as good as any. The host's own tell it. */
+static void rates_that_a_description_lacks(void **state)
+{
+    static const char *const names[] = {"eth0", "eth1", "eth2", "ib3/mlx5_3"};
+    static const char *const without[] = {"eth0", "eth1", "eth2", "ib3/mlx5_3"};
+    static const char *const with[] = {"eth1", "eth1", "eth2", "ib3/mlx5_3"};
+    char folder[] = "/tmp/tutti-rates-XXXXXX", command[100];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    made_file(folder, "class/net/eth0/speed", "1000\n");
+    made_file(folder, "class/net/eth1/speed", "100000\n");
+    made_file(folder, "class/net/eth2/speed", "40000\n");
+    made_file(folder, "class/infiniband/mlx5_3/ports/1/rate", "100 Gb/sec (4X EDR)\n");
+    for (int turn = 0; turn < 2; turn++) {
+        struct tti_topology *topology = described("4 gpus, 4 nics 50, 2 packages");
+        int nics[MOST_STOPS];
+        assert_int_equal(stops_of(topology, TTI_NODE_NIC, nics), 4);
+        for (int k = 0; k < 4; k++) {
+            set_rate(topology, k, k == 2 ? 12.5 : 0); /* what is known stays */
+            topology->nodes[nics[k]].os_index = -1;
+            snprintf(topology->nodes[nics[k]].name, TTI_NODE_NAME_BYTES, "%s", names[k]);
+        }
+        if (turn == 1)
+            tti_topology_rates(topology, folder);
+        assert_true(fabs(tti_nic_rate(topology, nics[0]) - (turn ? 0.125 : 0)) < 1e-9);
+        assert_true(fabs(tti_nic_rate(topology, nics[2]) - 12.5) < 1e-9);
+        assert_true(fabs(tti_nic_rate(topology, nics[3]) - (turn ? 12.5 : 0)) < 1e-9);
+        check(topology, 4, NULL, turn ? with : without);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- ranks without a GPU --------------------------------------------------------------------- */
 
 static const char *bound(const struct tti_topology *topology, int first, int last)
@@ -281,9 +337,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_that_differ),
         cmocka_unit_test(a_machine_that_hwloc_wrote),
         cmocka_unit_test(a_machine_in_a_file),
+        cmocka_unit_test(a_pipe_is_no_description),
         cmocka_unit_test(what_does_not_divide_is_used_by_all),
         cmocka_unit_test(where_nothing_is_known_all_are_used),
         cmocka_unit_test(slow_nics_are_nobodys),
+        cmocka_unit_test(rates_that_a_description_lacks),
         cmocka_unit_test(nics_that_are_down_are_nobodys),
         cmocka_unit_test(nics_of_unknown_place_stay_in_use),
         cmocka_unit_test(ranks_without_gpus_go_by_their_cores),

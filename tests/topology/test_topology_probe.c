@@ -3,15 +3,19 @@
 #include "topology/graph.h"
 #include "topology/topology_parts.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/made_file.h"
 #include "tests/tutti_cmocka.h"
+
+static const char *opencl; /* the file of fake_opencl.c */
 
 /* The CPUs in the graph are those of our mask, each once; every CPU is in a core on a NUMA node. */
 static void check_machine(const struct tti_topology *topology)
@@ -173,9 +177,45 @@ static void a_graph_is_kept_in_order(void **state)
     tti_topology_destroy(topology);
 }
 
-int main(void)
+/* In a process of its own: hwloc's plugins stay, and what they lose. As in a program that is linked
+ * with hwloc, since it loads them only where it is seen by all. */
+static int probe_with_plugins(const char *vendors)
+{
+    struct tti_topology *topology = NULL;
+    if (setenv("OCL_ICD_VENDORS", vendors, 1) != 0)
+        return 2;
+    (void)dlopen("libhwloc.so.15", RTLD_NOW | RTLD_GLOBAL);
+    if (tti_topology_probe(TTI_PROBE_PCI, &topology) != TUTTI_OK)
+        return 3;
+    tti_topology_destroy(topology);
+    return getenv("FAKE_OPENCL_LOADED") ? 1 : 0;
+}
+
+/* An OpenCL driver is there, and stays alone: asking drivers takes seconds on some machines. Says
+ * nothing where hwloc is without OpenCL. */
+static void no_driver_is_asked(void **state)
+{
+    char folder[] = "/tmp/tutti-opencl-XXXXXX", path[100], line[500];
+    int status = -1;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(line, sizeof line, "%s\n", opencl);
+    made_file(folder, "fake.icd", line);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(probe_with_plugins(folder));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    snprintf(path, sizeof path, "%s/fake.icd", folder);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_driver_is_asked), /* before another probe: hwloc loads plugins once */
         cmocka_unit_test(the_probe_knows_our_cpus),
         cmocka_unit_test(hwloc_and_sysfs_agree_on_cores),
         cmocka_unit_test(nothing_known_means_a_core_for_each_cpu),
@@ -184,5 +224,8 @@ int main(void)
         cmocka_unit_test(nic_rates_come_from_the_kernel),
         cmocka_unit_test(a_graph_is_kept_in_order),
     };
+    if (argc != 2)
+        return 2;
+    opencl = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,8 +249,8 @@ static enum tutti_result endpoint_lanes(struct tti_rdma_endpoint *self)
     return TUTTI_OK;
 }
 
-/* As many queue pairs for each pair of ports as TUTTI_RDMA_QPS says and there is room for; behind
- * them, in reserve, one for each pair that is far. */
+/* For each near pair of ports as many queue pairs as TUTTI_RDMA_QPS says and there is room for;
+ * behind them, in reserve, one for each pair that is far. */
 static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
                                       const struct tti_rdma_advert *own)
 {
@@ -264,10 +264,8 @@ static enum tutti_result endpoint_qps(struct tti_rdma_endpoint *self,
                         self->peer->rank, self->peer->name);
     const int near = lower ? tti_rdma_prefer(own, &self->advert, pair, pairs)
                            : tti_rdma_prefer(&self->advert, own, pair, pairs);
-    self->usual = near * (int)transport->settings.qps;
-    self->usual = self->usual < TTI_RDMA_MAX_QPS ? self->usual : TTI_RDMA_MAX_QPS;
-    int count = self->usual + pairs - near;
-    count = count < TTI_RDMA_MAX_QPS ? count : TTI_RDMA_MAX_QPS;
+    self->usual = tti_rdma_usual(near, pairs, (int)transport->settings.qps);
+    const int count = self->usual + pairs - near;
     self->inline_most = TTI_RDMA_INLINE_BYTES;
     for (int i = 0; i < count; i++) {
         struct tti_rdma_qp *qp = &self->qp[i];

@@ -221,6 +221,49 @@ static bool match_near(const struct tti_rdma_port *one, const struct tti_rdma_po
     return bits > 0;
 }
 
+static bool match_one_network(const struct tti_rdma_advert *lower,
+                              const struct tti_rdma_advert *higher, struct tti_rdma_pair pair)
+{
+    return match_near(&lower->port[pair.lower], &higher->port[pair.higher]);
+}
+
+/* What the ports of these pairs carry, in Mbit/s: the slower side's. Ports of unknown speed count
+ * against each other. */
+static uint64_t match_line(const struct tti_rdma_advert *lower,
+                           const struct tti_rdma_advert *higher, const struct tti_rdma_pair *pair,
+                           int pairs, bool one_network)
+{
+    bool of_lower[TTI_RDMA_MAX_RAILS] = {false}, of_higher[TTI_RDMA_MAX_RAILS] = {false};
+    uint64_t low = 0, high = 0;
+    for (int i = 0; i < pairs; i++) {
+        if (one_network && !match_one_network(lower, higher, pair[i]))
+            continue;
+        if (!of_lower[pair[i].lower])
+            low += 1 + (uint64_t)lower->port[pair[i].lower].speed;
+        if (!of_higher[pair[i].higher])
+            high += 1 + (uint64_t)higher->port[pair[i].higher].speed;
+        of_lower[pair[i].lower] = of_higher[pair[i].higher] = true;
+    }
+    return low < high ? low : high;
+}
+
+/* Between two networks there may be no route, and a queue pair that cannot be made is the end of
+ * the connection. So where ports within networks carry half of all or more, the others are let go;
+ * where these are the most, the rails have routes, and what shares a network is a port for other
+ * things. */
+static int match_drop(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
+                      struct tti_rdma_pair *pair, int pairs)
+{
+    int kept = 0;
+    if (match_line(lower, higher, pair, pairs, true) <
+        (match_line(lower, higher, pair, pairs, false) + 1) / 2)
+        return pairs;
+    for (int i = 0; i < pairs; i++)
+        if (match_one_network(lower, higher, pair[i]))
+            pair[kept++] = pair[i];
+    return kept;
+}
+
 int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS])
 {
@@ -247,7 +290,7 @@ int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_ad
         pair[pairs++] = lower_leads ? (struct tti_rdma_pair){(uint8_t)i, (uint8_t)best}
                                     : (struct tti_rdma_pair){(uint8_t)best, (uint8_t)i};
     }
-    return pairs;
+    return match_drop(lower, higher, pair, pairs);
 }
 
 /* To how many of the two ends is a pair near, if those of one or the other count? */
@@ -282,4 +325,10 @@ int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_a
             return first;
     }
     return pairs;
+}
+
+int tti_rdma_usual(int near, int pairs, int qps)
+{
+    const int room = TTI_RDMA_MAX_QPS - (pairs - near);
+    return near * qps < room ? near * qps : room;
 }

@@ -93,8 +93,10 @@ struct tti_rdma_pair {
 };
 
 /* Which ports talk to each other: every port of the side that has more, and those of the other in
- * turn; ports of one subnet rather than others. Both ranks get the same. Returns how many, 0 when
- * no two ports can talk (another kind of link, another version of RoCE). */
+ * turn; ports of one subnet rather than others, and these alone where they carry half or more of
+ * what all would: ranks of a host with many ports need not have the same of them, and what is left
+ * over on both sides may have no route. Both ranks get the same. Returns how many, 0 when no two
+ * ports can talk (another kind of link, another version of RoCE). */
 int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                    struct tti_rdma_pair pair[TTI_RDMA_MAX_RAILS]);
 
@@ -105,6 +107,10 @@ int tti_rdma_match(const struct tti_rdma_advert *lower, const struct tti_rdma_ad
  * same. */
 int tti_rdma_prefer(const struct tti_rdma_advert *lower, const struct tti_rdma_advert *higher,
                     struct tti_rdma_pair *pair, int pairs);
+
+/* How many queue pairs carry, of `near` of `pairs` pairs of ports, if each shall have `qps`: as
+ * many as leave room for one for each of the other pairs, in TTI_RDMA_MAX_QPS; at least `near`. */
+int tti_rdma_usual(int near, int pairs, int qps);
 
 /* Is it an IPv4 address in a GID (RoCE)? */
 bool tti_rdma_gid_is_ipv4(const uint8_t gid[16]);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <ifaddrs.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- this machine --------------------------------------------------------------------------- */
 
@@ -28,6 +30,47 @@ static uint32_t address_speed(const char *interface)
         speed = 0;
     fclose(file);
     return (uint32_t)speed;
+}
+
+/* A tunnel's packets go through whatever NIC the routes choose, also where one is named for it. */
+static bool address_is_tunnel(const char *sysfs, const char *interface)
+{
+    char path[400], line[80];
+    bool tunnel = false;
+    snprintf(path, sizeof path, "%.300s/class/net/%.60s/uevent", sysfs, interface);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        tunnel |= strcmp(line, "DEVTYPE=vxlan\n") == 0 || strcmp(line, "DEVTYPE=geneve\n") == 0;
+    if (file)
+        fclose(file);
+    return tunnel;
+}
+
+static bool address_on_hardware(const char *sysfs, const char *interface, int depth)
+{
+    enum { DEPTH = 4 }; /* a VLAN of a bridge on a bond */
+    char path[400];
+    snprintf(path, sizeof path, "%.300s/class/net/%.60s/device", sysfs, interface);
+    if (access(path, F_OK) == 0)
+        return true;
+    if (depth == DEPTH || address_is_tunnel(sysfs, interface))
+        return false;
+    snprintf(path, sizeof path, "%.300s/class/net/%.60s", sysfs, interface);
+    DIR *folder = opendir(path);
+    bool found = false;
+    for (const struct dirent *entry; !found && folder && (entry = readdir(folder));)
+        found = strncmp(entry->d_name, "lower_", 6) == 0 &&
+                address_on_hardware(sysfs, entry->d_name + 6, depth + 1);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+bool tti_tcp_on_hardware(const char *sysfs, const char *interface)
+{
+    char device[IF_NAMESIZE];
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(interface, ":"), interface); /* no alias */
+    return address_on_hardware(sysfs, device, 0);
 }
 
 static uint8_t address_prefix(const uint8_t *mask, size_t bytes)
@@ -90,11 +133,12 @@ enum tutti_result tti_tcp_interfaces(struct tti_tcp_interface **list, size_t *co
         return TUTTI_ERR_MEMORY;
     }
     for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
-        struct tti_tcp_interface item;
+        struct tti_tcp_interface item = {.far = false};
         if (!address_usable(entry, &item.address))
             continue;
         snprintf(item.name, sizeof item.name, "%s", entry->ifa_name);
         item.address.speed = address_speed(item.name);
+        item.hardware = tti_tcp_on_hardware("/sys", item.name);
         size_t at = used++;
         for (; at > 0 && address_before(&item, &found[at - 1]); at--)
             found[at] = found[at - 1];
@@ -104,6 +148,28 @@ enum tutti_result tti_tcp_interfaces(struct tti_tcp_interface **list, size_t *co
     *list = found;
     *count = used;
     return TUTTI_OK;
+}
+
+/* Is `name` the device of these `bytes`, or a VLAN or an alias of it? */
+static bool address_is_of(const char *device, size_t bytes, const char *name)
+{
+    return bytes > 0 && strncmp(name, device, bytes) == 0 &&
+           strchr(".:", name[bytes]); /* strchr finds the end, too */
+}
+
+bool tti_tcp_has_address(const char *interface)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *entry = all; entry && !found; entry = entry->ifa_next) {
+        struct tti_tcp_address address;
+        found = address_is_of(interface, strlen(interface), entry->ifa_name) &&
+                address_usable(entry, &address) && !address.loopback;
+    }
+    freeifaddrs(all);
+    return found;
 }
 
 static uint64_t address_hash(uint64_t hash, const void *bytes, size_t size)
@@ -229,8 +295,8 @@ bool tti_tcp_is_far(const char *far_nics, const char *name)
 {
     for (const char *at = far_nics; at && *at; at += *at == ',') {
         const size_t bytes = strcspn(at, ",");
-        if (bytes > 0 && strncmp(name, at, bytes) == 0 && strchr(".:", name[bytes]))
-            return true; /* strchr finds the end, too */
+        if (address_is_of(at, bytes, name))
+            return true;
         at += bytes;
     }
     return false;
@@ -238,11 +304,16 @@ bool tti_tcp_is_far(const char *far_nics, const char *name)
 
 void tti_tcp_far_last(const char *far_nics, struct tti_tcp_interface *list, size_t count)
 {
+    bool chosen = false; /* of the host's own NICs some are near, then, and none else */
+    for (size_t i = 0; i < count; i++)
+        chosen |= list[i].hardware && tti_tcp_is_far(far_nics, list[i].name);
     for (size_t i = 0; i < count; i++) {
         struct tti_tcp_interface item = list[i];
         size_t at = i;
-        list[i].far = item.far = tti_tcp_is_far(far_nics, item.name);
-        if (item.far || item.address.loopback)
+        if (item.address.loopback)
+            continue;
+        list[i].far = item.far = tti_tcp_is_far(far_nics, item.name) || (chosen && !item.hardware);
+        if (item.far)
             continue;
         for (; at > 0 && list[at - 1].far; at--)
             list[at] = list[at - 1];

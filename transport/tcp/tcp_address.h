@@ -15,7 +15,8 @@ enum { TTI_TCP_TEXT_BYTES = 64 }; /* room for "[address]:port" */
 /* One address of one interface; an interface with several has several of these. */
 struct tti_tcp_interface {
     char name[IF_NAMESIZE];
-    bool far; /* others are nearer to this rank (far_nics of plugin.h) */
+    bool far;      /* others are nearer to this rank (far_nics of plugin.h) */
+    bool hardware; /* a device, or a VLAN, bond or bridge of devices; not a tunnel, nor made up */
     struct tti_tcp_address address;
 };
 
@@ -29,6 +30,13 @@ struct tti_tcp_candidate {
 /* Addresses of this machine that a peer could use, best first: those of interfaces that are up, not
  * link-local, faster before slower, IPv4 before IPv6, loopback last. Free *list with free(3). */
 enum tutti_result tti_tcp_interfaces(struct tti_tcp_interface **list, size_t *count);
+
+/* Has this interface, or a VLAN or alias of it, an address that other hosts could use? */
+bool tti_tcp_has_address(const char *interface);
+
+/* Is there a device under this interface (`hardware` above)? `sysfs` is "/sys", or a copy of it in
+ * a test. */
+bool tti_tcp_on_hardware(const char *sysfs, const char *interface);
 
 /* Identifies the kernel and network namespace. */
 uint64_t tti_tcp_host(void);
@@ -47,7 +55,9 @@ bool tti_tcp_allowed(const char *patterns, const char *name);
 /* Does the list, as far_nics of plugin.h has it (NULL: empty), name this device? VLANs and aliases
  * of an interface ("eth0.100", "eth0:1") go with it. */
 bool tti_tcp_is_far(const char *far_nics, const char *name);
-/* Mark the far ones, and put them behind the others, but before loopback. */
+/* Mark the far ones, and put them behind the others, but before loopback. Where devices are far,
+ * interfaces without one (of containers, of tunnels) are, too: it is in no topology what they are
+ * near to, and they should not come before a device that is known to be far. */
 void tti_tcp_far_last(const char *far_nics, struct tti_tcp_interface *list, size_t count);
 
 /* Put those of `peer`'s addresses that we could reach into `candidate` (TTI_TCP_MAX_ADDRESSES of
