@@ -157,8 +157,11 @@ static int runs_ahead(tutti_comm *comm, void *argument)
     CHECK(ends[0] == n * (n + 1) / 2 && ends[1] == ends[0]);
     device_free(in);
     device_free(out);
-    if (way->two)
+    if (way->two) {
         tutti_comm_destroy(comms[1]);
+        /* Who frees page-locked memory waits for the device, so nobody queues what waits for it. */
+        CHECK_OK(tutti_barrier(comm));
+    }
     return device_end(comm);
 }
 
