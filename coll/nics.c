@@ -43,8 +43,8 @@ enum tutti_result tti_nics_place(struct tti_nic_place *place)
 
 /* ---- what the system has --------------------------------------------------------------------- */
 
-/* The first word of a file; "" where there is none. */
-static void nics_word(const char *path, char word[40])
+/* The first line of a file, as far as it fits; "" where there is none. */
+static void nics_line(const char *path, char word[40])
 {
     word[0] = '\0';
     FILE *file = fopen(path, "re");
@@ -59,14 +59,15 @@ bool tti_nic_is_up(const char *sysfs, const char *name, bool rdma)
 {
     char path[500], word[40];
     bool up = false;
-    snprintf(path, sizeof path, "%.300s/class/net/%.60s/operstate", sysfs, name);
-    nics_word(path, word);
-    if (!rdma)
+    if (!rdma) {
+        snprintf(path, sizeof path, "%.300s/class/net/%.60s/operstate", sysfs, name);
+        nics_line(path, word);
         return strcmp(word, "up") == 0 || strcmp(word, "unknown") == 0;
+    }
     for (int port = 1; port <= 8 && !up; port++) {
         snprintf(path, sizeof path, "%.300s/class/infiniband/%.60s/ports/%d/state", sysfs, name,
                  port);
-        nics_word(path, word);
+        nics_line(path, word);
         up = strstr(word, "ACTIVE") != NULL;
     }
     return up;
@@ -194,7 +195,7 @@ int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
         if (r == rank)
             *me = count;
         if (places[r].gpu[0])
-            user->gpu = tti_gpu_at(topology, places[r].gpu);
+            user->gpu = tti_topology_gpu_at(topology, places[r].gpu);
         if (places[r].gpu[0] && user->gpu < 0)
             user->gpu = tti_gpu_of_rank(topology, count);
         count++;

@@ -165,7 +165,7 @@ enum tutti_result tti_nics_far(const struct tti_topology *topology,
     return result;
 }
 
-int tti_gpu_at(const struct tti_topology *topology, const char *pci)
+int tti_topology_gpu_at(const struct tti_topology *topology, const char *pci)
 {
     const int host = tti_first_host(topology);
     for (int i = host; *pci && host >= 0 && i < tti_topology_end(topology, host); i++)

@@ -32,6 +32,6 @@ enum tutti_result tti_nics_far(const struct tti_topology *topology,
                                const bool *usable, bool *far, struct tti_nic_use *use);
 
 /* The GPU of the first host with this PCI address ("0000:3b:00.0"); -1: no node has it. */
-int tti_gpu_at(const struct tti_topology *topology, const char *pci);
+int tti_topology_gpu_at(const struct tti_topology *topology, const char *pci);
 
 #endif

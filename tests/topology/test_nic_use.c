@@ -138,9 +138,9 @@ static void a_machine_that_hwloc_wrote(void **state)
     (void)state;
     if (tti_topology_from_file(xml_file, &topology) == TUTTI_ERR_UNSUPPORTED)
         skip();
-    assert_int_equal(tti_gpu_at(topology, "0000:81:00.0"), tti_gpu_of_rank(topology, 1));
-    assert_int_equal(tti_gpu_at(topology, "0000:82:00.0"), -1);
-    assert_int_equal(tti_gpu_at(topology, ""), -1);
+    assert_int_equal(tti_topology_gpu_at(topology, "0000:81:00.0"), tti_gpu_of_rank(topology, 1));
+    assert_int_equal(tti_topology_gpu_at(topology, "0000:82:00.0"), -1);
+    assert_int_equal(tti_topology_gpu_at(topology, ""), -1);
     check(topology, 2, NULL, wanted);
 }
 
