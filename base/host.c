@@ -1,9 +1,10 @@
-/* Which host this is (base/host.h). */
+/* See host.h. */
 #include "base/host.h"
 
 #include "base/config.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,4 +35,13 @@ uint64_t tti_host_identity(void)
         hash = tti_hash_bytes(hash, netns, (size_t)bytes);
     const char *id = tti_config_text("TUTTI_HOST_ID");
     return id ? tti_hash_bytes(hash, id, strlen(id)) : hash;
+}
+
+int tti_host_cpus(void)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        return CPU_COUNT(&allowed);
+    const long online = sysconf(_SC_NPROCESSORS_ONLN); /* there are more than fit */
+    return online > 0 ? (int)online : 1;
 }
