@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
 #include "ddp/host_memory.h"
+#include "device/reclaim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -373,8 +374,11 @@ void tutti_ddp_destroy(tutti_ddp *ddp)
     tti_ddp_free(ddp, ddp->sharded_values);
     tti_ddp_free(ddp, ddp->values);
     tti_ddp_device_free(ddp);
-    if (ddp->gpu)
-        ddp->gpu->ops->close(ddp->gpu);
+    if (ddp->gpu) {
+        const struct tti_gpu_ops *ops = ddp->gpu->ops;
+        tti_gpu_retire_device(ddp->gpu);
+        tti_gpu_reclaim(ops);
+    }
     pthread_cond_destroy(&ddp->changed);
     pthread_mutex_destroy(&ddp->lock);
     free(ddp);

@@ -14,6 +14,7 @@
 #include "coll/door.h"
 #include "ddp/ddp_state.h"
 #include "ddp/optimizer_terms.h"
+#include "device/reclaim.h"
 #include "device/reduce.h"
 
 #include <stdlib.h>
@@ -96,16 +97,20 @@ enum tutti_result tti_ddp_alloc(struct tutti_ddp *ddp, size_t bytes, void **memo
     return result;
 }
 
+static void device_host_end(struct tti_gpu *gpu, void *memory)
+{
+    (void)gpu->ops->host_unregister(gpu, memory);
+    tutti_free(memory);
+}
+
 void tti_ddp_free(struct tutti_ddp *ddp, void *memory)
 {
-    if (ddp->options.on_device) {
-        if (memory)
-            ddp->gpu->ops->free(ddp->gpu, memory);
-        return;
-    }
-    if (ddp->gpu && memory)
-        (void)ddp->gpu->ops->host_unregister(ddp->gpu, memory);
-    tutti_free(memory);
+    if (ddp->options.on_device)
+        tti_gpu_retire_memory(ddp->gpu, memory);
+    else if (ddp->gpu && memory)
+        tti_gpu_retire(ddp->gpu, device_host_end, memory);
+    else
+        tutti_free(memory);
 }
 
 enum tutti_result tti_ddp_zero(const struct tutti_ddp *ddp, void *memory, size_t bytes,
@@ -336,9 +341,9 @@ void tti_ddp_device_free(struct tutti_ddp *ddp)
 {
     if (!ddp->options.on_device || !ddp->gpu)
         return;
-    ddp->gpu->ops->free(ddp->gpu, ddp->parts);
-    ddp->gpu->ops->free(ddp->gpu, ddp->parts_here);
-    ddp->gpu->ops->free(ddp->gpu, ddp->retired);
+    tti_gpu_retire_memory(ddp->gpu, ddp->parts);
+    tti_gpu_retire_memory(ddp->gpu, ddp->parts_here);
+    tti_gpu_retire_memory(ddp->gpu, ddp->retired);
 }
 
 enum tutti_result tutti_ddp_optimizer_step(tutti_ddp *ddp, const struct tutti_optimizer *optimizer,

@@ -59,6 +59,7 @@ struct tti_gpu_properties {
 struct tti_gpu {
     const struct tti_gpu_ops *ops;
     int device;
+    uint64_t context; /* what it was opened in: memory goes with that */
     struct tti_gpu_properties properties;
     _Atomic uint64_t commands; /* that went to its streams so far, captured ones, too */
 };

@@ -56,6 +56,15 @@ enum tutti_result tti_region_memfd(size_t bytes, int *fd)
     return TUTTI_OK;
 }
 
+/* A wish: refused where the kernel has no huge pages. */
+void tti_region_advise(void *base, size_t bytes, bool sparse)
+{
+    if (sparse)
+        (void)madvise(base, bytes, MADV_NOHUGEPAGE);
+    else if (bytes >= HUGE_PAGE)
+        (void)madvise(base, bytes, MADV_HUGEPAGE);
+}
+
 /* Map `fd` shared, at a multiple of the huge page size when a huge page fits, so that peers and
  * this process can have the same huge pages. */
 static void *alloc_map(int fd, size_t bytes)
@@ -77,20 +86,20 @@ static void *alloc_map(int fd, size_t bytes)
     if (before)
         munmap(room, before);
     munmap(base + bytes, HUGE_PAGE - before);
-    (void)madvise(base, bytes, MADV_HUGEPAGE); /* a wish: refused where shared huge pages are off */
     return base;
 }
 
 /* Whole pages, zeroed, entered in the table. */
-static enum tutti_result alloc_region(size_t bytes, void **memory)
+static enum tutti_result alloc_region(size_t bytes, bool sparse, void **memory)
 {
-    struct tti_region region = {.bytes = bytes, .fd = -1};
+    struct tti_region region = {.bytes = bytes, .fd = -1, .sparse = sparse};
     TTI_TRY(tti_region_memfd(bytes, &region.fd));
     enum tutti_result result;
     void *base = alloc_map(region.fd, bytes);
     if (base == MAP_FAILED) {
         result = TTI_FAIL_ERRNO("mmap of a memfd%s", tti_region_advice(errno));
     } else {
+        tti_region_advise(base, bytes, sparse);
         tti_near_place(base, bytes);
         region.base = base;
         result = tti_region_table_add(&region, TTI_REGION_ALLOCATED);
@@ -104,17 +113,27 @@ static enum tutti_result alloc_region(size_t bytes, void **memory)
     return result;
 }
 
-enum tutti_result tti_region_alloc(size_t bytes, void **memory)
+static enum tutti_result alloc_pages(size_t bytes, bool sparse, void **memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t wanted = bytes ? bytes : 1;
     if (wanted > SIZE_MAX - page)
         return TTI_FAIL(TUTTI_ERR_MEMORY, "cannot allocate %zu bytes: more than the address space",
                         bytes);
-    enum tutti_result result = alloc_region((wanted + page - 1) / page * page, memory);
+    enum tutti_result result = alloc_region((wanted + page - 1) / page * page, sparse, memory);
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "cannot allocate %zu bytes of shared memory", bytes);
     return TUTTI_OK;
+}
+
+enum tutti_result tti_region_alloc(size_t bytes, void **memory)
+{
+    return alloc_pages(bytes, false, memory);
+}
+
+enum tutti_result tti_region_alloc_sparse(size_t bytes, void **memory)
+{
+    return alloc_pages(bytes, true, memory);
 }
 
 /* Why tti_region_free refuses `memory`. */

@@ -20,11 +20,16 @@ struct tti_region {
     char *base;   /* page-aligned */
     size_t bytes; /* whole pages */
     int fd;       /* the memfd; offset 0 is `base`. Owned by the table. */
+    bool sparse;  /* most of it may never be touched: no huge pages, whoever maps it */
 };
 
 /* tutti_alloc and tutti_free. */
 enum tutti_result tti_region_alloc(size_t bytes, void **memory);
 enum tutti_result tti_region_free(void *memory);
+/* The same, where most of it may never be touched. */
+enum tutti_result tti_region_alloc_sparse(size_t bytes, void **memory);
+/* Tell the kernel which pages a mapping of a region is to have, here or at a peer. */
+void tti_region_advise(void *base, size_t bytes, bool sparse);
 /* tutti_register and tutti_deregister. */
 enum tutti_result tti_region_register(void *memory, size_t bytes);
 enum tutti_result tti_region_deregister(void *memory);

@@ -16,11 +16,12 @@
 enum {
     FIRST_CAPACITY = 64,
     LISTENERS = 64,
+    SPARSE = 0x80,
     OPTIMISTIC_TRIES = 32, /* then the reader waits for the writers' lock */
 };
 
 struct table_slot {
-    _Atomic uint64_t id, base, bytes, fd_and_kind;
+    _Atomic uint64_t id, base, bytes, fd_and_kind; /* the lowest byte: the kind, and SPARSE */
 };
 
 struct table_array {
@@ -47,8 +48,9 @@ static struct table_entry slot_read(const struct table_slot *slot)
         .region = {.id = tti_load_acquire(&slot->id),
                    .base = (char *)(uintptr_t)tti_load_acquire(&slot->base),
                    .bytes = tti_load_acquire(&slot->bytes),
-                   .fd = (int)(fd_and_kind >> 8)},
-        .kind = (enum tti_region_kind)(fd_and_kind & 0xff),
+                   .fd = (int)(fd_and_kind >> 8),
+                   .sparse = (fd_and_kind & SPARSE) != 0},
+        .kind = (enum tti_region_kind)(fd_and_kind & (SPARSE - 1)),
     };
 }
 
@@ -57,7 +59,8 @@ static void slot_write(struct table_slot *slot, const struct table_entry *entry)
     tti_store_release(&slot->id, entry->region.id);
     tti_store_release(&slot->base, (uintptr_t)entry->region.base);
     tti_store_release(&slot->bytes, entry->region.bytes);
-    tti_store_release(&slot->fd_and_kind, (uint64_t)entry->region.fd << 8 | (uint64_t)entry->kind);
+    tti_store_release(&slot->fd_and_kind, (uint64_t)entry->region.fd << 8 | (uint64_t)entry->kind |
+                                              (entry->region.sparse ? SPARSE : 0));
 }
 
 /* How many of the first `count` slots start at or below `address`. */

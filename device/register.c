@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 };
-
 struct registration {
     const void *memory; /* as registered */
     char *base;         /* whole pages inside; bytes = 0: none */
@@ -130,8 +128,7 @@ static enum tutti_result register_replace(const struct registration *wanted, int
         tti_region_table_remove(region.base, TTI_REGION_REGISTERED, &region);
         return result;
     }
-    if (region.bytes >= HUGE_PAGE)
-        (void)madvise(region.base, region.bytes, MADV_HUGEPAGE); /* a wish */
+    tti_region_advise(region.base, region.bytes, false);
     return TUTTI_OK;
 }
 

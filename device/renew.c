@@ -10,8 +10,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 };
-
 static _Atomic uint64_t renewals;
 
 uint64_t tti_region_renewals(void)
@@ -32,8 +30,7 @@ static enum tutti_result renew_pages(struct tti_region *region)
         close(fd);
         return result;
     }
-    if (region->bytes >= HUGE_PAGE)
-        (void)madvise(region->base, region->bytes, MADV_HUGEPAGE); /* a wish */
+    tti_region_advise(region->base, region->bytes, region->sparse);
     close(region->fd);
     region->fd = fd;
     return TUTTI_OK;

@@ -6,6 +6,7 @@
 #include "nccl/nccl_comm.h"
 
 #include "base/clock.h"
+#include "device/reclaim.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -156,8 +157,10 @@ static void comm_free(struct ncclComm *comm)
     tti_nccl_buffers_free(comm);
     if (comm->stream)
         comm->gpu_ops->stream_destroy(comm->gpu, comm->stream);
-    if (comm->gpu)
-        comm->gpu_ops->close(comm->gpu);
+    if (comm->gpu) {
+        tti_gpu_retire_device(comm->gpu);
+        tti_gpu_reclaim(comm->gpu_ops);
+    }
     pthread_cond_destroy(&comm->changed);
     pthread_mutex_destroy(&comm->lock);
     comm->magic = 0;

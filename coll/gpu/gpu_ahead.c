@@ -154,7 +154,7 @@ static uint64_t mark_last(const struct tti_gpu_side *side, const struct tti_gpu_
 
 void tti_gpu_ahead_begin(struct tti_gpu_side *side, tutti_stream stream, bool capturing)
 {
-    side->ahead_counts = side->shared && stream && !capturing;
+    side->ahead_counts = side->held && stream && !capturing;
     side->ahead_counted = atomic_load_explicit(&side->gpu->commands, memory_order_relaxed);
 }
 
@@ -250,7 +250,7 @@ enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream)
     struct tti_gpu_side *side = comm->gpu;
     uint64_t capture = 0;
     pthread_mutex_lock(&side->lock);
-    const bool counts = stream && side->gpu && side->shared;
+    const bool counts = stream && side->gpu && side->held;
     const enum tutti_result result =
         counts ? side->ops->capture_id(side->gpu, stream, &capture) : TUTTI_OK;
     pthread_mutex_unlock(&side->lock);

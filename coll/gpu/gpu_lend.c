@@ -78,8 +78,7 @@ void tti_gpu_lend_drop(struct tti_gpu_side *side, struct tti_gpu_map *map)
         return;
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         for (int k = 0; k < TTI_LEND_SLOTS; k++)
-            if (lend->borrowed[r][k])
-                side->ops->memory_release(side->gpu, lend->borrowed[r][k]);
+            tti_gpu_retire_import(side->gpu, lend->borrowed[r][k]);
     pthread_mutex_destroy(&lend->lock);
     free(lend);
     map->lend = NULL;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/door.h"
+#include "device/pinned.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum {
     WINDOW_LEAST = 64 << 10,
     PROBE_WORDS = 64, /* from each rank to each */
 };
+_Static_assert(sizeof(struct tti_gpu_told) <= TTI_PINNED_PIECE, "what is told is a piece");
 _Static_assert(sizeof(struct tti_lend_page) <= TTI_ARENA_PAGE, "letters fit their page");
 
 static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
@@ -117,7 +119,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
                         "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
                         "other's device memory",
                         bytes, comm->size, least);
-    TTI_TRY(gpu->ops->alloc(gpu, TTI_MEMORY_PINNED, sizeof *map->told, &told));
+    TTI_TRY(tti_gpu_pinned_take(gpu, sizeof *map->told, &told));
     map->told = told;
     memset(told, 0, sizeof *map->told);
     TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
@@ -312,9 +314,10 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
         mine.way = TTI_GPU_STAGED;
     TTI_TRY(tti_gpu_share(comm, map, deadline, &mine, hellos, &all));
     for (int r = 0; r < comm->size; r++)
-        comm->gpu->shared |= r != comm->rank && hellos[r].offer.bytes > 0 &&
+        comm->gpu->shared |= r != comm->rank &&
                              tti_arena_same_process(&mine.offer, &hellos[r].offer) &&
                              tti_arena_same_device(&mine.offer, &hellos[r].offer);
+    comm->gpu->held = comm->gpu->shared;
     if (!all)
         return TUTTI_OK;
     bool mapped = tti_gpu_map_said(probe_write(comm, deadline));
@@ -355,14 +358,15 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
 /* What it holds, which nothing uses any more. */
 static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
 {
+    /* A kernel that waits for a rank may be on it. */
+    const bool over = !map->aside || side->ops->stream_query(side->gpu, map->aside) == TUTTI_OK;
     if (map->aside)
         side->ops->stream_destroy(side->gpu, map->aside);
     tti_gpu_nvls_drop(side, map);
     tti_gpu_lend_drop(side, map);
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         tti_arena_unmap(side->gpu, &map->arenas[r]);
-    if (map->told)
-        side->ops->free(side->gpu, map->told);
+    tti_gpu_pinned_give(map->told, over && !side->unsure);
     map->aside = NULL;
     map->told = NULL;
     map->arena_bytes = 0;
@@ -418,6 +422,7 @@ enum tutti_result tti_comm_release_device(tutti_comm *comm)
     pthread_mutex_lock(&side->lock);
     tti_gpu_map_destroy(comm, true);
     pthread_mutex_unlock(&side->lock);
+    tti_gpu_reclaim(side->ops);
     return TUTTI_OK;
 }
 

@@ -141,9 +141,15 @@ static enum tutti_result nvls_test(struct tutti_comm *comm, struct tti_gpu_map *
     return TUTTI_OK;
 }
 
+static void nvls_end(struct tti_gpu *gpu, void *multicast)
+{
+    gpu->ops->multicast_destroy(multicast);
+}
+
 void tti_gpu_nvls_drop(struct tti_gpu_side *side, struct tti_gpu_map *map)
 {
-    side->ops->multicast_destroy(map->multicast);
+    if (map->multicast)
+        tti_gpu_retire(side->gpu, nvls_end, map->multicast);
     map->multicast = NULL;
     map->multi = NULL;
     map->nvls_from = 0;

@@ -21,7 +21,10 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     pthread_mutex_lock(&side->lock);
     if (side->gpu && side->last.any)
         result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
+    const struct tti_gpu_user *user = side->gpu ? &side->user : NULL;
     pthread_mutex_unlock(&side->lock);
+    if (user)
+        tti_gpu_reclaim_idle(user);
     return result;
 }
 
@@ -144,5 +147,6 @@ enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark
     mark->next = side->marks;
     side->marks = mark;
     pthread_mutex_unlock(&side->lock);
+    tti_gpu_reclaim_idle(&side->user);
     return result;
 }

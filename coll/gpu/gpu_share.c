@@ -96,7 +96,10 @@ static enum tutti_result share_map(struct share *s, const struct tti_gpu_hello *
 static enum tutti_result share_attempt(struct share *s, struct tti_gpu_hello *mine,
                                        struct tti_gpu_hello *hellos, bool *all)
 {
+    static const struct tti_arena_map none;
     struct tutti_comm *comm = s->comm;
+    /* Who has nothing to offer says at least where it is. */
+    TTI_TRY(tti_arena_describe(comm->gpu->gpu, &none, 0, &mine->offer, &s->own));
     if (mine->way > TTI_GPU_STAGED && !tti_gpu_map_said(share_offer(s, mine)))
         mine->way = TTI_GPU_STAGED;
     TTI_TRY(tti_gpu_map_gather(comm, mine, sizeof *mine, hellos));

@@ -10,6 +10,7 @@
 #include "coll/gpu/gpu_send.h"
 
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         (void)tti_gpu_settle(comm, side->last.event, "ending the communicator");
         idle = side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS;
     }
+    side->unsure = !idle || side->captured.any || tti_comm_check(comm) != TUTTI_OK;
     if (!idle)
         TTI_LOG(TTI_LOG_WARN,
                 "work on the device is still not over when the communicator ends; what it uses is "
@@ -93,10 +95,14 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         free(mark);
     }
     tti_gpu_ahead_end(side, idle);
-    side->ops->event_destroy(side->last.event);
-    side->ops->event_destroy(side->captured.event);
+    tti_gpu_user_leave(&side->user, idle);
+    if (idle) { /* else it is asked until it is reached */
+        side->ops->event_destroy(side->last.event);
+        side->ops->event_destroy(side->captured.event);
+    }
     if (side->gpu)
-        side->ops->close(side->gpu);
+        tti_gpu_retire_device(side->gpu);
+    tti_gpu_reclaim(side->ops);
     pthread_mutex_destroy(&side->lock);
     comm->gpu = NULL;
     if (idle)
@@ -189,6 +195,26 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
 
 /* ---- the first operation ---- */
 
+/* Reclaiming holds the gate alone, so nobody is in a call. A graph that was captured may be
+ * launched at any time, and nobody says so. */
+static bool side_idle(const struct tti_gpu_user *user)
+{
+    const struct tti_gpu_side *side =
+        (const void *)((const char *)user - offsetof(struct tti_gpu_side, user));
+    return !side->captured.any &&
+           (!side->last.any || side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS);
+}
+
+/* Ranks that are threads of this process: what one of them queues may wait for another. */
+static int side_threads(const struct tutti_comm *comm)
+{
+    const uint64_t own = comm->peers.all[comm->rank].public.process;
+    int threads = 0;
+    for (int r = 0; r < comm->size; r++)
+        threads += comm->peers.all[r].public.process == own;
+    return threads;
+}
+
 static enum tutti_result side_open(struct tutti_comm *comm, int index)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -200,6 +226,9 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     if (side->gpu)
         return TUTTI_OK;
     struct tti_gpu *gpu = NULL;
+    const int threads = side_threads(comm);
+    int devices = 0;
+    TTI_TRY(side->ops->count(&devices));
     TTI_TRY(side->ops->open(index, &gpu));
     enum tutti_result result = TUTTI_OK;
     if (!gpu->properties.stream_values)
@@ -211,9 +240,15 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
         result = side->ops->event_create(gpu, 0, &side->last.event);
     if (result == TUTTI_OK)
         result = side->ops->event_create(gpu, 0, &side->captured.event);
+    side->user.waits = threads > 1;
+    side->held = threads > devices; /* until the ranks tell each other (gpu_map.c), if they do */
+    side->user.idle = side_idle;
+    if (result == TUTTI_OK)
+        result = tti_gpu_user_enter(&side->user, gpu);
     if (result == TUTTI_OK)
         result = tti_work_begin_device(comm);
     if (result != TUTTI_OK) {
+        tti_gpu_user_leave(&side->user, true);
         side->ops->event_destroy(side->last.event);
         side->ops->event_destroy(side->captured.event);
         side->last.event = side->captured.event = NULL;
@@ -347,6 +382,9 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
         result = tti_gpu_mark_take(side, stream, mark);
     struct tti_error error;
     tti_error_save(&error, result);
+    /* Of what failed, too, as far as it went: it is on the device. */
+    if (result != TUTTI_OK && side_point(side, stream, capture) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "the point after an operation that failed: %s", tti_error_text());
     /* Of what failed, too, as far as it went. The count decides nothing of this call. */
     if (tti_gpu_ahead_add(side, stream) != TUTTI_OK)
         TTI_LOG(TTI_LOG_WARN, "commands of a stream are not counted: %s", tti_error_text());
@@ -370,7 +408,12 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
         TTI_TRY(side->ops->stream_device(stream, &index));
     TTI_TRY(tti_comm_check(comm));
     TTI_TRY(side_open(comm, index));
-    return side_queue(comm, ops, count, stream, mark);
+    if (!side->map)
+        tti_gpu_reclaim_idle(&side->user);
+    tti_gpu_gate_enter(&side->user);
+    const enum tutti_result result = side_queue(comm, ops, count, stream, mark);
+    tti_gpu_gate_leave(&side->user);
+    return result;
 }
 
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -389,8 +432,12 @@ enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
         return TUTTI_OK;
     pthread_mutex_lock(&side->lock);
     enum tutti_result result = side_open(comm, device);
-    if (result == TUTTI_OK && !side->map)
+    if (result == TUTTI_OK && !side->map) {
+        tti_gpu_reclaim_idle(&side->user);
+        tti_gpu_gate_enter(&side->user);
         result = tti_gpu_map_make(comm);
+        tti_gpu_gate_leave(&side->user);
+    }
     pthread_mutex_unlock(&side->lock);
     return result;
 }

@@ -9,6 +9,7 @@
 
 #include "coll/comm.h"
 #include "device/gpu.h"
+#include "device/reclaim.h"
 
 struct tti_gpu_map;
 struct tti_gpu_stage;
@@ -47,12 +48,15 @@ struct tti_gpu_side {
     const struct tti_gpu_ops *ops;
     pthread_mutex_t lock;
     struct tti_gpu *gpu;           /* NULL until the first operation */
+    struct tti_gpu_user user;      /* from then on: what is queued may wait for another thread */
     struct tti_gpu_point last;     /* after the work of the last call that was not captured */
     struct tti_gpu_point captured; /* ... that was, in this capture */
     uint64_t capture;
-    bool staged;                /* the links are, or will be, in use by work on a stream */
-    bool shared;                /* ranks of this process share the device: no default stream */
-    struct tti_gpu_mark *marks; /* free */
+    bool staged; /* the links are, or will be, in use by work on a stream */
+    bool shared; /* ranks of this process share the device: no default stream ... */
+    bool held;   /* ... and nobody far ahead: also while it is not known */
+    bool unsure; /* at the end: work may yet be on the device that no event tells of */
+    struct tti_gpu_mark *marks;                  /* free */
     struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS]; /* if the device is shared */
     uint64_t ahead_counted;                      /* of the device's commands, in this call ... */
     bool ahead_counts;       /* ... whose commands count: not captured, on such a device */

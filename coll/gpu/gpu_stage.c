@@ -16,6 +16,7 @@
 #include "coll/gpu/gpu_send.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/memory.h"
+#include "device/pinned.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,12 +73,17 @@ static enum tutti_result memory_make(struct tti_gpu_side *side, size_t bytes,
     return TUTTI_OK;
 }
 
+static void memory_end(struct tti_gpu *gpu, void *base)
+{
+    (void)gpu->ops->host_unregister(gpu, base);
+    (void)tti_region_free(base);
+}
+
 static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
 {
     while (memory->base) {
         struct stage_memory *smaller = memory->smaller;
-        (void)side->ops->host_unregister(side->gpu, memory->base);
-        (void)tti_region_free(memory->base);
+        tti_gpu_retire(side->gpu, memory_end, memory->base);
         memset(memory, 0, sizeof *memory);
         if (smaller)
             *memory = *smaller;
@@ -95,7 +101,7 @@ static enum tutti_result stage_ensure(struct tti_gpu_side *side)
     struct tti_gpu_stage *stage = side->stage;
     if (!stage->flags) {
         void *flags = NULL;
-        TTI_TRY(side->ops->alloc(side->gpu, TTI_MEMORY_PINNED, (size_t)FLAGS * ALIGN, &flags));
+        TTI_TRY(tti_gpu_pinned_take(side->gpu, (size_t)FLAGS * ALIGN, &flags));
         memset(flags, 0, (size_t)FLAGS * ALIGN);
         stage->flags = flags;
     }
@@ -119,8 +125,7 @@ void tti_gpu_stage_destroy(struct tti_gpu_side *side)
     }
     memory_drop(side, &stage->slots);
     memory_drop(side, &stage->exchange);
-    if (stage->flags)
-        side->ops->free(side->gpu, stage->flags);
+    tti_gpu_pinned_give(stage->flags, !side->unsure);
     free(stage);
     side->stage = NULL;
 }

@@ -219,6 +219,7 @@ enum {
 /* Functions that a driver of CUDA 12.0 lacks: NULL there; of multicast objects all or none. */
 #define TTI_CU_FUNCTIONS_NEWER(X)                                                 \
     X(function_load, cuFuncLoad, "", (tti_cu_function))                           \
+    X(context_id, cuCtxGetId, "", (tti_cu_context, unsigned long long *))         \
     X(multicast_create, cuMulticastCreate, "",                                    \
       (tti_cu_memory *, const struct tti_cu_multicast_prop *))                    \
     X(multicast_page, cuMulticastGetGranularity, "",                              \

@@ -52,6 +52,15 @@ static enum tutti_result cuda_context(struct tti_cuda_gpu *gpu)
     return TUTTI_OK;
 }
 
+/* Never the same again, where the driver numbers them (since CUDA 12). */
+static uint64_t cuda_context_id(const struct tti_cuda_gpu *gpu)
+{
+    unsigned long long id = 0;
+    if (gpu->cu->context_id && gpu->context && gpu->cu->context_id(gpu->context, &id) == TTI_CU_OK)
+        return id;
+    return (uintptr_t)gpu->context;
+}
+
 /* ---- Devices ----------------------------------------------------------------------------------
  */
 
@@ -151,13 +160,12 @@ static void cuda_close(struct tti_gpu *base)
         return;
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     struct tti_cuda_visit visit;
-    if (gpu->context && tti_cuda_enter(gpu, &visit) == TUTTI_OK) {
-        tti_cuda_unload(gpu);
+    const bool entered = gpu->context && tti_cuda_enter(gpu, &visit) == TUTTI_OK;
+    tti_cuda_code_leave(gpu, entered);
+    if (entered)
         tti_cuda_leave(gpu, &visit);
-    }
     if (gpu->retained)
         (void)gpu->cu->primary_release(base->device);
-    pthread_mutex_destroy(&gpu->loading);
     free(gpu);
 }
 
@@ -173,8 +181,10 @@ static enum tutti_result cuda_open(int device, struct tti_gpu **opened)
     gpu->base.ops = tti_gpu_cuda();
     gpu->base.device = device;
     gpu->cu = tti_cuda_driver_now();
-    pthread_mutex_init(&gpu->loading, NULL);
     enum tutti_result result = cuda_context(gpu);
+    gpu->base.context = cuda_context_id(gpu);
+    if (result == TUTTI_OK)
+        result = tti_cuda_code_take(gpu);
     if (result == TUTTI_OK)
         result = cuda_describe(gpu);
     if (result != TUTTI_OK) {

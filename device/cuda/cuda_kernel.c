@@ -1,19 +1,91 @@
-/* Kernels on the CUDA driver: modules are loaded when a kernel of theirs is first asked for, and
- * stay until the device is closed. */
+/* Kernels on the CUDA driver: modules are loaded when a kernel of theirs is first asked for, once
+ * for all who have the device open, and stay until the last of them closes it. */
 #include "device/cuda/cuda_state.h"
 
+#include "base/memory.h"
+#include "base/process_lock.h"
+
 #include <stdatomic.h>
+#include <stdlib.h>
 
 enum { SHARED_ASK_FROM = 48 << 10 }; /* more must be allowed for each function */
 
+/* ---- what is loaded ---- */
+
+static struct tti_cuda_code *codes;
+
+/* A child of fork has none of the parent's contexts. */
+static void codes_forget(void)
+{
+    codes = NULL;
+}
+
+static struct tti_process_lock codes_lock = TTI_PROCESS_LOCK(codes_forget);
+
+enum tutti_result tti_cuda_code_take(struct tti_cuda_gpu *gpu)
+{
+    tti_process_lock(&codes_lock);
+    struct tti_cuda_code *code = codes;
+    while (code && (code->context != gpu->context || code->id != gpu->base.context))
+        code = code->next;
+    if (!code && (code = tti_calloc(1, sizeof *code))) {
+        code->context = gpu->context;
+        code->id = gpu->base.context;
+        pthread_mutex_init(&code->loading, NULL);
+        code->next = codes;
+        codes = code;
+    }
+    if (code)
+        code->users++;
+    gpu->code = code;
+    tti_process_unlock(&codes_lock);
+    return code ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static void code_unload(const struct tti_cuda_driver *cu, struct tti_cuda_code *code)
+{
+    for (int i = 0; i < code->own_count; i++) {
+        bool first = true;
+        for (int k = 0; k < i; k++)
+            first = first && code->own[k].module != code->own[i].module;
+        if (first)
+            (void)cu->module_unload(code->own[i].module);
+    }
+    for (int i = 0; i < TTI_KERNEL_COUNT; i++)
+        if (code->modules[i])
+            (void)cu->module_unload(code->modules[i]);
+}
+
+void tti_cuda_code_leave(struct tti_cuda_gpu *gpu, bool entered)
+{
+    struct tti_cuda_code *code = gpu->code, **link = &codes;
+    if (!code)
+        return;
+    tti_process_lock(&codes_lock);
+    const bool last = --code->users == 0;
+    while (last && *link != code)
+        link = &(*link)->next;
+    if (last)
+        *link = code->next;
+    tti_process_unlock(&codes_lock);
+    if (!last)
+        return;
+    if (entered) /* else they went with the context */
+        code_unload(gpu->cu, code);
+    pthread_mutex_destroy(&code->loading);
+    free(code);
+}
+
+/* ---- the library's kernels, and the program's ---- */
+
 /* Kernels of one image share a module: that of the first of them. */
-static tti_cu_module *kernel_module(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel)
+static tti_cu_module *kernel_module(const struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel)
 {
     size_t bytes;
     int first = 0;
     while (tti_cuda_image((enum tti_gpu_kernel)first, &bytes) != tti_cuda_image(kernel, &bytes))
         first++;
-    return &gpu->modules[first];
+    return &gpu->code->modules[first];
 }
 
 /* An image that the driver does not take: it is older than what made it, or the device is. */
@@ -78,7 +150,7 @@ static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     if ((unsigned)kernel >= TTI_KERNEL_COUNT || (unsigned)index >= TUTTI_TYPE_COUNT)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "there is no GPU kernel %d for type %d", (int)kernel,
                         (int)type);
-    _Atomic(tti_cu_function) *known = &gpu->functions[kernel][index];
+    _Atomic(tti_cu_function) *known = &gpu->code->functions[kernel][index];
     *function = atomic_load_explicit(known, memory_order_acquire);
     if (*function)
         return TUTTI_OK;
@@ -91,11 +163,11 @@ static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     tti_gpu_kernel_symbol(kernel, index, symbol);
     struct tti_cuda_visit visit;
     TTI_TRY(tti_cuda_enter(gpu, &visit));
-    pthread_mutex_lock(&gpu->loading);
+    pthread_mutex_lock(&gpu->code->loading);
     const enum tutti_result result = kernel_load(gpu, kernel, symbol, function);
     if (result == TUTTI_OK)
         atomic_store_explicit(known, *function, memory_order_release);
-    pthread_mutex_unlock(&gpu->loading);
+    pthread_mutex_unlock(&gpu->code->loading);
     tti_cuda_leave(gpu, &visit);
     return result;
 }
@@ -103,9 +175,10 @@ static enum tutti_result kernel_find(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
 /* Under the lock: load it, if it is the first of its image. */
 static enum tutti_result own_load(struct tti_cuda_gpu *gpu, struct tti_cuda_own *place)
 {
-    for (int i = 0; i < gpu->own_count; i++)
-        if (gpu->own[i].own->image == place->own->image)
-            place->module = gpu->own[i].module;
+    const struct tti_cuda_code *code = gpu->code;
+    for (int i = 0; i < code->own_count; i++)
+        if (code->own[i].own->image == place->own->image)
+            place->module = code->own[i].module;
     if (!place->module)
         TTI_TRY(kernel_image(gpu, &place->module, place->own->image,
                              "cuModuleLoadData of the program's kernels"));
@@ -115,23 +188,35 @@ static enum tutti_result own_load(struct tti_cuda_gpu *gpu, struct tti_cuda_own 
     return function_load(gpu, place->function, symbol);
 }
 
+/* Without the lock, which a thread holds that loads and waits for the device, and the device
+ * perhaps for this launch. */
+static bool own_known(const struct tti_cuda_code *code, const struct tti_gpu_own *own,
+                      tti_cu_function *function)
+{
+    const int count = atomic_load_explicit(&code->own_count, memory_order_acquire);
+    for (int i = 0; i < count; i++)
+        if (code->own[i].own == own) {
+            *function = code->own[i].function;
+            return true;
+        }
+    return false;
+}
+
 /* Under the lock. */
 static enum tutti_result own_look(struct tti_cuda_gpu *gpu, const struct tti_gpu_own *own,
                                   tti_cu_function *function)
 {
-    for (int i = 0; i < gpu->own_count; i++)
-        if (gpu->own[i].own == own) {
-            *function = gpu->own[i].function;
-            return TUTTI_OK;
-        }
-    struct tti_cuda_own *place = &gpu->own[gpu->own_count];
-    if (!own->image || gpu->own_count == TTI_CUDA_OWN)
+    struct tti_cuda_code *code = gpu->code;
+    if (own_known(code, own, function))
+        return TUTTI_OK;
+    struct tti_cuda_own *place = &code->own[code->own_count];
+    if (!own->image || code->own_count == TTI_CUDA_OWN)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "kernel %s: %s", own->symbol,
                         own->image ? "a program has at most 128 of its own"
                                    : "this build had no nvcc; build it with the CUDA toolkit");
     *place = (struct tti_cuda_own){.own = own};
     TTI_TRY(own_load(gpu, place));
-    gpu->own_count++;
+    atomic_fetch_add_explicit(&code->own_count, 1, memory_order_release);
     *function = place->function;
     return TUTTI_OK;
 }
@@ -140,10 +225,12 @@ static enum tutti_result own_find(struct tti_cuda_gpu *gpu, const struct tti_gpu
                                   tti_cu_function *function)
 {
     struct tti_cuda_visit visit;
+    if (own_known(gpu->code, own, function))
+        return TUTTI_OK;
     TTI_TRY(tti_cuda_enter(gpu, &visit));
-    pthread_mutex_lock(&gpu->loading);
+    pthread_mutex_lock(&gpu->code->loading);
     const enum tutti_result result = own_look(gpu, own, function);
-    pthread_mutex_unlock(&gpu->loading);
+    pthread_mutex_unlock(&gpu->code->loading);
     tti_cuda_leave(gpu, &visit);
     return result;
 }
@@ -153,20 +240,6 @@ static enum tutti_result launch_find(struct tti_cuda_gpu *gpu, const struct tti_
 {
     return launch->own ? own_find(gpu, launch->own, function)
                        : kernel_find(gpu, launch->kernel, launch->type, function);
-}
-
-void tti_cuda_unload(struct tti_cuda_gpu *gpu)
-{
-    for (int i = 0; i < gpu->own_count; i++) {
-        bool first = true;
-        for (int k = 0; k < i; k++)
-            first = first && gpu->own[k].module != gpu->own[i].module;
-        if (first)
-            (void)gpu->cu->module_unload(gpu->own[i].module);
-    }
-    for (int i = 0; i < TTI_KERNEL_COUNT; i++)
-        if (gpu->modules[i])
-            (void)gpu->cu->module_unload(gpu->modules[i]);
 }
 
 enum tutti_result tti_cuda_prepare(struct tti_gpu *base, enum tti_gpu_kernel kernel,

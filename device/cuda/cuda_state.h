@@ -17,6 +17,20 @@ struct tti_cuda_own {
     tti_cu_function function;
 };
 
+/* Kernels that are loaded into a context, for all who have a device of it open: loading may wait
+ * for the device, so only the first does it. */
+struct tti_cuda_code {
+    struct tti_cuda_code *next;
+    tti_cu_context context;
+    uint64_t id; /* its: another one may get the address of one that is gone */
+    int users;   /* the last unloads them */
+    pthread_mutex_t loading;
+    tti_cu_module modules[TTI_KERNEL_COUNT];
+    _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+    struct tti_cuda_own own[TTI_CUDA_OWN]; /* added to under `loading` */
+    _Atomic int own_count;
+};
+
 /* A device and the context in which we work: the caller's current one if it is of this device, else
  * the primary one, which the CUDA runtime uses as well. */
 struct tti_cuda_gpu {
@@ -27,11 +41,7 @@ struct tti_cuda_gpu {
     bool virtual_fd;   /* memory can be mapped piece by piece, and exported by descriptor ... */
     bool virtual_rdma; /* ... and be registered with NICs */
     bool dmabuf;       /* memory has descriptors for other devices */
-    pthread_mutex_t loading;
-    tti_cu_module modules[TTI_KERNEL_COUNT];
-    _Atomic(tti_cu_function) functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
-    struct tti_cuda_own own[TTI_CUDA_OWN]; /* under `loading` */
-    int own_count;
+    struct tti_cuda_code *code;
 };
 
 static inline struct tti_cuda_gpu *tti_cuda_of(struct tti_gpu *gpu)
@@ -133,7 +143,9 @@ enum tutti_result tti_cuda_launch(struct tti_gpu *gpu, const struct tti_gpu_laun
                                   tutti_stream stream);
 enum tutti_result tti_cuda_resident(struct tti_gpu *gpu, const struct tti_gpu_launch *launch,
                                     int *blocks);
-void tti_cuda_unload(struct tti_cuda_gpu *gpu);
+/* When a device is opened, and closed in its context. */
+enum tutti_result tti_cuda_code_take(struct tti_cuda_gpu *gpu);
+void tti_cuda_code_leave(struct tti_cuda_gpu *gpu, bool entered);
 
 /* ---- cuda_stream.c: streams, events, graphs ---------------------------------------------------
  */

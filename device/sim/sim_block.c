@@ -1,6 +1,7 @@
 /* The threads of a simulated block (sim_block.h): who runs next, barriers, warp operations.
  *
- * All of a crew is touched by one host thread only, so nothing here is locked. This file and
+ * All of a crew is touched by one host thread only while it runs a block (by another one for the
+ * next, perhaps), so nothing here is locked. This file and
  * sim_fiber.c are compiled without ThreadSanitizer, to which the fibers are threads of their own;
  * what orders simulated threads is told to it by hand (order_release, order_acquire). */
 #include "device/sim/sim_block.h"

@@ -25,7 +25,7 @@ struct tti_sim_dim {
     unsigned x, y, z;
 };
 
-/* ---- Running blocks. A crew is the fibers of one host thread. -------------------------------- */
+/* ---- Running blocks. A crew is the fibers of a block; one host thread at a time. ------------- */
 
 struct tti_sim_crew;
 struct tti_sim_crew *tti_sim_crew_create(void); /* NULL: no memory */

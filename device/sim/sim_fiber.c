@@ -85,7 +85,9 @@ static void *fiber_first_frame(char *top, void (*start)(void))
 static __thread struct tti_fiber *fiber_now;
 static __thread struct tti_fiber *fiber_before;
 
-static void fiber_arrived(struct tti_fiber *fiber)
+/* Not inlined: a fiber may be gone on with by another host thread, whose `fiber_before` lies
+ * elsewhere. */
+__attribute__((noinline)) static void fiber_arrived(struct tti_fiber *fiber)
 {
 #if defined(FIBER_ASAN)
     const void *bottom = NULL;

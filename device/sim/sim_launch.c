@@ -2,7 +2,12 @@
  *
  * A device holds TTI_SIM_SMS * TTI_SIM_BLOCKS_PER_SM blocks at a time, of all grids together, each
  * on a worker thread (made when first needed). Blocks start in the order of their grids and
- * numbers; a grid that does not fit waits, as on a GPU. */
+ * numbers; a grid that does not fit waits, as on a GPU. The fibers that a block runs on are lent to
+ * its worker, the last that were given back first: there are as many crews as blocks were ever
+ * under way at a time on a device, not as workers, and they outlive the device's opening. Every
+ * fiber is a thread to ThreadSanitizer, and each barrier of each costs it time by how many there
+ * are. Devices have crews of their own: what runs on the same fibers, or takes them by the same
+ * lock, is in order to ThreadSanitizer, and a race between two GPUs' kernels would not be seen. */
 #include "device/sim/sim_state.h"
 
 #include "base/clock.h"
@@ -113,6 +118,8 @@ struct run_device {
     struct grid *first, **last;
     pthread_t workers[MOST_WORKERS];
     int worker_count, idle;
+    struct tti_sim_crew *crew[MOST_WORKERS]; /* that no block runs on; the last given is on top */
+    int crew_count;
     bool ending;
     uint64_t launches;
 };
@@ -134,6 +141,15 @@ static void run_init(void)
     TTI_LOG(TTI_LOG_INFO, "simulated device: TUTTI_SIM_SEED=%llu", (unsigned long long)run_seed);
 }
 
+__attribute__((destructor)) static void crews_destroy(void)
+{
+    for (int i = 0; i < TTI_SIM_MOST_DEVICES; i++) {
+        struct run_device *device = &run_devices[i];
+        while (device->crew_count > 0)
+            tti_sim_crew_destroy(device->crew[--device->crew_count]);
+    }
+}
+
 uint64_t tti_sim_seed(void)
 {
     pthread_once(&run_once, run_init);
@@ -141,7 +157,7 @@ uint64_t tti_sim_seed(void)
 }
 
 /* Run the next block of `grid`; the device's lock is held, and let go meanwhile. */
-static void worker_block(struct run_device *device, struct grid *grid, struct tti_sim_crew **crew)
+static void worker_block(struct run_device *device, struct grid *grid)
 {
     const struct tti_gpu_launch *launch = grid->launch;
     const struct tti_sim_work work = {
@@ -158,16 +174,17 @@ static void worker_block(struct run_device *device, struct grid *grid, struct tt
         if (!device->first)
             device->last = &device->first;
     }
+    struct tti_sim_crew *crew = device->crew_count > 0 ? device->crew[--device->crew_count] : NULL;
     pthread_mutex_unlock(&device->lock);
-    if (!*crew)
-        *crew = tti_sim_crew_create();
+    if (!crew)
+        crew = tti_sim_crew_create();
     unsigned stuck = 0;
-    const bool ran = *crew && tti_sim_crew_run(*crew, &work, &stuck);
-    if (!ran) {
-        tti_sim_crew_destroy(*crew);
-        *crew = NULL;
-    }
+    const bool ran = crew && tti_sim_crew_run(crew, &work, &stuck);
+    if (!ran)
+        tti_sim_crew_destroy(crew);
     pthread_mutex_lock(&device->lock);
+    if (ran)
+        device->crew[device->crew_count++] = crew; /* one for each worker at most */
     if (stuck > 0)
         grid->stuck = stuck;
     else if (!ran)
@@ -179,11 +196,10 @@ static void worker_block(struct run_device *device, struct grid *grid, struct tt
 static void *worker_main(void *argument)
 {
     struct run_device *device = argument;
-    struct tti_sim_crew *crew = NULL;
     pthread_mutex_lock(&device->lock);
     while (!device->ending) {
         if (device->first) {
-            worker_block(device, device->first, &crew);
+            worker_block(device, device->first);
             continue;
         }
         device->idle++;
@@ -191,7 +207,6 @@ static void *worker_main(void *argument)
         device->idle--;
     }
     pthread_mutex_unlock(&device->lock);
-    tti_sim_crew_destroy(crew);
     return NULL;
 }
 
@@ -234,7 +249,7 @@ enum tutti_result tti_sim_run(int index, const struct tti_gpu_launch *launch)
     grid.seed = run_seed + ++device->launches * 1000003 + (uint64_t)index;
     *device->last = &grid;
     device->last = &grid.next;
-    pthread_cond_broadcast(&device->work);
+    pthread_cond_broadcast(&device->work); /* glibc before 2.42 may lose one of several signals */
     while (grid.over < launch->blocks)
         pthread_cond_wait(&device->over, &device->lock);
     pthread_mutex_unlock(&device->lock);

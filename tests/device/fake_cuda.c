@@ -25,6 +25,7 @@ enum {
 struct CUctx_st {
     struct tti_gpu *gpu;
     int holders;
+    unsigned made; /* how often: another one each time */
 };
 struct CUfunc_st {
     enum tti_gpu_kernel kernel;
@@ -193,6 +194,8 @@ DRIVER cuDevicePrimaryCtxRetain(tti_cu_context *context, int device)
     unsigned result = TTI_CU_OK;
     pthread_mutex_lock(&context_lock);
     if (contexts[device].holders == 0)
+        contexts[device].made++;
+    if (contexts[device].holders == 0)
         result = fake_code(fake_ops()->open(device, &contexts[device].gpu));
     if (result == TTI_CU_OK) {
         contexts[device].holders++;
@@ -238,6 +241,14 @@ DRIVER cuCtxPushCurrent_v2(tti_cu_context context)
     context_stack[context_depth++] = context;
     return TTI_CU_OK;
 }
+DRIVER cuCtxGetId(tti_cu_context context, unsigned long long *id)
+{
+    pthread_mutex_lock(&context_lock);
+    *id =
+        (unsigned long long)context->made * DEVICES + (unsigned long long)(context - contexts) + 1;
+    pthread_mutex_unlock(&context_lock);
+    return TTI_CU_OK;
+}
 DRIVER cuCtxPopCurrent_v2(tti_cu_context *context)
 {
     if (context_depth == 0)
@@ -263,6 +274,10 @@ DRIVER cuModuleLoadData(tti_cu_module *module, const void *image)
         return TTI_CU_BAD_IMAGE;
     if (fake_version() < tti_cuda_toolkit())
         return TTI_CU_NEWER_PTX;
+    /* Not written down as harmless; nor are loads of a function, which are said to wait. */
+    const unsigned result = fake_drain("loading a module");
+    if (result != TTI_CU_OK)
+        return result;
     *module = calloc(1, sizeof **module);
     (*module)->magic = MODULE_MAGIC;
     return TTI_CU_OK;
@@ -271,8 +286,9 @@ DRIVER cuModuleUnload(tti_cu_module module)
 {
     if (module->magic != MODULE_MAGIC)
         return TTI_CU_INVALID_HANDLE;
+    const unsigned result = fake_drain("unloading a module");
     free(module);
-    return TTI_CU_OK;
+    return result;
 }
 /* Lazy loading, which is the default: "might require context synchronization". */
 DRIVER cuFuncLoad(tti_cu_function function)

@@ -62,11 +62,22 @@ static bool mapped_has(const void *address)
 /* ---- Plain memory -------------------------------------------------------------------------------
  */
 
+/* "Page-locked host memory allocation" and "device memory allocation" are in the list of what keeps
+ * streams apart ("Implicit Synchronization") of CUDA's programming guide up to version 11; newer
+ * ones have no such list. TUTTI_FAKE_ALLOC_WAITS=1: they wait for the device. */
+static unsigned alloc_waits(const char *what)
+{
+    const char *waits = getenv("TUTTI_FAKE_ALLOC_WAITS");
+    return waits && strcmp(waits, "1") == 0 && fake_now() && !fake_refused() ? fake_drain(what)
+                                                                             : TTI_CU_OK;
+}
+
 DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
 {
     void *made = NULL;
-    const unsigned result =
-        SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_DEVICE, bytes, &made));
+    unsigned result = alloc_waits("allocating memory");
+    if (result == TTI_CU_OK)
+        result = SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_DEVICE, bytes, &made));
     *memory = (tti_cu_ptr)(uintptr_t)made;
     return result;
 }
@@ -91,7 +102,10 @@ DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
 DRIVER cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_PINNED, bytes, memory));
+    const unsigned result = alloc_waits("allocating page-locked memory");
+    return result != TTI_CU_OK
+               ? result
+               : SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_PINNED, bytes, memory));
 }
 DRIVER cuMemFreeHost(void *memory)
 {

@@ -3,6 +3,7 @@
  * at a rank's door; and nothing left open. On the simulated device and on the fake driver. */
 #include "base/clock.h"
 #include "device/cuda/cuda_driver.h"
+#include "device/reclaim.h"
 #include "tests/device/descriptors.h"
 #include "tests/device/gpu_under_test.h"
 #include "tests/tutti_cmocka.h"
@@ -129,6 +130,7 @@ static void child_test(void **state)
         if (r != child_rank)
             tti_arena_unmap(me.gpu, &me.peers[r]);
     tti_arena_unmap(me.gpu, &me.own);
+    tti_gpu_reclaim(me.gpu->ops);
     me.gpu->ops->close(me.gpu);
     if (getenv("TUTTI_TEST_GPU") == NULL || getenv("TUTTI_LIBCUDA")) /* real drivers keep some */
         assert_int_equal(open_descriptors(), before);

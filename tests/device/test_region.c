@@ -2,6 +2,7 @@
  * their descriptor, and leave nothing behind. */
 #include "device/memory.h"
 #include "tests/device/descriptors.h"
+#include "tests/memfd_flags.h"
 #include "tests/tutti_cmocka.h"
 
 #include <errno.h>
@@ -427,14 +428,47 @@ static int set_up(void **state)
     return 0;
 }
 
+/* Memory of which little is touched has no huge pages, and has none when it is made anew; large
+ * memory besides may have them. */
+static void sparse_stays_sparse(void **state)
+{
+    const size_t bytes = ((size_t)5 << 20) + 3 * page; /* nobody else's number */
+    int plain = 0, huge = 0;
+    (void)state;
+    if (!memfd_flags_exist())
+        skip();
+    for (int sparse = 0; sparse < 2; sparse++) {
+        struct tti_region region;
+        void *memory = NULL;
+        assert_int_equal((sparse ? tti_region_alloc_sparse : tti_region_alloc)(bytes, &memory),
+                         TUTTI_OK);
+        for (int renewed = 0; renewed < 2; renewed++) {
+            assert_int_equal(memfd_flags(bytes, "nh", &plain), 1);
+            assert_int_equal(memfd_flags(bytes, "hg", &huge), 1);
+            assert_int_equal(plain, sparse);
+            assert_int_equal(huge, !sparse);
+            assert_true(tti_region_find(memory, bytes, &region));
+            assert_int_equal(region.sparse, sparse);
+            assert_int_equal(tti_region_renew(region.id), TUTTI_OK);
+        }
+        assert_int_equal(tti_region_free(memory), TUTTI_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocate),        cmocka_unit_test(wrong_frees),
-        cmocka_unit_test(registers),       cmocka_unit_test(private_again),
-        cmocka_unit_test(wrong_registers), cmocka_unit_test(no_descriptors),
-        cmocka_unit_test(renewed),         cmocka_unit_test(listeners),
-        cmocka_unit_test(threads),         cmocka_unit_test(many),
+        cmocka_unit_test(allocate),
+        cmocka_unit_test(wrong_frees),
+        cmocka_unit_test(registers),
+        cmocka_unit_test(private_again),
+        cmocka_unit_test(wrong_registers),
+        cmocka_unit_test(no_descriptors),
+        cmocka_unit_test(renewed),
+        cmocka_unit_test(listeners),
+        cmocka_unit_test(threads),
+        cmocka_unit_test(many),
+        cmocka_unit_test(sparse_stays_sparse),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
