@@ -19,6 +19,7 @@ struct agree_words {
     uint64_t cache[3];
     uint64_t reproducible;
     uint64_t meshed; /* tti_cpu_meshed */
+    uint64_t ahead;  /* TUTTI_STAGED_AHEAD */
     struct tti_cpus cpus;
     struct tti_nic_place place;
 };
@@ -34,6 +35,19 @@ static enum tutti_result agree_on_mode(const struct agree_words *words, int size
                             "it alike on all ranks",
                             words[0].reproducible ? "on" : "off",
                             words[r].reproducible ? "on" : "off", r);
+    return TUTTI_OK;
+}
+
+/* Only a root goes by it, but all must come to the same choice, and the cost model has it. */
+static enum tutti_result agree_on_ahead(const struct agree_words *words, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (words[r].ahead != words[0].ahead)
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "TUTTI_STAGED_AHEAD is %llu on rank 0, but %llu on rank %d; set it "
+                            "alike on all ranks, or on none",
+                            (unsigned long long)words[0].ahead, (unsigned long long)words[r].ahead,
+                            r);
     return TUTTI_OK;
 }
 
@@ -115,11 +129,14 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         tti_cpu_caches_usable("", mine.cache);
         mine.reproducible = comm->settings.reproducible;
         mine.meshed = tti_cpu_meshed();
+        mine.ahead = comm->settings.staged_ahead;
         tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }
     if (result == TUTTI_OK)
         result = agree_on_mode(words, comm->size);
+    if (result == TUTTI_OK)
+        result = agree_on_ahead(words, comm->size);
     if (result == TUTTI_OK)
         agree_conclude(comm, words);
     free(words);

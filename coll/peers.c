@@ -31,6 +31,7 @@ struct identity_blob {
     int64_t pid;
     double line_bits; /* of the own way to other hosts; 0: not known */
     uint64_t way;     /* equal on ranks of a host that share it */
+    uint64_t reads;   /* equal on ranks that read each other's memory; 0: it does not */
     uint32_t transports;
     struct blob_transport transport[BLOB_TRANSPORTS];
 };
@@ -75,6 +76,8 @@ static enum tutti_result carriers_open(struct tti_peers *peers, const char *tran
         peers->ncarriers++;
         if (blob->way == 0)
             blob->line_bits = tti_transport_line(list[i], carrier->object, &blob->way);
+        if (blob->reads == 0)
+            blob->reads = tti_transport_reads(list[i], carrier->object);
         result = list[i]->address(carrier->object, entry->address, &bytes);
         if (result != TUTTI_OK)
             return TTI_CONTEXT(result, "while asking transport %s for its address", list[i]->name);
@@ -153,6 +156,15 @@ static double peers_host_line(const struct tti_peers *peers, int host)
         bits += seen ? 0 : blob->line_bits;
     }
     return bits;
+}
+
+/* All must come to the same answer, so it is that of all together. */
+static void peers_reads(struct tti_peers *peers)
+{
+    const uint64_t first = peers_blob(peers, 0)->reads;
+    peers->reads = first != 0;
+    for (int r = 1; r < peers->size; r++)
+        peers->reads &= peers_blob(peers, r)->reads == first;
 }
 
 static void peers_lines(struct tti_peers *peers)
@@ -241,6 +253,7 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
     TTI_TRY(peers_identify(peers));
     peers_number_hosts(peers);
     peers_lines(peers);
+    peers_reads(peers);
     tti_boot_names(boot, peers->names);
     for (int r = 0; r < peers->size; r++)
         if (r != peers->rank)

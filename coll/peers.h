@@ -32,6 +32,7 @@ struct tti_peers {
     bool sorted; /* ranks of a host follow each other */
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
+    bool reads;        /* they read each other's memory where they lend it, as far as is known */
     double line_bits;  /* a second, of the slowest host's ways out together; 0: not known */
     struct tti_carrier carriers[TTI_MAX_TRANSPORTS];
     int ncarriers;

@@ -2,6 +2,7 @@
 #include "coll/progress.h"
 
 #include "base/config.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "coll/comm.h"
 #include "topology/kept.h"
@@ -123,18 +124,15 @@ static void *progress_nothing(void *argument)
 /* Only the system knows (what is online, the container's set), so it is asked with a thread. */
 static enum tutti_result progress_try(const char *text, int cpu)
 {
-    char online[200] = "?";
+    char online[200];
     pthread_t thread;
     int error = tti_progress_thread(&thread, cpu, progress_nothing, NULL);
     if (error == 0) {
         pthread_join(thread, NULL);
         return TUTTI_OK;
     }
-    FILE *file = fopen("/sys/devices/system/cpu/online", "re");
-    if (file && fgets(online, sizeof online, file))
-        online[strcspn(online, "\n")] = '\0';
-    if (file)
-        (void)fclose(file);
+    if (!tti_kernel_line("/sys/devices/system/cpu/online", online, sizeof online))
+        strcpy(online, "?");
     return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                     PROGRESS_VARIABLE " is \"%s\": no thread of this process may run on processor "
                                       "%d: %s; online are %s, and a container may allow fewer",

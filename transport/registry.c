@@ -95,6 +95,9 @@ static const size_t TABLE_LEND =
 static const size_t TABLE_DEVICE = offsetof(struct tutti_transport_ops, device_send) +
                                    sizeof(((struct tutti_transport_ops *)0)->device_send);
 
+static const size_t TABLE_READS =
+    offsetof(struct tutti_transport_ops, reads) + sizeof(((struct tutti_transport_ops *)0)->reads);
+
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
     return ops->size >= end;
@@ -177,6 +180,11 @@ tti_transport_send *tti_transport_lends(const struct tutti_transport_ops *ops)
 double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way)
 {
     return registry_has(ops, TABLE_LINE) && ops->line ? ops->line(transport, way) : 0;
+}
+
+uint64_t tti_transport_reads(const struct tutti_transport_ops *ops, void *transport)
+{
+    return registry_has(ops, TABLE_READS) && ops->reads ? ops->reads(transport) : 0;
 }
 
 static bool registry_good_name(const char *name)

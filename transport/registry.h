@@ -26,6 +26,8 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 
 /* What its table's `line` says; 0 where it has none. */
 double tti_transport_line(const struct tutti_transport_ops *ops, void *transport, uint64_t *way);
+/* What its table's `reads` says; 0 where it has none. */
+uint64_t tti_transport_reads(const struct tutti_transport_ops *ops, void *transport);
 /* What its table's `copies` says; 0 where it has none. */
 size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint);
 /* Its operation `lend`, or `send`. */

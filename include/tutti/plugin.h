@@ -165,7 +165,9 @@ struct tutti_transport_ops {
      * something new. Constant while open. */
     int (*fd)(void *transport);
     /* The caller is about to sleep on `fd`: make peers wake it. Returns false when something may
-     * have arrived meanwhile, and the caller must not sleep. */
+     * have arrived meanwhile, and the caller must not sleep. Meanwhile is since the caller asked
+     * for it: what only another call has seen (that there is room, when released was asked) must
+     * be told here. */
     bool (*arm)(void *transport);
     /* The caller is awake again; takes back `arm` and empties `fd` of wake-ups. */
     void (*disarm)(void *transport);
@@ -244,6 +246,13 @@ struct tutti_transport_ops {
     /* As send, with data in a registered allocation. All that was to write them is done. */
     enum tutti_result (*device_send)(void *endpoint, int lane, uint64_t tag, const void *data,
                                      size_t bytes, size_t *accepted);
+
+    /* ---- optional: telling what is read in place ---- */
+
+    /* Not 0: as far as the system tells, what is lent is read by the peer in this process's memory,
+     * where the peer says the same number; else it is copied on the way. Goes into the choice of
+     * algorithms. Control: see above. */
+    uint64_t (*reads)(void *transport);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

@@ -1,6 +1,7 @@
 /* Tutti: collective communication for processes, threads, hosts and GPUs.
  * The header goes from simple to expert: results, a communicator, the operations, memory, groups,
- * then what few programs need. A complete program is in the README; examples/ has more.
+ * then what few programs need. What it brings at its end: windows.h, to write into another rank's
+ * memory without a call there. A complete program is in the README; examples/ has more.
  * Rules that hold everywhere:
  *  - Every function that can fail returns `enum tutti_result`. Outputs come last and are written
  *    only on TUTTI_OK. tutti_last_error() explains the calling thread's latest failure: what was
@@ -179,9 +180,10 @@ TUTTI_API enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *exc
 TUTTI_API enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, int *count);
 
 /* Wait for operations in flight, tell the peers, release everything. NULL is allowed. Requests of
- * the communicator must have been waited on. Not collective: bounded, whatever the peers do. But
- * where ranks are threads of one process on one GPU, its driver frees memory when all that is
- * queued there is over: so they destroy when none of them waits for another on a stream. */
+ * the communicator must have been waited on. Not collective: bounded, whatever the peers do. Memory
+ * on a GPU is free again at once where the process's ranks are no threads of it; where they are,
+ * when a thread destroys a communicator, or begins with or waits for operations on device memory,
+ * while no communicator of the process has operations under way on its GPUs. */
 TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
 
 /* Fail all operations in flight and to come, here and on the other ranks, with TUTTI_ERR_ABORTED
@@ -344,60 +346,6 @@ TUTTI_API enum tutti_result tutti_barrier(tutti_comm *comm);
 TUTTI_API enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream stream,
                                                 tutti_request **request);
 
-/* ---- Windows: writing into another rank's memory, alone --------------------------------------- *
- * A rank puts data into a window of another one, without a call there, and tells it by a signal.
- * Between two ranks puts and signals take effect in the order of the calls: when a signal has been
- * waited for, everything that its sender had put there before is in place. Between different
- * senders there is no order. They are operations like those above: on host memory or device memory,
- * blocking or with a stream or request, collected in groups (and run there in the order of the
- * calls). */
-
-typedef struct tutti_window tutti_window;
-
-enum {
-    TUTTI_NO_SIGNAL = -1,
-    TUTTI_SIGNALS = 64, /* numbers 0 .. 63, counted for each pair of ranks */
-};
-
-/* Let all ranks put into [memory, memory + bytes), host or device memory of the caller's;
- * collective (not inside a group). Sizes may differ; `bytes` may be 0. The memory stays where it
- * is, the caller's, and valid until tutti_window_destroy; from tutti_alloc or registered, ranks of
- * this host store into it themselves. The first window makes a hidden second communicator, with a
- * connection between any two ranks and, on each, a thread that stays: it applies what others put
- * by message. Errors: as those of collectives; SYSTEM (no thread, no sockets). */
-TUTTI_API enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *comm,
-                                                tutti_window **window);
-/* Local. The caller has made sure (by signals or a barrier) that nobody puts into its part any
- * more: later puts fail the communicator or, of ranks of this host, write to memory that is the
- * caller's alone again (of another process: to pages that nobody has any more, once it is freed).
- * Windows that are left end with their communicator. NULL is allowed. */
-TUTTI_API void tutti_window_destroy(tutti_window *window);
-
-/* Copy `count` elements to `offset` bytes from the beginning of the window's memory at rank `peer`
- * (the own one is allowed), and then count signal number `signal` of this rank there
- * (TUTTI_NO_SIGNAL: none). Over when `in` may be changed again; the data may be under way still.
- * Never waits for a call of the peer. Errors: ARGUMENT (also: beyond the window's end at the peer);
- * PEER, LINK, TIMEOUT name the peer. */
-TUTTI_API enum tutti_result tutti_put(const void *in, size_t count, enum tutti_type type, int peer,
-                                      tutti_window *window, size_t offset, int signal);
-TUTTI_API enum tutti_result tutti_put_async(const void *in, size_t count, enum tutti_type type,
-                                            int peer, tutti_window *window, size_t offset,
-                                            int signal, tutti_stream stream,
-                                            tutti_request **request);
-/* Count signal number `signal` of this rank at `peer`. Errors: as put; USAGE: the communicator has
- * had no window yet. */
-TUTTI_API enum tutti_result tutti_signal(int peer, int signal, tutti_comm *comm);
-TUTTI_API enum tutti_result tutti_signal_async(int peer, int signal, tutti_comm *comm,
-                                               tutti_stream stream, tutti_request **request);
-/* Wait until `count` signals of this number have come from `peer`, beyond those that were waited
- * for before. Operations of the communicator that were called later wait meanwhile. Errors: as
- * signal; TIMEOUT says how many have come. */
-TUTTI_API enum tutti_result tutti_wait_signal(int peer, int signal, uint64_t count,
-                                              tutti_comm *comm);
-TUTTI_API enum tutti_result tutti_wait_signal_async(int peer, int signal, uint64_t count,
-                                                    tutti_comm *comm, tutti_stream stream,
-                                                    tutti_request **request);
-
 /* ---- Requests ------------------------------------------------------------------------------- */
 
 /* TUTTI_IN_PROGRESS, or the operation's result. Does not release the request. */
@@ -511,4 +459,7 @@ TUTTI_API const char *tutti_transport_name(int index);
 #ifdef __cplusplus
 }
 #endif
+
+#include "tutti/windows.h"
+
 #endif

@@ -97,6 +97,8 @@ _Noreturn void conf_fail(struct conf_rank *me, const char *file, int line, const
 
 /* All (living) ranks of the check meet here. The transport progresses meanwhile. */
 void conf_barrier(struct conf_rank *me);
+/* ... and hear the word of rank 0; what the others say is lost. */
+uint64_t conf_share(struct conf_rank *me, uint64_t word);
 /* Open the transport; then, with all others, exchange addresses. */
 void conf_open(struct conf_rank *me);
 void conf_swap_addresses(struct conf_rank *me);

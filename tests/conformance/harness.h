@@ -16,6 +16,7 @@ struct harness_message {
     union {
         char text[900];
         uint8_t address[TUTTI_ADDRESS_BYTES];
+        uint64_t word;
     };
 };
 

@@ -51,6 +51,13 @@ void conf_barrier(struct conf_rank *me)
     rank_meet(me, &mine, all);
 }
 
+uint64_t conf_share(struct conf_rank *me, uint64_t word)
+{
+    struct harness_message mine = {.kind = HARNESS_MEET, .word = word}, all[CONF_MAX_RANKS];
+    rank_meet(me, &mine, all);
+    return all[0].word;
+}
+
 /* ---- open and connect ----------------------------------------------------------------------- */
 
 void conf_open(struct conf_rank *me)

@@ -70,7 +70,8 @@ static void fuzz_word(const uint8_t *data)
     require(word.qp < TTI_RDMA_MAX_QPS);
     tti_rdma_put_word(&word, again);
     require(!tti_rdma_get_word(again, &second) && second.number == word.number &&
-            second.psn == word.psn && second.qp == word.qp && second.saying == word.saying);
+            second.psn == word.psn && second.qp == word.qp && second.saying == word.saying &&
+            second.trial == word.trial && (!word.trial || word.saying == TTI_RDMA_AGAIN));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

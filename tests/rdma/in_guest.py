@@ -337,6 +337,54 @@ def near_and_far_cut():
             each.end()
 
 
+def near_comes_back():
+    """The near cable is cut for longer than the first trial takes, and put together again, twice: the
+    far one carries meanwhile, and then the near one alone, and every byte is right."""
+    jobs = near_jobs((0, 0), "auto", "1",
+                     ("-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", "40"))
+
+    def said(text):
+        return [sum(text in line for line in each.err) for each in jobs]
+
+    def carried(rows):
+        """Bytes that each cable's first end sends while so many rows of the table come."""
+        before, until = [sent(first) for first, _ in (CABLE, SECOND_CABLE)], len(jobs[0].rows()) + rows
+        jobs[0].until(lambda: len(jobs[0].rows()) >= until, LIMIT, "rows of the table")
+        bytes_sent = [sent(first) - was for (first, _), was in zip((CABLE, SECOND_CABLE), before)]
+        print(f"        sent by e0 {bytes_sent[0]} bytes, by e2 {bytes_sent[1]}", flush=True)
+        return bytes_sent
+
+    try:
+        jobs[0].until(lambda: len(jobs[0].rows()) >= 6, LIMIT, "rows of the table")
+        for cut_before in range(2):
+            lost, back = said("goes on over other queue pairs"), said("carries to rank")
+            disturb("loss", "100%")
+            jobs[0].until(lambda: all(now > was for now, was in zip(
+                said("goes on over other queue pairs"), lost)), LIMIT, "word of other queue pairs")
+            if not cut_before:
+                jobs[0].until(lambda: said("does not carry to rank")[0], LIMIT,
+                              "word of a trial that failed")
+            near, far = carried(6)
+            jobs[0].check(near < far / 20, "the cable that is cut carried")
+            disturb()
+            jobs[0].until(lambda: all(now > was for now, was in zip(said("carries to rank"), back)),
+                          LIMIT, "word that the near device carries again")
+            near, far = carried(6)
+            jobs[0].check(far < near / 20, "the far cable carried, and the near one is back")
+        for rank, each in enumerate(jobs):
+            status = each.wait(2 * LIMIT)
+            each.check(status == 0, f"rank {rank} ended with status {status}")
+        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+        for line in jobs[0].err:
+            if re.search(r"goes on over|carry to rank|carries to rank|made again", line):
+                print(f"        {line[:250]}", flush=True)
+        jobs[0].check(not sum(said("the connection is made again")), "the connection was lost")
+    finally:
+        disturb()
+        for each in jobs:
+            each.end()
+
+
 def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
     """Two hosts with two devices each. The ranks go by those that are near; these cut, by the others.
     Where another rail is near to rank 1, by both."""
@@ -734,6 +782,7 @@ GROUPS = {
         ("the near rail, and the far one when it is cut", lambda: near_rail(0, "auto")),
         ("the near rail is the second one", lambda: near_rail(1, "auto")),
         ("the near rail and the far one cut", near_and_far_cut),
+        ("the near rail comes back", near_comes_back),
         ("two rails, each near to one rank", lambda: near_rail(0, "auto", other=1)),
         ("two rails, none of them near", lambda: near_rail(0, "off")),
         ("the cable cut for a while", lambda: again({})),

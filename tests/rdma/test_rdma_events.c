@@ -131,7 +131,26 @@ static void what_breaks_down_fails_its_connections(void **state)
     fails(IBV_EVENT_CQ_ERR, "the device's completion queue broke down");
 }
 
-/* So does a queue pair, and nothing beside it. */
+/* Not those whose work goes by others by now, but those by whose new queue pair the peer may carry
+ * already. */
+static void what_was_lost_does_not_hang_on_its_device(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct tti_rdma_transport *self = transport_new();
+        struct tti_rdma_endpoint *e = self->endpoint; /* of the second rail */
+        e->qp[0].lost = e->qp[0].moved = true;
+        e->qp[0].joined = kind > 0;
+        e->qp[0].said_lost = kind == 2; /* this side has let go again */
+        made_up.said = IBV_EVENT_DEVICE_FATAL;
+        made_up.rail = 1;
+        tti_rdma_rails_hear(self);
+        assert_int_equal(e->state, kind == 1 ? TTI_RDMA_FAILED : TTI_RDMA_UP);
+        transport_free(self);
+    }
+}
+
+/* A queue pair that breaks down is told of its connection, and of nothing beside it. */
 static void a_queue_pair_breaks_down(void **state)
 {
     (void)state;
@@ -240,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_breaks_down_fails_its_connections),
+        cmocka_unit_test(what_was_lost_does_not_hang_on_its_device),
         cmocka_unit_test(a_queue_pair_breaks_down),
         cmocka_unit_test(a_queue_pair_that_is_lost_says_nothing_new),
         cmocka_unit_test(a_peer_that_has_left_is_told_rather_than_its_queue_pair),

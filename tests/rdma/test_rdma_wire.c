@@ -108,8 +108,11 @@ static void words_survive(void **state)
 static void words_of_a_queue_pair_survive(void **state)
 {
     (void)state;
-    const struct tti_rdma_word said = {
-        .saying = TTI_RDMA_AGAIN, .qp = TTI_RDMA_MAX_QPS - 1, .number = 0xfedcba, .psn = 0x123456};
+    const struct tti_rdma_word said = {.saying = TTI_RDMA_AGAIN,
+                                       .qp = TTI_RDMA_MAX_QPS - 1,
+                                       .trial = true,
+                                       .number = 0xfedcba,
+                                       .psn = 0x123456};
     struct tti_rdma_word word;
     struct tti_rdma_goodbye goodbye;
     uint8_t bytes[TTI_RDMA_WORD_BYTES];
@@ -117,11 +120,12 @@ static void words_of_a_queue_pair_survive(void **state)
     assert_null(tti_rdma_get_word(bytes, &word));
     assert_int_equal(word.saying, said.saying);
     assert_int_equal(word.qp, said.qp);
+    assert_int_equal(word.trial, said.trial);
     assert_int_equal(word.number, said.number);
     assert_int_equal(word.psn, said.psn);
     assert_non_null(tti_rdma_get_goodbye(bytes, &goodbye));
-    /* version, what is said, queue pair, its number, its first packet's number */
-    static const size_t at[] = {4, 8, 9, 15, 19};
+    /* version, what is said, queue pair, trial, its number, its first packet's number */
+    static const size_t at[] = {4, 8, 9, 10, 15, 19};
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         tti_rdma_put_word(&said, bytes);
         bytes[at[i]] = 0xff;

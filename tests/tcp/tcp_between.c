@@ -100,14 +100,23 @@ static bool between_alter(struct tcp_between *b, uint64_t said, uint8_t *data, s
     return between_say(to, data, bytes);
 }
 
+/* How much may be read of this side now. */
+static size_t between_may(struct tcp_between *b, int side, size_t most)
+{
+    const size_t may = atomic_load(&b->may_pass);
+    return side == 1 || !atomic_load(&b->holds) || may > most ? most : may;
+}
+
 /* False: this pair of sockets is over. */
 static bool between_relay(struct tcp_between *b, int pair, int side, uint64_t *said)
 {
     static uint8_t data[65536];
     int from = b->socket[2 * pair + side], to = b->socket[2 * pair + !side];
-    ssize_t got = recv(from, data, sizeof data, MSG_DONTWAIT);
+    ssize_t got = recv(from, data, between_may(b, side, sizeof data), MSG_DONTWAIT);
     if (got <= 0)
         return false;
+    if (side == 0 && atomic_load(&b->holds))
+        atomic_fetch_sub(&b->may_pass, (size_t)got);
     const size_t until_cut = between_until_cut(b, pair, (size_t)got);
     if (until_cut != SIZE_MAX) {
         (void)between_say(to, data, until_cut);
@@ -136,11 +145,12 @@ static void *between_run(void *argument)
         struct pollfd poll_for[1 + 2 * BETWEEN_SOCKETS] = {{b->listener, POLLIN, 0}};
         int count = 2 * b->sockets;
         for (int i = 0; i < count; i++)
-            poll_for[1 + i] = (struct pollfd){b->socket[i], POLLIN, 0};
+            poll_for[1 + i] =
+                (struct pollfd){between_may(b, i % 2, 1) ? b->socket[i] : -1, POLLIN, 0};
         if (poll(poll_for, (nfds_t)(1 + count), 5) <= 0)
             continue;
         for (int i = 0; i < count; i++) {
-            if (!poll_for[1 + i].revents || b->socket[i] < 0)
+            if (!poll_for[1 + i].revents || b->socket[i] < 0 || !between_may(b, i % 2, 1))
                 continue;
             if (!between_relay(b, i / 2, i % 2, &said[i / 2])) {
                 close(b->socket[i - i % 2]);

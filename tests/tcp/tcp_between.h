@@ -28,6 +28,9 @@ struct tcp_between {
     unsigned flips;                  /* this often at most */
     uint64_t repeat_from, repeat_to; /* these are said twice */
 
+    atomic_bool holds;      /* of what rank 0 says, from now on only ... */
+    atomic_size_t may_pass; /* ... so many bytes go on, until it no longer holds */
+
     unsigned cut_which; /* bit k: the k-th connection is reset ... */
     uint64_t cut_after; /* ... when so many bytes have passed, of both sides */
     uint64_t went[BETWEEN_SOCKETS];

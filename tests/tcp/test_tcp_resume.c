@@ -256,6 +256,34 @@ static void an_ordered_end_is_no_cut(void **state)
     tcp_pair_close(&pair);
 }
 
+/* Who has more to send than its peer read before it left is not left with memory that never comes
+ * back. */
+static void what_waits_ends_with_the_peer(void **state)
+{
+    enum { BYTES = 256 * 1024 };
+    (void)state;
+    struct tcp_pair pair;
+    uint64_t sent = 0;
+    size_t accepted = 1;
+    const uint64_t deadline = tti_deadline_in(60);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    struct tti_tcp_endpoint *sends = pair.endpoint[0];
+    while (accepted > 0) {
+        assert_int_equal(tti_tcp_ops.send(sends, 0, 1, resume_pattern, BYTES, &accepted), TUTTI_OK);
+        sent += accepted;
+    }
+    assert_true(tti_tcp_lane_waits(&sends->lane[0]));
+    tti_tcp_ops.close(pair.transport[1]);
+    while (tti_tcp_ops.released(sends, 0) < sent) {
+        assert_false(tti_deadline_passed(deadline));
+        assert_int_equal(tti_tcp_ops.progress(pair.transport[0]), TUTTI_OK);
+    }
+    assert_int_equal(tti_tcp_ops.send(sends, 0, 1, resume_pattern, BYTES, &accepted),
+                     TUTTI_ERR_PEER);
+    tti_tcp_ops.close(pair.transport[0]);
+}
+
 /* Who is cut and finds nobody listening is told so at once, on either side. */
 static void the_end_of_a_peer_is_no_cut(void **state)
 {
@@ -290,6 +318,7 @@ int main(void)
         cmocka_unit_test(stripes_survive_cuts),
         cmocka_unit_test(streams_without_copies_survive_cuts),
         cmocka_unit_test(an_ordered_end_is_no_cut),
+        cmocka_unit_test(what_waits_ends_with_the_peer),
         cmocka_unit_test(the_end_of_a_peer_is_no_cut),
     };
     setenv("TUTTI_TCP_RESUME", "1", 1);

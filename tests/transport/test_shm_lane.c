@@ -68,7 +68,22 @@ static void receive_one(struct lane_test *t, size_t bytes, bool peek)
     t->received++;
 }
 
-/* Nobody reads: tails while there are any, pieces after that; then all is read. */
+/* The peer sends a word back. */
+static void answer(struct lane_test *t)
+{
+    const char word = 'a';
+    const void *seen = NULL;
+    size_t accepted = 0, got = 0;
+    uint64_t tag = 0;
+    assert_int_equal(t->shm->send(t->pair.endpoint[1], 0, 7, &word, 1, &accepted), TUTTI_OK);
+    assert_int_equal(accepted, 1);
+    assert_int_equal(t->shm->peek(t->pair.endpoint[0], 0, &tag, &seen, &got), TUTTI_OK);
+    assert_int_equal(got, 1);
+    assert_int_equal(*(const char *)seen, word);
+    t->shm->consume(t->pair.endpoint[0], 0, 1);
+}
+
+/* Nobody reads: tails while there are any, pieces after that; then all is read, and answered. */
 static void unread_tails(void **state)
 {
     static const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, SHM_TAIL_BYTES};
@@ -83,23 +98,9 @@ static void unread_tails(void **state)
         }
         for (int i = 0; i < FRAGMENTS; i++)
             receive_one(&t, sizes[i % 5], i % 2 == 0);
+        answer(&t);
     }
     shm_pair_close(&t.pair);
-}
-
-/* The peer sends a word back. */
-static void answer(struct lane_test *t)
-{
-    const char word = 'a';
-    const void *seen = NULL;
-    size_t accepted = 0, got = 0;
-    uint64_t tag = 0;
-    assert_int_equal(t->shm->send(t->pair.endpoint[1], 0, 7, &word, 1, &accepted), TUTTI_OK);
-    assert_int_equal(accepted, 1);
-    assert_int_equal(t->shm->peek(t->pair.endpoint[0], 0, &tag, &seen, &got), TUTTI_OK);
-    assert_int_equal(got, 1);
-    assert_int_equal(*(const char *)seen, word);
-    t->shm->consume(t->pair.endpoint[0], 0, 1);
 }
 
 /* The peer keeps up and answers: tails for ever, and pieces that stay near. */
@@ -139,6 +140,63 @@ static void answered_or_not(void **state)
         }
     assert_int_equal(furthest[1], SHM_NEAREST_RING - SHM_NEAREST_PIECE);
     assert_int_equal(furthest[0], (SHM_LINES - 1) * SHM_NEAREST_PIECE);
+    shm_pair_close(&t.pair);
+}
+
+/* Who is far ahead has room for a piece in each line, and touches no more of the ring than that: a
+ * new page makes a message wait. When the peer has caught up, tails are found soon. */
+static void no_further_than_lines(void **state)
+{
+    static const size_t sizes[] = {64, 256, 500, SHM_TAIL_BYTES};
+    struct lane_test t;
+    (void)state;
+    open_pair(&t);
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const size_t room = (sizes[s] + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+        uint64_t where = 0, furthest = 0;
+        for (int lap = 0; lap < LAPS; lap++) {
+            const int unread = lap % 4 == 0 ? SHM_LINES : FRAGMENTS - 45;
+            int late = 0;
+            for (int i = 0; i < unread; i++) {
+                const bool tail = send_one(&t, sizes[s], &where) == SHM_KIND_TAIL;
+                late = tail || lap == 0 || i >= SHM_TAILS ? late : i + 1;
+                furthest = tail || where < furthest ? furthest : where;
+            }
+            assert_true(late <= SHM_ASK_EVERY);
+            for (int i = 0; i < unread; i++)
+                receive_one(&t, sizes[s], i % 3 == 0);
+        }
+        assert_true(furthest > 0 && furthest < SHM_LINES * room);
+    }
+    shm_pair_close(&t.pair);
+}
+
+/* Small messages of several kinds by turns to a peer that stays behind: it is asked seldom how far
+ * it is, not for each message, as its word lies in its cache; and tails are found soon all the same
+ * once it has caught up. */
+static void asks_seldom(void **state)
+{
+    enum { BEHIND = SHM_TAILS + 8, MESSAGES = 3000 };
+    static const size_t sizes[] = {64, 500, 8};
+    struct lane_test t;
+    uint64_t where = 0, before = 0;
+    int asked = 0, late = 0;
+    (void)state;
+    open_pair(&t);
+    const struct shm_out *out = &((struct shm_endpoint *)t.pair.endpoint[0])->lane[0].out;
+    for (int i = 0; i < MESSAGES; i++) {
+        (void)send_one(&t, sizes[t.sent % 3], &where);
+        if (t.sent - t.received > BEHIND)
+            receive_one(&t, sizes[t.received % 3], i % 2 == 0);
+        asked += out->freed != before; /* each time it is asked, it is further */
+        before = out->freed;
+    }
+    assert_in_range(asked, MESSAGES / SHM_ASK_EVERY / 2, 2 * MESSAGES / SHM_ASK_EVERY);
+    while (t.received < t.sent)
+        receive_one(&t, sizes[t.received % 3], false);
+    while (send_one(&t, sizes[t.sent % 3], &where) != SHM_KIND_TAIL)
+        late++;
+    assert_true(late <= SHM_ASK_EVERY + 1); /* an inline message may come between */
     shm_pair_close(&t.pair);
 }
 
@@ -311,11 +369,12 @@ static void unreadable_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unread_tails),      cmocka_unit_test(read_at_once),
-        cmocka_unit_test(answered_or_not),   cmocka_unit_test(late_pieces),
-        cmocka_unit_test(late_ring),         cmocka_unit_test(regions_pass_by),
-        cmocka_unit_test(lent_stays),        cmocka_unit_test(lent_memory),
-        cmocka_unit_test(unreadable_memory),
+        cmocka_unit_test(unread_tails),          cmocka_unit_test(read_at_once),
+        cmocka_unit_test(answered_or_not),       cmocka_unit_test(late_pieces),
+        cmocka_unit_test(no_further_than_lines), cmocka_unit_test(late_ring),
+        cmocka_unit_test(regions_pass_by),       cmocka_unit_test(lent_stays),
+        cmocka_unit_test(lent_memory),           cmocka_unit_test(unreadable_memory),
+        cmocka_unit_test(asks_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

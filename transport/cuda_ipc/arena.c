@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "device/reclaim.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,9 +20,8 @@ static void arena_drop(struct tti_arena *arena)
 {
     if (atomic_fetch_sub_explicit(&arena->holders, 1, memory_order_acq_rel) > 1)
         return;
-    if (arena->base)
-        arena->gpu->ops->free(arena->gpu, arena->base);
-    arena->gpu->ops->close(arena->gpu);
+    tti_gpu_retire_memory(arena->gpu, arena->base);
+    tti_gpu_retire_device(arena->gpu);
     free(arena);
 }
 
@@ -133,6 +133,6 @@ void tti_arena_unmap(struct tti_gpu *gpu, struct tti_arena_map *map)
     if (map->arena)
         arena_drop(map->arena);
     else if (map->base)
-        gpu->ops->memory_release(gpu, map->base);
+        tti_gpu_retire_import(gpu, map->base);
     memset(map, 0, sizeof *map);
 }

@@ -47,7 +47,7 @@ bool tti_arena_same_device(const struct tti_arena_offer *a, const struct tti_are
  * UNSUPPORTED names the two devices when one cannot reach the other. */
 enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offer *offer, int fd,
                                 struct tti_arena_map *map);
-/* Let go, of an own one too. Empty ones are fine. */
+/* Let go, of an own one too; it is retired (device/reclaim.h). Empty ones are fine. */
 void tti_arena_unmap(struct tti_gpu *gpu, struct tti_arena_map *map);
 
 #endif

@@ -28,7 +28,8 @@ struct inproc_lane {
     struct inproc_ring *out, *in;
     /* Sending: fragments published, and of these handed back; bytes that are the caller's again. */
     uint64_t sent, freed;
-    uint64_t counted; /* fragments that are in `released`; at least `freed` */
+    uint64_t known_freed; /* `freed` when arm told last: other calls see it, too */
+    uint64_t counted;     /* fragments that are in `released`; at least `freed` */
     uint64_t released;
     /* Receiving. `known`: how many fragments the caller has been told of. */
     uint64_t consumed, known;
@@ -351,9 +352,10 @@ static bool inproc_news(struct inproc_endpoint *self)
     self->known_state = state;
     for (int i = 0; i < self->lanes; i++) {
         struct inproc_lane *lane = &self->lane[i];
-        uint64_t freed = lane->freed, sent = tti_load_acquire(&lane->in->sent);
+        uint64_t sent = tti_load_acquire(&lane->in->sent);
         inproc_collect(lane);
-        news = news || freed != lane->freed || sent > lane->known;
+        news = news || lane->freed != lane->known_freed || sent > lane->known;
+        lane->known_freed = lane->freed;
         if (sent > lane->known)
             lane->known = sent;
     }

@@ -1,6 +1,7 @@
 /* Inside the RDMA transport: one object per rank and communicator, its rails (ports of RDMA
  * devices) and its endpoints. Everything runs on the thread that calls in; nothing blocks but
- * close.
+ * close, and the kernel while it looks for a neighbour on RoCE (up to a second, as a queue pair is
+ * joined; rdma_rejoin.c keeps trials from it).
  *
  * How bytes move. Each side of a connection has, per lane, a ring of slots in registered memory.
  * The sender writes a fragment (a header of 16 bytes and up to `slot_bytes`) into the next slot of
@@ -33,6 +34,7 @@ enum {
     TTI_RDMA_SPARE = 8, /* receives and sends of a queue pair beyond what may be under way */
     TTI_RDMA_BLOCK_BUFFERS = 8,
     TTI_RDMA_MAX_BLOCKS = 16,
+    TTI_RDMA_TRIAL_BYTES = 4096, /* of the largest packet */
 };
 
 /* ---- the machine: rdma_rail.c --------------------------------------------------------------- */
@@ -50,6 +52,8 @@ struct tti_rdma_rail {
     int cq_room, cq_used, cq_most;
     bool armed;     /* the next completion will be an event */
     bool port_down; /* the device said so */
+    /* rdma_rejoin.c: when the next trial may begin; until when none is joined. */
+    uint64_t trial_ns, rest_ns;
 };
 
 /* Memory registered with every rail. */
@@ -138,10 +142,16 @@ struct tti_rdma_qp {
     int room;       /* of the send queue */
     int depth;
     int spent; /* receives to be posted anew */
-    /* rdma_failover.c: in the state of error here, and there; and its work waits for others. */
-    bool lost, peer_lost, moved;
+    /* rdma_failover.c: it carries nothing; that was said, here and there; its work waits for
+     * others. */
+    bool lost, said_lost, peer_lost, moved;
     /* rdma_rejoin.c: it shall be made again; has been, here and there; takes in what comes. */
     bool rejoin, renewed, peer_renewed, joined, peer_joined;
+    bool again;               /* none was left: begin as soon as both sides have let go of it */
+    bool trial;               /* others carry: it has to prove itself first, ... */
+    int tried;                /* ... by so many sends, which are under way */
+    uint64_t back_ns;         /* when it was made again last */
+    uint64_t try_ns, wait_ns; /* lost: when it is tried next; how long that was put off */
 };
 
 enum tti_rdma_state {
@@ -175,6 +185,7 @@ struct tti_rdma_endpoint {
     int qps;
     int usual;                     /* the first so many carry; the others when all of these broke */
     int lost;                      /* queue pairs that carry nothing any more */
+    uint64_t none_ns;              /* since when that is all of them; 0: it is not */
     bool repeats;                  /* fragments may come twice: a queue pair broke at some time */
     int complaints;                /* of the own device, and no send has succeeded since */
     uint32_t oversize;             /* bytes of the smallest packet of which it complained, ... */
@@ -189,6 +200,7 @@ struct tti_rdma_endpoint {
     int owing;                     /* lanes that owe a credit message */
     struct tti_rdma_memory memory; /* rings, then headers for fragments sent in place */
     uint8_t *headers;
+    uint8_t *trial; /* behind these: what nobody reads, for writes that prove a queue pair */
     struct tti_rdma_qp qp[TTI_RDMA_MAX_QPS];
     struct tti_rdma_lane lane[];
 };
@@ -362,6 +374,12 @@ void tti_rdma_again(struct tti_rdma_endpoint *endpoint);
 void tti_rdma_watch(struct tti_rdma_transport *self);
 /* As far as can be gone now. */
 void tti_rdma_rejoin_step(struct tti_rdma_endpoint *endpoint);
+/* It was lost: when is it tried again, should others carry on? */
+void tti_rdma_rejoin_later(struct tti_rdma_qp *qp);
+/* The peer has let go of one that is being made again. */
+void tti_rdma_rejoin_off(struct tti_rdma_qp *qp);
+/* A send of a trial has ended. */
+void tti_rdma_tried(struct tti_rdma_qp *qp, bool success);
 /* The peer has said something of one of the queue pairs. */
 void tti_rdma_heard(struct tti_rdma_endpoint *endpoint, const struct tti_rdma_word *word);
 enum tutti_result tti_rdma_say(struct tti_rdma_qp *qp, enum tti_rdma_saying saying);

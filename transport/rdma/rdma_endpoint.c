@@ -224,7 +224,7 @@ static enum tutti_result endpoint_lanes(struct tti_rdma_endpoint *self)
     const struct tti_rdma_settings *settings = &transport->settings;
     size_t slots = (size_t)settings->slots, lanes = (size_t)self->lanes;
     size_t ring = slots * tti_rdma_stride(settings->slot_bytes);
-    size_t bytes = lanes * (ring + slots * TTI_RDMA_HEADER_BYTES);
+    size_t bytes = lanes * (ring + slots * TTI_RDMA_HEADER_BYTES) + TTI_RDMA_TRIAL_BYTES;
     uint8_t *base = tti_calloc_aligned(ENDPOINT_PAGE, 1, bytes);
     if (!base)
         return TUTTI_ERR_MEMORY;
@@ -236,6 +236,7 @@ static enum tutti_result endpoint_lanes(struct tti_rdma_endpoint *self)
         return result;
     }
     self->headers = base + lanes * ring;
+    self->trial = self->headers + lanes * slots * TTI_RDMA_HEADER_BYTES;
     self->window = (uint32_t)slots;
     self->pieces = 1;
     for (int i = 0; i < self->lanes; i++) {

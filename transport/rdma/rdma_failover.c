@@ -10,8 +10,8 @@
  * before this side has been told that the earlier one was consumed. The receiver passes over what
  * it has.
  *
- * While others carry on, a queue pair that was lost is not used again, also when its cable is back.
- * When the last one breaks, all are made again: a device also gives up where packets come through,
+ * While others carry on, a queue pair that was lost is tried now and then (rdma_rejoin.c). When the
+ * last one breaks, all are made again: a device also gives up where packets come through,
  * but too few in a row. A device that complains for the second time, and has sent nothing with
  * success meanwhile, is believed: the link is dead. So is one that complains of large writes again
  * and again, while small ones get through: a switch on the way takes no packet of the ports' MTU.
@@ -58,8 +58,9 @@ bool tti_rdma_lose(struct tti_rdma_qp *qp, bool complaint, uint32_t packet)
     TTI_LOG(TTI_LOG_WARN, "rdma: %s; %s", tti_error_text(),
             others ? "its work goes on over other queue pairs" : "the connection is made again");
     (void)self->transport->verbs->modify_qp(qp->qp, &change, IBV_QP_STATE);
-    qp->lost = true;
+    qp->lost = qp->said_lost = true;
     self->lost++;
+    tti_rdma_rejoin_later(qp);
     self->repeats = true;
     failover_owe(self);
     enum tutti_result result = tti_rdma_say(qp, TTI_RDMA_LOST);
@@ -86,7 +87,7 @@ void tti_rdma_failover_step(struct tti_rdma_qp *qp)
 {
     struct tti_rdma_endpoint *self = qp->endpoint;
     const bool failed = self->state == TTI_RDMA_FAILED;
-    const bool let_go = qp->peer_lost || self->ended || self->goodbye || failed;
+    const bool let_go = qp->peer_lost || qp->peer_renewed || self->ended || self->goodbye || failed;
     if (!qp->lost || !let_go || qp->moved || qp->room < qp->depth)
         return;
     qp->moved = true;
@@ -112,6 +113,8 @@ void tti_rdma_lose_heard(struct tti_rdma_qp *qp)
                              "; look for what it says of its device and link");
         if (!tti_rdma_lose(qp, false, 0))
             tti_rdma_endpoint_fail(qp->endpoint, result);
+    } else {
+        tti_rdma_rejoin_off(qp);
     }
     tti_rdma_failover_step(qp);
 }

@@ -1,4 +1,5 @@
 /* Which of its addresses a port is used under: an entry of its table of GIDs (rdma.h). */
+#include "base/kernel_file.h"
 #include "transport/rdma/rdma.h"
 #include "transport/tcp/tcp_address.h"
 
@@ -18,14 +19,7 @@ static void gid_attribute(const char *device, int port, const char *file, int in
     char path[200];
     snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/%s/%d", device, port,
              file, index);
-    text[0] = '\0';
-    FILE *from = fopen(path, "re");
-    if (!from)
-        return;
-    if (!fgets(text, (int)room, from)) /* empty entries refuse to be read */
-        text[0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    fclose(from);
+    (void)tti_kernel_line(path, text, room); /* empty entries refuse to be read */
 }
 
 /* The version of RoCE that goes with this entry of the table of GIDs; 0: the entry is empty. */

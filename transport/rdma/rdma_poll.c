@@ -119,6 +119,10 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
     uint32_t said = (uint32_t)wc->wr_id;
     int lane = (int)(said >> TTI_RDMA_COUNT_BITS & 0x3f);
     qp->room++;
+    if (qp->tried > 0) { /* nothing else goes by it then, and what carries does not depend on it */
+        tti_rdma_tried(qp, wc->status == IBV_WC_SUCCESS);
+        return;
+    }
     if (wc->status == IBV_WC_SUCCESS) {
         qp->endpoint->complaints = 0;
         qp->endpoint->landings++;
@@ -137,7 +141,9 @@ static void poll_sent(struct tti_rdma_qp *qp, const struct ibv_wc *wc)
  * were consumed. */
 static void poll_replenish(struct tti_rdma_qp *qp)
 {
-    if (qp->spent < TTI_RDMA_SPARE || qp->lost || qp->endpoint->state == TTI_RDMA_FAILED)
+    const bool deaf =
+        qp->lost && (!qp->joined || qp->said_lost); /* else the peer may carry by it */
+    if (qp->spent < TTI_RDMA_SPARE || deaf || qp->endpoint->state == TTI_RDMA_FAILED)
         return;
     enum tutti_result result = tti_rdma_qp_replenish(qp);
     if (result != TUTTI_OK)

@@ -132,10 +132,14 @@ enum tutti_result tti_rdma_qp_renew(struct tti_rdma_qp *qp)
     qp->qp = NULL;
     enum tutti_result result = tti_rdma_qp_create(qp);
     if (result != TUTTI_OK) {
-        tti_rdma_qp_destroy(qp);
-        *qp = old;
+        if (qp->qp) {
+            self->verbs->destroy_qp(qp->qp);
+            qp->rail->cq_used -= 2 * qp->depth;
+        }
+        *qp = old; /* which is still in the table */
         return result;
     }
+    qp->spent = qp->depth; /* none is posted yet */
     self->table[old.place & 0xffff] = NULL;
     self->verbs->destroy_qp(old.qp);
     old.rail->cq_used -= 2 * old.depth;

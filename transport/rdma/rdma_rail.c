@@ -1,5 +1,6 @@
 /* Rails: which ports of which devices a rank uses, and under which of their addresses (rdma.h). */
 #include "base/config.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
 #include "transport/rdma/rdma_names.h"
@@ -39,17 +40,12 @@ static uint32_t rail_speed(const struct ibv_port_attr *attr)
 /* Is there a P_Key at this index? The first one is taken on trust. */
 static bool rail_pkey(const struct tti_rdma_rail *rail, long index)
 {
-    char path[120], text[20] = "";
+    char path[120], text[20];
     if (index == 0)
         return true;
     snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/pkeys/%ld", rail->device,
              rail->number, index);
-    FILE *from = fopen(path, "re");
-    if (!from)
-        return false;
-    bool there = fgets(text, sizeof text, from) && strtoul(text, NULL, 16) != 0;
-    fclose(from);
-    return there;
+    return tti_kernel_line(path, text, sizeof text) && strtoul(text, NULL, 16) != 0;
 }
 
 /* One port of an open device: why can it not be used? NULL: it can. Fills what peers are told. */
@@ -310,15 +306,18 @@ void tti_rdma_rails_close(struct tti_rdma_transport *self)
 
 /* ---- what devices say of themselves --------------------------------------------------------- */
 
-/* Nothing will be heard any more of what goes by this rail. */
+/* Nothing will be heard any more of what goes by this rail. By one that was joined again the peer
+ * may carry already. */
 static void rail_fail(struct tti_rdma_transport *self, const struct tti_rdma_rail *rail,
                       const char *what)
 {
     for (struct tti_rdma_endpoint *e = self->endpoint; e; e = e->next)
-        for (int i = 0; i < e->qps; i++)
-            if (e->qp[i].rail == rail && !e->qp[i].moved)
-                tti_rdma_endpoint_fail(e, tti_rdma_qp_fail(&e->qp[i], TUTTI_ERR_LINK, what,
-                                                           "; see its messages (dmesg)"));
+        for (int i = 0; i < e->qps; i++) {
+            const struct tti_rdma_qp *qp = &e->qp[i];
+            if (qp->rail == rail && (!qp->moved || (qp->joined && !qp->said_lost)))
+                tti_rdma_endpoint_fail(
+                    e, tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, "; see its messages (dmesg)"));
+        }
 }
 
 /* A queue pair that is in the state of error by our will has nothing to say; and where the peer has

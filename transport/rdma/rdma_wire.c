@@ -175,19 +175,21 @@ void tti_rdma_put_word(const struct tti_rdma_word *word, uint8_t *bytes)
     wire_put(bytes + 4, 4, TTI_RDMA_VERSION);
     bytes[8] = word->saying;
     bytes[9] = word->qp;
+    bytes[10] = word->trial;
     wire_put(bytes + 12, 4, word->number);
     wire_put(bytes + 16, 4, word->psn);
 }
 
 const char *tti_rdma_get_word(const uint8_t *bytes, struct tti_rdma_word *word)
 {
-    struct tti_rdma_word read = {.saying = bytes[8], .qp = bytes[9]};
+    struct tti_rdma_word read = {.saying = bytes[8], .qp = bytes[9], .trial = bytes[10] == 1};
     if (wire_get(bytes, 4) != WIRE_WORD || wire_get(bytes + 4, 4) != TTI_RDMA_VERSION)
         return "bytes that are no RDMA message";
     read.number = (uint32_t)wire_get(bytes + 12, 4);
     read.psn = (uint32_t)wire_get(bytes + 16, 4);
     if (read.saying < TTI_RDMA_LOST || read.saying > TTI_RDMA_JOINED ||
-        read.qp >= TTI_RDMA_MAX_QPS || read.number >> 24 || read.psn >> 24)
+        read.qp >= TTI_RDMA_MAX_QPS || read.number >> 24 || read.psn >> 24 ||
+        bytes[10] > (read.saying == TTI_RDMA_AGAIN))
         return "a word of a queue pair that there cannot be";
     *word = read;
     return NULL;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TTI_RDMA_VERSION = 3,
+    TTI_RDMA_VERSION = 4,
     TTI_RDMA_MAX_RAILS = 8,
     TTI_RDMA_MAX_QPS = 16, /* queue pairs of one endpoint */
     TTI_RDMA_ADVERT_HEAD_BYTES = 8,
@@ -71,6 +71,7 @@ enum tti_rdma_saying {
 struct tti_rdma_word {
     uint8_t saying; /* enum tti_rdma_saying */
     uint8_t qp;
+    bool trial;           /* AGAIN: others carry, and it shall prove itself before it does */
     uint32_t number, psn; /* AGAIN: the new queue pair's */
 };
 

@@ -101,7 +101,7 @@ static inline void receive_follow(const struct shm_endpoint *self, const struct 
         const unsigned char *tail = in->tails + next % SHM_TAILS * SHM_TAIL_BYTES;
         for (size_t at = 0; at < in->bytes; at += TTI_CACHE_LINE)
             tti_prefetch_read(tail + at);
-    } else if (in->kind == SHM_KIND_PIECE && in->bytes <= SHM_AHEAD_MOST) {
+    } else if (in->kind == SHM_KIND_PIECE && in->bytes <= self->transport->settings.ahead_most) {
         const size_t room = (in->bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
         const size_t where = (size_t)(in->data - in->pieces) + SHM_READ_AHEAD * room;
         for (size_t at = 0; at < in->bytes && where + at < self->piece_ring; at += TTI_CACHE_LINE)

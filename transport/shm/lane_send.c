@@ -80,7 +80,7 @@ static inline void send_own_next(const struct shm_endpoint *self, const struct s
             out->tails + (out->sent + SHM_TAIL_AHEAD) % SHM_TAILS * SHM_TAIL_BYTES;
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write(tail + at);
-    } else if (kind == SHM_KIND_PIECE && bytes <= SHM_AHEAD_MOST) {
+    } else if (kind == SHM_KIND_PIECE && bytes <= self->transport->settings.ahead_most) {
         const size_t room = out->piece_head % self->piece_ring;
         for (size_t at = 0; at < bytes && room + at < self->piece_ring; at += TTI_CACHE_LINE)
             tti_prefetch_write(out->pieces + room + at);
@@ -124,30 +124,37 @@ static void send_far(struct shm_endpoint *self, struct shm_out *out, uint64_t ta
     send_publish(self, out, tag, kind, bytes, kind == SHM_KIND_PIECE || kind == SHM_KIND_TAIL);
 }
 
-/* The tail of the next line, or NULL: the peer has not read what was there before. */
+/* The tail of the next line, or NULL: the peer has not read what was there before. Who is ahead
+ * without being answered asks seldom: each look fetches a line that the peer writes after every
+ * message, and a piece does as well. */
 static unsigned char *send_tail(struct shm_out *out)
 {
-    if (out->sent - out->freed >= SHM_TAILS &&
-        (!tti_shm_collect(out) || out->sent - out->freed >= SHM_TAILS))
-        return NULL;
+    if (out->sent - out->freed >= SHM_TAILS) {
+        if (out->row >= SHM_ROW && out->sent - out->asked < SHM_ASK_EVERY)
+            return NULL;
+        out->asked = out->sent;
+        if (!tti_shm_collect(out) || out->sent - out->freed >= SHM_TAILS)
+            return NULL;
+    }
     return out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
 }
 
 /* ---- the piece ring ------------------------------------------------------------------------- */
 
 /* Small pieces keep to the start of the ring while the peer keeps up: a lap through all of it would
- * push everything else out of the caches, and touch new pages for long. Not too near: the peer
- * reads faster what has left the writer's first-level cache for the second, if the writer goes on
- * meanwhile; one that waits for an answer had better find its room in the first. And one that goes
- * on shall have room for a piece in each line: where ranks share a core, the further it gets in its
- * turn the fewer of its messages are waited for. */
+ * push everything else out of the caches, and touch new pages for long, each of which makes a
+ * message wait. Not too near: the peer reads faster what has left the writer's first-level cache
+ * for the second, if the writer goes on meanwhile; one that waits for an answer had better find its
+ * room in the first. And one that goes on shall have room for a piece in each line, and no more:
+ * where ranks share a core, the further it gets in its turn the fewer of its messages are waited
+ * for. */
 static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
-    const size_t all_lines = SHM_LINES * want;
-    const size_t near = want > SHM_NEAR_PIECE                              ? self->piece_ring
-                        : out->row >= SHM_ROW && all_lines > SHM_NEAR_RING ? all_lines
-                        : want > SHM_NEAREST_PIECE || out->row >= SHM_ROW  ? SHM_NEAR_RING
-                                                                           : SHM_NEAREST_RING;
+    const size_t piece = (want + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+    const size_t near = want > SHM_NEAR_PIECE      ? self->piece_ring
+                        : out->row >= SHM_ROW      ? SHM_LINES * piece
+                        : want > SHM_NEAREST_PIECE ? SHM_NEAR_RING
+                                                   : SHM_NEAREST_RING;
     return near < self->piece_ring ? near : self->piece_ring;
 }
 

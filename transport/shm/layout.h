@@ -37,10 +37,10 @@ enum {
     SHM_OWN_AHEAD = 3,  /* lines before its turn that a line is fetched for writing */
     SHM_ROW = 4,        /* after so many messages one way without an answer, the sender is ahead: */
     SHM_TAIL_AHEAD = 8, /* ... messages before its turn that it fetches a tail for writing */
-    SHM_READ_AHEAD = 2, /* ... and that the receiver fetches one for reading, ... */
-    SHM_AHEAD_MOST = 4096, /* ... either if it has at most so many bytes */
-    SHM_INLINE = 48,       /* bytes that fit into a line */
-    SHM_TAILS = 32,        /* per lane and direction, a power of two */
+    SHM_ASK_EVERY = 16, /* ... and that it asks by, whether the peer is near enough for tails */
+    SHM_READ_AHEAD = 2, /* ... and that the receiver fetches one for reading */
+    SHM_INLINE = 48,    /* bytes that fit into a line */
+    SHM_TAILS = 32,     /* per lane and direction, a power of two */
     SHM_TAIL_BYTES = 512,
     SHM_PAGE = 4096,
     SHM_FETCH_MOST = 2048, /* bytes of pieces that are fetched ahead of time */

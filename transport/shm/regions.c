@@ -124,7 +124,8 @@ static bool regions_pass(struct shm_endpoint *self, const struct tti_region *reg
     int seals = fcntl(region->fd, F_GET_SEALS);
     bool usable = seals >= 0 && (seals & F_SEAL_SHRINK);
     if (usable) {
-        struct shm_message message = {.kind = SHM_REGION, .id = region->id, .bytes = region->bytes};
+        struct shm_message message = {
+            .kind = SHM_REGION, .id = region->id, .bytes = region->bytes, .sparse = region->sparse};
         enum shm_io io = tti_shm_message_send(self->socket, &message, &region->fd, 1);
         if (io != SHM_IO_DONE)
             return false;
@@ -232,6 +233,7 @@ enum tutti_result tti_shm_region_map(struct shm_endpoint *self, const struct shm
         return TTI_FAIL_ERRNO("mapping %llu bytes of memory of rank %d (%s)",
                               (unsigned long long)message->bytes, peer->rank, peer->name);
     }
+    tti_region_advise(made->base, message->bytes, message->sparse != 0);
     made->id = message->id;
     made->bytes = message->bytes;
     made->next = self->mappings;

@@ -28,6 +28,7 @@ struct shm_settings {
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
+    size_t ahead_most; /* the largest piece of one who is not answered that is fetched ahead */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -44,7 +45,7 @@ enum {
 enum shm_message_kind {
     SHM_HELLO = 1,   /* higher to lower rank; segment, eventfd */
     SHM_WELCOME = 2, /* the answer; eventfd */
-    SHM_REGION = 3,  /* id, bytes; the memfd */
+    SHM_REGION = 3,  /* id, bytes, sparse; the memfd */
     SHM_GONE = 4,    /* id */
     SHM_DEVICE = 5,  /* a device's memory (cuda_ipc/passing.c) */
 };
@@ -57,6 +58,7 @@ struct shm_message {
     int32_t from, to;
     uint64_t piece_ring;
     uint64_t id, bytes;
+    uint64_t sparse; /* not 0: to be mapped without huge pages */
     uint64_t nonce_address;
     uint8_t nonce[SHM_NONCE_BYTES];
     uint8_t secret[TUTTI_SECRET_BYTES];
@@ -111,8 +113,10 @@ struct shm_out {
     unsigned char *pieces;
     const _Atomic uint64_t *acked;
     struct shm_share *share; /* the peer's offer */
-    uint64_t sent, freed;    /* lines published, and of these consumed by the peer */
+    uint64_t sent, freed;    /* lines published, and of these consumed by the peer, */
+    uint64_t known_freed;    /* ... when arm told last */
     uint64_t counted;        /* lines that are in `released`; at least `freed` */
+    uint64_t asked;          /* `sent` when a tail was last asked for */
     uint64_t released;
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
     size_t tail_bytes;               /* of the last message, if it went through a tail */
@@ -331,6 +335,12 @@ uint64_t tti_shm_released(void *endpoint, int lane);
 enum tutti_result tti_shm_lend(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 size_t tti_shm_copies(void *endpoint);
+
+/* reads.c; `proc`: where /proc is. */
+uint64_t tti_shm_reads(void *transport);
+bool tti_shm_yama_lets(const char *proc);
+/* ... and does the call pass the filters of this process? */
+bool tti_shm_call_passes(void);
 size_t tti_shm_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_shm_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
 /* Take note of what the peer has consumed; false when its count makes no sense. */

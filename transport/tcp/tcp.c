@@ -27,7 +27,6 @@ enum {
     TCP_EVENTS = 64,        /* taken from epoll at once */
 };
 #define TCP_CLOSE_SECONDS 1.0
-#define TCP_LOOK_NS UINT64_C(1000000) /* for acknowledgements, where these are waited for */
 
 extern const struct tutti_transport_ops tti_tcp_ops;
 
@@ -53,7 +52,7 @@ void tti_tcp_unwatch_socket(struct tti_tcp_transport *transport, int socket)
     epoll_ctl(transport->epoll, EPOLL_CTL_DEL, socket, NULL);
 }
 
-static void tcp_set_timer(struct tti_tcp_transport *transport, uint64_t wake_ns)
+void tti_tcp_set_timer(struct tti_tcp_transport *transport, uint64_t wake_ns)
 {
     if (wake_ns == transport->timer_ns)
         return;
@@ -84,7 +83,7 @@ void tti_tcp_control(struct tti_tcp_transport *transport)
         uint64_t next = tti_tcp_resume_all(transport, now);
         wake = next < wake ? next : wake;
     }
-    tcp_set_timer(transport, wake);
+    tti_tcp_set_timer(transport, wake);
 }
 
 static void tcp_lane_event(struct tti_tcp_transport *transport, struct tti_tcp_lane *lane,
@@ -163,43 +162,6 @@ static int tcp_fd(void *object)
     return ((struct tti_tcp_transport *)object)->epoll;
 }
 
-/* No event tells of acknowledgements. Who sleeps because memory is not released gets it by a copy;
- * who sleeps because there is no room to keep more looks again soon. */
-static void tcp_give_back(struct tti_tcp_transport *transport, struct tti_tcp_lane *lane)
-{
-    if (!lane->endpoint->resumes || lane->pieces == 0 || tti_tcp_lane_waits(lane))
-        return;
-    uint64_t before = tti_tcp_lane_released(lane), soon = tti_now_ns() + TCP_LOOK_NS;
-    tti_tcp_queue_own(lane);
-    transport->news |= tti_tcp_lane_released(lane) != before;
-    if (!tti_tcp_queue_room(lane, TTI_TCP_SMALL_BYTES) && soon < transport->timer_ns)
-        tcp_set_timer(transport, soon);
-}
-
-/* Events are edge-triggered: what they announced is taken in before the caller sleeps, so that only
- * something new can wake it, and so that what nobody consumes does not keep it awake. News of
- * earlier calls of progress count, since the caller may not have looked after them. */
-static bool tcp_arm(void *object)
-{
-    struct tti_tcp_transport *transport = object;
-    tti_tcp_collect(transport);
-    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next)
-        for (int i = 0; e->state == TTI_TCP_CONNECTED && i < e->lanes; i++) {
-            transport->news |= tti_tcp_lane_refill(&e->lane[i]);
-            tcp_give_back(transport, &e->lane[i]);
-        }
-    if (transport->control_due) /* a connection was lost just now */
-        tti_tcp_control(transport);
-    bool quiet = !transport->news;
-    transport->news = false;
-    return quiet;
-}
-
-static void tcp_disarm(void *object)
-{
-    ((struct tti_tcp_transport *)object)->collect = true;
-}
-
 /* ---- the hot operations --------------------------------------------------------------------- */
 
 static enum tutti_result tcp_send(void *object, int lane, uint64_t tag, const void *data,
@@ -207,16 +169,11 @@ static enum tutti_result tcp_send(void *object, int lane, uint64_t tag, const vo
 {
     struct tti_tcp_endpoint *endpoint = object;
     if (endpoint->stripe)
-        return tti_tcp_stripe_send(&endpoint->stripe[lane], tag, data, bytes, accepted);
-    return tti_tcp_lane_send(&endpoint->lane[lane], tag, data, bytes, accepted);
-}
-
-static uint64_t tcp_released(void *object, int lane)
-{
-    struct tti_tcp_endpoint *endpoint = object;
-    if (endpoint->stripe)
-        return tti_tcp_stripe_released(&endpoint->stripe[lane]);
-    return tti_tcp_lane_released(&endpoint->lane[lane]);
+        TTI_TRY(tti_tcp_stripe_send(&endpoint->stripe[lane], tag, data, bytes, accepted));
+    else
+        TTI_TRY(tti_tcp_lane_send(&endpoint->lane[lane], tag, data, bytes, accepted));
+    tti_tcp_known(endpoint, lane)->refused = *accepted == 0;
+    return TUTTI_OK;
 }
 
 static enum tutti_result tcp_peek(void *object, int lane, uint64_t *tag, const void **data,
@@ -458,14 +415,14 @@ const struct tutti_transport_ops tti_tcp_ops = {
     .advance = tti_tcp_advance,
     .disconnect = tti_tcp_disconnect,
     .send = tcp_send,
-    .released = tcp_released,
+    .released = tti_tcp_released,
     .peek = tcp_peek,
     .consume = tcp_consume,
     .receive = tcp_receive,
     .progress = tcp_progress,
     .fd = tcp_fd,
-    .arm = tcp_arm,
-    .disarm = tcp_disarm,
+    .arm = tti_tcp_arm,
+    .disarm = tti_tcp_disarm,
     .memory = tcp_memory,
     .line = tcp_line,
 };

@@ -120,6 +120,12 @@ struct tti_tcp_transport {
     bool news;            /* something a caller may wait for happened since the last arm */
 };
 
+/* What the caller knows of one of its lanes is kept with the lane's first socket. */
+static inline struct tti_tcp_lane *tti_tcp_known(struct tti_tcp_endpoint *endpoint, int lane)
+{
+    return endpoint->stripe ? endpoint->stripe[lane].lane : &endpoint->lane[lane];
+}
+
 /* ---- tcp.c: events -------------------------------------------------------------------------- */
 
 /* Watch a socket for all that happens to it, edge-triggered. */
@@ -128,8 +134,17 @@ enum tutti_result tti_tcp_watch_socket(struct tti_tcp_transport *transport, int 
 void tti_tcp_unwatch_socket(struct tti_tcp_transport *transport, int socket);
 /* Take what epoll has: mark lanes, flush queues, and run the control plane if it has something. */
 void tti_tcp_collect(struct tti_tcp_transport *transport);
+/* The next time at which the timer fires; UINT64_MAX: none. */
+void tti_tcp_set_timer(struct tti_tcp_transport *transport, uint64_t wake_ns);
 /* Move all connections under way, and set the timer for what cannot move yet. */
 void tti_tcp_control(struct tti_tcp_transport *transport);
+
+/* ---- tcp_sleep.c: the operations of plugin.h that have to do with it --------------------------
+ */
+
+uint64_t tti_tcp_released(void *endpoint, int lane);
+bool tti_tcp_arm(void *transport);
+void tti_tcp_disarm(void *transport);
 
 /* ---- tcp_accept.c: the side that is called --------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* Interfaces and their order (tcp_address.h). */
 #include "transport/tcp/tcp_address.h"
 
+#include "base/kernel_file.h"
 #include "base/memory.h"
 
 #include <arpa/inet.h>
@@ -21,15 +22,9 @@
 static uint32_t address_speed(const char *interface)
 {
     char path[64 + IF_NAMESIZE];
-    long speed = 0;
     snprintf(path, sizeof path, "/sys/class/net/%s/speed", interface);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    if (fscanf(file, "%ld", &speed) != 1 || speed < 0 || speed > 100000000)
-        speed = 0;
-    fclose(file);
-    return (uint32_t)speed;
+    const int speed = tti_kernel_number(path);
+    return speed < 0 || speed > 100000000 ? 0 : (uint32_t)speed;
 }
 
 /* A tunnel's packets go through whatever NIC the routes choose, also where one is named for it. */
@@ -182,13 +177,9 @@ static uint64_t address_hash(uint64_t hash, const void *bytes, size_t size)
 uint64_t tti_tcp_host(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    char boot[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file) {
-        if (fgets(boot, sizeof boot, file))
-            hash = address_hash(hash, boot, strlen(boot));
-        fclose(file);
-    }
+    char boot[64];
+    if (tti_kernel_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot))
+        hash = address_hash(hash, boot, strlen(boot));
     struct stat space;
     if (stat("/proc/self/ns/net", &space) == 0) {
         hash = address_hash(hash, &space.st_dev, sizeof space.st_dev);

@@ -57,6 +57,8 @@ struct tti_tcp_lane {
     /* ---- sending ---- */
     uint64_t accepted;
     size_t last;    /* of them: the last fragment */
+    uint64_t told;  /* ... and what the caller was told last to be its own again */
+    bool refused;   /* it was told last that there is no room */
     int send_error; /* errno that ended sending; 0: none */
     bool blocked;   /* something is queued: the socket did not take it */
     bool silent;    /* ended because the peer is cut off: tcp_silence.c */
@@ -70,7 +72,7 @@ struct tti_tcp_lane {
     uint64_t kept, gone, put;
     unsigned piece_head, pieces;
     unsigned unsent;      /* index of the piece that `gone` lies in; pieces: none */
-    unsigned asked;       /* calls in vain for the release of what is sent and not acknowledged */
+    uint64_t asked_ns;    /* since when what is sent and not acknowledged is wanted back; 0: not */
     size_t unsent_offset; /* how far into piece `unsent` */
     struct tti_tcp_piece piece[TTI_TCP_MAX_PIECES];
 

@@ -117,7 +117,7 @@ void tti_tcp_queue_sent(struct tti_tcp_lane *lane, size_t bytes)
             lane->unsent_offset = 0;
         }
     }
-    lane->asked = 0;
+    lane->asked_ns = 0;
     if (!lane->endpoint->resumes)
         tti_tcp_queue_trim(lane, lane->gone);
 }

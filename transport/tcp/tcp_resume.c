@@ -134,6 +134,7 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
     transport->news = true;
     if (resume_said_bye(lane)) {
         lane->closed = true;
+        tti_tcp_lane_end_sending(lane, 0); /* what it has not read it never will */
         return true;
     }
     TTI_LOG(TTI_LOG_INFO,

@@ -1,4 +1,5 @@
 /* The sending half of a lane (tcp_lane.h). */
+#include "base/clock.h"
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -167,17 +168,31 @@ void tti_tcp_lane_bye(struct tti_tcp_lane *lane)
     lane->said_bye = tti_tcp_queue_put(lane, header, NULL, 0);
 }
 
+/* Has the caller waited for an acknowledgement for as long as a copy takes, which gives it its
+ * memory at once? Time counts, not calls: between two of them another rank may have had the core. A
+ * kernel acknowledges late what its process does not read, 40 ms if nothing else happens, and that
+ * process may wait for its own memory likewise. */
+static bool send_has_waited(struct tti_tcp_lane *lane)
+{
+    enum { COPY_NS_PER_KIB = 100 };
+    const uint64_t now = tti_now_ns();
+    if (lane->asked_ns == 0)
+        lane->asked_ns = now;
+    return now - lane->asked_ns >= (lane->gone - lane->kept) * COPY_NS_PER_KIB / 1024;
+}
+
 /* What is the caller's again is everything before the first borrowed piece: counts are in the order
  * of the lane, so a copied fragment behind a borrowed one waits for it. The last copied one counts
  * when the socket has it: who has its memory back may go where nobody looks after this lane (to
- * another communicator, say), and the peer would wait for ever. Who asks again and again
- * for what is only to be acknowledged gets it by a copy. */
+ * another communicator, say), and the peer would wait for ever. Who asks for what is only to be
+ * acknowledged gets it by a copy before long. */
 uint64_t tti_tcp_lane_released(struct tti_tcp_lane *lane)
 {
-    enum { ASKED_ENOUGH = 64 };
-    if (lane->pieces > 0 && !tti_tcp_lane_waits(lane)) { /* sent, and kept nevertheless */
-        tti_tcp_queue_look(lane);
-        if (++lane->asked >= ASKED_ENOUGH)
+    if (lane->kept < lane->gone) { /* sent, and kept nevertheless */
+        const bool waited = send_has_waited(lane);
+        if (waited || !lane->seal || !tti_tcp_lane_waits(lane)) /* to look there is to read all */
+            tti_tcp_queue_look(lane);
+        if (waited)
             tti_tcp_queue_own(lane);
     }
     for (unsigned i = 0; i < lane->pieces; i++) {

@@ -3,6 +3,7 @@
 
 #include "base/children.h"
 #include "base/config.h"
+#include "base/kernel_file.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -173,7 +174,7 @@ static bool socket_takes_control(const char *control)
 
 enum tutti_result tti_tcp_parse_control(const char *text, char *control)
 {
-    char names[128] = "not known: /proc is not there";
+    char names[128];
     control[0] = '\0';
     if (!text || !*text)
         return TUTTI_OK;
@@ -181,11 +182,8 @@ enum tutti_result tti_tcp_parse_control(const char *text, char *control)
         memcpy(control, text, strlen(text) + 1);
         return TUTTI_OK;
     }
-    FILE *file = fopen("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "re");
-    if (file && fgets(names, sizeof names, file))
-        names[strcspn(names, "\n")] = '\0';
-    if (file)
-        fclose(file);
+    if (!tti_kernel_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control", names, sizeof names))
+        snprintf(names, sizeof names, "not known: /proc is not there");
     return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                     "TUTTI_TCP_CONGESTION is \"%s\", which the kernel does not let this process "
                     "use; those that everybody may use: %s (more: sysctl "

@@ -23,6 +23,13 @@ uint64_t tti_tcp_stripe_released(struct tti_tcp_stripe *stripe)
     return stripe->done;
 }
 
+bool tti_tcp_stripe_room(struct tti_tcp_stripe *stripe)
+{
+    (void)tti_tcp_stripe_released(stripe);
+    return stripe->runs < TTI_TCP_STRIPE_RUNS &&
+           tti_tcp_queue_room(&stripe->lane[stripe->to], TTI_TCP_SMALL_BYTES);
+}
+
 static void stripe_note(struct tti_tcp_stripe *stripe, uint64_t from, size_t bytes)
 {
     struct tti_tcp_run *last = stripe->runs ? stripe_run(stripe, stripe->runs - 1) : NULL;

@@ -43,6 +43,8 @@ struct tti_tcp_stripe {
 enum tutti_result tti_tcp_stripe_send(struct tti_tcp_stripe *stripe, uint64_t tag,
                                       const uint8_t *data, size_t bytes, size_t *accepted);
 uint64_t tti_tcp_stripe_released(struct tti_tcp_stripe *stripe);
+/* Room for another fragment? */
+bool tti_tcp_stripe_room(struct tti_tcp_stripe *stripe);
 enum tutti_result tti_tcp_stripe_peek(struct tti_tcp_stripe *stripe, bool may_read, uint64_t *tag,
                                       const void **data, size_t *bytes);
 void tti_tcp_stripe_consume(struct tti_tcp_stripe *stripe, size_t bytes);
