@@ -175,7 +175,9 @@ static void desk_learn(struct desk_entry *entry, struct tti_boot_conn *conn)
         tti_boot_text_copy(entry->place, sizeof entry->place, conn->small, (size_t)told.bytes);
         entry->port = (uint16_t)told.code;
         entry->teller = conn;
-        entry->stay_ns = ((uint64_t)told.waited_ms + told.wait_ms) * 1000000u;
+        const uint64_t stay_ns = ((uint64_t)told.waited_ms + told.wait_ms) * 1000000u;
+        if (entry->stay_ns < stay_ns)
+            entry->stay_ns = stay_ns;
         entry->until = UINT64_MAX;
         if (entry->held_fd >= 0)
             close(entry->held_fd);

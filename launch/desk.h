@@ -11,7 +11,8 @@
  *
  * One thread serves all ids of a process that nobody has claimed. It ends with the last of them: an
  * id goes when rank 0 claims it in this process, or when nobody has used it again, after a meeting,
- * for as long as that meeting's rank 0 had in all. Until then the maker must live, as with NCCL. */
+ * for as long as the most patient rank 0 so far had in all. Until then the maker must live, as with
+ * NCCL. */
 #ifndef TTI_LAUNCH_DESK_H
 #define TTI_LAUNCH_DESK_H
 

@@ -1,4 +1,4 @@
-/* Which launcher started this process (launch/environment.h; the table is in README.md).
+/* Which launcher started this process (launch/environment.h; users read of it in README.md, "Run").
  *
  * Launchers nest: torchrun under srun, mpirun inside a Slurm allocation. So the innermost one that
  * marks its children wins: tuttirun and torchrun by their markers, then Open MPI, Hydra, a Slurm

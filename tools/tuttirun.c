@@ -1,13 +1,13 @@
 /* tuttirun: start a program once per rank, with torchrun's variables and flags. The work is in
  * launch/spawn.c; this file reads the command line. */
 #include "base/config.h"
+#include "base/host.h"
 #include "launch/boot_wire.h"
 #include "launch/spawn.h"
 #include "topology/bind.h"
 
 #include <getopt.h>
 #include <glob.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,12 +109,6 @@ static int run_gpus(void)
     return count;
 }
 
-static int run_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static enum tutti_result run_nproc(const char *text, int *nproc)
 {
     long number = 0;
@@ -122,7 +116,7 @@ static enum tutti_result run_nproc(const char *text, int *nproc)
     if (strcmp(text, "gpu") == 0 && gpus == 0)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "-n is gpu, and there is no /dev/nvidia0");
     if (strcmp(text, "cpu") == 0 || (strcmp(text, "auto") == 0 && gpus == 0))
-        number = run_cores();
+        number = tti_host_cpus();
     else if (strcmp(text, "gpu") == 0 || strcmp(text, "auto") == 0)
         number = gpus;
     else
