@@ -48,16 +48,19 @@ static bool explain_is_good(double measured, double predicted)
 
 void bench_explain(const struct bench_result *result, int cycles)
 {
-    size_t sizes = result->count / (size_t)cycles, good = 0, of_model = 0;
+    size_t sizes = result->count / (size_t)cycles, told = 0, good = 0, of_model = 0;
     double *times = calloc((size_t)cycles, sizeof *times);
     for (size_t i = 0; i < sizes && times; i++) {
         const struct bench_row *row = &result->rows[i];
+        if (row->bytes == 0) /* fewer elements than ranks: nothing is moved, nobody waits */
+            continue;
         double us = explain_median(row, sizes, cycles, times);
+        told++;
         explain_row(row, us);
         good += explain_is_good(us, row->choice.predicted_us);
         of_model += explain_is_good(us, row->choice.modelled_us);
     }
     free(times);
-    printf("# %zu of %zu sizes within 25%% of the prediction; %zu of the model alone\n", good,
-           sizes, of_model);
+    printf("# %zu of %zu sizes within 25%% of the prediction; %zu of the model alone\n", good, told,
+           of_model);
 }

@@ -98,7 +98,8 @@ struct tutti_comm {
     struct tti_error error;
     _Atomic int failed;      /* enum tutti_result */
     _Atomic int aborted;     /* tutti_comm_abort was called here */
-    struct tti_stage *stage; /* staged.h; NULL until it is used */
+    struct tti_stage *stage; /* staged.h; NULL until this rank sends there */
+    uint64_t staged;         /* operations on that path */
     void *fused_aside; /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;

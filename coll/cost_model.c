@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-static const double IN_LINE = 0.5; /* of alpha: a message that lies in one cache line */
+static const double IN_LINE = 0.5;     /* of alpha: a message that lies in one cache line */
+static const double COPIED = 32 << 10; /* below, a transport copies what it could refer to, too */
 
 bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_place *place)
 {
@@ -20,10 +21,12 @@ bool tti_cost_crowded(const struct tti_profile *profile, const struct tti_cost_p
 static double cost_level(const struct tti_profile *profile, const struct tti_cost_place *place,
                          double touched)
 {
+    const double ranks = place->most_local / profile->cores; /* of a core: they share its caches */
+    const double share = ranks > 1 ? 1 / ranks : 1;
+    double first = profile->cache[0] * share, second = profile->cache[1] * share;
     double shared = profile->cache[2] / place->most_local;
-    double own = profile->cache[1] < shared / 4 ? profile->cache[1] : shared / 4;
-    double edge[4] = {profile->cache[0] < own / 2 ? profile->cache[0] : own / 2, own, shared / 2,
-                      2 * shared};
+    double own = second < shared / 4 ? second : shared / 4;
+    double edge[4] = {first < own / 2 ? first : own / 2, own, shared / 2, 2 * shared};
     if (touched <= edge[0])
         return 0;
     for (int level = 1; level < 4; level++)
@@ -106,6 +109,25 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
            cost_fused_bytes(profile, place, way, bytes);
 }
 
+/* Between processes, what is only moved, not combined, is read where it lies in the other's memory
+ * (TUTTI_SHM_CMA, on meshes), by both sides at once where one would wait; what comes through a copy
+ * is touched more often. Who takes turns on a core with others cannot help.
+ *
+ * That they can is what the transport tells before it has been tried (transport/shm/reads.c), of
+ * all ranks together, since all must come to the same answer. `bytes` is the block; what the
+ * transport compares with COPIED is a lane's part or a slice of it. */
+static double cost_moved(const struct tti_profile *profile, const struct tti_cost_place *place,
+                         const struct tti_cost_way *way, double bytes)
+{
+    static const double MOVED = 0.55;
+    const enum tutti_collective c = way->spec.collective;
+    const bool combines = c == TUTTI_ALL_REDUCE || c == TUTTI_REDUCE || c == TUTTI_REDUCE_SCATTER;
+    return place->reads && profile->meshed && place->medium == TTI_PRIVATE &&
+                   !tti_cost_crowded(profile, place) && !combines && bytes >= COPIED
+               ? MOVED
+               : 1;
+}
+
 /* The messages that wait for one another. Where a host hears from several others, now and then more
  * comes at a time than its line carries, and lines stand idle elsewhere: four hosts at 1 Gbit/s
  * took a ninth longer by recursive halving than around a ring (docs/measurements/hosts.md). A
@@ -118,7 +140,8 @@ static double cost_messages(const struct tti_profile *profile, const struct tti_
     const struct tti_algorithm *algorithm = way->algorithm;
     double beta = cost_at(profile->cost[place->medium], TTI_COST_WIRE, level);
     if (place->medium != TTI_NETWORK)
-        return algorithm->cost(&way->spec, bytes, alpha, beta);
+        return algorithm->cost(&way->spec, bytes, alpha,
+                               beta * cost_moved(profile, place, way, bytes));
     if (place->line > 0)
         beta = place->line;
     double shared = algorithm->cost(&way->spec, bytes, alpha, 0) +
@@ -148,7 +171,7 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double rings = pieces ? 1 + RING_TOUCH * (way->work.receivers - 1) : 1;
     const double touched = way->work.touched * bytes;
     const double level = cost_level(profile, place, touched);
-    double slower = rings;
+    double slower = rings * cost_moved(profile, place, way, bytes);
     if (tti_cost_crowded(profile, place))
         slower *= cost[TTI_COST_CROWDED_TOUCH];
     else if (cost_is_rooted(way->spec.collective) && touched < AHEAD)
@@ -165,14 +188,13 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
 static double cost_waits(const struct tti_cost_place *place, const struct tti_cost_way *way,
                          double bytes)
 {
-    static const double RING = 512 << 10;  /* of copies in a transport */
-    static const double COPIED = 32 << 10; /* below this it copies what it could refer to, too */
-    double part = 1;                       /* references: the sender waits for the readers */
+    static const double RING = 512 << 10; /* of copies in a transport */
+    double part = 1;                      /* references: the sender waits for the readers */
     if (way->path == TTI_PATH_FUSED || !cost_is_rooted(way->spec.collective))
         return 1;
     if (way->path == TTI_PATH_STAGED)
         part = (bytes > TTI_STAGED_WINDOW ? bytes / TTI_STAGED_WINDOW : 1) /
-               (double)tti_staged_windows((size_t)bytes, TTI_STAGED_AHEAD);
+               (double)tti_staged_windows((size_t)bytes, place->ahead);
     else if (bytes < COPIED || place->medium == TTI_PRIVATE)
         part = bytes / RING;
     return part < 1 ? part : 1;

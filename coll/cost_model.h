@@ -20,6 +20,8 @@ struct tti_cost_place {
     enum tti_medium medium;
     int most_local; /* ranks on the host with the most of them */
     double line;    /* between hosts: seconds a byte of a host's lines together; 0: not known */
+    bool reads;     /* peers read in each other's memory what is lent, on one host */
+    size_t ahead;   /* operations that a root gets ahead on the staged path (TUTTI_STAGED_AHEAD) */
 };
 
 /* A way of doing an operation. */

@@ -2,6 +2,7 @@
 #include "coll/diagnose.h"
 
 #include "base/clock.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/comm.h"
@@ -42,13 +43,8 @@ static bool process_stopped(const struct tutti_comm *comm, int rank)
     if (peer->host != comm->peers.all[comm->rank].host)
         return false;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)peer->public.pid);
-    FILE *file = fopen(path, "re");
-    const char *end = NULL;
-    if (!file)
-        return false;
-    if (fgets(line, sizeof line, file))
-        end = strrchr(line, ')');
-    fclose(file);
+    (void)tti_kernel_line(path, line, sizeof line);
+    const char *end = strrchr(line, ')');
     return end && end[1] == ' ' && (end[2] == 'T' || end[2] == 't');
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "base/host.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/comm.h"
@@ -43,31 +44,19 @@ enum tutti_result tti_nics_place(struct tti_nic_place *place)
 
 /* ---- what the system has --------------------------------------------------------------------- */
 
-/* The first line of a file, as far as it fits; "" where there is none. */
-static void nics_line(const char *path, char word[40])
-{
-    word[0] = '\0';
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return;
-    if (fscanf(file, "%39[^\n]", word) != 1)
-        word[0] = '\0';
-    fclose(file);
-}
-
 bool tti_nic_is_up(const char *sysfs, const char *name, bool rdma)
 {
     char path[500], word[40];
     bool up = false;
     if (!rdma) {
         snprintf(path, sizeof path, "%.300s/class/net/%.60s/operstate", sysfs, name);
-        nics_line(path, word);
+        (void)tti_kernel_line(path, word, sizeof word);
         return strcmp(word, "up") == 0 || strcmp(word, "unknown") == 0;
     }
     for (int port = 1; port <= 8 && !up; port++) {
         snprintf(path, sizeof path, "%.300s/class/infiniband/%.60s/ports/%d/state", sysfs, name,
                  port);
-        nics_line(path, word);
+        (void)tti_kernel_line(path, word, sizeof word);
         up = strstr(word, "ACTIVE") != NULL;
     }
     return up;
@@ -146,7 +135,7 @@ static void nics_add(void *context, const char *name)
 static void nics_say(const struct tti_topology *topology, const struct nics_kind *kind, int gpu,
                      const struct tti_nic_use *use)
 {
-    char near[300] = "", to[80] = "the cores that this rank may run on", label[80];
+    char near[300] = "", to[80] = "the cores that this rank may run on", label[80], why[140];
     size_t used = 0;
     for (size_t i = 0; i < topology->node_count && used < sizeof near; i++)
         if (kind->usable[i] && !kind->far[i])
@@ -154,8 +143,9 @@ static void nics_say(const struct tti_topology *topology, const struct nics_kind
                                      tti_topology_label(topology, (int)i, label, sizeof label));
     if (gpu >= 0)
         (void)tti_topology_label(topology, gpu, to, sizeof to);
-    TTI_LOG(TTI_LOG_INFO, "%s: this rank goes by %s (%s as %s%s)", kind->rdma ? "RDMA" : "sockets",
-            near, tti_nearness_text(use->nearness), to,
+    snprintf(why, sizeof why, "%s as %.79s", tti_nearness_text(use->nearness), to);
+    TTI_LOG(TTI_LOG_INFO, "%s: this rank goes by %s (%s%s)", kind->rdma ? "RDMA" : "sockets", near,
+            use->nearness < TTI_NEAR_NOT ? why : "none is near",
             use->sharers > 1 ? "; its rail of those that several ranks are as near to" : "");
 }
 
@@ -163,6 +153,7 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
                                       const struct tti_nic_user *users, int count, int me,
                                       struct nics_kind *kind)
 {
+    const enum tti_nic_way way = kind->rdma ? TTI_NIC_BY_ALL : TTI_NIC_BY_ONE;
     struct tti_nic_use use;
     for (size_t i = 0; i < topology->node_count; i++) {
         kind->up = false;
@@ -171,7 +162,7 @@ static enum tutti_result nics_of_kind(const struct tti_topology *topology,
     }
     if (kind->dealt)
         return TUTTI_OK;
-    TTI_TRY(tti_nics_far(topology, users, count, me, kind->usable, kind->far, &use));
+    TTI_TRY(tti_nics_far(topology, users, count, me, way, kind->usable, kind->far, &use));
     for (size_t i = 0; i < topology->node_count; i++)
         if (kind->far[i])
             nics_names(&topology->nodes[i], nics_add, kind);
@@ -191,7 +182,7 @@ int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
         if (places[r].host != places[rank].host)
             continue;
         struct tti_nic_user *user = &users[count];
-        *user = (struct tti_nic_user){.gpu = -1, .cpus = r == rank ? cpus : NULL};
+        *user = (struct tti_nic_user){.gpu = -1, .cpus = &cpus[r]};
         if (r == rank)
             *me = count;
         if (places[r].gpu[0])
@@ -205,16 +196,18 @@ int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
 
 static enum tutti_result nics_choose(const struct tutti_comm *comm,
                                      const struct tti_topology *topology, bool described,
-                                     struct nics_kind *kind, struct tti_nic_user *users)
+                                     struct nics_kind *kind, struct tti_nic_user *users,
+                                     cpu_set_t *cpus)
 {
-    cpu_set_t cpus;
     int me = 0;
-    CPU_ZERO(&cpus);
-    for (size_t c = 0; c < CPU_SETSIZE; c++)
-        if (comm->cpus[comm->rank].bits[c / 64] >> c % 64 & 1)
-            CPU_SET(c, &cpus);
+    for (int r = 0; r < comm->size; r++) {
+        CPU_ZERO(&cpus[r]);
+        for (size_t c = 0; c < CPU_SETSIZE; c++)
+            if (comm->cpus[r].bits[c / 64] >> c % 64 & 1)
+                CPU_SET(c, &cpus[r]);
+    }
     const int count =
-        tti_nics_users(comm->places, comm->size, comm->rank, topology, &cpus, users, &me);
+        tti_nics_users(comm->places, comm->size, comm->rank, topology, cpus, users, &me);
     for (int rdma = 0; rdma <= 1; rdma++) {
         const char *wanted = tti_config_text(rdma ? "TUTTI_RDMA_DEVICES" : "TUTTI_IFNAME");
         kind->rdma = rdma;
@@ -235,19 +228,21 @@ static enum tutti_result nics_choose_in(const struct tutti_comm *comm,
 {
     const size_t nodes = topology->node_count;
     struct tti_nic_user *users = tti_calloc((size_t)comm->size, sizeof *users);
+    cpu_set_t *cpus = tti_calloc((size_t)comm->size, sizeof *cpus);
     struct nics_kind kind = {.bytes = 1 + 2 * nodes * TTI_NODE_NAME_BYTES};
     kind.usable = tti_calloc(nodes, sizeof *kind.usable);
     kind.far = tti_calloc(nodes, sizeof *kind.far);
     kind.list = tti_calloc(kind.bytes, 1);
     enum tutti_result result =
-        users && kind.usable && kind.far && kind.list ? TUTTI_OK : TUTTI_ERR_MEMORY;
+        users && cpus && kind.usable && kind.far && kind.list ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
-        result = nics_choose(comm, topology, described, &kind, users);
+        result = nics_choose(comm, topology, described, &kind, users, cpus);
     if (result == TUTTI_OK && *kind.list) {
         *names = tti_strdup(kind.list);
         result = *names ? TUTTI_OK : TUTTI_ERR_MEMORY;
     }
     free(users);
+    free(cpus);
     free(kind.usable);
     free(kind.far);
     free(kind.list);
@@ -281,7 +276,7 @@ enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names
     const bool look = !nics_one_host(comm) &&
                       (file || tti_nics_several("/sys", false) || tti_nics_several("/sys", true));
     enum tutti_result result = TUTTI_OK;
-    if (look && !file && tti_topology_keep(NULL, &topology) != TUTTI_OK)
+    if (look && !file && tti_topology_keep_whole(&topology) != TUTTI_OK)
         TTI_LOG(TTI_LOG_INFO, "which NICs are near is not known: %s", tti_error_text());
     if (look && topology)
         result = nics_choose_in(comm, topology, file != NULL, names);

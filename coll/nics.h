@@ -30,7 +30,8 @@ struct tti_nic_place {
 enum tutti_result tti_nics_place(struct tti_nic_place *place);
 /* Of `size` ranks those of the same host as `rank`, in order: how many, of `size` at most; *me is
  * its number among them. A GPU that the graph does not know by its address, and one of which it is
- * not known which, is the one that tti_gpu_of_rank gives the rank. `cpus` are the own ones. */
+ * not known which, is the one that tti_gpu_of_rank gives the rank. `cpus` are those of each rank.
+ */
 int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
                    const struct tti_topology *topology, const cpu_set_t *cpus,
                    struct tti_nic_user *users, int *me);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/post_internal.h"
+#include "device/reclaim.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -274,7 +275,8 @@ void tti_post_close(struct tti_post *post)
     tti_comm_end(post->wire, LINGER_SECONDS);
     if (post->gpu) {
         post->ops->stream_destroy(post->gpu, post->stream);
-        post->ops->close(post->gpu);
+        tti_gpu_retire_device(post->gpu);
+        tti_gpu_reclaim(post->ops);
     }
     pthread_cond_destroy(&post->changed);
     pthread_mutex_destroy(&post->lock);

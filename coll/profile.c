@@ -9,14 +9,13 @@
  * did best with. Network: middling values of current servers, not measured.
  *
  * Those of meshes are of a virtual machine with 2 cores of an Intel server (48 KiB, 2 MiB and
- * 480 MiB of caches), where a line takes twice as long from core to core: fitted to what tutti-tune
- * measured with 2, 3, 4 and 8 ranks so that the ways which the model takes are the fastest, and
- * only then that their times are right; those of crowds once more later, with `late`, which there
- * is no measurement of for clusters. Those of mapped memory without crowds were fitted again by
- * hand to what allreduce_bench --explain measured with 2 ranks, by the fused path and by plans
- * (docs/measurements/host/explain.md). What is not in their table is as it is for clusters, whose
- * constants of the fused path in L2 and L3 are those that give what was measured there before its
- * calls went from the end by turns.
+ * 480 MiB of caches), where a line takes twice as long from core to core. Those of mapped memory
+ * without crowds were fitted by hand to what allreduce_bench --explain measured with 2 ranks, by
+ * the fused path and by plans (docs/measurements/host/explain.md); those of private memory and of
+ * crowds by a search over what tutti-tune measured with 2 and 4 ranks (four, two to a core), for
+ * times that are right and for choices that are the fastest, and then by hand to explain again.
+ * What is not in their table is as it is for clusters, whose constants of the fused path in L2 and
+ * L3 are those that give what was measured there before its calls went from the end by turns.
  */
 #include "coll/profile.h"
 
@@ -83,17 +82,16 @@ static const double clusters[TTI_MEDIA][TTI_COSTS] = {
 
 /* Threads as processes whose buffers are mapped. */
 static const double meshes_mapped[TTI_COSTS] = {
-    .025e-6,  .034e-6,  .012e-6,  .028e-6, .13e-6,  .17e-6,   .055e-6, 1.25e-6,
-    .62e-6,   0,        .9,       .09e-6,  4.9,     .0089e-6, .4,      50e-12,
-    19.6e-12, 37.1e-12, 46.6e-12, 1.2e-12, 3.8e-12, 35e-12,   44e-12,  28.9e-12,
-    22.6e-12, 49.1e-12, 50.9e-12, 0,       0,       0,        0};
-/* The fit left nothing for a call, all of it for its steps; 3 ns, what it found for a small one,
- * are too few to show in those that are not. */
+    .025e-6,  .034e-6,  .012e-6,  .028e-6, .13e-6,  .17e-6,   .055e-6, .822e-6,
+    .574e-6,  0,        .875,     .45e-6,  4.9,     .0345e-6, .4,      50e-12,
+    19.6e-12, 37.1e-12, 46.6e-12, 1.2e-12, 3.8e-12, 35e-12,   44e-12,  16e-12,
+    24.5e-12, 43.1e-12, 40.5e-12, 0,       0,       0,        0};
+/* A fit leaves nothing for a call, all of it for its steps. */
 static const double meshes_private[TTI_COSTS] = {
-    .003e-6,  .029e-6,  .003e-6,  .01e-6,   .44e-6,   .2e-6,    .053e-6,  1e-6,
-    .8e-6,    .5,       3.98,     .44e-6,   1,        .053e-6,  1,        4.2e-12,
-    9.5e-12,  6.6e-12,  9.2e-12,  14.1e-12, 38.1e-12, 35.3e-12, 43.9e-12, 14.1e-12,
-    38.1e-12, 35.3e-12, 43.9e-12, 110e-12,  65.5e-12, 131e-12,  166e-12};
+    .003e-6,  .029e-6,  .03e-6,   .01e-6,   .44e-6,   .256e-6,  .05e-6,   .765e-6,
+    .56e-6,   1,        .933,     .227e-6,  1,        .015e-6,  .364,     43.1e-12,
+    23.7e-12, 62e-12,   28e-12,   14.1e-12, 38.1e-12, 35.3e-12, 43.9e-12, 29.6e-12,
+    23.8e-12, 35.8e-12, 39.9e-12, 25e-12,   43.3e-12, 34.3e-12, 152e-12};
 
 void tti_profile_default(const double cache[3], bool meshed, double cores,
                          struct tti_profile *profile)

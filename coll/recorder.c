@@ -2,6 +2,7 @@
 #include "coll/recorder.h"
 
 #include "base/config.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/quiet.h"
@@ -53,18 +54,6 @@ static void *recorder_map(size_t bytes, int *fd)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void recorder_program(char *name, size_t bytes)
-{
-    FILE *file = fopen("/proc/self/comm", "re");
-    name[0] = '\0';
-    if (!file)
-        return;
-    if (!fgets(name, (int)bytes, file))
-        name[0] = '\0';
-    name[strcspn(name, "\n")] = '\0';
-    fclose(file);
-}
-
 static void recorder_fill(struct tutti_comm *comm, struct tti_record_page *page)
 {
     struct timespec wall;
@@ -83,7 +72,7 @@ static void recorder_fill(struct tutti_comm *comm, struct tti_record_page *page)
     page->host = comm->peers.host_of[comm->rank];
     page->hosts = comm->peers.nhosts;
     snprintf(page->name, sizeof page->name, "%s", comm->peers.all[comm->rank].name);
-    recorder_program(page->program, sizeof page->program);
+    (void)tti_kernel_line("/proc/self/comm", page->program, sizeof page->program);
 }
 
 enum tutti_result tti_recorder_create(struct tutti_comm *comm, struct tti_recorder *recorder)

@@ -165,8 +165,9 @@ static enum tutti_result select_predict(const struct select_case *c, struct tti_
 
 /* The lanes taken where nothing was measured: one is worth its messages from about 256 KiB up, or,
  * where peers read what is only moved in its place (TUTTI_SHM_CMA, on meshes), from 2 MiB: they do
- * that in one go. On loopback the cores are the line, and more sockets only cost them more calls;
- * where ranks share cores a second lane is one more thing to go around. */
+ * that in one go. There reductions to a root and all-to-alls only lose by it. On loopback the cores
+ * are the line, and more sockets only cost them more calls; where ranks share cores a second lane
+ * is one more thing to go around. */
 static int select_usual_lanes(const struct select_case *c)
 {
     const struct tti_settings *s = &c->comm->settings;
@@ -175,9 +176,12 @@ static int select_usual_lanes(const struct select_case *c)
     if (c->place.medium == TTI_LOOPBACK ||
         (select_in_memory(c->place.medium) && tti_cost_crowded(&c->comm->profile, &c->place)))
         return 1;
-    const bool moves = c->comm->profile.meshed && select_in_memory(c->place.medium) &&
-                       (c->collective == TUTTI_BROADCAST || c->collective == TUTTI_ALL_GATHER ||
-                        c->collective == TUTTI_SCATTER);
+    const bool meshed = c->comm->profile.meshed && select_in_memory(c->place.medium);
+    if (meshed && (c->collective == TUTTI_REDUCE || c->collective == TUTTI_ALL_TO_ALL))
+        return 1;
+    const bool moves =
+        meshed && (c->collective == TUTTI_BROADCAST || c->collective == TUTTI_ALL_GATHER ||
+                   c->collective == TUTTI_SCATTER);
     const double worth = moves ? 2 << 20 : 256 << 10;
     return c->bytes >= worth * c->comm->size ? TTI_USUAL_LANES : 1;
 }
@@ -277,14 +281,15 @@ enum tutti_result tti_select_ways(struct tutti_comm *comm, enum tutti_collective
                                   size_t count, enum tutti_type type, bool fused,
                                   struct tti_ways *ways)
 {
-    struct select_case c = {
-        .comm = comm,
-        .collective = collective,
-        .count = count,
-        .type = type,
-        .fused = fused,
-        .bytes = (double)count * (double)tutti_type_size(type),
-        .place = {tti_select_medium(comm, fused), select_most_local(comm), select_line(comm)}};
+    struct select_case c = {.comm = comm,
+                            .collective = collective,
+                            .count = count,
+                            .type = type,
+                            .fused = fused,
+                            .bytes = (double)count * (double)tutti_type_size(type),
+                            .place = {tti_select_medium(comm, fused), select_most_local(comm),
+                                      select_line(comm), comm->peers.reads,
+                                      comm->settings.staged_ahead}};
     (void)tti_select_forced(comm, collective, c.forced, sizeof c.forced);
     select_measured_range(&c);
     ways->count = 0;

@@ -6,7 +6,6 @@
 #include "device/memory.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum tutti_result tti_stage_make(struct tutti_comm *comm)
 {
@@ -14,14 +13,12 @@ enum tutti_result tti_stage_make(struct tutti_comm *comm)
     void *memory = NULL;
     if (comm->stage)
         return TUTTI_OK;
-    TTI_TRY(tti_region_alloc(TTI_STAGE_BYTES, &memory));
+    TTI_TRY(tti_region_alloc_sparse(TTI_STAGE_BYTES, &memory));
     struct tti_stage *made = tti_calloc(1, sizeof *made + (ends + ranks) * sizeof *made->ends);
     if (!made) {
         (void)tti_region_free(memory);
         return TUTTI_ERR_MEMORY;
     }
-    /* Pages that no window reached are not to be there. */
-    (void)madvise(memory, TTI_STAGE_BYTES, MADV_NOHUGEPAGE);
     made->memory = memory;
     made->ranks = comm->size;
     made->read = made->ends + ends;

@@ -25,7 +25,6 @@ struct tti_stage {
     char *memory;            /* a region */
     uint64_t head;           /* where the next window may begin: bytes since the beginning */
     uint64_t oldest, filled; /* windows, since the beginning: those before are read; all */
-    uint64_t served;         /* operations */
     int ranks;
     uint64_t begin[TTI_STAGE_WINDOWS]; /* by window, modulo their number: where it is */
     uint64_t *read; /* by rank: it is through with the windows before; in `ends` */

@@ -29,7 +29,7 @@ struct staged_peer {
 struct staged {
     struct tutti_comm *comm;
     const struct tti_operation *o;
-    struct tti_stage *stage;
+    struct tti_stage *stage; /* used by who gives */
     uint64_t tag;
     uint64_t first; /* number of window 0 in the stage */
     struct tti_stage_limit limit;
@@ -37,6 +37,7 @@ struct staged {
     size_t window, count; /* elements of a block that one covers; windows */
     size_t filled;        /* windows, of this operation */
     bool gives, takes;    /* does this rank send, does it receive? */
+    bool moved;           /* the transport took something */
     unsigned idle;
     uint64_t deadline; /* 0: nothing had to be waited for long enough to look at the clock */
     struct staged_peer peer[TTI_STAGED_RANKS];
@@ -94,6 +95,7 @@ static enum tutti_result staged_offer(struct staged *s, int p)
             return tti_comm_link_failed(s->comm, result);
         if (accepted == 0)
             return TUTTI_OK;
+        s->moved = true;
         link->queues[0].accepted += accepted;
         to->offset += accepted;
         if (to->offset == bytes) {
@@ -117,7 +119,10 @@ static enum tutti_result staged_offer_all(struct staged *s)
 static enum tutti_result staged_wait(struct staged *s, int peer, bool sends)
 {
     enum { TURNS = 2 };
+    s->moved = false;
     TTI_TRY(staged_offer_all(s));
+    if (s->moved) /* perhaps for this: the core is not given away before that is known */
+        return TUTTI_OK;
     if (++s->idle < TURNS) {
         tti_cpu_relax();
         return TUTTI_OK;
@@ -284,15 +289,16 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
 {
     struct tti_executor *x = comm->executor;
     struct staged s;
-    TTI_TRY(tti_stage_make(comm));
+    s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;
+    s.takes = o->collective != TUTTI_BROADCAST || comm->rank != o->root;
+    if (s.gives)
+        TTI_TRY(tti_stage_make(comm));
     s.comm = comm;
     s.o = o;
     s.stage = comm->stage;
     s.tag = tti_tag_numbered(tti_tag_staged(o), label->sequence);
-    s.first = comm->stage->filled;
+    s.first = s.gives ? comm->stage->filled : 0;
     s.size = tutti_type_size(o->type);
-    s.gives = o->collective != TUTTI_BROADCAST || comm->rank == o->root;
-    s.takes = o->collective != TUTTI_BROADCAST || comm->rank != o->root;
     s.window = TTI_STAGED_WINDOW / s.size;
     s.count = (o->count + s.window - 1) / s.window;
     s.limit = staged_limit(&s);
@@ -309,6 +315,6 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
         (size_t)comm->peers.local_size);
     enum tutti_result result = staged_run(&s);
     x->fast_peer = -1;
-    comm->stage->served += result == TUTTI_OK;
+    comm->staged += result == TUTTI_OK;
     return result;
 }

@@ -27,6 +27,7 @@ struct tune_row {
     enum tutti_collective collective;
     enum tti_medium medium;
     double block, whole; /* bytes */
+    int passes;          /* done: all, or fewer of what takes long */
     int count;
     struct tune_result result[TTI_MOST_WAYS];
 };
@@ -46,8 +47,9 @@ enum tutti_result tune_merge(struct tti_tuning *tuning, const struct tutti_comm 
                              const struct tune_rows *rows);
 
 /* Fit the constants of every medium with enough series to them, from those of `profile` on.
- * error[medium] is the middle error of the fastest ways, as a factor (1.1: 10%); 0: not fitted. */
-enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *profile,
+ * `reads` (peers.h) is of the jobs that were measured. error[medium] is the middle error of the
+ * fastest ways, as a factor (1.1: 10%); 0: not fitted. */
+enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *profile, bool reads,
                            double error[TTI_MEDIA]);
 
 /* ---- what people read: tune_report.c ---- */

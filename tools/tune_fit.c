@@ -12,6 +12,7 @@
 #include "coll/cost_model.h"
 #include "coll/select.h"
 #include "coll/small_plan.h"
+#include "coll/staged.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct fit {
     size_t count;
     struct tti_profile profile;
     enum tti_medium medium;
+    bool reads; /* as in struct tti_cost_place */
 };
 
 static double fit_log_ratio(const struct fit *fit, const struct fit_point *p)
@@ -90,7 +92,10 @@ static enum tutti_result fit_add_series(struct fit *fit, const struct tti_series
         way.spec.slices = tti_select_slices(algorithm, series->point[i].bytes);
         *p = (struct fit_point){.series = series,
                                 .way = way,
-                                .place = {.medium = fit->medium, .most_local = series->ranks},
+                                .place = {.medium = fit->medium,
+                                          .most_local = series->ranks,
+                                          .reads = fit->reads,
+                                          .ahead = TTI_STAGED_AHEAD}, /* as measured */
                                 .bytes = series->point[i].bytes,
                                 .seconds = series->point[i].seconds};
     }
@@ -155,7 +160,7 @@ static enum tutti_result fit_medium(struct fit *fit, struct tti_tuning *tuning, 
     return fit_error(fit, error);
 }
 
-enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *profile,
+enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *profile, bool reads,
                            double error[TTI_MEDIA])
 {
     enum tutti_result result = TUTTI_OK;
@@ -163,7 +168,7 @@ enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *
     for (size_t i = 0; i < tuning->count; i++)
         points += (size_t)tuning->series[i].count;
     for (int medium = 0; medium < TTI_NETWORK && result == TUTTI_OK; medium++) {
-        struct fit fit = {.profile = *profile, .medium = (enum tti_medium)medium};
+        struct fit fit = {.profile = *profile, .medium = (enum tti_medium)medium, .reads = reads};
         error[medium] = 0;
         fit.point = tti_calloc(points, sizeof *fit.point);
         result = fit.point ? fit_medium(&fit, tuning, &error[medium]) : TUTTI_ERR_MEMORY;

@@ -21,10 +21,19 @@ enum {
     WARMUP = 2,
     LEAST_BATCH = 4, /* the caches are then those of this way, not of the one before it */
     MOST_BATCH = 1000,
-    SIZE_FACTOR = 4
+    MOST_AHEAD_BATCH = 4000,
+    LEAST_BYTES = 8, /* of an operation */
+    SIZE_BITS = 2    /* each size is so many bits longer than the one before */
 };
 static const double AIM_BATCH = 200e-6; /* seconds: long beside the clock and the barrier */
-static const double HOPELESS = 4;       /* times the best */
+/* The same where ranks take turns and a root runs ahead: of a batch that is not several times what
+ * it may be ahead (256 broadcasts), most of what is measured is how fast it gets there. */
+static const double AIM_AHEAD_BATCH = 1e-3;
+static const double HOPELESS = 4; /* times the best */
+/* The same for operations from CHEAP seconds on, which must not take the time of all others. */
+static const double HOPELESS_LONG = 1.5;
+static const double CHEAP = 1e-3;
+static const double DISTURBED = 10e-3; /* seconds that another process may have had the core for */
 
 struct tune {
     const struct tune_options *o;
@@ -86,47 +95,72 @@ static double tune_best(const struct tune_row *row)
     return best;
 }
 
-/* A first look at each way: its time, roughly; again where that costs nothing. */
+/* Is a second look worth its time? Always where the best is quick; else for what would be ruled
+ * out, but may have been disturbed. */
+static bool tune_look_again(const struct tune_row *row, int w, double best)
+{
+    const double seconds = row->result[w].seconds;
+    return best < CHEAP || (seconds > HOPELESS_LONG * best && seconds <= best + DISTURBED);
+}
+
+/* A first look at each way: its time, roughly; and a second one. */
 static enum tutti_result tune_look(struct tune *t, struct tune_row *row)
 {
-    static const double CHEAP = 1e-3;
     double seconds[TTI_MOST_WAYS];
     for (int look = 0; look < 2; look++) {
-        for (int w = 0; w < row->count; w++)
-            if (look == 0 || row->result[w].seconds < CHEAP)
-                TTI_TRY(tune_batch(t, row, w, look ? 8 : 1, &seconds[w]));
-            else
-                seconds[w] = row->result[w].seconds;
+        const double best = look ? tune_best(row) : 0;
+        const size_t times = look && best < CHEAP ? 8 : 1;
+        for (int w = 0; w < row->count; w++) {
+            seconds[w] = row->result[w].seconds;
+            if (look == 0 || tune_look_again(row, w, best))
+                TTI_TRY(tune_batch(t, row, w, times, &seconds[w]));
+        }
         TTI_TRY(tune_agree(t, seconds, (size_t)row->count, TUTTI_AVG));
         for (int w = 0; w < row->count; w++)
-            row->result[w].seconds = seconds[w];
+            if (look == 0 || seconds[w] < row->result[w].seconds)
+                row->result[w].seconds = seconds[w];
     }
     return TUTTI_OK;
 }
 
-/* How many operations of each way make a batch, 0 for those that are hopeless; returns how many
- * rounds of them fit into the time for this size. */
-static double tune_batches(const struct tune *t, const struct tune_row *row, size_t *times)
+/* Does a root run ahead of who takes turns with it? */
+static bool tune_runs_ahead(const struct tune *t, const struct tune_row *row)
 {
-    double best = tune_best(row), round_seconds = 0;
-    for (int w = 0; w < row->count; w++) {
-        double seconds = row->result[w].seconds, wanted = AIM_BATCH / seconds;
-        times[w] = seconds > HOPELESS * best ? 0
-                   : wanted < LEAST_BATCH    ? LEAST_BATCH
-                   : wanted > MOST_BATCH     ? MOST_BATCH
-                                             : (size_t)wanted;
-        round_seconds += ((double)times[w] + WARMUP) * (times[w] ? seconds : 0);
-    }
-    return t->size_seconds / round_seconds;
+    return t->comm->crowds &&
+           (row->collective == TUTTI_BROADCAST || row->collective == TUTTI_REDUCE ||
+            row->collective == TUTTI_GATHER || row->collective == TUTTI_SCATTER);
 }
 
-/* One pass at one size: all ways by turns, as often as the time allows. */
+/* Operations of each way in a batch, 0 for those that are hopeless; returns the seconds of a round
+ * of all batches. */
+static double tune_batches(const struct tune *t, const struct tune_row *row, size_t *times)
+{
+    const bool ahead = tune_runs_ahead(t, row);
+    const double aim = ahead ? AIM_AHEAD_BATCH : AIM_BATCH;
+    const double most = ahead ? MOST_AHEAD_BATCH : MOST_BATCH;
+    const double best = tune_best(row), limit = best < CHEAP ? HOPELESS : HOPELESS_LONG;
+    double round_seconds = 0;
+    for (int w = 0; w < row->count; w++) {
+        double seconds = row->result[w].seconds, wanted = aim / seconds;
+        times[w] = seconds > limit * best ? 0
+                   : wanted < LEAST_BATCH ? LEAST_BATCH
+                   : wanted > most        ? (size_t)most
+                                          : (size_t)wanted;
+        round_seconds += ((double)times[w] + WARMUP) * (times[w] ? seconds : 0);
+    }
+    return round_seconds;
+}
+
+/* One pass at one size: all ways by turns, as often as the time allows. A size whose rounds take
+ * too long for that leaves out later passes. */
 static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
 {
     double sample[TTI_MOST_WAYS][ROUNDS], all[TTI_MOST_WAYS * ROUNDS];
     size_t times[TTI_MOST_WAYS], used = 0;
-    double fit = tune_batches(t, row, times);
-    int rounds = fit < 1 ? 1 : fit > ROUNDS ? ROUNDS : (int)fit;
+    const double seconds = tune_batches(t, row, times), fit = t->size_seconds / seconds;
+    const int rounds = fit < 1 ? 1 : fit > ROUNDS ? ROUNDS : (int)fit;
+    if (t->pass > 0 && (row->passes + 1) * seconds > TUNE_PASSES * t->size_seconds)
+        return TUTTI_OK;
     for (int r = 0; r < rounds; r++)
         for (int w = 0; w < row->count; w++)
             if (times[w])
@@ -136,7 +170,8 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
             all[used++] = times[w] ? sample[w][r] : row->result[w].seconds;
     TTI_TRY(tune_agree(t, all, used, TUTTI_AVG));
     for (int w = 0; w < row->count; w++)
-        row->result[w].pass[t->pass] = tti_median(&all[w * rounds], (size_t)rounds);
+        row->result[w].pass[row->passes] = tti_median(&all[w * rounds], (size_t)rounds);
+    row->passes++;
     return TUTTI_OK;
 }
 
@@ -189,10 +224,11 @@ static enum tutti_result tune_size(struct tune *t, enum tutti_collective collect
 
 /* ---- all sizes, all collectives, both kinds of memory ---- */
 
+/* The largest is one of them: nothing beyond it is known. At least one. */
 static int tune_sizes(const struct tune_options *o)
 {
-    int sizes = 0;
-    for (size_t whole = 8; whole <= o->max_bytes; whole *= SIZE_FACTOR)
+    int sizes = 1;
+    while (o->max_bytes >> SIZE_BITS * sizes >= LEAST_BYTES)
         sizes++;
     return sizes;
 }
@@ -202,7 +238,8 @@ static enum tutti_result tune_collective(struct tune *t, enum tutti_collective c
     double blocks = tti_fused_blocks(collective, t->comm->size), last = 0;
     if (collective == TUTTI_BARRIER)
         return tune_size(t, collective, 1, 1);
-    for (size_t whole = 8; whole <= t->o->max_bytes; whole *= SIZE_FACTOR) {
+    for (int larger = tune_sizes(t->o) - 1; larger >= 0; larger--) {
+        size_t whole = t->o->max_bytes >> SIZE_BITS * larger;
         size_t count = (size_t)((double)whole / blocks) / sizeof(float);
         double block = (double)(count ? count : 1) * sizeof(float);
         if (block > last)
@@ -267,7 +304,8 @@ enum tutti_result tune_measure(const struct tune_options *options, struct tutti_
     }
     for (size_t i = 0; i < rows->count && result == TUTTI_OK; i++)
         for (int w = 0; w < rows->row[i].count; w++)
-            rows->row[i].result[w].seconds = tti_median(rows->row[i].result[w].pass, TUNE_PASSES);
+            rows->row[i].result[w].seconds =
+                tti_median(rows->row[i].result[w].pass, (size_t)rows->row[i].passes);
     if (comm->rank == 0 && !options->quiet)
         tune_progress(NULL);
     return result;

@@ -4,6 +4,8 @@
  * under a launcher its processes are the ranks. Rank 0 puts what was measured into the file of
  * coll/tuning.h, where every communicator finds it. Read next: tune_measure.c, tune_fit.c. */
 #include "base/clock.h"
+#include "base/host.h"
+#include "coll/staged.h"
 #include "device/cpu_caches.h"
 #include "launch/environment.h"
 #include "tools/plan_flags.h"
@@ -43,12 +45,12 @@ static int failed(void)
 
 /* ---- the command line ---- */
 
-/* "2,4": the numbers of ranks; all cores when there is no list. */
+/* "2,4": the numbers of ranks; all cores that it may run on when there is no list. */
 static enum tutti_result settings_jobs(struct settings *s)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = tti_host_cpus();
     const char *at = s->ranks;
-    s->jobs[s->job_count++] = cores > 2 ? (int)cores : 2;
+    s->jobs[s->job_count++] = cores > 2 ? cores : 2;
     for (s->job_count = at ? 0 : 1; at && *at; at += *at == ',') {
         char *end = NULL;
         long ranks = strtol(at, &end, 10);
@@ -87,7 +89,7 @@ static int settings_read(int argc, char **argv, struct settings *s)
 {
     const struct plan_flag flags[] = {
         {"--ranks", "-n", FLAG_TEXT, &s->ranks, 0, 0,
-         "numbers of ranks, \"2,4\": a job for each (all cores)"},
+         "numbers of ranks, \"2,4\": a job for each (as many as cores)"},
         {"--coll", NULL, FLAG_TEXT, &s->collectives, 0, 0,
          "collectives, \"all_reduce,broadcast\" (all)"},
         {"--transport", NULL, FLAG_TEXT, &s->transport, 0, 0,
@@ -153,12 +155,25 @@ static enum tutti_result tuning_begin(const char *path, struct tti_tuning **tuni
     return TUTTI_OK;
 }
 
+/* What the fit begins with. The file's series are of several jobs, so it is the machine's CPUs that
+ * say which of them had more ranks than cores, not those of the last job's ranks. */
+static void tuning_profile(const struct tti_machine *machine, struct tti_profile *profile)
+{
+    double cache[3];
+    for (int level = 0; level < 3; level++)
+        cache[level] = (double)tti_cpu_cache_usable(machine->cache[level],
+                                                    level == 2 ? (uint64_t)machine->cpus : 0);
+    tti_profile_default(cache, tti_cpu_meshed(), machine->cpus, profile);
+}
+
 /* Fit, write, and say so. */
 static enum tutti_result tuning_finish(const struct settings *s, struct tti_tuning *tuning,
-                                       const struct tti_profile *profile)
+                                       bool reads)
 {
+    struct tti_profile profile;
     double error[TTI_MEDIA] = {0};
-    TTI_TRY(tune_fit(tuning, profile, error));
+    tuning_profile(&tuning->machine, &profile);
+    TTI_TRY(tune_fit(tuning, &profile, reads, error));
     TTI_TRY(tti_tuning_write(tuning, s->path));
     if (s->constants)
         tune_report_constants(tuning);
@@ -183,7 +198,7 @@ static enum tutti_result tuning_add_rows(const struct settings *s, struct tutti_
     TTI_TRY(tuning_begin(s->path, &tuning));
     enum tutti_result result = tune_merge(tuning, comm, rows);
     if (result == TUTTI_OK)
-        result = tuning_finish(s, tuning, &comm->profile);
+        result = tuning_finish(s, tuning, comm->peers.reads);
     tti_tuning_destroy(tuning);
     return result;
 }
@@ -191,15 +206,10 @@ static enum tutti_result tuning_add_rows(const struct settings *s, struct tutti_
 static int refit(const struct settings *s)
 {
     struct tti_tuning *tuning = NULL;
-    struct tti_profile profile;
-    double cache[3];
     if (tti_tuning_read(s->path, &tuning) != TUTTI_OK)
         return failed();
-    for (int level = 0; level < 3; level++)
-        cache[level] = (double)tti_cpu_cache_usable(
-            tuning->machine.cache[level], level == 2 ? (uint64_t)tuning->machine.cpus : 0);
-    tti_profile_default(cache, tti_cpu_meshed(), tuning->machine.cpus, &profile);
-    enum tutti_result result = tuning_finish(s, tuning, &profile);
+    /* What the processes of its jobs could do it does not say: what is usual. */
+    enum tutti_result result = tuning_finish(s, tuning, true);
     tti_tuning_destroy(tuning);
     return result == TUTTI_OK ? 0 : failed();
 }
@@ -216,6 +226,8 @@ static int run_rank(const struct settings *s)
     if (tutti_comm_create_from_env(&options, &comm) != TUTTI_OK)
         return failed();
     comm->settings.lanes_forced = false; /* fewer are tried too */
+    comm->settings.staged_ahead =
+        TTI_STAGED_AHEAD; /* the file does not say it, so tune_fit has it */
     for (int j = 0; j < s->job_count; j++)
         if (s->jobs[j] == comm->size)
             tune.seconds = s->tune.seconds / s->job_count;

@@ -75,6 +75,7 @@ enum tti_probe_flags {
     TTI_PROBE_CPUS = 0,    /* packages, NUMA nodes, caches, cores: fast */
     TTI_PROBE_DEVICES = 1, /* GPUs and NICs too, and the NVLinks that NVIDIA's driver knows of */
     TTI_PROBE_PCI = 2,     /* GPUs and NICs, without asking drivers */
+    TTI_PROBE_OTHERS = 4,  /* CPUs, too, that this process's affinity leaves to others (hwloc) */
 };
 /* This machine, without the CPUs that this process may not use (affinity, cgroup). Where hwloc's
  * library cannot be loaded: cores and NUMA nodes from sysfs, and a line in the log that says so. */

@@ -295,7 +295,8 @@ static enum tutti_result import_from(int flags, const char *xml, const char *syn
              : synthetic ? synthetic
                          : "",
              in.here ? "" : " by ", version >> 16, version >> 8 & 0xff);
-    in.limited = in.here && sched_getaffinity(0, sizeof in.allowed, &in.allowed) == 0;
+    in.limited = in.here && !(flags & TTI_PROBE_OTHERS) &&
+                 sched_getaffinity(0, sizeof in.allowed, &in.allowed) == 0;
     if (hwloc->hwloc_topology_init(&loaded) != 0)
         return TTI_FAIL_ERRNO("hwloc_topology_init");
     enum tutti_result result = import_load(hwloc, loaded, flags, xml, synthetic);

@@ -15,7 +15,8 @@ enum { KEPT_IDLE = 4 }; /* with nobody who uses them */
 struct kept_key {
     char *file;         /* NULL: the machine */
     struct stat status; /* of the file */
-    cpu_set_t cpus;     /* of the machine */
+    bool whole;         /* of the machine, all processors, ... */
+    cpu_set_t cpus;     /* ... or these */
 };
 
 struct kept {
@@ -33,14 +34,14 @@ static void kept_look_up(struct kept_key *key)
     CPU_ZERO(&key->cpus);
     if (key->file)
         (void)stat(key->file, &key->status);
-    else
+    else if (!key->whole)
         (void)sched_getaffinity(0, sizeof key->cpus, &key->cpus);
 }
 
 static bool kept_same(const struct kept_key *a, const struct kept_key *b)
 {
     if (!a->file || !b->file)
-        return !a->file && !b->file && CPU_EQUAL(&a->cpus, &b->cpus);
+        return !a->file && !b->file && a->whole == b->whole && CPU_EQUAL(&a->cpus, &b->cpus);
     return strcmp(a->file, b->file) == 0 && a->status.st_dev == b->status.st_dev &&
            a->status.st_ino == b->status.st_ino && a->status.st_size == b->status.st_size &&
            a->status.st_mtim.tv_sec == b->status.st_mtim.tv_sec &&
@@ -80,7 +81,8 @@ static enum tutti_result kept_make(const struct kept_key *key, struct kept **mad
     if (result == TUTTI_OK && key->file)
         result = tti_topology_from_file(key->file, &kept->topology);
     else if (result == TUTTI_OK)
-        result = tti_topology_probe(TTI_PROBE_PCI, &kept->topology);
+        result = tti_topology_probe(TTI_PROBE_PCI | (key->whole ? TTI_PROBE_OTHERS : 0),
+                                    &kept->topology);
     if (result != TUTTI_OK) {
         kept_destroy(kept);
         return result;
@@ -93,9 +95,8 @@ static enum tutti_result kept_make(const struct kept_key *key, struct kept **mad
     return TUTTI_OK;
 }
 
-enum tutti_result tti_topology_keep(const char *file, const struct tti_topology **topology)
+static enum tutti_result kept_find(struct kept_key key, const struct tti_topology **topology)
 {
-    struct kept_key key = {.file = (char *)(uintptr_t)file}; /* only looked at */
     enum tutti_result result = TUTTI_OK;
     kept_look_up(&key);
     pthread_mutex_lock(&kept_lock);
@@ -110,6 +111,16 @@ enum tutti_result tti_topology_keep(const char *file, const struct tti_topology 
     }
     pthread_mutex_unlock(&kept_lock);
     return result;
+}
+
+enum tutti_result tti_topology_keep(const char *file, const struct tti_topology **topology)
+{
+    return kept_find((struct kept_key){.file = (char *)(uintptr_t)file}, topology); /* only read */
+}
+
+enum tutti_result tti_topology_keep_whole(const struct tti_topology **topology)
+{
+    return kept_find((struct kept_key){.whole = true}, topology);
 }
 
 void tti_topology_release(const struct tti_topology *topology)

@@ -11,6 +11,9 @@
  * later is not seen. Give it back with tti_topology_release. Any thread; one looks, others wait for
  * it. */
 enum tutti_result tti_topology_keep(const char *file, const struct tti_topology **topology);
+/* The machine with the processors that the calling thread may not run on, too (those that a cgroup
+ * hides stay hidden): where other ranks of the host are, as they see it as well. */
+enum tutti_result tti_topology_keep_whole(const struct tti_topology **topology);
 /* NULL is allowed. It is kept until others are wanted instead. */
 void tti_topology_release(const struct tti_topology *topology);
 

@@ -13,23 +13,34 @@ struct tti_nic_user {
     const cpu_set_t *cpus; /* that it may run on; NULL, or none of the graph's: near to nothing */
 };
 
+/* How connections use what is left in use. */
+enum tti_nic_way {
+    TTI_NIC_BY_ALL, /* by all in turn (RDMA): whoever sends fills all of them */
+    TTI_NIC_BY_ONE, /* by one of them (sockets) */
+};
+
 /* What a rank's NICs are near to, and why. */
 struct tti_nic_use {
-    bool chosen; /* false: nothing tells the NICs apart, and all are in use */
+    bool chosen; /* false: the rank leaves none to others */
     enum tti_nearness nearness;
-    int sharers; /* ranks, this one included, with the same NICs nearest to their GPUs */
+    int sharers; /* ranks, this one included, among which the nearest were shared out; 1: none */
 };
 
 /* Of the first host's NICs those that users[me] leaves to others: far[node], of
  * topology->node_count entries; all false where nothing is chosen. Only NICs that are `usable` (by
  * node; NULL: all) are looked at. Those with less than half of the fastest one's line rate are
- * nobody's choice; of the nearest others the fastest are. Where that leaves NICs out, ranks with
- * GPUs that are equally near to the same ones share them out by rail, in the order of their GPUs
- * and then of `users`, where that gives each as much; where it does not, each uses all of them.
+ * nobody's choice; of the nearest others the fastest are. Ranks to which the same ones are nearest
+ * share these out by rail, in the order of their GPUs and then of `users`:
+ * - BY_ONE: always, for each connection goes by one anyway. Only not those that may be another kind
+ *   of NIC (no known rate beside others'; a place that the system does not tell). Where some NICs
+ *   are farther, all sharers keep these; where these are all that the host has, nothing is chosen.
+ * - BY_ALL: ranks with GPUs, where some NICs are farther and each rank gets as much. Else each uses
+ *   all of them, which is even as well.
  * Every rank finds the same, by the same graph and users. May give MEMORY. */
 enum tutti_result tti_nics_far(const struct tti_topology *topology,
                                const struct tti_nic_user *users, int count, int me,
-                               const bool *usable, bool *far, struct tti_nic_use *use);
+                               enum tti_nic_way way, const bool *usable, bool *far,
+                               struct tti_nic_use *use);
 
 /* The GPU of the first host with this PCI address ("0000:3b:00.0"); -1: no node has it. */
 int tti_topology_gpu_at(const struct tti_topology *topology, const char *pci);

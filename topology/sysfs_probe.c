@@ -1,6 +1,7 @@
 /* This machine without hwloc: the CPUs of our affinity mask, with package, NUMA node and core from
  * sysfs. No caches, no devices. What sysfs does not tell is taken as one package, one NUMA node,
  * and a core for each CPU. */
+#include "base/kernel_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "topology/topology_parts.h"
@@ -15,19 +16,6 @@
 struct sysfs_cpu {
     int package, numa, core, cpu; /* `core`: its first CPU */
 };
-
-/* The first number of a file ("0-1,4" gives 0); -1 if there is none. */
-static int sysfs_number(const char *path)
-{
-    int number = -1;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    if (fscanf(file, "%d", &number) != 1)
-        number = -1;
-    fclose(file);
-    return number;
-}
 
 /* The number K of the entry "nodeK" in the CPU's folder. */
 static int sysfs_numa(const char *folder)
@@ -50,10 +38,10 @@ static struct sysfs_cpu sysfs_cpu(const char *sysfs, int cpu)
     char path[400];
     snprintf(path, sizeof path, "%.300s/devices/system/cpu/cpu%d/topology/physical_package_id",
              sysfs, cpu);
-    found.package = sysfs_number(path);
+    found.package = tti_kernel_number(path);
     snprintf(path, sizeof path, "%.300s/devices/system/cpu/cpu%d/topology/thread_siblings_list",
              sysfs, cpu);
-    found.core = sysfs_number(path);
+    found.core = tti_kernel_number(path);
     snprintf(path, sizeof path, "%.300s/devices/system/cpu/cpu%d", sysfs, cpu);
     found.numa = sysfs_numa(path);
     found.package = found.package < 0 ? 0 : found.package;
@@ -167,10 +155,10 @@ double tti_sysfs_nic_gbs(const char *sysfs, const char *name)
 {
     char path[400];
     snprintf(path, sizeof path, "%.300s/class/net/%.48s/speed", sysfs, name);
-    int megabits = sysfs_number(path);
+    int megabits = tti_kernel_number(path);
     if (megabits <= 0) {
         snprintf(path, sizeof path, "%.300s/class/infiniband/%.48s/ports/1/rate", sysfs, name);
-        int gigabits = sysfs_number(path); /* "400 Gb/sec (4X NDR)" */
+        int gigabits = tti_kernel_number(path); /* "400 Gb/sec (4X NDR)" */
         return gigabits > 0 ? gigabits / 8.0 : 0;
     }
     return megabits / 8000.0;

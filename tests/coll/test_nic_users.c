@@ -37,8 +37,7 @@ static void check(const char *const devices[], int count, const int *wanted)
     struct tti_nic_user users[2 * RANKS];
     int gpus[GPUS];
     struct tti_topology *topology = host_of_gpus(gpus);
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
+    cpu_set_t cpus[2 * RANKS];
     for (int r = 0; r < count; r++) {
         places[2 * r] = (struct tti_nic_place){.host = THERE, .gpu = "0000:5d:00.0"};
         places[2 * r + 1] = (struct tti_nic_place){.host = HERE};
@@ -46,12 +45,12 @@ static void check(const char *const devices[], int count, const int *wanted)
     }
     for (int own = 0; own < count; own++) {
         int me = -1;
-        assert_int_equal(
-            tti_nics_users(places, 2 * count, 2 * own + 1, topology, &cpus, users, &me), count);
+        assert_int_equal(tti_nics_users(places, 2 * count, 2 * own + 1, topology, cpus, users, &me),
+                         count);
         assert_int_equal(me, own);
         for (int r = 0; r < count; r++) {
             assert_int_equal(users[r].gpu, wanted[r] < 0 ? -1 : gpus[wanted[r]]);
-            assert_ptr_equal(users[r].cpus, r == own ? &cpus : NULL);
+            assert_ptr_equal(users[r].cpus, &cpus[2 * r + 1]);
         }
     }
     tti_topology_destroy(topology);

@@ -1,7 +1,10 @@
 /* coll/select.c: what is forced is taken, what does not exist is refused with what does, and the
  * choice by cost follows size, and between hosts what crosses their lines. */
 #include "coll/algorithms/algorithms.h"
+#include "coll/cost_model.h"
+#include "coll/fused.h"
 #include "coll/select.h"
+#include "coll/staged.h"
 #include "tests/tutti_cmocka.h"
 
 #include <string.h>
@@ -190,6 +193,127 @@ static void caches_serve_what_they_hold(void **state)
                 1.1 * fused_seconds(TUTTI_REDUCE_SCATTER, beyond));
 }
 
+/* ---- what the model knows of those who wait, and of roots ---- */
+
+/* Ranks of a core share its caches: what one rank has in the second one falls out of it where two
+ * do. All constants but the bytes' are 0, and what is beyond costs ten times as much. */
+static void ranks_of_a_core_share_its_caches(void **state)
+{
+    static const double caches[3] = {32 << 10, 1 << 20, 1 << 30};
+    static const double inside = 1e-12, beyond = 10e-12;
+    (void)state;
+    const struct tti_cost_way way = {
+        .algorithm = tti_fused_equal(TUTTI_ALL_GATHER),
+        .path = TTI_PATH_FUSED,
+        .spec = {.collective = TUTTI_ALL_GATHER, .nranks = 6, .lanes = 1, .slices = 1}};
+    const double touches = tti_fused_touched(TUTTI_ALL_GATHER, 6);
+    for (int each = 2; each <= 3; each++) {
+        const struct tti_cost_place place = {.medium = TTI_MAPPED, .most_local = 6};
+        struct tti_profile profile;
+        tti_profile_default(caches, false, 6.0 / each, &profile);
+        double *cost = profile.cost[TTI_MAPPED], *touch = &cost[TTI_COST_CROWDED_FUSED_TOUCH];
+        memset(cost, 0, sizeof profile.cost[TTI_MAPPED]);
+        touch[0] = touch[1] = inside;
+        touch[2] = touch[3] = beyond;
+        const double held = 0.99 * caches[1] / each, over = 1.4 * caches[1] / each;
+        const double in = tti_cost_seconds(&profile, &place, &way, held / touches) / each / held;
+        const double out = tti_cost_seconds(&profile, &place, &way, over / touches) / each / over;
+        if (in > 1.01 * inside || in < 0.99 * inside || out < 1.05 * inside)
+            fail_msg("%d ranks a core: %g ps a byte of what it holds, %g of more", each, in * 1e12,
+                     out * 1e12);
+    }
+}
+
+/* Processes with memory of their own, so many to so many cores of a mesh. */
+static struct tutti_comm *on_a_mesh(int ranks, int cores)
+{
+    static const double caches[3] = {48 << 10, 2 << 20, 64 << 20};
+    struct tutti_comm *comm = comm_of(ranks, NULL);
+    tti_profile_default(caches, true, cores, &comm->profile);
+    comm->settings.fast = true;
+    comm->peers.reads = true;
+    return comm;
+}
+
+static double staged_seconds(enum tutti_collective collective, size_t ahead)
+{
+    struct tutti_comm *comm = on_a_mesh(4, 2);
+    struct tti_ways ways;
+    comm->settings.staged_ahead = ahead;
+    assert_int_equal(tti_select_ways(comm, collective, (64 << 10) / 4, TUTTI_FLOAT32, false, &ways),
+                     TUTTI_OK);
+    for (int i = 0; i < ways.count; i++)
+        if (ways.way[i].path == TTI_PATH_STAGED)
+            return ways.way[i].predicted_s;
+    fail_msg("no staged path");
+    return 0;
+}
+
+/* The further ahead a root may be, the less it waits; 0 is as many as there is room for. Who waits
+ * for everybody gains nothing. */
+static void roots_gain_by_being_ahead(void **state)
+{
+    (void)state;
+    const double one = staged_seconds(TUTTI_BROADCAST, 1);
+    const double usual = staged_seconds(TUTTI_BROADCAST, TTI_STAGED_AHEAD);
+    const double far = staged_seconds(TUTTI_BROADCAST, 0);
+    if (one < 1.05 * usual || usual < 1.02 * far)
+        fail_msg("%g us one ahead, %g us usually, %g us far", one * 1e6, usual * 1e6, far * 1e6);
+    assert_true(staged_seconds(TUTTI_ALL_REDUCE, 1) <= staged_seconds(TUTTI_ALL_REDUCE, 0));
+    assert_true(staged_seconds(TUTTI_ALL_REDUCE, 1) >= staged_seconds(TUTTI_ALL_REDUCE, 0));
+}
+
+/* On meshes reductions to a root and all-to-alls keep to one lane, at any size. */
+static void what_loses_by_lanes_takes_one(void **state)
+{
+    static const struct {
+        enum tutti_collective collective;
+        int lanes;
+    } cases[] = {{TUTTI_ALL_REDUCE, 2}, {TUTTI_REDUCE, 1}, {TUTTI_ALL_TO_ALL, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tti_selection selection;
+        assert_int_equal(tti_select_plan(on_a_mesh(2, 2), cases[i].collective, (size_t)8 << 20,
+                                         TUTTI_FLOAT32, 0, &selection),
+                         TUTTI_OK);
+        assert_int_equal(selection.spec.lanes, cases[i].lanes);
+    }
+}
+
+/* Seconds of what of a plan grows with its bytes, from 64 KiB on. */
+static double plan_grows(enum tutti_collective collective, bool meshed, bool reads)
+{
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        struct tti_selection selection;
+        char direct[] = "direct";
+        struct tutti_comm *comm = on_a_mesh(2, 2);
+        comm->settings.algorithms = direct;
+        comm->profile.meshed = meshed;
+        comm->peers.reads = reads;
+        assert_int_equal(tti_select_plan(comm, collective, (size_t)(16 << 10) << i, TUTTI_FLOAT32,
+                                         0, &selection),
+                         TUTTI_OK);
+        seconds[i] = selection.predicted_s;
+    }
+    return seconds[1] - seconds[0];
+}
+
+/* What is moved and not combined is read by both sides at once, on meshes; where the system keeps
+ * them from it, it is copied as everything else. */
+static void who_waits_helps(void **state)
+{
+    (void)state;
+    const double copied = plan_grows(TUTTI_ALL_GATHER, false, true);
+    const double moved = plan_grows(TUTTI_ALL_GATHER, true, true) / copied;
+    const double kept = plan_grows(TUTTI_ALL_GATHER, true, false) / copied;
+    const double combined = plan_grows(TUTTI_REDUCE_SCATTER, true, true) /
+                            plan_grows(TUTTI_REDUCE_SCATTER, false, true);
+    assert_true(moved > 0.5 && moved < 0.7);
+    assert_true(kept > 0.99 && kept < 1.01);
+    assert_true(combined > 0.99 && combined < 1.01);
+}
+
 /* ---- between hosts ---- */
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -301,6 +425,10 @@ int main(void)
         cmocka_unit_test(crowds_take_one_lane),
         cmocka_unit_test(crowds_wait_for_one_at_a_time),
         cmocka_unit_test(caches_serve_what_they_hold),
+        cmocka_unit_test(ranks_of_a_core_share_its_caches),
+        cmocka_unit_test(roots_gain_by_being_ahead),
+        cmocka_unit_test(what_loses_by_lanes_takes_one),
+        cmocka_unit_test(who_waits_helps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "coll/comm.h"
 #include "coll/select.h"
 #include "tests/integration/ranks.h"
+#include "tests/memfd_flags.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -59,7 +60,7 @@ static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b
     }
     o.in = in;
     o.out = b->out;
-    const uint64_t before = comm->stage ? comm->stage->served : 0;
+    const uint64_t before = comm->staged;
     comm->settings.fast = way != NULL;
     tti_select_try(comm, way);
     enum tutti_result result = call(&o, comm);
@@ -67,7 +68,7 @@ static int run(tutti_comm *comm, struct tti_operation o, const struct buffers *b
     tti_select_try(comm, NULL);
     if (result != TUTTI_OK)
         return fprintf(stderr, "%s\n", tutti_last_error()), 1;
-    if ((comm->stage ? comm->stage->served : 0) - before != (way ? 1 : 0))
+    if (comm->staged - before != (way ? 1 : 0))
         return fprintf(stderr, "not by the path that was asked for\n"), 1;
     return 0;
 }
@@ -177,6 +178,41 @@ static int mismatch(tutti_comm *comm, void *argument)
     return fprintf(stderr, "a mismatch gave %d: %s\n", (int)result, tutti_last_error()), 1;
 }
 
+/* Who only receives makes no stage; and it maps the root's as the root does, without huge pages:
+ * most of it is never touched. */
+static int only_roots_stage(tutti_comm *comm, void *argument)
+{
+    enum { TURNS = 10, BYTES = 256 << 10 };
+    struct tti_operation o = {.collective = TUTTI_BROADCAST, .count = BYTES, .type = TUTTI_UINT8};
+    struct tti_ways ways;
+    struct tutti_memory before, after;
+    unsigned char *x = calloc(1, BYTES);
+    int plain = 0, bad = !x;
+    (void)argument;
+    o.in = o.out = x;
+    comm->settings.fast = false; /* connects */
+    bad = bad || tutti_broadcast(x, x, BYTES, TUTTI_UINT8, 0, comm) != TUTTI_OK ||
+          tutti_comm_memory(comm, &before) != TUTTI_OK;
+    comm->settings.fast = true;
+    tti_select_try(comm, staged_way(comm, &o, &ways));
+    for (int i = 0; i < TURNS && !bad; i++)
+        bad = tutti_broadcast(x, x, BYTES, TUTTI_UINT8, 0, comm) != TUTTI_OK;
+    bad = bad || comm->staged != TURNS || tutti_comm_memory(comm, &after) != TUTTI_OK;
+    tti_select_try(comm, NULL);
+    free(x);
+    if (bad)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    const size_t made = after.shared - before.shared;
+    const int stages = memfd_flags(TTI_STAGE_BYTES, "nh", &plain);
+    if (made != (comm->rank == 0 ? TTI_STAGE_BYTES : 0) || !comm->stage != (comm->rank != 0))
+        return fprintf(stderr, "rank %d has %zu bytes more\n", comm->rank, made), 1;
+    if (stages != 1 || (plain != 1 && memfd_flags_exist()))
+        return fprintf(stderr, "rank %d maps %d stages, %d without huge pages\n", comm->rank,
+                       stages, plain),
+               1;
+    return 0;
+}
+
 /* ---- how far a root gets ahead ---- */
 
 static _Atomic int begun; /* broadcasts that the root is through with */
@@ -268,7 +304,8 @@ static int all(const char *transport, bool processes, const char *what)
     struct tti_ranks how = {.ranks = RANKS, .processes = processes, .options = TUTTI_OPTIONS_INIT};
     how.options.transports = transport;
     how.options.algorithms = "all_reduce=two_shot,all_gather=direct,broadcast=scatter_gather";
-    int bad = tti_ranks_run(&how, body, NULL) + tti_ranks_run(&how, mismatch, NULL);
+    int bad = tti_ranks_run(&how, body, NULL) + tti_ranks_run(&how, mismatch, NULL) +
+              (processes ? tti_ranks_run(&how, only_roots_stage, NULL) : 0);
     printf("%d ranks over %s: %s\n", RANKS, what, bad ? "FAILED" : "ok");
     return bad;
 }

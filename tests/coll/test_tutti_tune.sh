@@ -18,6 +18,10 @@ out_has '^# written to .*/config/tutti/tuning.json'
 [ -f "$file" ] || wrong "no file"
 command -v python3 >/dev/null && { python3 -m json.tool "$file" >/dev/null || wrong "no JSON"; }
 
+# The sizes begin at the largest, whatever it is, and both kinds of memory have it.
+try 0 "$tune" -n 2 -t 1 -e 1000 --coll all_reduce --quiet -o "$dir/odd.json"
+[ "$(grep -c '\[1000, ' "$dir/odd.json")" -ge 2 ] || wrong "the largest size is not measured"
+
 try 0 "$tune" -n 3 -t 1 -e 2K --coll broadcast --quiet
 grep -q '"all_reduce"' "$file" || wrong "what was measured before is gone"
 grep -q '"broadcast".*"ranks": 3' "$file" || wrong "what was measured now is not there"
@@ -60,6 +64,12 @@ try 1 "$tune" -n 2 -t 30 -o "$dir/folder"
 err_has 'folder: that is a folder'
 [ -s "$dir/out" ] && wrong "measured what it cannot write"
 [ "$(ls "$dir" | grep -c new)" = 0 ] || wrong "leaves a file"
+
+# As many ranks as it may run on, not as there are; two at least, so that a machine with two
+# processors shows nothing (tests/base/test_host.c does).
+try 0 taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')" "$tune" -t 1 -e 1K --coll broadcast -o "$dir/bound.json"
+out_has '^# 2 ranks: '
+grep -qE '^# ([013-9]|[0-9]{2,}) ranks: ' "$dir/out" && wrong "counts processors that are not its own"
 
 refused '--ranks "1"' "$tune" -n 1
 refused '--ranks "2;4"' "$tune" -n '2;4'

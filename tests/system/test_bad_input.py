@@ -155,6 +155,10 @@ def cases():
     yield "the reproducible mode differs", together(
         [([], {"TUTTI_REPRODUCIBLE": "1"}), ([], {"TUTTI_REPRODUCIBLE": "0"})],
         "reproducible mode.*on on rank 0.*off on rank 1")
+    for ahead in ({}, {"TUTTI_STAGED_AHEAD": "3"}): # the usual one may be said, too
+        yield f"how far a root gets ahead differs, {ahead}", together(
+            [([], {"TUTTI_STAGED_AHEAD": "0"}), ([], ahead)],
+            "TUTTI_STAGED_AHEAD is 0 on rank 0, but 3 on rank 1")
     yield ("an algorithm that has no order",
            wrong(["--algo", "ring"], "ring", "reproducible mode",
                  "one_shot, two_shot, ordered_chain", environment={"TUTTI_REPRODUCIBLE": "1"}))

@@ -20,13 +20,15 @@ LIMIT = 60
 MUCH, LITTLE = 10 << 20, 2 << 20  # bytes of a network that was meant to carry, and of one not
 
 
-def description(gpus, names=("net0", "net1")):
-    """A host of two packages, each with a core and a NIC, and with a GPU where it has some."""
-    nodes, links = [{"kind": "host", "parent": -1, "os_index": 0}], []
+def description(gpus, names=("net0", "net1"), packages=2):
+    """A host of two packages, each with a core and a NIC, and with a GPU where it has some; or all of
+    that in one."""
+    nodes, links, package = [{"kind": "host", "parent": -1, "os_index": 0}], [], 0
     for k, name in enumerate(names):
-        package = len(nodes)
-        nodes.append({"kind": "package", "parent": 0, "os_index": k})
-        nodes.append({"kind": "numa", "parent": package, "os_index": k})
+        if k < packages:
+            package = len(nodes)
+            nodes.append({"kind": "package", "parent": 0, "os_index": k})
+            nodes.append({"kind": "numa", "parent": package, "os_index": k})
         if gpus:
             nodes.append({"kind": "gpu", "parent": package + 1, "os_index": k})
         nodes.append({"kind": "nic", "parent": package + 1, "name": name})
@@ -101,10 +103,10 @@ class File:
 
 
 def carried(wanted, said, gpus=True, settings=None, wiring="both", launch=(), device="sim",
-            names=("net0", "net1"), also=""):
+            names=("net0", "net1"), also="", packages=2):
     """A job in which of (net0, net1) those are busy that `wanted` says, and a rank says `said` of its
     choice; one says `also`."""
-    with File(description(gpus, names)) as path, Rails(wiring) as network:
+    with File(description(gpus, names, packages)) as path, Rails(wiring) as network:
         environment = {"TUTTI_TOPOLOGY": path, "TUTTI_DEVICE": device, "TUTTI_SIM_DEVICES": "2",
                        "TUTTI_LOG": "info", **(settings or {})}
         before = network.sent()
@@ -150,8 +152,17 @@ def cases():
     yield ("each rank by the NIC near its core",
            lambda: carried((True, True), r"goes by nic net1 \(same NUMA node as the cores",
                            gpus=False, device="host", launch=["--bind", "core"]))
-    yield ("ranks that may run anywhere, as ever",
-           lambda: carried((True, False), "", gpus=False, device="host"))
+    shared = r"goes by nic net1 \(same NUMA node as %s; its rail of those that several ranks"
+    yield ("NICs equally near to two GPUs, one each",
+           lambda: carried((True, True), shared % "gpu 1", packages=1))
+    yield ("ranks that may run anywhere, one each",
+           lambda: carried((True, True), shared % "the cores that this rank may run on", gpus=False,
+                           device="host"))
+    yield ("ranks of a package's cores, one each",
+           lambda: carried((True, True), shared % "the cores that this rank may run on", gpus=False,
+                           device="host", launch=["--bind", "core"], packages=1))
+    yield ("equally near, and off",
+           lambda: carried((True, False), "", settings={"TUTTI_NIC_NEAR": "off"}, packages=1))
     yield ("a description of other NICs",
            lambda: carried((True, False), "", names=("eth8", "eth9"),
                            also="TUTTI_TOPOLOGY describes no NIC that is up here"))

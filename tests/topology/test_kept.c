@@ -43,7 +43,7 @@ static void the_machine_is_looked_at_once(void **state)
 /* Processors that the thread may not use are not in the graph. */
 static void other_processors_are_another_graph(void **state)
 {
-    const struct tti_topology *all = NULL, *few = NULL;
+    const struct tti_topology *all = NULL, *few = NULL, *whole = NULL;
     cpu_set_t allowed, one;
     int cpu = 0;
     (void)state;
@@ -57,9 +57,13 @@ static void other_processors_are_another_graph(void **state)
     assert_int_equal(tti_topology_keep(NULL, &all), TUTTI_OK);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(tti_topology_keep(NULL, &few), TUTTI_OK);
+    assert_int_equal(tti_topology_keep_whole(&whole), TUTTI_OK);
     assert_int_equal(sched_setaffinity(0, sizeof allowed, &allowed), 0);
     assert_int_equal(tti_topology_count(few, -1, TTI_NODE_PU), 1);
     assert_int_equal(tti_topology_count(all, -1, TTI_NODE_PU), CPU_COUNT(&allowed));
+    if (strncmp(whole->source, "hwloc", 5) == 0) /* sysfs alone gives no others */
+        assert_true(tti_topology_count(whole, -1, TTI_NODE_PU) >= CPU_COUNT(&allowed));
+    tti_topology_release(whole);
     tti_topology_release(all);
     tti_topology_release(few);
 }

@@ -1,5 +1,6 @@
-/* Which NICs each rank uses (topology/nic_use.h): on described machines, and on those that hwloc
- * and the kernel would describe (arguments: tests/topology/two_gpus.xml, the folder systems/). */
+/* Which NICs each rank uses (topology/nic_use.h), when a rank uses all that are equally near: on
+ * described machines, and on those that hwloc and the kernel would describe (arguments:
+ * tests/topology/two_gpus.xml, the folder systems/). Where a rank uses one: test_nic_share.c. */
 #include "topology/nic_use.h"
 
 #include <math.h>
@@ -11,77 +12,19 @@
 
 #include "tests/made_file.h"
 #include "tests/topology/described.h"
+#include "tests/topology/nic_uses.h"
 #include "tests/tutti_cmocka.h"
 
-static const char *xml_file, *systems;
-
-enum { MOST_RANKS = 16 };
-
-/* Which of the first host's NICs: "nic 0", "nic ib0/mlx5_0", ... */
-static void list(const struct tti_topology *topology, const bool *far, char *text, size_t room)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int i = 0; i < tti_topology_end(topology, tti_first_host(topology)); i++) {
-        char label[80];
-        if (topology->nodes[i].kind != TTI_NODE_NIC || far[i])
-            continue;
-        (void)tti_topology_label(topology, i, label, sizeof label);
-        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? " " : "", label + 4);
-    }
-}
-
-static const char *uses(const struct tti_topology *topology, const struct tti_nic_user *users,
-                        int count, int me, const bool *usable)
-{
-    static char text[400];
-    struct tti_nic_use use;
-    size_t used = 0;
-    bool *far = calloc(topology->node_count, sizeof *far);
-    assert_non_null(far);
-    assert_int_equal(tti_nics_far(topology, users, count, me, usable, far, &use), TUTTI_OK);
-    list(topology, far, text, sizeof text);
-    free(far);
-    used = strlen(text);
-    if (!use.chosen)
-        snprintf(text + used, sizeof text - used, ", not told apart");
-    return text;
-}
-
-/* `ranks` ranks with the host's GPUs in turn, or of `gpus` where that is given. */
-static void check(struct tti_topology *topology, int ranks, const int *gpus,
-                  const char *const *wanted)
-{
-    struct tti_nic_user users[MOST_RANKS];
-    for (int r = 0; r < ranks; r++)
-        users[r] = (struct tti_nic_user){.gpu = tti_gpu_of_rank(topology, gpus ? gpus[r] : r)};
-    for (int r = 0; r < ranks; r++)
-        assert_string_equal(uses(topology, users, ranks, r, NULL), wanted[r]);
-    tti_topology_destroy(topology);
-}
-
-static struct tti_topology *known(const char *name)
-{
-    char path[500], line[200] = "";
-    snprintf(path, sizeof path, "%s/%s", systems, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    assert_non_null(fgets(line, sizeof line, file));
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
-    return described(line);
-}
-
-static const char *const one_each[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+static const char *xml_file;
 
 static void eight_gpus_have_eight_nics(void **state)
 {
     static const char *const last[] = {"7", "0"};
     static const int turned[] = {7, 0};
     (void)state;
-    check(known("hgx_h100.txt"), 8, NULL, one_each);
-    check(known("hgx_h100_x4.txt"), 8, NULL, one_each);
-    check(known("hgx_h100.txt"), 2, turned, last);
+    nic_check(nic_known("hgx_h100.txt"), 8, NULL, nic_one_each);
+    nic_check(nic_known("hgx_h100_x4.txt"), 8, NULL, nic_one_each);
+    nic_check(nic_known("hgx_h100.txt"), 2, turned, last);
 }
 
 /* Two GPUs and two NICs on a switch: a rail each; and who is alone there uses both. */
@@ -91,16 +34,16 @@ static void what_is_equally_near_is_shared_out(void **state)
     static const char *const ends[] = {"2 3", "0 1"};
     static const int turned[] = {2, 1};
     (void)state;
-    check(known("hgx_a100.txt"), 8, NULL, one_each);
-    check(known("hgx_a100.txt"), 1, NULL, alone);
-    check(known("hgx_a100.txt"), 2, turned, ends);
+    nic_check(nic_known("hgx_a100.txt"), 8, NULL, nic_one_each);
+    nic_check(nic_known("hgx_a100.txt"), 1, NULL, alone);
+    nic_check(nic_known("hgx_a100.txt"), 2, turned, ends);
 }
 
 static void a_dual_rail_host(void **state)
 {
     static const char *const wanted[] = {"0", "0", "1", "1", "0", "0"};
     (void)state;
-    check(known("dual_rail.txt"), 6, NULL, wanted);
+    nic_check(nic_known("dual_rail.txt"), 6, NULL, wanted);
 }
 
 /* Two NICs for four switches of two GPUs: those of switches without one take that of their
@@ -113,11 +56,11 @@ static void a_node_on_pcie_alone(void **state)
     struct tti_topology *topology = NULL;
     char path[500];
     (void)state;
-    check(known("pcie_node.txt"), 8, NULL, text);
-    snprintf(path, sizeof path, "%s/pcie_node.xml", systems);
+    nic_check(nic_known("pcie_node.txt"), 8, NULL, text);
+    snprintf(path, sizeof path, "%s/pcie_node.xml", nic_systems);
     if (tti_topology_from_file(path, &topology) == TUTTI_ERR_UNSUPPORTED)
         skip();
-    check(topology, 8, NULL, xml);
+    nic_check(topology, 8, NULL, xml);
 }
 
 static void hosts_that_differ(void **state)
@@ -125,9 +68,9 @@ static void hosts_that_differ(void **state)
     static const char *const small[] = {"0 1, not told apart", "0 1, not told apart",
                                         "0 1, not told apart", "0 1, not told apart"};
     (void)state;
-    check(known("hosts_that_differ.txt"), 8, NULL, one_each);
+    nic_check(nic_known("hosts_that_differ.txt"), 8, NULL, nic_one_each);
     /* Its small host, by itself: one package without switches tells nothing. */
-    check(described("4 gpus, pcie 31.5, 2 nics 25"), 4, NULL, small);
+    nic_check(described("4 gpus, pcie 31.5, 2 nics 25"), 4, NULL, small);
 }
 
 static void a_machine_that_hwloc_wrote(void **state)
@@ -141,7 +84,7 @@ static void a_machine_that_hwloc_wrote(void **state)
     assert_int_equal(tti_topology_gpu_at(topology, "0000:81:00.0"), tti_gpu_of_rank(topology, 1));
     assert_int_equal(tti_topology_gpu_at(topology, "0000:82:00.0"), -1);
     assert_int_equal(tti_topology_gpu_at(topology, ""), -1);
-    check(topology, 2, NULL, wanted);
+    nic_check(topology, 2, NULL, wanted);
 }
 
 /* DGX-1, as JSON: a NIC and two GPUs on each switch. */
@@ -151,14 +94,14 @@ static void a_machine_in_a_file(void **state)
     struct tti_topology *topology = NULL;
     char path[500];
     (void)state;
-    snprintf(path, sizeof path, "%s/dgx1.json", systems);
+    snprintf(path, sizeof path, "%s/dgx1.json", nic_systems);
     assert_int_equal(tti_topology_from_file(path, &topology), TUTTI_OK);
-    check(topology, 8, NULL, wanted);
+    nic_check(topology, 8, NULL, wanted);
     assert_int_equal(tti_topology_from_file("/nowhere/host.json", &topology), TUTTI_ERR_SYSTEM);
     assert_non_null(strstr(tutti_last_error(), "/nowhere/host.json"));
     assert_int_equal(tti_topology_from_file(xml_file, &topology) == TUTTI_OK, true);
     tti_topology_destroy(topology);
-    assert_int_equal(tti_topology_from_file(systems, &topology), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tti_topology_from_file(nic_systems, &topology), TUTTI_ERR_ARGUMENT);
 }
 
 /* Without anybody who writes into it, to open one waits for ever. */
@@ -187,9 +130,9 @@ static void what_does_not_divide_is_used_by_all(void **state)
     static const char *const four[] = {"0", "1", "0", "1"};
     static const int same[] = {0, 0};
     (void)state;
-    check(described("6 gpus, 4 nics 25, 2 packages"), 3, NULL, three);
-    check(described("2 gpus, 4 nics 25, 2 packages"), 2, same, shared); /* two ranks, one GPU */
-    check(described("8 gpus, 4 nics 25, 2 packages"), 4, NULL, four);
+    nic_check(described("6 gpus, 4 nics 25, 2 packages"), 3, NULL, three);
+    nic_check(described("2 gpus, 4 nics 25, 2 packages"), 2, same, shared); /* two ranks, one GPU */
+    nic_check(described("8 gpus, 4 nics 25, 2 packages"), 4, NULL, four);
 }
 
 static void where_nothing_is_known_all_are_used(void **state)
@@ -198,36 +141,44 @@ static void where_nothing_is_known_all_are_used(void **state)
     static const char *const flat[] = {"0 1, not told apart", "0 1, not told apart"};
     static const char *const none[] = {", not told apart"};
     (void)state;
-    check(described("2 gpus, 1 nic 25, 2 packages"), 2, NULL, one);
-    check(described("2 gpus, 2 nics 25"), 2, NULL, flat);
-    check(described("2 gpus, 2 packages"), 1, NULL, none);
+    nic_check(described("2 gpus, 1 nic 25, 2 packages"), 2, NULL, one);
+    nic_check(described("2 gpus, 2 nics 25"), 2, NULL, flat);
+    nic_check(described("2 gpus, 2 packages"), 1, NULL, none);
+}
+
+static void a_graph_without_a_host_has_no_nics(void **state)
+{
+    struct tti_topology *topology = NULL;
+    cpu_set_t cpus;
+    struct tti_nic_use use;
+    bool far[1] = {false};
+    const struct tti_nic_user user = {.gpu = -1, .cpus = &cpus};
+    (void)state;
+    CPU_ZERO(&cpus);
+    CPU_SET(0, &cpus);
+    assert_int_equal(tti_topology_create("empty", &topology), TUTTI_OK);
+    assert_int_equal(tti_nics_far(topology, &user, 1, 0, nic_way, NULL, far, &use), TUTTI_OK);
+    assert_false(use.chosen);
+    tti_topology_destroy(topology);
 }
 
 /* ---- NICs that are slow, down, or nowhere ---------------------------------------------------- */
-
-static void set_rate(struct tti_topology *topology, int nic, double gbs)
-{
-    for (size_t i = 0; i < topology->link_count; i++)
-        if (topology->links[i].kind == TTI_LINK_NETWORK &&
-            topology->nodes[topology->links[i].from].os_index == nic)
-            topology->links[i].gbs = gbs;
-}
 
 static void slow_nics_are_nobodys(void **state)
 {
     static const char *const wanted[] = {"1", "1", "2", "3"};
     struct tti_topology *topology = described("4 gpus, 4 nics 50, 2 packages");
     (void)state;
-    set_rate(topology, 0, 1.25);
-    check(topology, 4, NULL, wanted);
+    nic_set_rate(topology, 0, 1.25);
+    nic_check(topology, 4, NULL, wanted);
     topology = described("4 gpus, 4 nics 50, 2 packages");
-    set_rate(topology, 0, 1.25);
-    set_rate(topology, 1, 1.25);
+    nic_set_rate(topology, 0, 1.25);
+    nic_set_rate(topology, 1, 1.25);
     /* Package 0 has slow ones alone: nothing tells those two apart that are left. */
     const struct tti_nic_user users[] = {{.gpu = tti_gpu_of_rank(topology, 0)},
                                          {.gpu = tti_gpu_of_rank(topology, 3)}};
-    assert_string_equal(uses(topology, users, 2, 0, NULL), "0 1 2 3, not told apart");
-    assert_string_equal(uses(topology, users, 2, 1, NULL), "0 1 2 3, not told apart");
+    assert_string_equal(nic_uses(topology, users, 2, 0, NULL), "0 1 2 3, not told apart");
+    assert_string_equal(nic_uses(topology, users, 2, 1, NULL), "0 1 2 3, not told apart");
     tti_topology_destroy(topology);
 }
 
@@ -242,9 +193,9 @@ static void nics_that_are_down_are_nobodys(void **state)
         users[r] = (struct tti_nic_user){.gpu = tti_gpu_of_rank(topology, r)};
     for (int i = 0; i < (int)topology->node_count; i++)
         usable[i] = topology->nodes[i].kind != TTI_NODE_NIC || topology->nodes[i].os_index != 1;
-    assert_string_equal(uses(topology, users, 4, 0, usable), "0 1");
-    assert_string_equal(uses(topology, users, 4, 1, usable), "0 1"); /* its neighbour's */
-    assert_string_equal(uses(topology, users, 4, 2, usable), "1 2");
+    assert_string_equal(nic_uses(topology, users, 4, 0, usable), "0 1");
+    assert_string_equal(nic_uses(topology, users, 4, 1, usable), "0 1"); /* its neighbour's */
+    assert_string_equal(nic_uses(topology, users, 4, 2, usable), "1 2");
     tti_topology_destroy(topology);
 }
 
@@ -258,7 +209,7 @@ static void nics_of_unknown_place_stay_in_use(void **state)
         if (topology->nodes[i].kind == TTI_NODE_NIC && topology->nodes[i].os_index == 1)
             topology->nodes[i].parent = host;
     static const char *const wanted[] = {"0 1, not told apart", "0 1, not told apart"};
-    check(topology, 2, NULL, wanted);
+    nic_check(topology, 2, NULL, wanted);
 }
 
 /* hwloc's XML has no line rates: a slow port would be as good as any. The host's own tell it. */
@@ -279,7 +230,7 @@ static void rates_that_a_description_lacks(void **state)
         int nics[MOST_STOPS];
         assert_int_equal(stops_of(topology, TTI_NODE_NIC, nics), 4);
         for (int k = 0; k < 4; k++) {
-            set_rate(topology, k, k == 2 ? 12.5 : 0); /* what is known stays */
+            nic_set_rate(topology, k, k == 2 ? 12.5 : 0); /* what is known stays */
             topology->nodes[nics[k]].os_index = -1;
             snprintf(topology->nodes[nics[k]].name, TTI_NODE_NAME_BYTES, "%s", names[k]);
         }
@@ -288,7 +239,7 @@ static void rates_that_a_description_lacks(void **state)
         assert_true(fabs(tti_nic_rate(topology, nics[0]) - (turn ? 0.125 : 0)) < 1e-9);
         assert_true(fabs(tti_nic_rate(topology, nics[2]) - 12.5) < 1e-9);
         assert_true(fabs(tti_nic_rate(topology, nics[3]) - (turn ? 12.5 : 0)) < 1e-9);
-        check(topology, 4, NULL, turn ? with : without);
+        nic_check(topology, 4, NULL, turn ? with : without);
     }
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
@@ -303,7 +254,7 @@ static const char *bound(const struct tti_topology *topology, int first, int las
     for (int cpu = first; cpu <= last; cpu++)
         CPU_SET(cpu, &cpus);
     const struct tti_nic_user users[] = {{.gpu = -1, .cpus = &cpus}, {.gpu = -1, .cpus = &cpus}};
-    return uses(topology, users, 2, 1, NULL);
+    return nic_uses(topology, users, 2, 1, NULL);
 }
 
 static void ranks_without_gpus_go_by_their_cores(void **state)
@@ -327,6 +278,14 @@ static void ranks_without_gpus_go_by_their_cores(void **state)
     tti_topology_destroy(topology);
 }
 
+static void rdma_fills_all_that_is_equally_near(void **state)
+{
+    static const char *const all = "0 1 2 3 4 5 6 7, not told apart";
+    const char *const wanted[] = {all, all, all, all, all, all, all, all};
+    (void)state;
+    nic_check(described("8 gpus, 8 nics 50, 1 switch"), 8, NULL, wanted);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -340,15 +299,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_pipe_is_no_description),
         cmocka_unit_test(what_does_not_divide_is_used_by_all),
         cmocka_unit_test(where_nothing_is_known_all_are_used),
+        cmocka_unit_test(a_graph_without_a_host_has_no_nics),
         cmocka_unit_test(slow_nics_are_nobodys),
         cmocka_unit_test(rates_that_a_description_lacks),
         cmocka_unit_test(nics_that_are_down_are_nobodys),
         cmocka_unit_test(nics_of_unknown_place_stay_in_use),
         cmocka_unit_test(ranks_without_gpus_go_by_their_cores),
+        cmocka_unit_test(rdma_fills_all_that_is_equally_near),
     };
     if (argc != 3)
         return 2;
     xml_file = argv[1];
-    systems = argv[2];
+    nic_systems = argv[2];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,296 @@
+/* Communicators end and begin while the operations of another one wait for a rank that is at it:
+ * ranks are threads that share a device, whose driver waits for all that is queued when memory is
+ * freed or a kernel loaded. On the fake driver, which waits as well, nothing would go on before its
+ * patience or the deadline ended. test_gpu_lifetime
+ */
+#include "coll/gpu/gpu_map.h"
+#include "device/pinned.h"
+#include "tests/integration/device_calls.h"
+#include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS = 60, TURNS = 3 };
+
+/* How often one rank has queued what waits for the others. */
+static _Atomic int queued;
+/* Ranks have a device each, as far as there are, and free what lies on the others'. */
+static bool spread;
+/* Ranks that are still to destroy their communicators, when one thread does it for all. */
+static tutti_comm *_Atomic given[TTI_GPU_RANKS];
+
+static enum tutti_result add(const int32_t *in, int32_t *out, tutti_comm *comm)
+{
+    return tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL);
+}
+
+static int until(const _Atomic int *count, int least)
+{
+    const time_t end = time(NULL) + SECONDS;
+    while (atomic_load(count) < least && time(NULL) < end)
+        usleep(1000);
+    CHECK(atomic_load(count) >= least);
+    return 0;
+}
+
+struct words {
+    int32_t *in, *out;
+};
+
+static int words_begin(tutti_comm *comm, struct words *w)
+{
+    const int32_t one = 1;
+    CHECK(device_begin(spread ? tutti_comm_rank(comm) : 0) == 0);
+    w->in = device_memory(sizeof one);
+    w->out = device_memory(sizeof one);
+    CHECK(w->in && w->out);
+    CHECK_OK(device_copy(w->in, &one, sizeof one));
+    CHECK_OK(add(w->in, w->out, comm));
+    CHECK_OK(device_settle());
+    return 0;
+}
+
+static int words_end(tutti_comm *comm, const struct words *w)
+{
+    int32_t sum = 0;
+    CHECK_OK(device_copy(&sum, w->out, sizeof sum));
+    CHECK_OK(device_settle());
+    CHECK(sum == tutti_comm_size(comm));
+    device_free(w->in);
+    device_free(w->out);
+    return device_end(comm);
+}
+
+/* Rank 1 destroys its part of a communicator and has the other one's operation wait for the others,
+ * who destroy theirs only then. (Rank 0 would listen for them for seconds.) */
+static int ends(tutti_comm *comm, void *argument)
+{
+    const int rank = tutti_comm_rank(comm), few = *(const int *)argument;
+    struct words w;
+    CHECK(words_begin(comm, &w) == 0);
+    for (int turn = 1; turn <= TURNS; turn++) {
+        tutti_comm *other = NULL;
+        CHECK_OK(tutti_comm_split(comm, rank < few ? 0 : -1, rank, &other));
+        if (other)
+            CHECK_OK(add(w.in, w.out, other));
+        CHECK_OK(device_settle());
+        CHECK_OK(tutti_barrier(comm));
+        if (rank != 1)
+            CHECK(until(&queued, turn) == 0);
+        tutti_comm_destroy(other);
+        CHECK_OK(add(w.in, w.out, comm));
+        if (rank == 1)
+            atomic_fetch_add(&queued, 1);
+        CHECK_OK(device_settle());
+        CHECK_OK(tutti_barrier(comm)); /* before the next is made, and rank 1 is ahead again */
+    }
+    return words_end(comm, &w);
+}
+
+/* One thread ends what belongs to all ranks, one after the other; rank 0's operation waits. */
+static int ends_all(tutti_comm *comm, void *argument)
+{
+    const int rank = tutti_comm_rank(comm), ranks = tutti_comm_size(comm);
+    tutti_comm *other = NULL;
+    struct words w;
+    (void)argument;
+    CHECK(words_begin(comm, &w) == 0);
+    CHECK_OK(tutti_comm_split(comm, 0, rank, &other));
+    CHECK_OK(add(w.in, w.out, other));
+    CHECK_OK(device_settle());
+    atomic_store(&given[rank], other);
+    CHECK_OK(tutti_barrier(comm));
+    if (rank == 0) {
+        CHECK_OK(add(w.in, w.out, comm));
+        atomic_fetch_add(&queued, 1);
+    }
+    CHECK(until(&queued, 1) == 0);
+    if (rank == ranks - 1)
+        for (int r = ranks - 1; r >= 0; r--)
+            tutti_comm_destroy(atomic_load(&given[r]));
+    if (rank != 0)
+        CHECK_OK(add(w.in, w.out, comm));
+    return words_end(comm, &w);
+}
+
+/* Rank 0 has the first communicator's operation wait for the others, and begins with the second on
+ * the device; they call the first's when the second's is over. */
+static int begins(tutti_comm *comm, void *argument)
+{
+    const int rank = tutti_comm_rank(comm);
+    tutti_comm *other = NULL;
+    struct words w;
+    int32_t sum = 0;
+    (void)argument;
+    CHECK(words_begin(comm, &w) == 0);
+    int32_t *in = device_memory(sizeof sum), *out = device_memory(sizeof sum);
+    tutti_stream stream = NULL;
+    struct tti_gpu *gpu = device_gpu();
+    CHECK(in && out && gpu->ops->stream_create(gpu, &stream) == TUTTI_OK);
+    CHECK_OK(device_copy(in, w.in, sizeof sum));
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_comm_split(comm, 0, rank, &other));
+    CHECK_OK(tutti_barrier(comm)); /* tests allocate, too */
+    if (rank == 0)
+        CHECK_OK(add(w.in, w.out, comm));
+    CHECK_OK(tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, other, stream, NULL));
+    CHECK_OK(tti_gpu_stream_wait(gpu, stream, tti_deadline_in(SECONDS), "the second communicator"));
+    if (rank != 0)
+        CHECK_OK(add(w.in, w.out, comm));
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm));
+    CHECK_OK(device_copy(&sum, out, sizeof sum));
+    CHECK_OK(device_settle());
+    CHECK(sum == tutti_comm_size(comm));
+    tutti_comm_destroy(other);
+    gpu->ops->stream_destroy(gpu, stream);
+    device_free(in);
+    device_free(out);
+    return words_end(comm, &w);
+}
+
+static int run(const char *name, const char *path, int ranks, tti_rank_function *function, int few)
+{
+    struct tti_ranks how = {.ranks = ranks, .options = TUTTI_OPTIONS_INIT};
+    const char *device = getenv("TUTTI_DEVICE");
+    const struct tti_gpu_ops *ops = NULL;
+    how.options.timeout_s = SECONDS;
+    atomic_store(&queued, 0);
+    const time_t from = time(NULL);
+    int bad = device_ranks(name, path, how, function, &few);
+    /* Who stood still until somebody's patience ended has not waited in vain by chance. */
+    if (time(NULL) - from > SECONDS / 2) {
+        printf("%s, %s: took %d s\n", name, path, (int)(time(NULL) - from));
+        bad = 1;
+    }
+    CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
+    CHECK(tti_gpu_retired(ops) == 0); /* all is the device's again */
+    return bad;
+}
+
+/* ---- the rules, without communicators ---- */
+
+struct probe_user {
+    struct tti_gpu_user user;
+    bool over;
+};
+
+static bool probe_idle(const struct tti_gpu_user *user)
+{
+    return ((const struct probe_user *)(const void *)user)->over;
+}
+
+static void probe_end(struct tti_gpu *gpu, void *ended)
+{
+    (void)gpu;
+    ++*(int *)ended;
+}
+
+/* It has nothing of the parent's to free, and no user of its. */
+static bool child_begins_anew(const struct tti_gpu_ops *ops)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(tti_gpu_retired(ops) != 0);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* Where nobody waits what is retired goes at once, whoever is in the gate; else when all are idle,
+ * those that were left behind too, on any device. */
+static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
+{
+    struct probe_user calm = {.user.idle = probe_idle};
+    struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}};
+    int ended = 0;
+    CHECK_OK(tti_gpu_user_enter(&calm.user, gpu));
+    tti_gpu_gate_enter(&calm.user);
+    tti_gpu_retire(gpu, probe_end, &ended);
+    CHECK(ended == 1);
+    tti_gpu_gate_leave(&calm.user);
+    CHECK_OK(tti_gpu_user_enter(&busy.user, other));
+    tti_gpu_retire(gpu, probe_end, &ended);
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(ended == 1 && tti_gpu_retired(gpu->ops) == 1);
+    CHECK(child_begins_anew(gpu->ops));
+    tti_gpu_user_leave(&busy.user, false);
+    tti_gpu_reclaim(gpu->ops);
+    busy.over = true;
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(ended == 1); /* the other one's is not over */
+    calm.over = true;
+    tti_gpu_gate_enter(&calm.user);
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(ended == 1);
+    tti_gpu_gate_leave(&calm.user);
+    tti_gpu_reclaim_idle(&calm.user);
+    CHECK(ended == 2 && tti_gpu_retired(gpu->ops) == 0);
+    calm.over = false;
+    tti_gpu_retire(gpu, probe_end, &ended);
+    CHECK(ended == 3); /* nobody waits any more */
+    tti_gpu_user_leave(&calm.user, true);
+    return 0;
+}
+
+/* Pieces that work may be at yet are not lent again, nor those of another context. */
+static int pieces(struct tti_gpu *gpu)
+{
+    void *first = NULL, *again = NULL, *kept = NULL;
+    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &kept));
+    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &first));
+    tti_gpu_pinned_give(first, true);
+    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    CHECK(again == first);
+    gpu->context++; /* as if opened in another one */
+    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    gpu->context--;
+    CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
+    tti_gpu_pinned_give(again, true);
+    tti_gpu_pinned_give(first, false);
+    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
+    tti_gpu_pinned_give(again, true);
+    tti_gpu_pinned_give(kept, true);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    return 0;
+}
+
+static int rules_run(void)
+{
+    const char *device = getenv("TUTTI_DEVICE");
+    const struct tti_gpu_ops *ops = NULL;
+    struct tti_gpu *gpu = NULL, *other = NULL;
+    CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
+    CHECK_OK(ops->open(0, &gpu));
+    CHECK_OK(ops->open(1, &other));
+    const int bad = rules(gpu, other) | pieces(gpu);
+    ops->close(other);
+    ops->close(gpu);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const paths[] = {"coupled", "window", "staged"};
+    const char *only = argc > 1 ? argv[1] : "";
+    int bad = rules_run();
+    for (int turn = 0; turn < 6; turn++) {
+        const int p = turn % 3;
+        spread = turn >= 3;
+        if (!*only || strcmp(only, "ends") == 0) {
+            bad |= run("communicators of the same ranks end", paths[p], 2, ends, 2);
+            bad |= run("... of some of the ranks", paths[p], 4, ends, 2);
+            bad |= run("... by one thread", paths[p], 3, ends_all, 3);
+        }
+        if (!*only || strcmp(only, "begins") == 0)
+            bad |= run("a communicator begins", paths[p], 2, begins, 2);
+    }
+    return bad != 0;
+}
