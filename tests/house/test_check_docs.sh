@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check_docs finds a link that leads nowhere, a variable without a row and a row without a variable,
-# an outdated program, an outdated quote, and names that are not there.
+# an outdated program, a section that is not listed, an outdated quote, and names that are not there.
 set -euo pipefail
 # shellcheck source=tests/house/planting.sh
 . "$TUTTI_SOURCE/tests/house/planting.sh"
@@ -14,15 +14,24 @@ write() {
     cat >"$tree/README.md" <<'END'
 # Title
 [a room](plan/plan.c), [a heading](docs/tour.md#one-hop), [the web](https://example.org/x).
-| Variable | Meaning |
-|---|---|
-| `TUTTI_LOG` | log |
 ```c
 int main(void)
 {
     return 0;
 }
 ```
+END
+    cat >"$tree/docs/settings.md" <<'END'
+| Variable | Meaning |
+|---|---|
+| `TUTTI_LOG` | log |
+END
+    cat >"$tree/docs/decisions.md" <<'END'
+# Decisions
+## By subject
+- [A thing](#a-thing)
+## A thing
+Why.
 END
     cat >"$tree/docs/tour.md" <<'END'
 # Tour
@@ -46,9 +55,11 @@ write
 passes "$docs" "$tree"
 plant README.md 's/plan.c/gone.c/' "README.md:2: the link to plan/gone.c leads nowhere"
 plant README.md 's/#one-hop/#two-hops/' "docs/tour.md has no heading #two-hops"
-plant README.md '/TUTTI_LOG/d' "no row for TUTTI_LOG, which base/log.c has"
-plant README.md 's/TUTTI_LOG/TUTTI_LOC/' "TUTTI_LOC has a row, but no code reads it"
+plant docs/settings.md '/TUTTI_LOG/d' "docs/settings.md: no row for TUTTI_LOG, which base/log.c has"
+plant docs/settings.md 's/TUTTI_LOG/TUTTI_LOC/' "TUTTI_LOC has a row, but no code reads it"
 plant README.md 's/return 0/return 1/' "the program shown is not examples/hello.c"
+plant docs/decisions.md '/^- /d' "\"A thing\" stands 0 times in the list"
+plant docs/decisions.md 's/^- .*/&\n&/' "\"A thing\" stands 2 times in the list"
 plant docs/tour.md 's/? 1 : 0/? 2 : 0/' "docs/tour.md:4: the quote is no longer in base/text.c"
 plant docs/tour.md '/^\.\.\./d' "the quote is no longer in base/text.c"
 plant docs/tour.md 's/; from `base\/text.c`//; s/is in `base\/text.c` and `text.h`/is/' "names no file"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The commands of the README run, and print what it shows; its picture is what `draw` draws; the
-# flags that it tells of exist. A command that fails and an output that differs are found.
+# The commands of README.md and docs/plans.md run, and print what they show; their picture is what `draw` draws; the
+# flags that README.md tells of exist. A command that fails and an output that differs are found.
 set -euo pipefail
 outputs=$TUTTI_SOURCE/tools/readme_outputs
 folder=$(mktemp -d)
@@ -8,6 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 "$outputs"
+"$outputs" "$TUTTI_SOURCE/docs/plans.md"
 "$TUTTI_BIN/tutti-plan" draw --coll all_reduce --algo ring --ranks 4 -o ring.svg >/dev/null
 cmp ring.svg "$TUTTI_SOURCE/docs/pictures/ring_all_reduce.svg"
 
