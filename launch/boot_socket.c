@@ -175,9 +175,9 @@ enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, 
     return socket_bind(host, port, ports, true, fd, bound);
 }
 
-enum tutti_result tti_socket_hold(const char *host, int *fd, uint16_t *port)
+enum tutti_result tti_socket_hold(const char *host, uint16_t port, int *fd, uint16_t *held)
 {
-    return socket_bind(host, 0, 1, false, fd, port);
+    return socket_bind(host, port, 1, false, fd, held);
 }
 
 enum tutti_result tti_socket_begin(int fd)

@@ -20,10 +20,10 @@ void tti_socket_meeting_text(const char *host, int port, int ports, char *text, 
  * to itself than to others. SYSTEM when all are taken. */
 enum tutti_result tti_socket_listen(const char *host, uint16_t port, int ports, int *fd,
                                     uint16_t *bound);
-/* Hold a port that listens to nobody yet: it is given to none who ask for any port, and whoever
- * names it, this process by tti_socket_begin or another of this host by tti_socket_listen, may
- * listen on it; the first does. */
-enum tutti_result tti_socket_hold(const char *host, int *fd, uint16_t *port);
+/* Hold a port (0: any) that listens to nobody yet: it is given to none who ask for any port, and
+ * whoever names it, this process by tti_socket_begin or another of this host by tti_socket_listen,
+ * may listen on it; the first does. */
+enum tutti_result tti_socket_hold(const char *host, uint16_t port, int *fd, uint16_t *held);
 enum tutti_result tti_socket_begin(int fd);
 /* The port a listening socket is bound to; SYSTEM unless it is a listening TCP socket. */
 enum tutti_result tti_socket_listening(int fd, uint16_t *port);

@@ -97,7 +97,7 @@ enum tutti_result tti_id_make(const char *address, bool anywhere, struct tutti_i
     else
         TTI_TRY(tti_interface_best(meeting.host, sizeof meeting.host));
     randombytes_buf(meeting.secret, sizeof meeting.secret);
-    TTI_TRY(tti_socket_hold(meeting.host, &held, &meeting.port));
+    TTI_TRY(tti_socket_hold(meeting.host, 0, &held, &meeting.port));
     enum tutti_result result = tti_desk_add(&meeting, held, anywhere);
     if (result != TUTTI_OK) {
         close(held);

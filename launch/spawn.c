@@ -37,6 +37,7 @@ struct job {
     struct tti_spawn_rank *ranks;
     struct pollfd *polls;
     int signal_fd;
+    int held_fd;               /* keeps rank 0's port between its meetings; -1 */
     struct sigaction on_child; /* as they were before */
     int subreaper;
     char secret[2 * TTI_SECRET_BYTES + 1];
@@ -258,15 +259,18 @@ static enum tutti_result job_turn(struct job *job)
     return TUTTI_OK;
 }
 
-/* Rank 0's socket, when the job is on this host alone. */
+/* Rank 0's socket, when the job is on this host alone. Its port is held for as long as the ranks
+ * run: when they meet again, rank 0 listens anew, and nobody has been given the port meanwhile. */
 static enum tutti_result job_listen(struct job *job)
 {
     const struct tti_spawn *spawn = job->spawn;
     uint16_t port = (uint16_t)spawn->master_port;
-    job->setup.listen_fd = -1;
+    job->setup.listen_fd = job->held_fd = -1;
     job->setup.master_addr = spawn->master_addr ? spawn->master_addr : "127.0.0.1";
-    if (!spawn->master_addr)
+    if (!spawn->master_addr) {
+        TTI_TRY(tti_socket_hold("127.0.0.1", port, &job->held_fd, &port));
         TTI_TRY(tti_socket_listen("127.0.0.1", port, 1, &job->setup.listen_fd, &port));
+    }
     job->setup.master_port = port;
     return TUTTI_OK;
 }
@@ -301,6 +305,8 @@ static enum tutti_result job_round(struct job *job)
         }
     }
     job_end_orphans();
+    if (job->held_fd >= 0)
+        close(job->held_fd);
     if (job->spawn->elastic && job->well > 0 && !job->signalled)
         job->first = -1; /* who failed was told of */
     for (int i = 0; i < job->spawn->nproc; i++) {

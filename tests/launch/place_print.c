@@ -1,11 +1,18 @@
 /* Started by any launcher: finds its place, meets the others, and prints one line
  *     rank 1 of 3 launcher mpich local 1 of 3 ok
- * `--twice` meets a second time, for programs that make two communicators. */
+ * `--twice` meets a second time, for programs that make two communicators; `--held` tells whether
+ * the port is nobody else's when no rank listens there. */
 #include "base/clock.h"
 #include "launch/environment.h"
 
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static int place_fail(const char *what)
 {
@@ -37,8 +44,37 @@ static int place_meet(void)
     return 0;
 }
 
+static int place_number(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text ? atoi(text) : -1;
+}
+
+/* Rank 0 under tuttirun gives up the socket that was left for it; when tuttirun has closed its own,
+ * too, who does not share the port finds it taken. */
+static int place_held(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)place_number("MASTER_PORT")),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    close(place_number("TUTTI_LISTEN_FD"));
+    for (bool heard = true; heard; (void)poll(NULL, 0, 5)) {
+        const int caller = socket(AF_INET, SOCK_STREAM, 0);
+        heard = connect(caller, (const struct sockaddr *)&address, sizeof address) == 0;
+        close(caller);
+    }
+    const int other = socket(AF_INET, SOCK_STREAM, 0);
+    const bool held =
+        bind(other, (const struct sockaddr *)&address, sizeof address) != 0 && errno == EADDRINUSE;
+    close(other);
+    puts(held ? "the port is held" : "the port is anybody's");
+    return !held;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "--held") == 0)
+        return place_held();
     int failed = place_meet();
     if (!failed && argc > 1 && strcmp(argv[1], "--twice") == 0)
         failed = place_meet();

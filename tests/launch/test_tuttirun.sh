@@ -44,6 +44,10 @@ try 0 "$run" --nproc_per_node=2 --env COLOUR=blue sh -c 'echo $RANK/$WORLD_SIZE/
 out_has '^\[1\] 1/2/1/2/blue$'
 try 0 "$run" --no-prefix -n 2 "$place"
 out_has '^rank 1 of 2'
+# ... whose port stays theirs in between, whether tuttirun chose it or was told.
+try 0 "$run" "$place" --held
+out_has '^\[0\] the port is held$'
+try 0 "$run" --master-port $((29900 + $$ % 50)) "$place" --held
 # Two "hosts" that find each other through a master.
 "$run" --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $((29600 + $$ % 300)) -n 1 "$place" >"$dir/other" 2>&1 &
 other=$!
