@@ -5,7 +5,6 @@ tokens and weights of other programs are read; wrong input is one clear line."""
 
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -179,9 +178,7 @@ def elastic_without_rank_0(folder):
 def over_hosts(folder):
     """A tuttirun on each of two hosts (of this machine, told apart by name)."""
     runs.run("transformer", *SHORT, "--log", folder + "/one", ranks=2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(runs.job.free_port())
     command = [runs.TUTTIRUN, "--nnodes", "2", "-n", "1", "--master-addr", "127.0.0.1",
                "--master-port", port, "--node-rank"]
     program = [os.path.join(runs.BIN, "transformer"), *map(str, SHORT), "--plot", "none", "--log",
@@ -190,7 +187,7 @@ def over_hosts(folder):
                               stderr=subprocess.STDOUT,
                               env=dict(runs.ENVIRONMENT, TUTTI_HOST_ID=f"host{k}"))
              for k in range(2)]
-    said = [host.communicate(timeout=60)[0] for host in hosts]
+    said = [host.communicate(timeout=250)[0] for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0], said
     away = runs.furthest(runs.log(folder + "/one"), runs.log(folder + "/hosts"))
     assert away < 1e-5, away

@@ -3,11 +3,13 @@ true of them. A case raises AssertionError; main() runs all and says which faile
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import job
 
 BIN = os.environ.get("TUTTI_BIN", "build/bin")
 TUTTIRUN = os.path.join(BIN, "tuttirun")
@@ -37,9 +39,7 @@ def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(
 
 def by_hand(program, *flags, ranks):
     """Ranks that nobody minds: if one dies, the others are left alone. Their processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(job.free_port())
     command = [os.path.join(BIN, program), *map(str, flags), "--plot", "none"]
     return [subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(
         ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),

@@ -219,11 +219,18 @@ def describe(pid):
         return "gone"
 
 
+HELD = []  # of free_port, for as long as this process runs
+
+
 def free_port():
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A TCP port that stays free until a rank listens there: as tuttirun does, a socket holds it that
+    does not listen. The kernel gives ports that nobody holds to whoever asks, in tests beside this
+    one, too; and a rank may be long in coming."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    HELD.append(sock)
+    return sock.getsockname()[1]
 
 
 def by_hand(rank, size, port, host="127.0.0.1"):
