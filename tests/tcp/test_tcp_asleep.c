@@ -87,6 +87,14 @@ static void what_is_released_is_told(void **state)
     tcp_pair_close(&pair);
 }
 
+static size_t asleep_holds(const struct tcp_pair *pair)
+{
+    struct tutti_memory memory = {.host = 0};
+    tti_tcp_ops.memory(pair->transport[0], &memory);
+    return memory.host;
+}
+
+/* Copies of what is sent are the transport's memory while it keeps them. */
 static void room_is_told(void **state)
 {
     struct tcp_pair pair;
@@ -105,10 +113,12 @@ static void room_is_told(void **state)
         continue;
     assert_int_equal(tti_tcp_ops.released(pair.endpoint[0], 0), sent);
     assert_int_equal(asleep_send(&pair), 0);
+    const size_t held = asleep_holds(&pair);
     asleep_deaf(&pair, false);
     asleep_until_acknowledged(&pair);
     assert_int_equal(tti_tcp_ops.released(pair.endpoint[0], 0), sent);
     assert_false(asleep_arm(&pair));
+    assert_true(held >= asleep_holds(&pair) + sent);
     assert_int_equal(asleep_send(&pair), ASLEEP_BYTES);
     tcp_pair_close(&pair);
 }

@@ -389,7 +389,7 @@ static void tcp_memory(void *object, struct tutti_memory *memory)
     for (const struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
         memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->attempt) + tti_heap_bytes(e->stripe);
         for (int i = 0; i < e->lanes; i++) {
-            memory->host += tti_heap_bytes(e->lane[i].stage) + tti_heap_bytes(e->lane[i].ring);
+            memory->host += tti_heap_bytes(e->lane[i].stage) + tti_tcp_queue_heap(&e->lane[i]);
             memory->host += tti_heap_bytes(e->lane[i].zero);
             memory->host += tti_heap_bytes(e->lane[i].saved) + tti_heap_bytes(e->lane[i].mend);
             if (e->lane[i].seal)

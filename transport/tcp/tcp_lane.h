@@ -162,6 +162,8 @@ void tti_tcp_queue_trim(struct tti_tcp_lane *lane, uint64_t position);
 void tti_tcp_queue_look(struct tti_tcp_lane *lane);
 /* Make copies of what is sent but not acknowledged, so that the caller has its memory back. */
 void tti_tcp_queue_own(struct tti_tcp_lane *lane);
+/* Bytes on the heap: copies that wait for the peer's acknowledgement, and the ring. */
+size_t tti_tcp_queue_heap(const struct tti_tcp_lane *lane);
 /* Over a new socket, send again from `position` on. False: that is not in the queue. */
 bool tti_tcp_queue_rewind(struct tti_tcp_lane *lane, uint64_t position);
 /* Forget everything. */

@@ -184,6 +184,14 @@ void tti_tcp_queue_own(struct tti_tcp_lane *lane)
     }
 }
 
+size_t tti_tcp_queue_heap(const struct tti_tcp_lane *lane)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < lane->pieces; i++)
+        bytes += tti_heap_bytes(lane->piece[(lane->piece_head + i) % TTI_TCP_MAX_PIECES].owned);
+    return bytes + tti_heap_bytes(lane->ring);
+}
+
 bool tti_tcp_queue_rewind(struct tti_tcp_lane *lane, uint64_t position)
 {
     if (position < lane->kept || position > lane->gone)
