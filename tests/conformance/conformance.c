@@ -15,7 +15,8 @@ static const struct conf_check *const lists[] = {
 
 static const char usage[] =
     "usage: tutti-conformance (--transport NAME | --plugin PATH) [--processes | --threads]\n"
-    "                         [--only CHECK] [--except CHECK] [--timeout SECONDS] [--list]\n"
+    "                         [--only CHECK] [--except CHECK] [--timeout SECONDS]\n"
+    "                         [--repeat TIMES] [--list]\n"
     "\n"
     "  --transport NAME  a transport of the library\n"
     "  --plugin PATH     a transport in a shared object\n"
@@ -24,6 +25,7 @@ static const char usage[] =
     "  --only CHECK      only the checks whose name contains CHECK\n"
     "  --except CHECK    without those whose name contains CHECK\n"
     "  --timeout SECONDS for each check (100)\n"
+    "  --repeat TIMES    each check so often, as what goes wrong rarely may take (1)\n"
     "  --list            print the checks and end\n"
     "\n"
     "Exit status: 0 all passed, 1 some failed, 2 wrong usage.\n";
@@ -31,6 +33,7 @@ static const char usage[] =
 struct conformance_options {
     const char *transport, *plugin, *only, *except;
     bool threads, list;
+    long repeat;
     double timeout_s;
 };
 
@@ -44,6 +47,7 @@ static int conformance_parse(int argc, char **argv, struct conformance_options *
         {"only", required_argument, NULL, 'o'},
         {"except", required_argument, NULL, 'x'},
         {"timeout", required_argument, NULL, 's'},
+        {"repeat", required_argument, NULL, 'r'},
         {"list", no_argument, NULL, 'l'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -62,6 +66,8 @@ static int conformance_parse(int argc, char **argv, struct conformance_options *
         else if (c == 'l')
             options->list = true;
         else if (c == 's' && tti_parse_seconds("--timeout", optarg, &options->timeout_s))
+            return fprintf(stderr, "tutti-conformance: %s\n", tutti_last_error()), 2;
+        else if (c == 'r' && tti_parse_int("--repeat", optarg, 1, 1000000, &options->repeat))
             return fprintf(stderr, "tutti-conformance: %s\n", tutti_last_error()), 2;
         else if (c == 'h')
             return fputs(usage, stdout), -1;
@@ -93,14 +99,39 @@ static const char *conformance_skip(const struct conf_check *check,
     return NULL;
 }
 
+struct conformance_count {
+    int ran, skipped, failed;
+};
+
+static void conformance_run(const struct conf_check *check, const struct tutti_transport_ops *ops,
+                            const struct conformance_options *options,
+                            struct conformance_count *count)
+{
+    const char *skip = conformance_skip(check, ops, options->threads);
+    if (skip) {
+        printf("skip %s: %s\n", check->name, skip);
+        count->skipped++;
+    }
+    for (long i = 0; !skip && i < options->repeat; i++) {
+        uint64_t begin = tti_now_ns();
+        int bad = conf_run(check, ops, options->threads, options->timeout_s);
+        printf("%s %s (%.2f s)\n", bad ? "FAIL" : "ok  ", check->name,
+               (double)(tti_now_ns() - begin) / 1e9);
+        count->ran++;
+        count->failed += bad;
+        fflush(stdout);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    struct conformance_options options = {.timeout_s = 100};
+    struct conformance_options options = {.timeout_s = 100, .repeat = 1};
     int usage_error = conformance_parse(argc, argv, &options);
     if (usage_error)
         return usage_error < 0 ? 0 : usage_error;
     const struct tutti_transport_ops *found[TTI_MAX_TRANSPORTS], *ops = NULL;
-    int count = 0, ran = 0, skipped = 0, failed = 0;
+    struct conformance_count total = {0, 0, 0};
+    int count = 0;
     enum tutti_result result = TUTTI_OK;
     if (options.plugin)
         result = tti_transport_load(options.plugin, &ops);
@@ -116,29 +147,19 @@ int main(int argc, char **argv)
         for (const struct conf_check *check = lists[i]; check->name; check++) {
             if (!conformance_wanted(check, &options))
                 continue;
-            if (options.list) {
+            if (options.list)
                 printf("%s\n", check->name);
-            } else if (conformance_skip(check, ops, options.threads)) {
-                printf("skip %s: %s\n", check->name, conformance_skip(check, ops, options.threads));
-                skipped++;
-            } else {
-                uint64_t begin = tti_now_ns();
-                int bad = conf_run(check, ops, options.threads, options.timeout_s);
-                printf("%s %s (%.2f s)\n", bad ? "FAIL" : "ok  ", check->name,
-                       (double)(tti_now_ns() - begin) / 1e9);
-                ran++;
-                failed += bad;
-            }
-            fflush(stdout);
+            else
+                conformance_run(check, ops, &options, &total);
         }
     if (options.list)
         return 0;
-    if (ran + skipped == 0) {
+    if (total.ran + total.skipped == 0) {
         fprintf(stderr, "tutti-conformance: no check is left by --only and --except; --list has "
                         "their names\n");
         return 2;
     }
     printf("%s with %s: %d checks, %d failed, %d skipped\n", ops->name,
-           options.threads ? "threads" : "processes", ran, failed, skipped);
-    return failed || ran == 0;
+           options.threads ? "threads" : "processes", total.ran, total.failed, total.skipped);
+    return total.failed || total.ran == 0;
 }

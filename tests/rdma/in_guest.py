@@ -196,11 +196,11 @@ def endless(size, environment):
 
 def each_says(jobs, but, seconds, *patterns):
     """All ranks but one end, with an error that has the patterns."""
-    by = time.monotonic() + seconds
+    by = job.awake() + seconds
     for rank, each in enumerate(jobs):
         if rank == but:
             continue
-        status = each.wait(max(0.1, by - time.monotonic()))
+        status = each.wait(max(0.1, by - job.awake()))
         each.check(status > 0, f"rank {rank} ended with status {status}, not an error's")
         said = "\n".join(each.err)
         for pattern in patterns:

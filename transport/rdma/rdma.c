@@ -67,23 +67,32 @@ static void rdma_glance(struct tti_rdma_transport *self)
         self->look |= event[i].data.u32 == RDMA_CONTROL;
 }
 
+/* Events of the control connections are told once. Whoever uses these takes events in, and need
+ * not act upon all of them at once; their own arm does so as well. So they may only sleep when that
+ * has had nothing to tell since they were used; else the next progress reads them. */
+static bool rdma_arm_control(struct tti_rdma_transport *self)
+{
+    if (!self->unsettled)
+        return true;
+    self->look = !tti_tcp_ops.arm(self->tcp);
+    tti_tcp_ops.disarm(self->tcp);
+    self->unsettled = self->look;
+    return !self->look;
+}
+
 static bool rdma_arm(void *object)
 {
     struct tti_rdma_transport *self = object;
-    bool quiet = true;
     for (int r = 0; r < self->rails; r++)
         if (!self->rail[r].armed)
             self->rail[r].armed = ibv_req_notify_cq(self->rail[r].cq, 0) == 0;
     rdma_glance(self);
-    if (self->look || self->connecting > 0) {
+    if (self->look || self->connecting > 0)
         tti_rdma_control(self);
-        quiet = tti_tcp_ops.arm(self->tcp);
-        tti_tcp_ops.disarm(self->tcp);
-    }
     tti_rdma_poll(self); /* what came before the device was asked for an event */
     tti_rdma_watch(self);
     rdma_work_all(self);
-    quiet = quiet && !self->news;
+    const bool quiet = rdma_arm_control(self) && !self->news;
     self->news = false;
     return quiet;
 }

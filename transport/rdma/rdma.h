@@ -240,8 +240,9 @@ struct tti_rdma_transport {
     int connecting;   /* endpoints that are not UP or FAILED */
     unsigned skipped; /* calls of progress since the control connections were looked at */
     uint64_t looked_ns, watched_ns;
-    bool look; /* at the next progress */
-    bool news; /* something a caller may wait for happened since the last arm */
+    bool look;      /* at the next progress */
+    bool unsettled; /* the control connections were used since their arm had nothing to tell */
+    bool news;      /* something a caller may wait for happened since the last arm */
 };
 
 /* What wr_id says of a work request, beside the queue pair. */

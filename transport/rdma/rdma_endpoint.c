@@ -50,6 +50,7 @@ enum tutti_result tti_rdma_endpoint_say(struct tti_rdma_endpoint *self, const ui
                                         size_t size)
 {
     size_t accepted = 0;
+    self->transport->unsettled = true;
     TTI_TRY(tti_tcp_ops.send(self->control, 0, ENDPOINT_TAG, bytes, size, &accepted));
     if (accepted != size)
         return TTI_FAIL(TUTTI_ERR_LINK,
@@ -203,6 +204,7 @@ static void endpoint_meet(struct tti_rdma_endpoint *self)
 void tti_rdma_control(struct tti_rdma_transport *self)
 {
     self->look = false;
+    self->unsettled = true;
     self->skipped = 0;
     self->looked_ns = tti_now_ns();
     (void)tti_tcp_ops.progress(self->tcp);
