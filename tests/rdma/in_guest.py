@@ -28,7 +28,8 @@ TESTS = os.path.join(job.BIN, "..", "tests")
 ONE = {"TUTTI_RDMA_DEVICES": "rxe0/rxe1"}
 RAILS = {"TUTTI_RDMA_DEVICES": "rxe0,rxe2/rxe1,rxe3", "TUTTI_RDMA_QPS": "2"}
 CABLE, SECOND_CABLE = ("e0", "e1"), ("e2", "e3")
-LIMIT = 60.0
+# Seconds. For ends that come: an emulated processor on a host with others may have a tenth of a core.
+LIMIT = 180.0
 
 
 def command(words, environment, limit=480):
@@ -322,9 +323,9 @@ def near_and_far_cut():
         jobs[0].until(lambda: len(jobs[0].rows()) >= 4, LIMIT, "rows of the table")
         for cable in (SECOND_CABLE, CABLE):
             disturb("loss", "100%", cable=cable)
-        cut_at = time.monotonic()
+        cut_at = job.awake()
         each_says(jobs, None, 45, r"rank [01] \(")
-        took = time.monotonic() - cut_at
+        took = job.awake() - cut_at
         jobs[0].check(7 < took < 20, f"the ranks ended {took:.1f} s after the cut")
         print(f"        the ranks ended {took:.1f} s after the cut", flush=True)
         said = "\n".join(jobs[0].err)
@@ -422,8 +423,9 @@ def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
 
 def again(environment, cuts=3):
     """The cable carries nothing for longer than a device waits, again and again: each time the
-    connection is made again, and every byte is right."""
-    jobs = sweep(2, {**environment, "TUTTI_RDMA_OUTAGE": "2", "TUTTI_TIMEOUT": "50",
+    connection is made again, and every byte is right. Once that is said, the cable has to be whole
+    again before the device has waited once more, which with this outage is 3.8 s."""
+    jobs = sweep(2, {**environment, "TUTTI_RDMA_OUTAGE": "4", "TUTTI_TIMEOUT": "50",
                      "TUTTI_LOG": "warn"},
                  "-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", str(2 * cuts))
 
