@@ -312,6 +312,8 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     bool all = way > TTI_GPU_STAGED;
     if (all && !tti_gpu_map_said(map_begin(comm, map, bytes, &mine)))
         mine.way = TTI_GPU_STAGED;
+    if (mine.way == TTI_GPU_STAGED)
+        (void)tti_gpu_map_said(tti_gpu_stage_begin(comm->gpu)); /* else tried again when needed */
     TTI_TRY(tti_gpu_share(comm, map, deadline, &mine, hellos, &all));
     for (int r = 0; r < comm->size; r++)
         comm->gpu->shared |= r != comm->rank &&

@@ -78,6 +78,10 @@ struct tti_gpu_side {
 /* Queue the operations (one collective, or sends and receives that run at once). */
 enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
                                  size_t count, tutti_stream stream, bool capturing);
+/* What each operation needs of page-locked memory, if it is not there. Allocating it may wait for
+ * all that is queued on the device: before a rank of this process can have queued what waits for
+ * this one, where the ranks meet. */
+enum tutti_result tti_gpu_stage_begin(struct tti_gpu_side *side);
 void tti_gpu_stage_destroy(struct tti_gpu_side *side);
 /* Bytes of input that went to the host first, and that stayed where they lay. */
 void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct);

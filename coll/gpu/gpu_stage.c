@@ -91,7 +91,7 @@ static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
     }
 }
 
-static enum tutti_result stage_ensure(struct tti_gpu_side *side)
+enum tutti_result tti_gpu_stage_begin(struct tti_gpu_side *side)
 {
     if (!side->stage) {
         side->stage = tti_calloc(1, sizeof *side->stage);
@@ -473,7 +473,7 @@ enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_opera
 {
     if (ops[0].count == 0 && ops[0].collective != TUTTI_SEND_RECV)
         return TUTTI_OK;
-    TTI_TRY(stage_ensure(comm->gpu));
+    TTI_TRY(tti_gpu_stage_begin(comm->gpu));
     comm->gpu->staged = true;
     enum tutti_result result = stage_run(comm, ops, count, stream, capturing);
     /* What of it is queued cannot be taken back, and the others may count on the rest. */

@@ -44,7 +44,7 @@ struct words {
     int32_t *in, *out;
 };
 
-static int words_begin(tutti_comm *comm, struct words *w)
+static int words_make(tutti_comm *comm, struct words *w)
 {
     const int32_t one = 1;
     CHECK(device_begin(spread ? tutti_comm_rank(comm) : 0) == 0);
@@ -52,6 +52,13 @@ static int words_begin(tutti_comm *comm, struct words *w)
     w->out = device_memory(sizeof one);
     CHECK(w->in && w->out);
     CHECK_OK(device_copy(w->in, &one, sizeof one));
+    CHECK_OK(device_settle());
+    return 0;
+}
+
+static int words_begin(tutti_comm *comm, struct words *w)
+{
+    CHECK(words_make(comm, w) == 0);
     CHECK_OK(add(w->in, w->out, comm));
     CHECK_OK(device_settle());
     return 0;
@@ -153,6 +160,33 @@ static int begins(tutti_comm *comm, void *argument)
     gpu->ops->stream_destroy(gpu, stream);
     device_free(in);
     device_free(out);
+    return words_end(comm, &w);
+}
+
+/* The ranks have met on the device; rank 0 comes with its first operation when the other's waits.
+ * It allocates nothing then that would wait for that: a piece of page-locked memory for each rank
+ * would be one too many for the block that there is. */
+static int first_is_late(tutti_comm *comm, void *argument)
+{
+    enum { PIECES = TTI_PINNED_PIECES - 1 };
+    void *pieces[PIECES];
+    struct words w;
+    (void)argument;
+    CHECK(words_make(comm, &w) == 0);
+    CHECK_OK(tutti_all_reduce_async(w.in, w.out, 0, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
+                                    NULL));
+    for (int k = 0; k < PIECES && tutti_comm_rank(comm) == 0; k++)
+        CHECK_OK(tti_gpu_pinned_take(comm->gpu->gpu, 1, &pieces[k]));
+    CHECK_OK(tutti_barrier(comm));
+    if (tutti_comm_rank(comm) == 0)
+        CHECK(until(&queued, 1) == 0);
+    CHECK_OK(add(w.in, w.out, comm));
+    if (tutti_comm_rank(comm) == 1)
+        atomic_fetch_add(&queued, 1);
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm)); /* nobody waits where a block is freed */
+    for (int k = 0; k < PIECES && tutti_comm_rank(comm) == 0; k++)
+        tti_gpu_pinned_give(pieces[k], true);
     return words_end(comm, &w);
 }
 
@@ -289,8 +323,10 @@ int main(int argc, char **argv)
             bad |= run("... of some of the ranks", paths[p], 4, ends, 2);
             bad |= run("... by one thread", paths[p], 3, ends_all, 3);
         }
-        if (!*only || strcmp(only, "begins") == 0)
+        if (!*only || strcmp(only, "begins") == 0) {
             bad |= run("a communicator begins", paths[p], 2, begins, 2);
+            bad |= run("a rank's first operation is late", paths[p], 2, first_is_late, 2);
+        }
     }
     return bad != 0;
 }
