@@ -337,6 +337,7 @@ static int absent(tutti_comm *comm, void *argument)
     CHECK(mail_begin(comm, &m) == 0);
     const int gone = m.ranks - 1;
     CHECK_OK(tutti_barrier(comm));
+    CHECK(tti_ranks_together());
     snprintf(name, sizeof name, "rank %d (", gone);
     if (m.rank == gone && how == DIES)
         _exit(0);

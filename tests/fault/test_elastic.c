@@ -69,13 +69,18 @@ static void survive(tutti_comm *comm, int invitation)
     tutti_comm_destroy(fewer);
 }
 
-static void rank_of_old(const struct tutti_id *id, int rank, int invitation)
+/* Who dies does so when the others are through with what all have called; they tell by a pipe. */
+static void rank_of_old(const struct tutti_id *id, int rank, int invitation, const int *through)
 {
+    char byte = 0;
     tutti_comm *comm = NULL;
     REQUIRE(tutti_comm_create(id, rank, RANKS, &options, &comm) == TUTTI_OK);
     REQUIRE(sum_of_ones(comm) == RANKS);
+    for (int others = RANKS - 1; rank == VICTIM && others > 0; others--)
+        REQUIRE(read(through[0], &byte, 1) == 1);
     if (rank == VICTIM)
         (void)raise(SIGKILL);
+    REQUIRE(write(through[1], &byte, 1) == 1);
     survive(comm, invitation);
     exit(0);
 }
@@ -91,16 +96,17 @@ static void newcomer(int invitation)
 int main(int argc, char **argv)
 {
     struct tutti_id id;
-    int pipes[2], failed = 0;
+    int pipes[2], through[2], failed = 0;
     pid_t pids[RANKS + 1];
     options.transports = argc > 1 ? argv[1] : "shm";
     options.timeout_s = options.init_timeout_s = LIMIT_SECONDS;
-    REQUIRE(tutti_id_create("127.0.0.1", &id) == TUTTI_OK && pipe(pipes) == 0);
+    REQUIRE(tutti_id_create("127.0.0.1", &id) == TUTTI_OK && pipe(pipes) == 0 &&
+            pipe(through) == 0);
     for (int r = 0; r <= RANKS; r++) {
         pids[r] = fork();
         REQUIRE(pids[r] >= 0);
         if (pids[r] == 0 && r < RANKS)
-            rank_of_old(&id, r, pipes[1]);
+            rank_of_old(&id, r, pipes[1], through);
         if (pids[r] == 0)
             newcomer(pipes[0]);
     }

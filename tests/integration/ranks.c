@@ -2,9 +2,11 @@
 #include "tests/integration/ranks.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +17,15 @@ struct rank_task {
     struct tutti_id id;
     int rank;
     int status;
+    _Atomic int *came; /* how often ranks have come to tti_ranks_together */
 };
+
+static _Thread_local const struct rank_task *rank_now;
 
 static int rank_run(struct rank_task *task)
 {
     tutti_comm *comm = NULL;
+    rank_now = task;
     enum tutti_result result =
         tutti_comm_create(&task->id, task->rank, task->how->ranks, &task->how->options, &comm);
     if (result != TUTTI_OK) {
@@ -77,7 +83,7 @@ static void ranks_here(struct rank_task *tasks, int count)
 
 static int ranks_as_processes(struct rank_task *tasks, int ranks)
 {
-    pid_t *pids = calloc((size_t)ranks, sizeof *pids);
+    pid_t *pids = calloc((unsigned)ranks, sizeof *pids); /* gcc thinks of negative ones */
     int failed = 0, step = tasks->how->threads > 1 ? tasks->how->threads : 1;
     fflush(NULL);
     for (int r = 0; r < ranks; r += step) {
@@ -98,6 +104,16 @@ static int ranks_as_processes(struct rank_task *tasks, int ranks)
     return failed;
 }
 
+/* 0, in memory that processes share. */
+static _Atomic int *counter_make(void)
+{
+    void *counter =
+        mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (counter == MAP_FAILED)
+        abort();
+    return counter;
+}
+
 int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument)
 {
     struct tutti_id id;
@@ -106,13 +122,31 @@ int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void
         return how->ranks;
     }
     struct rank_task *tasks = calloc((size_t)how->ranks, sizeof *tasks);
+    _Atomic int *came = counter_make();
     for (int r = 0; r < how->ranks; r++)
-        tasks[r] = (struct rank_task){
-            .how = how, .function = function, .argument = argument, .id = id, .rank = r};
+        tasks[r] = (struct rank_task){.how = how,
+                                      .function = function,
+                                      .argument = argument,
+                                      .id = id,
+                                      .rank = r,
+                                      .came = came};
     int failed = how->processes ? ranks_as_processes(tasks, how->ranks)
                                 : ranks_as_threads(tasks, how->ranks);
+    munmap(came, sizeof *came);
     free(tasks);
     return failed;
+}
+
+bool tti_ranks_together(void)
+{
+    enum { NAPS = 60000 };
+    const int ranks = rank_now->how->ranks, before = atomic_fetch_add(rank_now->came, 1);
+    for (int nap = 0; nap < NAPS; nap++) {
+        if (atomic_load(rank_now->came) >= before - before % ranks + ranks)
+            return true;
+        usleep(1000);
+    }
+    return false;
 }
 
 bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at)

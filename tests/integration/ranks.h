@@ -19,6 +19,11 @@ struct tti_ranks {
  * ranks that failed (printed with their errors): 0 when all returned 0. */
 int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument);
 
+/* Wait until all ranks of the run have come here as often as this one: by memory that they share,
+ * not by the communicator. What befalls that next, a death or an abort, reaches nobody who is still
+ * on the way out of a call before. False: they have not come for a minute. */
+bool tti_ranks_together(void);
+
 /* One argument of a test's command line, argv[*at], if it is one of these; *at goes to the last
  * word of it. False: it is another.
  *     --ranks N   --processes   --hosts H (processes, too)   --transport LIST */

@@ -174,6 +174,7 @@ static int dies_before_its_child(tutti_comm *comm, void *argument)
     char nothing;
     close(pipe_ends[1]);
     CHECK(tutti_all_reduce(&value, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm) == TUTTI_OK);
+    CHECK(tti_ranks_together());
     if (tutti_comm_rank(comm) == 1) {
         fflush(NULL);
         pid_t pid = fork();
