@@ -143,6 +143,49 @@ static void answered_or_not(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* Larger ones of who is not answered keep to room for so many as the settings say; nobody reads so
+ * many, and they are all there later. */
+static void followed_closely(void **state)
+{
+    enum { BYTES = 2 * SHM_NEAREST_PIECE, UNREAD = SHM_FOLLOWED };
+    static const size_t pieces[] = {SHM_FOLLOWED, 2 * SHM_FOLLOWED};
+    struct lane_test t;
+    uint64_t where = 0;
+    (void)state;
+    open_pair(&t);
+    for (int i = 0; i < 2; i++) {
+        uint64_t furthest = 0;
+        ((struct shm_transport *)t.pair.transport[0])->settings.ahead_pieces = pieces[i];
+        for (int lap = 0; lap < LAPS * SHM_FOLLOWED; lap++) {
+            assert_int_equal(send_one(&t, BYTES, &where), SHM_KIND_PIECE);
+            if (t.sent > SHM_ROW)
+                furthest = where > furthest ? where : furthest;
+            receive_one(&t, BYTES, lap % 2 == 0);
+        }
+        assert_int_equal(furthest, (pieces[i] - 1) * BYTES);
+    }
+    for (int i = 0; i < UNREAD; i++)
+        assert_int_equal(send_one(&t, BYTES, &where), SHM_KIND_PIECE);
+    for (int i = 0; i < UNREAD; i++)
+        receive_one(&t, BYTES, false);
+    shm_pair_close(&t.pair);
+}
+
+/* Among more than two ranks some may share a core: nobody is held close there. */
+static void three_go_ahead(void **state)
+{
+    struct lane_test t;
+    void *third = NULL;
+    (void)state;
+    open_pair(&t);
+    struct tutti_transport_env env = t.pair.env[0];
+    env.nranks = 3;
+    assert_int_equal(t.shm->open(&env, &third), TUTTI_OK);
+    assert_int_equal(((struct shm_transport *)third)->settings.ahead_pieces, SHM_LINES);
+    t.shm->close(third);
+    shm_pair_close(&t.pair);
+}
+
 /* Who is far ahead has room for a piece in each line, and touches no more of the ring than that: a
  * new page makes a message wait. When the peer has caught up, tails are found soon. */
 static void no_further_than_lines(void **state)
@@ -371,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unread_tails),          cmocka_unit_test(read_at_once),
         cmocka_unit_test(answered_or_not),       cmocka_unit_test(late_pieces),
+        cmocka_unit_test(followed_closely),      cmocka_unit_test(three_go_ahead),
         cmocka_unit_test(no_further_than_lines), cmocka_unit_test(late_ring),
         cmocka_unit_test(regions_pass_by),       cmocka_unit_test(lent_stays),
         cmocka_unit_test(lent_memory),           cmocka_unit_test(unreadable_memory),

@@ -147,12 +147,15 @@ static unsigned char *send_tail(struct shm_out *out)
  * for the second, if the writer goes on meanwhile; one that waits for an answer had better find its
  * room in the first. And one that goes on shall have room for a piece in each line, and no more:
  * where ranks share a core, the further it gets in its turn the fewer of its messages are waited
- * for. */
+ * for. Two that have a core each, and a cache in common, pass larger pieces on faster the closer
+ * one follows the other: there is room for as many as the settings say. */
 static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
     const size_t piece = (want + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+    const size_t ahead =
+        want <= SHM_NEAREST_PIECE ? SHM_LINES : self->transport->settings.ahead_pieces;
     const size_t near = want > SHM_NEAR_PIECE      ? self->piece_ring
-                        : out->row >= SHM_ROW      ? SHM_LINES * piece
+                        : out->row >= SHM_ROW      ? ahead * piece
                         : want > SHM_NEAREST_PIECE ? SHM_NEAR_RING
                                                    : SHM_NEAREST_RING;
     return near < self->piece_ring ? near : self->piece_ring;

@@ -49,6 +49,7 @@ enum {
     SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring (lane_send.c), */
     SHM_NEAREST_PIECE = 2048,     /* and those up to this one, of who is answered, ... */
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
+    SHM_FOLLOWED = 16, /* larger ones than that, of who is not answered, that a pair has room for */
 };
 
 enum shm_kind {

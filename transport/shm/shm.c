@@ -69,7 +69,15 @@ static bool shm_has_strings(void)
 #endif
 }
 
-static enum tutti_result shm_read_settings(struct shm_settings *settings)
+/* Few where two ranks are alone on their cores, but not over a mesh, where nobody has measured it.
+ * Of more than two several may share a core: who goes far ahead then makes fewer wait. */
+static size_t shm_ahead_pieces(int ranks)
+{
+    return ranks == 2 && !tti_cpu_meshed() && sysconf(_SC_NPROCESSORS_ONLN) > 1 ? SHM_FOLLOWED
+                                                                                : SHM_LINES;
+}
+
+static enum tutti_result shm_read_settings(struct shm_settings *settings, int ranks)
 {
     long slots = 0, memory = 0;
     size_t bytes = 0;
@@ -86,6 +94,7 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings)
                         SHM_PAGE, SHM_REFERENCE_MOST);
     settings->share_bytes_a_ns = 80; /* a third of the time in which they are read */
     settings->ahead_most = tti_cpu_meshed() ? 4096 : 2048;
+    settings->ahead_pieces = shm_ahead_pieces(ranks);
     settings->piece_bytes = bytes;
     settings->piece_ring = bytes * (size_t)slots;
     settings->memory = (enum shm_memory)memory;
@@ -120,7 +129,7 @@ static void shm_close(void *transport);
 
 static enum tutti_result shm_set_up(struct shm_transport *self)
 {
-    TTI_TRY(shm_read_settings(&self->settings));
+    TTI_TRY(shm_read_settings(&self->settings, self->env->nranks));
     self->fences = shm_fences_for_all();
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -28,7 +28,8 @@ struct shm_settings {
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
-    size_t ahead_most; /* the largest piece of one who is not answered that is fetched ahead */
+    size_t ahead_most;   /* the largest piece of one who is not answered that is fetched ahead */
+    size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
