@@ -170,6 +170,18 @@ static enum tutti_result again_map(struct tti_fused_run *f, int p, const struct 
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_link_failed(f->comm, result);
 }
 
+/* Is it worth going from the end? Not where ranks take turns on cores: there the caches are left
+ * with what the others did last. */
+static bool again_is_long(const struct tutti_comm *comm, const struct tti_fused_again *again)
+{
+    const struct tti_operation *o = &again->o;
+    const size_t least = o->in == o->out ? FROM_END_IN_PLACE : FROM_END_BYTES;
+    const size_t bytes = again->part.count * tti_type_bytes(o->type);
+    if (o->collective == TUTTI_ALL_REDUCE && bytes > FROM_END_NOT_FROM && bytes < FROM_END_NOT_TO)
+        return false;
+    return !comm->crowded && bytes >= least;
+}
+
 static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_fused_again *again)
 {
     const int rank = f->comm->rank, n = f->comm->size;
@@ -179,7 +191,10 @@ static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_f
             TTI_TRY(again_map(f, p, &again->peer[p], &in[p], &out[p]));
     in[rank] = (char *)(uintptr_t)f->o->in;
     out[rank] = f->o->out;
-    tti_copy_expect(again->touches);
+    if (again_is_long(f->comm, again))
+        tti_copy_expect_turns(again->touches, again->touches / 5 * 4); /* without the quarter */
+    else
+        tti_copy_expect(again->touches);
     tti_fused_move(f->o, n, &again->part, in, out, again->from_end);
     TTI_TRY(tti_fused_through(f));
     if (tti_region_renewals() == f->renewals)
@@ -208,18 +223,6 @@ static void again_fetch(const struct tti_fused_run *f, const struct tti_fused_pa
     if (!spreads && (part->own_out || (rank >= part->first && rank < part->last)))
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write((char *)f->o->out + to + at);
-}
-
-/* Is it worth going from the end? Not where ranks take turns on cores: there the caches are left
- * with what the others did last. */
-static bool again_is_long(const struct tutti_comm *comm, const struct tti_fused_again *again)
-{
-    const struct tti_operation *o = &again->o;
-    const size_t least = o->in == o->out ? FROM_END_IN_PLACE : FROM_END_BYTES;
-    const size_t bytes = again->part.count * tti_type_bytes(o->type);
-    if (o->collective == TUTTI_ALL_REDUCE && bytes > FROM_END_NOT_FROM && bytes < FROM_END_NOT_TO)
-        return false;
-    return !comm->crowded && bytes >= least;
 }
 
 static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fused_again *again,

@@ -183,6 +183,12 @@ void tti_copy_expect(size_t operation_bytes)
     copy_spills = copy_streams && operation_bytes / 2 > last_cache_bytes();
 }
 
+void tti_copy_expect_turns(size_t operation_bytes, size_t touched)
+{
+    const bool ours = !tti_cpu_meshed() && touched <= last_cache_bytes();
+    tti_copy_expect(ours ? 0 : operation_bytes);
+}
+
 bool tti_copy_streams(void)
 {
     return copy_streams;

@@ -45,6 +45,11 @@ enum { TTI_STREAM_BYTES = 16 << 10 }; /* the least copy that tti_copy_expect can
  * more than the last cache holds, its copies go around the caches from 16 KiB up, since nothing
  * that they write will still be there when it is read. 0 takes it back. */
 void tti_copy_expect(size_t operation_bytes);
+/* The same for one that goes over the same memory again and again, from the front and from the end
+ * by turns (tti_fuse's from_end), of `touched` bytes: what a cluster's L3 holds is met there
+ * whatever else it has to hold, so this stays in the caches until it alone is more. Where a mesh
+ * has one L3 for all, how much of it is ours is a guess, and `operation_bytes` decide. */
+void tti_copy_expect_turns(size_t operation_bytes, size_t touched);
 /* Is it more, on this thread's present word? */
 bool tti_copy_streams(void);
 /* Is it so much more that hardly anything is still there which a peer's core has used before? */

@@ -2,6 +2,7 @@
  * every type and operator, one to three sources into one to three places, through the caches and
  * around them, forwards and from the end, at aligned and odd addresses, in place, bit for bit
  * against reference.c. */
+#include "device/cpu_caches.h"
 #include "device/reduce.h"
 #include "tests/device/reference.h"
 #include "tests/tutti_cmocka.h"
@@ -147,8 +148,26 @@ static void test_every_shape(void **fixture)
     tti_copy_expect(0);
 }
 
+/* What comes again by turns stays in a cluster's cache as long as it fits there alone; on a mesh
+ * the operation's own count decides, as ever. */
+static void test_turns_stay_in_the_cache(void **fixture)
+{
+    uint64_t cache[3];
+    (void)fixture;
+    tti_cpu_caches_usable("", cache);
+    const size_t last = cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20;
+    tti_copy_expect_turns(last + last / 4, last);
+    assert_int_equal(tti_copy_streams(), tti_cpu_meshed());
+    tti_copy_expect_turns(last + last / 4 + 1, last + 1);
+    assert_true(tti_copy_streams());
+    tti_copy_expect_turns(last / 2, last / 2);
+    assert_false(tti_copy_streams());
+    tti_copy_expect(0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_shape)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_shape),
+                                       cmocka_unit_test(test_turns_stay_in_the_cache)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
