@@ -157,6 +157,22 @@ static double cost_steps(const struct tti_cost_way *way)
     return way->work.steps - (way->algorithm->by_request ? way->work.local : 0);
 }
 
+/* Bytes of a plan that take as long as `touch` says. Where senders copy all that they send, in
+ * clusters (on meshes large pieces are read where they lie, and the constants were fitted as if all
+ * were), these are the bytes that pass between cores, at both ends: their lines come from, or go
+ * to, another core's cache. What a rank reads and writes in its own buffers takes a part of that.
+ * Ranks that share cores find each other's bytes in the same cache, and have constants of their
+ * own. */
+static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
+                        const struct tti_cost_way *way, double bytes)
+{
+    static const double OWN = 0.15;
+    const struct tti_work_copied *copied = &way->work.copied;
+    if (place->medium != TTI_PRIVATE || profile->meshed || tti_cost_crowded(profile, place))
+        return way->work.touched * bytes;
+    return (copied->passed + OWN * copied->own) * bytes;
+}
+
 /* A plan's messages, and its steps and bytes: those `turns` times. */
 static double cost_plan(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
@@ -179,7 +195,7 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double busy =
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
         cost_steps(way) * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
-        touched * cost_at(cost, TTI_COST_TOUCH, level) * slower;
+        cost_work(profile, place, way, bytes) * cost_at(cost, TTI_COST_TOUCH, level) * slower;
     return cost_messages(profile, place, way, alpha, bytes, level) + turns * busy;
 }
 
@@ -223,14 +239,20 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     const double call = around * cost[TTI_COST_CROWDED_CALL];
     const double waits = cost_waits(place, way, bytes);
     const double late = 1 + cost[TTI_COST_CROWDED_LATE] * (cost_later(place, way) - 1);
-    const double alpha = waits * around * cost[TTI_COST_CROWDED_ALPHA] * late +
-                         (1 - waits) * cost[TTI_COST_CROWDED_ONE_WAY];
+    const double ahead = (1 - waits) * cost[TTI_COST_CROWDED_ONE_WAY];
+    const double waited = waits * around * cost[TTI_COST_CROWDED_ALPHA] * late;
+    /* Who passes on what a root broadcasts, and is not waited for, takes the time of its own
+     * messages, however many hops they go. Meshes' constants were fitted by hops. */
+    const bool by_steps =
+        !profile->meshed && way->path == TTI_PATH_PLAN && way->spec.collective == TUTTI_BROADCAST;
+    const double alpha = waited + (by_steps ? 0 : ahead);
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);
     if (way->path == TTI_PATH_STAGED)
         return waits * call + alpha + turns * cost_fused(profile, place, way, bytes);
     const double even = turns * way->work.evenness; /* some have less to do than others */
-    return waits * call + cost_plan(profile, place, way, alpha, even > 1 ? even : 1, bytes);
+    return waits * call + (by_steps ? ahead * way->work.steps : 0) +
+           cost_plan(profile, place, way, alpha, even > 1 ? even : 1, bytes);
 }
 
 /* In memory a message of a few bytes is there with its line, others take a second look. */

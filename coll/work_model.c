@@ -1,6 +1,18 @@
 /* Counting the work in plans (coll/work_model.h). */
 #include "coll/work_model.h"
 
+/* What a step reads and writes of the rank's own, and what it takes from a copy or puts into one.
+ */
+static void model_add_copied(const struct tti_step *step, double part,
+                             struct tti_work_copied *copied)
+{
+    static const double own[] = {
+        [TTI_COPY] = 2, [TTI_REDUCE] = 3, [TTI_SEND] = 0, [TTI_RECV] = 1, [TTI_RECV_REDUCE] = 2};
+    const double sent = step->to >= 0 ? part : 0;
+    copied->own += own[step->kind] * part + sent;
+    copied->passed += (step->from >= 0 ? part : 0) + sent;
+}
+
 static struct tti_work_model model_of_plan(const struct tti_plan *plan)
 {
     static const double touched[] = {
@@ -13,6 +25,7 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
             model.steps += 1;
             model.local += step->kind == TTI_COPY || step->kind == TTI_REDUCE;
             model.touched += touched[step->kind] * step->nchunks / plan->chunks;
+            model_add_copied(step, (double)step->nchunks / plan->chunks, &model.copied);
             model.messages += step->from >= 0;
             if (step->to >= 0)
                 to |= UINT64_C(1) << step->to % 64;
@@ -89,6 +102,13 @@ static enum tutti_result model_hosts(const struct tti_algorithm *algorithm,
     return TUTTI_OK;
 }
 
+/* The busier of the two. */
+static void model_busier(const struct tti_work_copied *copied, struct tti_work_copied *most)
+{
+    if (copied->own + copied->passed > most->own + most->passed)
+        *most = *copied;
+}
+
 enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
                                     const struct tti_plan_spec *spec, struct tti_work_model *model)
 {
@@ -113,6 +133,7 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
             most.messages = found.messages;
         if (found.receivers > most.receivers)
             most.receivers = found.receivers;
+        model_busier(&found.copied, &most.copied);
         sum += found.touched;
         looked_at++;
     }

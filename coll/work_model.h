@@ -5,6 +5,13 @@
 
 #include "plan/plan.h"
 
+/* Bytes per byte of a block where a message goes through a copy that its sender makes, of the rank
+ * with the most of them: those that it reads and writes in its own buffers, and those that pass
+ * between cores, a message's once at each end. */
+struct tti_work_copied {
+    double own, passed;
+};
+
 /* Of the busiest rank: steps, and bytes read and written per byte of a block. A message is read
  * where it lies (no copy at the sender): receiving touches 2 bytes a byte, combining 3. */
 struct tti_work_model {
@@ -14,6 +21,7 @@ struct tti_work_model {
     double receivers; /* ranks that it sends to; of more than 64 some are taken for one */
     double messages;  /* that it receives */
     double evenness;  /* touched bytes of the ranks on average / of the busiest; 1: all alike */
+    struct tti_work_copied copied;
     /* Between hosts: bytes per byte of a block that one way of the busiest host's line carries (its
      * ranks' together), and whether some host hears from more than one other. */
     double crossing;
