@@ -157,6 +157,11 @@ static inline bool tti_exec_await(const struct tutti_comm *comm, const struct tt
     return link->await && !tti_exec_crowded(comm) && link->await(link->endpoint, 0, TURNS);
 }
 
+/* Looks of one who follows a root's broadcasts, in memory, before it yields: it has caught up with
+ * a root on another core, whose next message is a moment away, and to come back from a rank that it
+ * shares its core with takes dozens of messages' time. */
+enum { TTI_TURNS_FOLLOWING = 16 };
+
 /* For who waits for one link alone: so many turns pass before the executor's waiting begins, which
  * lets the transports move: those of a network need that each time. */
 static inline unsigned tti_exec_turns_alone(const struct tutti_comm *comm,

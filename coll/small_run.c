@@ -106,14 +106,11 @@ static struct tti_executor *small_told(const struct small *s)
     return x;
 }
 
-/* Looks at a peer before the core is offered to others. Who catches up with one that broadcasts on
- * another core, a message every tenth of a microsecond, looks through its hiccups: to come back
- * from another rank takes twenty messages' time. */
+/* Looks at a peer before the core is offered to others. */
 static unsigned small_turns(const struct small *s, int peer, bool sends)
 {
-    enum { TURNS_FOLLOWING = 16 };
     const struct tti_link *link = &s->comm->links.all[peer];
-    return !sends && s->follows && tti_link_in_memory(link) ? TURNS_FOLLOWING
+    return !sends && s->follows && tti_link_in_memory(link) ? TTI_TURNS_FOLLOWING
                                                             : tti_exec_turns_alone(s->comm, link);
 }
 

@@ -115,15 +115,25 @@ static enum tutti_result staged_offer_all(struct staged *s)
     return TUTTI_OK;
 }
 
+/* Looks before the core is offered to others. A root that may be far ahead comes with its next
+ * window soon; one that is held near its readers waits for those on this core. */
+static unsigned staged_turns(const struct staged *s, bool sends)
+{
+    enum { TURNS = 2 };
+    const bool follows =
+        s->o->collective == TUTTI_BROADCAST && !sends && s->o->count * s->size < TTI_STAGED_WINDOW;
+    return follows ? TTI_TURNS_FOLLOWING : TURNS;
+}
+
 /* One more turn in which nothing came from the peer, or nothing was taken by it. */
 static enum tutti_result staged_wait(struct staged *s, int peer, bool sends)
 {
-    enum { TURNS = 2 };
+    const unsigned turns = staged_turns(s, sends);
     s->moved = false;
     TTI_TRY(staged_offer_all(s));
     if (s->moved) /* perhaps for this: the core is not given away before that is known */
         return TUTTI_OK;
-    if (++s->idle < TURNS) {
+    if (++s->idle < turns) {
         tti_cpu_relax();
         return TUTTI_OK;
     }
@@ -131,7 +141,7 @@ static enum tutti_result staged_wait(struct staged *s, int peer, bool sends)
         s->deadline = tti_deadline_in(s->comm->settings.timeout_s);
     s->comm->executor->fast_peer = peer;
     s->comm->executor->fast_sends = sends;
-    return tti_exec_idle(s->comm->executor, s->idle - TURNS, s->deadline);
+    return tti_exec_idle(s->comm->executor, s->idle - turns, s->deadline);
 }
 
 /* Wait until all peers are sent the first `windows`. */

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHORT = 8, LONG = 16 << 10 }; /* bytes, by a small program and staged */
+/* Bytes: by a small program; staged; staged, and the root is held near its readers. */
+enum { SHORT = 8, LONG = 16 << 10, NEAR = 64 << 10 };
 
 /* Of this rank, in the operation that is looked at. */
 static _Thread_local struct {
@@ -86,7 +87,7 @@ static enum tutti_result call(tutti_comm *comm, enum tutti_collective collective
 static int watched(tutti_comm *comm, enum tutti_collective collective, size_t bytes, int who,
                    int refuse)
 {
-    static _Thread_local unsigned char x[LONG];
+    static _Thread_local unsigned char x[NEAR];
     struct tti_link *link = &comm->links.all[1 - comm->rank];
     struct tutti_transport_ops ops;
     enum tutti_result result = tutti_barrier(comm);
@@ -123,11 +124,15 @@ static int differs(const char *what, int got, int wanted)
 
 /* Who follows a root that broadcasts looks through its hiccups; who waits for one that waits as
  * well lets it run. */
+static int looks_at_root(tutti_comm *comm, size_t bytes, int wanted)
+{
+    const int bad = watched(comm, TUTTI_BROADCAST, bytes, 1, 0);
+    return bad || (comm->rank == 1 && differs("looks at a root", seen.looks, wanted));
+}
+
 static int looks(tutti_comm *comm)
 {
-    int bad = watched(comm, TUTTI_BROADCAST, SHORT, 1, 0);
-    if (comm->rank == 1)
-        bad = bad || differs("looks at a root", seen.looks, 16);
+    int bad = looks_at_root(comm, SHORT, 16);
     bad = bad || watched(comm, TUTTI_REDUCE, SHORT, 0, 0);
     if (comm->rank == 0)
         bad = bad || differs("looks at a peer", seen.looks, 2);
@@ -163,7 +168,8 @@ static int yields(tutti_comm *comm, void *argument)
     if (!staged)
         return fprintf(stderr, "no staged way\n"), 1;
     tti_select_try(comm, staged);
-    const int bad = offers(comm, LONG, "times idle, staged");
+    const int bad = offers(comm, LONG, "times idle, staged") || looks_at_root(comm, LONG, 16) ||
+                    looks_at_root(comm, NEAR, 2);
     tti_select_try(comm, NULL);
     return bad || differs("staged", comm->staged > 0, 1);
 }
