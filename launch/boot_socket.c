@@ -154,11 +154,11 @@ static enum tutti_result socket_bind(const char *host, uint16_t port, int ports,
         tti_socket_meeting_text(host, port, ports, text, sizeof text);
         if (saved == EADDRINUSE)
             return TTI_FAIL(TUTTI_ERR_SYSTEM,
-                            "cannot listen on %s: the port is taken; choose another one "
+                            "cannot %s %s: the port is taken; choose another one "
                             "(--master-port, MASTER_PORT) or end the process that holds it",
-                            text);
+                            listens ? "listen on" : "hold", text);
         errno = saved;
-        return TTI_FAIL_ERRNO("cannot listen on %s", text);
+        return TTI_FAIL_ERRNO("cannot %s %s", listens ? "listen on" : "hold", text);
     }
     enum tutti_result result = socket_bound(made, listens, bound);
     if (result != TUTTI_OK) {

@@ -312,8 +312,9 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     bool all = way > TTI_GPU_STAGED;
     if (all && !tti_gpu_map_said(map_begin(comm, map, bytes, &mine)))
         mine.way = TTI_GPU_STAGED;
-    if (mine.way == TTI_GPU_STAGED)
-        (void)tti_gpu_map_said(tti_gpu_stage_begin(comm->gpu)); /* else tried again when needed */
+    if (mine.way == TTI_GPU_STAGED && tti_gpu_stage_begin(comm->gpu) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "staging device memory, tried again when needed: %s",
+                tti_error_text());
     TTI_TRY(tti_gpu_share(comm, map, deadline, &mine, hellos, &all));
     for (int r = 0; r < comm->size; r++)
         comm->gpu->shared |= r != comm->rank &&

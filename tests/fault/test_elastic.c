@@ -74,6 +74,7 @@ static void rank_of_old(const struct tutti_id *id, int rank, int invitation, con
 {
     char byte = 0;
     tutti_comm *comm = NULL;
+    (void)alarm(4 * LIMIT_SECONDS); /* who waits for one that has failed ends, too */
     REQUIRE(tutti_comm_create(id, rank, RANKS, &options, &comm) == TUTTI_OK);
     REQUIRE(sum_of_ones(comm) == RANKS);
     for (int others = RANKS - 1; rank == VICTIM && others > 0; others--)
@@ -88,6 +89,7 @@ static void rank_of_old(const struct tutti_id *id, int rank, int invitation, con
 static void newcomer(int invitation)
 {
     struct tutti_id id;
+    (void)alarm(4 * LIMIT_SECONDS);
     REQUIRE(read(invitation, &id, sizeof id) == (ssize_t)sizeof id);
     together_again(&id, RANKS - 1, 0);
     exit(0);

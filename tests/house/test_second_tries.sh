@@ -8,23 +8,26 @@ cat >"$folder/test" <<'TEST'
 # test NAME HOW: passes, or the first time does not.
 mkdir "${0%/*}/seen_$1" 2>/dev/null && case $2 in
     fails) echo "a first failure"; exit 1 ;;
-    crashes) ulimit -c 0; kill -SEGV $$ ;;
+    crashes | skips) ulimit -c 0; kill -SEGV $$ ;;
     hangs) exec sleep 30 ;;
+    faults) echo "[  ERROR   ] --- Test failed with exception: Segmentation fault(11)"; exit 1 ;;
     races) echo "WARNING: ThreadSanitizer: data race (pid=1)"; exit 66 ;;
 esac
+[ "$2" != skips ] || exit 77
 [ "$2" != always ] || { rmdir "${0%/*}/seen_$1"; exit 1; }
 TEST
 chmod +x "$folder/test"
 
 # tries HOW...: what CTest and the filter say of one test for each word, and their status.
 tries() {
-    local number=0 how
+    local number=0 how limit
     rm -rf "$folder"/seen_* "$folder/build"
     mkdir "$folder/build"
     for how in "$@"; do
-        number=$((number + 1))
-        printf 'add_test(%s_%d "%s" %d %s)\nset_tests_properties(%s_%d PROPERTIES TIMEOUT 2)\n' \
-            "$how" $number "$folder/test" $number "$how" "$how" $number
+        number=$((number + 1)) limit=60
+        [ "$how" != hangs ] || limit=6 # its second try must come through
+        printf 'add_test(%s_%d "%s" %d %s)\nset_tests_properties(%s_%d PROPERTIES TIMEOUT %d SKIP_RETURN_CODE 77)\n' \
+            "$how" $number "$folder/test" $number "$how" "$how" $number $limit
     done >"$folder/build/CTestTestfile.cmake"
     status=0
     output=$(ctest --test-dir "$folder/build" -j 2 --output-on-failure --repeat until-pass:2 2>&1 |
@@ -53,6 +56,10 @@ tries fails fails fails
 expect 1 "3 tests passed only when they were run again; at most 2 may"
 tries crashes
 expect 1 "crashes_1 ended with Exception: SegFault; that it passed when run again does not count"
+tries faults
+expect 1 'faults_1 printed "[  ERROR   ] --- Test failed with exception: Segmentation fault(11)"; that it passed'
+tries skips
+expect 1 "skips_1 ended with Exception: SegFault; that it passed"
 tries hangs
 expect 1 "hangs_1 ended with Timeout; that it passed"
 tries races

@@ -83,7 +83,8 @@ static void ranks_here(struct rank_task *tasks, int count)
 
 static int ranks_as_processes(struct rank_task *tasks, int ranks)
 {
-    pid_t *pids = calloc((unsigned)ranks, sizeof *pids); /* gcc thinks of negative ones */
+    /* unsigned: gcc warns of what a negative count would be */
+    pid_t *pids = calloc((unsigned)ranks, sizeof *pids);
     int failed = 0, step = tasks->how->threads > 1 ? tasks->how->threads : 1;
     fflush(NULL);
     for (int r = 0; r < ranks; r += step) {

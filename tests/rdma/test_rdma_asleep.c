@@ -97,6 +97,7 @@ static void until_told_of_the_end(void)
         assert_true(turn < TURNS);
         assert_false(sleeps() && !world.endpoint->ended);
     }
+    until_asleep(); /* told once, it keeps nobody awake */
 }
 
 static int begin(const char *resume)

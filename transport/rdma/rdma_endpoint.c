@@ -167,6 +167,7 @@ static void endpoint_end(struct tti_rdma_endpoint *self, enum tutti_result code)
 
 static void endpoint_listen(struct tti_rdma_endpoint *self)
 {
+    self->transport->unsettled = true;
     while (!self->ended && self->state != TTI_RDMA_FAILED) {
         uint64_t tag = 0;
         const void *data = NULL;
