@@ -81,6 +81,7 @@ struct tutti_comm {
     struct tti_work_model work[TUTTI_COLLECTIVE_COUNT][TTI_MOST_ALGORITHMS];
     struct tti_fused_record fused[TUTTI_COLLECTIVE_COUNT];
     struct tti_fused_again *again[TTI_FUSED_AGAIN];
+    const struct tti_fused_again *again_last; /* whose the last long one was; or NULL */
     uint64_t repeats; /* operations that one of them served, all ranks saying what they had said */
     uint64_t repeats_from_end;    /* ... of which went from the end of their part */
     struct tti_cpus *cpus;        /* while it is made: of all ranks */

@@ -241,10 +241,10 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     const double late = 1 + cost[TTI_COST_CROWDED_LATE] * (cost_later(place, way) - 1);
     const double ahead = (1 - waits) * cost[TTI_COST_CROWDED_ONE_WAY];
     const double waited = waits * around * cost[TTI_COST_CROWDED_ALPHA] * late;
-    /* Who passes on what a root broadcasts, and is not waited for, takes the time of its own
-     * messages, however many hops they go. Meshes' constants were fitted by hops. */
-    const bool by_steps =
-        !profile->meshed && way->path == TTI_PATH_PLAN && way->spec.collective == TUTTI_BROADCAST;
+    /* Who passes on what a root broadcasts, in memory, and is not waited for, takes the time of its
+     * own messages, however many hops they go. Meshes' constants were fitted by hops. */
+    const bool by_steps = place->medium < TTI_LOOPBACK && !profile->meshed &&
+                          way->path == TTI_PATH_PLAN && way->spec.collective == TUTTI_BROADCAST;
     const double alpha = waited + (by_steps ? 0 : ahead);
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);

@@ -74,6 +74,7 @@ void tti_fused_forget(struct tutti_comm *comm)
         free(comm->again[i]);
         comm->again[i] = NULL;
     }
+    comm->again_last = NULL;
 }
 
 void tti_fused_keep(const struct tti_fused_run *f, const struct tti_selection *selection,
@@ -92,6 +93,7 @@ void tti_fused_keep(const struct tti_fused_run *f, const struct tti_selection *s
         return; /* the general way needs none */
     struct tti_fused_again *made = *slot;
     made->o = *f->o;
+    comm->again_last = made;
     made->regions = regions;
     made->selection = *selection;
     made->record = tti_record_of(f->o, TTI_RECORD_FUSED, selection->index, 1);
@@ -182,6 +184,16 @@ static bool again_is_long(const struct tutti_comm *comm, const struct tti_fused_
     return !comm->crowded && bytes >= least;
 }
 
+/* Does it find in the caches what it left there? Not if another long one went over them since. */
+static bool again_came_last(struct tutti_comm *comm, const struct tti_fused_again *again)
+{
+    if (!again_is_long(comm, again))
+        return false;
+    const bool last = comm->again_last == again;
+    comm->again_last = again;
+    return last;
+}
+
 static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_fused_again *again)
 {
     const int rank = f->comm->rank, n = f->comm->size;
@@ -191,7 +203,7 @@ static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_f
             TTI_TRY(again_map(f, p, &again->peer[p], &in[p], &out[p]));
     in[rank] = (char *)(uintptr_t)f->o->in;
     out[rank] = f->o->out;
-    if (again_is_long(f->comm, again))
+    if (again_came_last(f->comm, again))
         tti_copy_expect_turns(again->touches, again->touches / 5 * 4); /* without the quarter */
     else
         tti_copy_expect(again->touches);

@@ -116,12 +116,13 @@ static enum tutti_result staged_offer_all(struct staged *s)
 }
 
 /* Looks before the core is offered to others. A root that may be far ahead comes with its next
- * window soon; one that is held near its readers waits for those on this core. */
+ * window soon; one that is held near its readers waits for those on this core. On a mesh more looks
+ * were not measured. */
 static unsigned staged_turns(const struct staged *s, bool sends)
 {
     enum { TURNS = 2 };
-    const bool follows =
-        s->o->collective == TUTTI_BROADCAST && !sends && s->o->count * s->size < TTI_STAGED_WINDOW;
+    const bool follows = s->o->collective == TUTTI_BROADCAST && !sends &&
+                         !s->comm->profile.meshed && s->o->count * s->size < TTI_STAGED_WINDOW;
     return follows ? TTI_TURNS_FOLLOWING : TURNS;
 }
 

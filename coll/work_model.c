@@ -102,10 +102,11 @@ static enum tutti_result model_hosts(const struct tti_algorithm *algorithm,
     return TUTTI_OK;
 }
 
-/* The busier of the two. */
+/* The one with more that passes between cores, which is what takes long. */
 static void model_busier(const struct tti_work_copied *copied, struct tti_work_copied *most)
 {
-    if (copied->own + copied->passed > most->own + most->passed)
+    if (copied->passed > most->passed ||
+        (copied->passed == most->passed && copied->own > most->own))
         *most = *copied;
 }
 

@@ -397,6 +397,23 @@ static struct tutti_comm *hosts_of(int hosts, int each, double line_bits)
     return comm;
 }
 
+/* What saves messages in memory does not between hosts: there each hop is waited for. */
+static void hops_count_between_hosts(void **state)
+{
+    static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
+    const char *name[2];
+    (void)state;
+    for (int meshed = 0; meshed < 2; meshed++) {
+        struct tutti_comm *comm = hosts_of(2, 4, 10e9);
+        struct tti_ways ways;
+        tti_profile_default(caches, meshed, 2, &comm->profile);
+        assert_int_equal(tti_select_ways(comm, TUTTI_BROADCAST, 64, TUTTI_FLOAT32, false, &ways),
+                         TUTTI_OK);
+        name[meshed] = ways.way[0].algorithm->name;
+    }
+    assert_string_equal(name[0], name[1]);
+}
+
 static struct tti_work_model counted(struct tutti_comm *comm, const char *name)
 {
     struct tti_work_model model;
@@ -486,6 +503,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(in_order),
         cmocka_unit_test(size_matters),
+        cmocka_unit_test(hops_count_between_hosts),
         cmocka_unit_test(crossing),
         cmocka_unit_test(hosts_matter),
         cmocka_unit_test(lines_matter),

@@ -122,14 +122,15 @@ static int differs(const char *what, int got, int wanted)
     return fprintf(stderr, "%s: %d, not %d\n", what, got, wanted), 1;
 }
 
-/* Who follows a root that broadcasts looks through its hiccups; who waits for one that waits as
- * well lets it run. */
+/* Rank 1 sees nothing of a broadcast until it is idle: how often has it looked? */
 static int looks_at_root(tutti_comm *comm, size_t bytes, int wanted)
 {
     const int bad = watched(comm, TUTTI_BROADCAST, bytes, 1, 0);
     return bad || (comm->rank == 1 && differs("looks at a root", seen.looks, wanted));
 }
 
+/* Who follows a root that broadcasts looks through its hiccups; who waits for one that waits as
+ * well lets it run. */
 static int looks(tutti_comm *comm)
 {
     int bad = looks_at_root(comm, SHORT, 16);
@@ -168,10 +169,12 @@ static int yields(tutti_comm *comm, void *argument)
     if (!staged)
         return fprintf(stderr, "no staged way\n"), 1;
     tti_select_try(comm, staged);
-    const int bad = offers(comm, LONG, "times idle, staged") || looks_at_root(comm, LONG, 16) ||
+    const int bad = offers(comm, LONG, "times idle, staged") ||
+                    looks_at_root(comm, LONG, comm->profile.meshed ? 2 : 16) ||
                     looks_at_root(comm, NEAR, 2);
     tti_select_try(comm, NULL);
-    return bad || differs("staged", comm->staged > 0, 1);
+    /* Each of the four watched: two before it, itself, and two barriers. */
+    return bad || differs("staged", (int)comm->staged, 4 * 5);
 }
 
 int main(void)

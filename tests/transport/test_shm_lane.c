@@ -2,6 +2,7 @@
  * at once or long after. */
 #include "tests/transport/shm_pair.h"
 
+#include "device/cpu_caches.h"
 #include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 
@@ -180,6 +181,9 @@ static void three_go_ahead(void **state)
     open_pair(&t);
     struct tutti_transport_env env = t.pair.env[0];
     env.nranks = 3;
+    assert_int_equal(((struct shm_transport *)t.pair.transport[0])->settings.ahead_pieces,
+                     tti_cpu_meshed() || sysconf(_SC_NPROCESSORS_ONLN) < 2 ? SHM_LINES
+                                                                           : SHM_FOLLOWED);
     assert_int_equal(t.shm->open(&env, &third), TUTTI_OK);
     assert_int_equal(((struct shm_transport *)third)->settings.ahead_pieces, SHM_LINES);
     t.shm->close(third);

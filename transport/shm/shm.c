@@ -69,8 +69,9 @@ static bool shm_has_strings(void)
 #endif
 }
 
-/* Few where two ranks are alone on their cores, but not over a mesh, where nobody has measured it.
- * Of more than two several may share a core: who goes far ahead then makes fewer wait. */
+/* Few where there are but two ranks, who are taken to have a core each, but not over a mesh, where
+ * nobody has measured it. Of more several may share a core: who goes far ahead then makes fewer
+ * wait. (Two that share one broadcast by the stage from 4 KiB on.) */
 static size_t shm_ahead_pieces(int ranks)
 {
     return ranks == 2 && !tti_cpu_meshed() && sysconf(_SC_NPROCESSORS_ONLN) > 1 ? SHM_FOLLOWED
