@@ -274,15 +274,13 @@ enum tutti_result tti_fused_check_pages(struct tti_fused_run *f)
     return TUTTI_OK;
 }
 
-/* For tti_copy_expect: bytes of all buffers on this host. A quarter more, because they share the
- * cache with whatever else there is. */
 size_t tti_fused_touches(const struct tti_fused_run *f)
 {
     double block = (double)f->o->count * (double)f->size;
     double touched = tti_fused_touched(f->o->collective, f->comm->size) * block;
     if (f->o->in == f->o->out)
         touched /= 2;
-    return (size_t)(touched * 1.25) * (size_t)f->comm->size;
+    return (size_t)touched * (size_t)f->comm->size;
 }
 
 enum tutti_result tti_fused_through(struct tti_fused_run *f)
@@ -309,7 +307,7 @@ static enum tutti_result fused_general(struct tti_fused_run *f)
     for (int p = 0; p < n; p++)
         if (p != rank)
             TTI_TRY(fused_map_peer(f, p));
-    tti_copy_expect(tti_fused_touches(f));
+    tti_copy_expect(tti_fused_and_others(tti_fused_touches(f)));
     tti_fused_share(f->comm, f->o, &f->views);
     TTI_TRY(tti_fused_through(f));
     tti_fused_edges_back(f->o->out, f->out_count, f->size, &f->edges, f->comm->fused_aside);

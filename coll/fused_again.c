@@ -204,9 +204,9 @@ static enum tutti_result again_share(struct tti_fused_run *f, const struct tti_f
     in[rank] = (char *)(uintptr_t)f->o->in;
     out[rank] = f->o->out;
     if (again_came_last(f->comm, again))
-        tti_copy_expect_turns(again->touches, again->touches / 5 * 4); /* without the quarter */
+        tti_copy_expect_turns(tti_fused_and_others(again->touches), again->touches);
     else
-        tti_copy_expect(again->touches);
+        tti_copy_expect(tti_fused_and_others(again->touches));
     tti_fused_move(f->o, n, &again->part, in, out, again->from_end);
     TTI_TRY(tti_fused_through(f));
     if (tti_region_renewals() == f->renewals)

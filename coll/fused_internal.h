@@ -51,8 +51,13 @@ enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *mes
 
 /* Elements of a buffer of `rank` that others use. */
 size_t tti_fused_used(const struct tti_fused_run *f, int rank, bool out);
-/* Bytes of all buffers on this host, for tti_copy_expect. */
+/* Bytes of all buffers on this host. */
 size_t tti_fused_touches(const struct tti_fused_run *f);
+/* The same for tti_copy_expect: they share the cache with whatever else there is. */
+static inline size_t tti_fused_and_others(size_t bytes)
+{
+    return bytes + bytes / 4;
+}
 /* After all offers (f->mine, f->theirs): map, do the share, and tell each other; or, if not all
  * were `mappable`, nothing. */
 enum tutti_result tti_fused_rest(struct tti_fused_run *f, bool mappable);

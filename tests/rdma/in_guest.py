@@ -338,6 +338,17 @@ def near_and_far_cut():
             each.end()
 
 
+def end_well(jobs, words):
+    """All ranks end in order, with no wrong element; what rank 0 said of this is shown."""
+    for rank, each in enumerate(jobs):
+        status = each.wait(2 * LIMIT)
+        each.check(status == 0, f"rank {rank} ended with status {status}")
+    jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
+    for line in jobs[0].err:
+        if re.search(words, line):
+            print(f"        {line[:250]}", flush=True)
+
+
 def near_comes_back():
     """The near cable is cut for longer than the first trial takes, and put together again, twice: the
     far one carries meanwhile, and then the near one alone, and every byte is right."""
@@ -372,13 +383,7 @@ def near_comes_back():
                           LIMIT, "word that the near device carries again")
             near, far = carried(6)
             jobs[0].check(far < near / 20, "the far cable carried, and the near one is back")
-        for rank, each in enumerate(jobs):
-            status = each.wait(2 * LIMIT)
-            each.check(status == 0, f"rank {rank} ended with status {status}")
-        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
-        for line in jobs[0].err:
-            if re.search(r"goes on over|carry to rank|carries to rank|made again", line):
-                print(f"        {line[:250]}", flush=True)
+        end_well(jobs, r"goes on over|carry to rank|carries to rank|made again")
         jobs[0].check(not sum(said("the connection is made again")), "the connection was lost")
     finally:
         disturb()
@@ -402,13 +407,7 @@ def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
         else:
             jobs[0].check(bytes_sent[1 - near] < bytes_sent[near] / 20, "the far one carried")
             disturb("loss", "100%", cable=cables[near])
-        for rank, each in enumerate(jobs):
-            status = each.wait(2 * LIMIT)
-            each.check(status == 0, f"rank {rank} ended with status {status}")
-        jobs[0].check(any(job.CLEAN in line for line in jobs[0].out), f"no \"{job.CLEAN}\"")
-        for line in jobs[0].err:
-            if re.search(r"goes by|in reserve|goes on over", line):
-                print(f"        {line[:250]}", flush=True)
+        end_well(jobs, r"goes by|in reserve|goes on over")
         said = "\n".join(jobs[0].err)
         if choice != "off":
             jobs[0].check(re.search(rf"RDMA: this rank goes by nic {PAIRS[near][0]}", said),

@@ -33,19 +33,26 @@ static unsigned char pattern(uint64_t fragment, size_t at)
     return (unsigned char)(fragment * 31 + at * 7 + 1);
 }
 
-/* Send one fragment from rank 0; returns the kind that its line got, and *where it says. */
-static enum shm_kind send_one(struct lane_test *t, size_t bytes, uint64_t *where)
+/* Rank 0 offers a fragment: all of it is taken, or, when there is no room, nothing (false). */
+static bool offer_one(struct lane_test *t, size_t bytes)
 {
     unsigned char data[MOST];
     size_t accepted = 0;
-    const struct shm_line *line =
-        &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.lines[shm_line_at(t->sent)];
     for (size_t i = 0; i < bytes; i++)
         data[i] = pattern(t->sent, i);
     assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, t->sent, data, bytes, &accepted),
                      TUTTI_OK);
-    assert_int_equal(accepted, bytes);
-    t->sent++;
+    assert_true(accepted == bytes || accepted == 0);
+    t->sent += accepted > 0;
+    return accepted > 0;
+}
+
+/* Send one fragment from rank 0; returns the kind that its line got, and *where it says. */
+static enum shm_kind send_one(struct lane_test *t, size_t bytes, uint64_t *where)
+{
+    const struct shm_line *line =
+        &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.lines[shm_line_at(t->sent)];
+    assert_true(offer_one(t, bytes));
     *where = line->far.where;
     return (enum shm_kind)(line->flag >> 8 & 0xff);
 }
@@ -145,10 +152,10 @@ static void answered_or_not(void **state)
 }
 
 /* Larger ones of who is not answered keep to room for so many as the settings say; nobody reads so
- * many, and they are all there later. */
+ * many: then it is refused, goes on when they are read, and all arrives. */
 static void followed_closely(void **state)
 {
-    enum { BYTES = 2 * SHM_NEAREST_PIECE, UNREAD = SHM_FOLLOWED };
+    enum { BYTES = 2 * SHM_NEAREST_PIECE };
     static const size_t pieces[] = {SHM_FOLLOWED, 2 * SHM_FOLLOWED};
     struct lane_test t;
     uint64_t where = 0;
@@ -165,10 +172,14 @@ static void followed_closely(void **state)
         }
         assert_int_equal(furthest, (pieces[i] - 1) * BYTES);
     }
-    for (int i = 0; i < UNREAD; i++)
-        assert_int_equal(send_one(&t, BYTES, &where), SHM_KIND_PIECE);
-    for (int i = 0; i < UNREAD; i++)
-        receive_one(&t, BYTES, false);
+    for (int lap = 0; lap < LAPS; lap++) {
+        while (offer_one(&t, BYTES))
+            continue;
+        const uint64_t unread = t.sent - t.received;
+        assert_in_range(unread, pieces[1] / 2, 2 * pieces[1]);
+        for (uint64_t i = 0; i < unread; i++)
+            receive_one(&t, BYTES, false);
+    }
     shm_pair_close(&t.pair);
 }
 
