@@ -286,7 +286,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     if (x->passes > 1 && exec_turns(x->comm))
         exec_turn(x, tag);
     x->label = label;
-    tti_copy_expect(exec_touched(x, op));
+    tti_copy_expect_lanes(exec_touched(x, op), plan->nlanes);
     x->lend_from =
         tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_exec_lend_from(op, plan);
     for (int lane = 0; lane < plan->nlanes; lane++) {

@@ -153,7 +153,7 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
     }
 }
 
-static _Thread_local bool copy_streams, copy_spills; /* see tti_copy_expect */
+static _Thread_local bool copy_streams, copy_spills, copy_fetches; /* see tti_copy_expect */
 
 void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 {
@@ -163,24 +163,50 @@ void tti_copy_bytes(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-/* Bytes of the last-level cache that the CPUs of this machine may count on. */
-static size_t last_cache_bytes(void)
+void tti_copy_received(void *dst, const void *src, size_t bytes)
 {
-    static _Atomic size_t known;
-    size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
-    if (bytes > 0)
-        return bytes;
+    if (copy_fetches && bytes >= TTI_STREAM_BYTES && bytes < AROUND_BYTES)
+        tti_kernels_now()->copy_lines(dst, src, bytes);
+    else
+        tti_copy_bytes(dst, src, bytes);
+}
+
+/* Bytes of a core's second cache, and of the last one that this machine's CPUs may count on. */
+struct known_caches {
+    _Atomic size_t second, last;
+};
+
+static const struct known_caches *known_caches(void)
+{
+    static struct known_caches known;
+    if (atomic_load_explicit(&known.last, memory_order_acquire) > 0)
+        return &known;
     uint64_t cache[3];
     tti_cpu_caches_usable("", cache);
-    bytes = cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20;
-    atomic_store_explicit(&known, bytes, memory_order_relaxed);
-    return bytes;
+    atomic_store_explicit(&known.second, cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20,
+                          memory_order_relaxed);
+    atomic_store_explicit(&known.last, cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20,
+                          memory_order_release);
+    return &known;
+}
+
+static size_t last_cache_bytes(void)
+{
+    return known_caches()->last;
 }
 
 void tti_copy_expect(size_t operation_bytes)
 {
     copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
     copy_spills = copy_streams && operation_bytes / 2 > last_cache_bytes();
+    copy_fetches = false;
+}
+
+void tti_copy_expect_lanes(size_t operation_bytes, int lanes)
+{
+    tti_copy_expect(operation_bytes);
+    copy_fetches = lanes > 1 && operation_bytes >= 2 * known_caches()->second && !copy_streams &&
+                   !tti_cpu_meshed();
 }
 
 void tti_copy_expect_turns(size_t operation_bytes, size_t touched)
@@ -192,6 +218,11 @@ void tti_copy_expect_turns(size_t operation_bytes, size_t touched)
 bool tti_copy_streams(void)
 {
     return copy_streams;
+}
+
+bool tti_copy_fetches(void)
+{
+    return copy_fetches;
 }
 
 bool tti_copy_spills(void)

@@ -46,7 +46,8 @@ struct tti_kernels {
     /* Into two places, disjoint from each other and from src; or NULL. */
     tti_copy_twice_kernel *copy_twice;
     tti_copy_kernel *copy_around; /* a copy that bypasses the caches */
-    tti_copy_kernel *copy_stream; /* the same without the fence at the end */
+    tti_copy_kernel *copy_lines;  /* one by vector stores through the caches */
+    tti_copy_kernel *copy_stream; /* copy_around without the fence at the end */
     void (*fence)(void);          /* what was stored so comes before what follows */
 };
 

@@ -165,9 +165,37 @@ static void test_turns_stay_in_the_cache(void **fixture)
     tti_copy_expect(0);
 }
 
+/* What several lanes receive is fetched as it is written, in clusters, from what two second-level
+ * caches hold to what the last one does; the next operation says anew. */
+static void test_lanes_fetch(void **fixture)
+{
+    uint64_t cache[3];
+    (void)fixture;
+    tti_cpu_caches_usable("", cache);
+    const size_t second = cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20;
+    const size_t last = cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20;
+    char from[TTI_STREAM_BYTES + 1], to[sizeof from];
+    memset(from, 7, sizeof from);
+    tti_copy_expect_lanes(2 * second, 2);
+    assert_int_equal(tti_copy_fetches(), !tti_cpu_meshed());
+    tti_copy_received(to, from, sizeof from);
+    assert_memory_equal(to, from, sizeof from);
+    tti_copy_expect_lanes(2 * second, 1);
+    assert_false(tti_copy_fetches());
+    tti_copy_expect_lanes(2 * second - 1, 2);
+    assert_false(tti_copy_fetches());
+    tti_copy_expect_lanes(2 * second, 2);
+    tti_copy_expect(2 * second);
+    assert_false(tti_copy_fetches());
+    tti_copy_expect_lanes(4 * last, 2); /* around the caches */
+    assert_false(tti_copy_fetches());
+    tti_copy_expect(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_shape),
+                                       cmocka_unit_test(test_lanes_fetch),
                                        cmocka_unit_test(test_turns_stay_in_the_cache)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

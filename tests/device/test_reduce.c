@@ -1,5 +1,6 @@
 /* device/reduce.h: every variant that runs here, every type, operator and mixture of element and
  * accumulator operands, odd counts, odd addresses and in place, bit for bit against reference.c. */
+#include "device/cpu/kernels.h"
 #include "device/reduce.h"
 #include "tests/device/reference.h"
 #include "tests/tutti_cmocka.h"
@@ -224,6 +225,11 @@ static void copies(void **state)
                 const size_t bytes = big ? large - shift : shift;
                 memset(to, GUARD, room);
                 tti_copy_bytes(to + 64 + shift, from + 3 * shift / 2, bytes);
+                assert_memory_equal(to + 64 + shift, from + 3 * shift / 2, bytes);
+                assert_int_equal((unsigned char)to[63 + shift], GUARD);
+                assert_int_equal((unsigned char)to[64 + shift + bytes], GUARD);
+                memset(to, GUARD, room);
+                tti_kernels_now()->copy_lines(to + 64 + shift, from + 3 * shift / 2, bytes);
                 assert_memory_equal(to + 64 + shift, from + 3 * shift / 2, bytes);
                 assert_int_equal((unsigned char)to[63 + shift], GUARD);
                 assert_int_equal((unsigned char)to[64 + shift + bytes], GUARD);

@@ -318,7 +318,7 @@ enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, voi
     else if (in->kind == SHM_KIND_TAIL)
         memcpy(into, in->data + in->offset, ready);
     else if (in->kind != SHM_KIND_MEMORY)
-        tti_copy_bytes(into, in->data + in->offset, ready);
+        tti_copy_received(into, in->data + in->offset, ready);
     else if (in->offset < in->stage_to)
         memcpy(into, in->stage + (in->offset - in->stage_from), ready);
     else
