@@ -22,7 +22,7 @@
 enum {
     WITHDRAW_MS = 3000,     /* how long a peer has to finish the share that it is at ... */
     WITHDRAW_LATE_MS = 100, /* ... and if it has had a deadline for it already */
-    MOST_REFUSED = 6,       /* a refusal counts for at most 2^6 operations of the size */
+    MOST_REFUSED = 8,       /* a refusal counts for at most 2^8 operations of the size */
     EDGED_LEAST = 32 << 10, /* bytes of a block; below, edges cost more than is saved */
 };
 
