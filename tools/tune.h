@@ -12,13 +12,14 @@ struct tune_options {
     bool quiet;
 };
 
-enum { TUNE_PASSES = 5 };
+enum { TUNE_PASSES = 5, TUNE_SHORT_PASSES = 2 }; /* the first of them have short batches */
 
 /* One way at one size. */
 struct tune_result {
     struct tti_selection way;
     double seconds;           /* the median of the passes; before them, of a first look */
     double pass[TUNE_PASSES]; /* each the median of a few batches */
+    bool finalist;            /* about as fast as the best, so timed in long batches too */
     bool of_model; /* the model alone, with its built-in constants, would have taken this one */
 };
 
@@ -28,6 +29,7 @@ struct tune_row {
     enum tti_medium medium;
     double block, whole; /* bytes */
     int passes;          /* done: all, or fewer of what takes long */
+    bool settles;        /* short enough for long batches after the short ones */
     int count;
     struct tune_result result[TTI_MOST_WAYS];
 };
