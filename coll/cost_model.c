@@ -161,14 +161,15 @@ static double cost_steps(const struct tti_cost_way *way)
  * clusters (on meshes large pieces are read where they lie, and the constants were fitted as if all
  * were), these are the bytes that pass between cores, at both ends: their lines come from, or go
  * to, another core's cache. What a rank reads and writes in its own buffers takes a part of that.
- * Ranks that share cores find each other's bytes in the same cache, and have constants of their
- * own. */
+ * Not where peers read large pieces in clusters, too (TUTTI_SHM_CMA). Ranks that share cores find
+ * each other's bytes in the same cache, and have constants of their own. */
 static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes)
 {
     static const double OWN = 0.15;
     const struct tti_work_copied *copied = &way->work.copied;
-    if (place->medium != TTI_PRIVATE || profile->meshed || tti_cost_crowded(profile, place))
+    const bool read = place->reads && bytes >= COPIED;
+    if (place->medium != TTI_PRIVATE || profile->meshed || read || tti_cost_crowded(profile, place))
         return way->work.touched * bytes;
     return (copied->passed + OWN * copied->own) * bytes;
 }
@@ -251,7 +252,7 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     if (way->path == TTI_PATH_STAGED)
         return waits * call + alpha + turns * cost_fused(profile, place, way, bytes);
     const double even = turns * way->work.evenness; /* some have less to do than others */
-    return waits * call + (by_steps ? ahead * way->work.steps : 0) +
+    return waits * call + (by_steps ? ahead * way->work.steps * way->spec.lanes : 0) +
            cost_plan(profile, place, way, alpha, even > 1 ? even : 1, bytes);
 }
 

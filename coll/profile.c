@@ -15,8 +15,9 @@
  * crowds by a search over what tutti-tune measured with 2 and 4 ranks (four, two to a core), for
  * times that are right and for choices that are the fastest, and then by hand to explain again.
  * What is not in their table is as it is for clusters. Of those, the constants of the fused path
- * without crowds, one_way, one_way_touch and crowded_one_way were fitted again to what 2 and 4
- * ranks take now (docs/measurements/host/amd, tutti-tune).
+ * without crowds, one_way and one_way_touch were fitted again to what 2 ranks take now
+ * (docs/measurements/host/amd), and those of crowds by a search over all ways of 3, 4 and 8 ranks
+ * on 2 cores, mostly for 4 (decisions.md, "What passes between cores counts, at both ends").
  */
 #include "coll/profile.h"
 
@@ -65,14 +66,14 @@ static const double clusters[TTI_MEDIA][TTI_COSTS] = {
                      1.2e-6,  0,        1.2,     .085e-6, .5,      .05e-6,   1.4,     11.5e-12,
                      8.5e-12, 9.3e-12,  42e-12,  3.1e-12, 6.4e-12, 10.6e-12, 34e-12,  5.6e-12,
                      8.8e-12, 12.5e-12, 40e-12,  0,       0,       0,        0},
-    [TTI_MAPPED] = {.027e-6, .014e-6,  .015e-6, .011e-6, .085e-6, .083e-6,  .029e-6, 1.9e-6,
-                    1.2e-6,  0,        1.2,     .085e-6, .5,      .05e-6,   1.4,     11.5e-12,
-                    8.5e-12, 9.3e-12,  42e-12,  3.1e-12, 6.4e-12, 10.6e-12, 34e-12,  5.6e-12,
-                    8.8e-12, 12.5e-12, 40e-12,  0,       0,       0,        0},
-    [TTI_PRIVATE] = {.017e-6,  .017e-6,  .014e-6, .011e-6, .085e-6, .082e-6,  .021e-6, 2.0e-6,
-                     1.3e-6,   0,        1.4,     .085e-6, 1,       .05e-6,   1.5,     13.9e-12,
-                     14.7e-12, 20e-12,   33e-12,  5.6e-12, 8.8e-12, 12.5e-12, 40e-12,  5.6e-12,
-                     8.8e-12,  12.5e-12, 40e-12,  0,       0,       0,        0},
+    [TTI_MAPPED] = {.027e-6,  .014e-6,  .015e-6, .011e-6, .085e-6, .083e-6,  .029e-6, .77e-6,
+                    1.34e-6,  .11,      1.25,    .195e-6, .5,      .08e-6,   1.4,     11.5e-12,
+                    8.5e-12,  9.3e-12,  42e-12,  3.1e-12, 6.4e-12, 10.6e-12, 34e-12,  12.8e-12,
+                    10.9e-12, 11.7e-12, 36e-12,  0,       0,       0,        0},
+    [TTI_PRIVATE] = {.017e-6,  .017e-6,  .014e-6,  .011e-6, .085e-6, .082e-6,  .021e-6, .51e-6,
+                     1.29e-6,  .68,      .905,     .09e-6,  1,       .091e-6,  1.5,     13.9e-12,
+                     14.7e-12, 20e-12,   33e-12,   5.6e-12, 8.8e-12, 12.5e-12, 40e-12,  18.3e-12,
+                     11e-12,   12.5e-12, 18.6e-12, 0,       0,       0,        0},
     [TTI_LOOPBACK] = {.2e-6, 1.5e-6, .2e-6, 1.5e-6, 0,     3.6e-6,  .1e-6,   20e-6,   5e-6,   0, 1,
                       0,     1,      .1e-6, 1,      2e-12, 2e-12,   6e-12,   12e-12,  0,      0, 0,
                       0,     0,      0,     0,      0,     140e-12, 160e-12, 210e-12, 260e-12},

@@ -208,8 +208,8 @@ static int refit(const struct settings *s)
     struct tti_tuning *tuning = NULL;
     if (tti_tuning_read(s->path, &tuning) != TUTTI_OK)
         return failed();
-    /* What the processes of its jobs could do it does not say: what is usual. */
-    enum tutti_result result = tuning_finish(s, tuning, true);
+    /* What the processes of its jobs could do it does not say: what is usual (TUTTI_SHM_CMA). */
+    enum tutti_result result = tuning_finish(s, tuning, tti_cpu_meshed());
     tti_tuning_destroy(tuning);
     return result == TUTTI_OK ? 0 : failed();
 }

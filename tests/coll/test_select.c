@@ -381,6 +381,76 @@ static void who_is_not_waited_for_saves_messages(void **state)
     }
 }
 
+/* Four ranks on two cores of a cluster, memory of their own: the stage is copied into and read by
+ * all, so longer all-reduces go by plans. */
+static void crowds_in_clusters_go_by_plans(void **state)
+{
+    static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
+    (void)state;
+    for (size_t bytes = 64 << 10; bytes <= 16 << 20; bytes *= 2) {
+        struct tutti_comm *comm = comm_of(4, NULL);
+        struct tti_ways ways;
+        tti_profile_default(caches, false, 2, &comm->profile);
+        comm->settings.fast = true;
+        comm->settings.staged_ahead = TTI_STAGED_AHEAD;
+        assert_int_equal(
+            tti_select_ways(comm, TUTTI_ALL_REDUCE, bytes / 4, TUTTI_FLOAT32, false, &ways),
+            TUTTI_OK);
+        assert_int_equal(ways.way[0].path, TTI_PATH_PLAN);
+    }
+}
+
+/* Seconds of a chain's broadcast of 64 bytes among four ranks on two cores of a cluster, with its
+ * messages `times` as long. */
+static double chain_seconds(int lanes, double times)
+{
+    static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
+    struct tti_profile profile;
+    struct tti_cost_place place = {.medium = TTI_PRIVATE, .most_local = 4};
+    struct tti_cost_way way = {.algorithm = tti_algorithm_find(TUTTI_BROADCAST, "chain"),
+                               .spec = {.collective = TUTTI_BROADCAST,
+                                        .nranks = 4,
+                                        .lanes = lanes,
+                                        .slices = 1,
+                                        .layout = {.nhosts = 1}}};
+    tti_profile_default(caches, false, 2, &profile);
+    profile.cost[TTI_PRIVATE][TTI_COST_CROWDED_ONE_WAY] *= times;
+    assert_int_equal(tti_work_model_of(way.algorithm, &way.spec, &way.work), TUTTI_OK);
+    return tti_cost_seconds(&profile, &place, &way, 64);
+}
+
+/* A second lane is as many messages again. */
+static void lanes_have_messages_of_their_own(void **state)
+{
+    (void)state;
+    const double one = chain_seconds(1, 3) - chain_seconds(1, 1);
+    const double two = chain_seconds(2, 3) - chain_seconds(2, 1);
+    assert_true(one > 0 && two > 1.99 * one && two < 2.01 * one);
+}
+
+/* Two ranks of a cluster that read in each other's memory (TUTTI_SHM_CMA): large pieces have no
+ * copy at the sender, small ones have. */
+static void who_is_read_does_not_copy(void **state)
+{
+    static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
+    (void)state;
+    for (size_t bytes = 8 << 10; bytes <= 1 << 20; bytes *= 128) {
+        double seconds[2];
+        for (int reads = 0; reads < 2; reads++) {
+            char direct[] = "direct";
+            struct tti_selection selection;
+            struct tutti_comm *comm = comm_of(2, direct);
+            tti_profile_default(caches, false, 2, &comm->profile);
+            comm->peers.reads = reads;
+            assert_int_equal(tti_select_plan(comm, TUTTI_REDUCE_SCATTER, bytes / 4, TUTTI_FLOAT32,
+                                             0, &selection),
+                             TUTTI_OK);
+            seconds[reads] = selection.predicted_s;
+        }
+        assert_true((seconds[0] == seconds[1]) == (bytes < 32 << 10));
+    }
+}
+
 /* ---- between hosts ---- */
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -517,6 +587,9 @@ int main(void)
         cmocka_unit_test(copies_are_counted_at_both_ends),
         cmocka_unit_test(fewer_messages_in_clusters),
         cmocka_unit_test(who_is_not_waited_for_saves_messages),
+        cmocka_unit_test(crowds_in_clusters_go_by_plans),
+        cmocka_unit_test(lanes_have_messages_of_their_own),
+        cmocka_unit_test(who_is_read_does_not_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
