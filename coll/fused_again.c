@@ -22,8 +22,8 @@ enum {
      * stays in the first-level cache anyway. */
     FROM_END_BYTES = 12 << 10,
     FROM_END_IN_PLACE = 24 << 10,
-    /* Parts of all-reduces of this length are slower from the end where inputs are new each time
-     * (measured: decisions.md). */
+    /* On meshes, parts of all-reduces of this length are slower from the end where inputs are new
+     * each time (measured: decisions.md). */
     FROM_END_NOT_FROM = 80 << 10,
     FROM_END_NOT_TO = 144 << 10,
 };
@@ -179,7 +179,8 @@ static bool again_is_long(const struct tutti_comm *comm, const struct tti_fused_
     const struct tti_operation *o = &again->o;
     const size_t least = o->in == o->out ? FROM_END_IN_PLACE : FROM_END_BYTES;
     const size_t bytes = again->part.count * tti_type_bytes(o->type);
-    if (o->collective == TUTTI_ALL_REDUCE && bytes > FROM_END_NOT_FROM && bytes < FROM_END_NOT_TO)
+    if (comm->profile.meshed && o->collective == TUTTI_ALL_REDUCE && bytes > FROM_END_NOT_FROM &&
+        bytes < FROM_END_NOT_TO)
         return false;
     return !comm->crowded && bytes >= least;
 }

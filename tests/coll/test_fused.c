@@ -315,13 +315,17 @@ static int repeated(tutti_comm *comm, void *argument)
     return bad;
 }
 
-/* Parts of some lengths are taken from the front each time: shorter and longer ones are not. */
+/* On meshes parts of some lengths are taken from the front each time: shorter and longer ones are
+ * not, nor any in clusters. */
 static int which_from_end(tutti_comm *comm, void *argument)
 {
     static const struct {
         size_t part;
-        bool turns;
-    } cases[] = {{64 << 10, true}, {112 << 10, false}, {160 << 10, true}};
+        bool meshed, turns;
+    } cases[] = {{64 << 10, true, true},
+                 {112 << 10, true, false},
+                 {112 << 10, false, true},
+                 {160 << 10, true, true}};
     enum { CALLS = 5, LONGEST = 160 << 10 };
     float *x = NULL;
     int bad = 0;
@@ -330,19 +334,23 @@ static int which_from_end(tutti_comm *comm, void *argument)
         return 1;
     memset(x, 0, (size_t)comm->size * LONGEST);
     comm->crowded = false;
+    const bool meshed = comm->profile.meshed;
     allow(comm, true);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !bad; i++) {
         const size_t count = (size_t)comm->size * cases[i].part / sizeof *x;
+        comm->profile.meshed = cases[i].meshed;
         const uint64_t repeats = comm->repeats, from_end = comm->repeats_from_end;
         for (int k = 0; k < CALLS && !bad; k++)
             bad = tutti_all_reduce(x, x, count, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK;
         bad = bad || comm->repeats == repeats ||
               (comm->repeats_from_end != from_end) != cases[i].turns;
         if (bad)
-            fprintf(stderr, "parts of %zu bytes: %llu repeats, %llu from the end\n", cases[i].part,
+            fprintf(stderr, "parts of %zu bytes%s: %llu repeats, %llu from the end\n",
+                    cases[i].part, cases[i].meshed ? " on a mesh" : "",
                     (unsigned long long)(comm->repeats - repeats),
                     (unsigned long long)(comm->repeats_from_end - from_end));
     }
+    comm->profile.meshed = meshed;
     tutti_free(x);
     return bad;
 }
