@@ -39,6 +39,7 @@ static enum tutti_result fused_wait(struct tti_fused_run *f, int peer, bool send
     }
     if (f->deadline == 0)
         f->deadline = tti_deadline_in(f->comm->settings.timeout_s);
+    tti_fused_noted(f); /* else the record before it would wait */
     f->comm->executor->fast_peer = peer;
     f->comm->executor->fast_sends = sends;
     return tti_exec_idle(f->comm->executor, f->idle - turns, f->deadline);
@@ -53,8 +54,10 @@ enum tutti_result tti_fused_send(struct tti_fused_run *f, int peer, const void *
         size_t accepted = 0;
         enum tutti_result result = link->ops->send(
             link->endpoint, 0, f->tag, (const char *)message + sent, bytes - sent, &accepted);
-        if (result != TUTTI_OK)
+        if (result != TUTTI_OK) {
+            tti_fused_noted(f); /* others are told of it at once */
             return tti_comm_link_failed(f->comm, result);
+        }
         link->queues[0].accepted += accepted;
         sent += accepted;
         if (accepted == 0)
@@ -247,11 +250,17 @@ static enum tutti_result fused_map_peer(struct tti_fused_run *f, int peer)
     return TUTTI_OK;
 }
 
+static void fused_unmap_peer(struct tti_fused_run *f, int peer)
+{
+    const struct tti_link *link = &f->comm->links.all[peer];
+    link->ops->unmap(link->endpoint);
+}
+
 static void fused_unmap(struct tti_fused_run *f)
 {
     for (int p = 0; p < f->comm->size; p++)
         if (p != f->comm->rank)
-            f->comm->links.all[p].ops->unmap(f->comm->links.all[p].endpoint);
+            fused_unmap_peer(f, p);
 }
 
 /* Another communicator may have had to cut off the pages that this operation's peers have mapped:
@@ -288,11 +297,14 @@ enum tutti_result tti_fused_through(struct tti_fused_run *f)
     const struct tti_fused_done done = {1};
     struct tti_fused_done theirs;
     int rank = f->comm->rank, n = f->comm->size;
-    fused_unmap(f);
-    for (int k = 1; k < n; k++)
+    /* The peer may be waiting for nothing but this word; letting go of its memory can follow. */
+    for (int k = 1; k < n; k++) {
         TTI_TRY(tti_fused_send(f, (rank + k) % n, &done, sizeof done));
+        fused_unmap_peer(f, (rank + k) % n);
+    }
     for (int k = 1; k < n; k++)
-        TTI_TRY(tti_fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));
+        if (!tti_fused_heard(f, (rank + k) % n, &done, sizeof done))
+            TTI_TRY(tti_fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));
     return fused_released(f);
 }
 
@@ -382,6 +394,7 @@ void tti_fused_begin(struct tti_fused_run *f, struct tutti_comm *comm,
     f->idle = 0;
     f->deadline = 0;
     f->offered = false;
+    f->unnoted = NULL;
     f->in_apart = f->out_apart = false;
     f->renewals = tti_region_renewals();
     f->size = tti_type_bytes(o->type);

@@ -51,15 +51,13 @@ enum { TTI_FUSED_AGAIN = 4 }; /* kept by a communicator */
 
 /* The one that `o` is like, if it may run now; or NULL. */
 struct tti_fused_again *tti_fused_find(struct tutti_comm *comm, const struct tti_operation *o);
-/* Its record begins: all of it at once, as nothing of it is new. */
-void tti_fused_note(struct tutti_comm *comm, const struct tti_fused_again *again,
-                    const struct tti_operation *o, uint64_t sequence);
 /* The record that has begun is of one of these. */
 void tti_fused_by(struct tutti_comm *comm, const struct tti_fused_again *again);
-/* As tti_fused. */
+/* As tti_fused. `recorded`: it has its record; otherwise it gets it when its first messages are on
+ * their way. */
 enum tutti_result tti_fused_repeat(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label,
-                                   bool *served);
+                                   bool recorded, bool *served);
 void tti_fused_forget(struct tutti_comm *comm);
 
 /* ---- between fused.c, fused_edges.c and fused_share.c ---- */

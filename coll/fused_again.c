@@ -131,16 +131,22 @@ static bool again_offer(const struct tti_fused_run *f, struct tti_link *link,
             again_is(&place, &peer->mine.out));
 }
 
-/* The peers' offers; *same: all are as they were, else f has them all. */
+/* The peers' offers; *same: all are as they were, else f has them all. Those that are as they were
+ * are not copied. */
 static enum tutti_result again_hear(struct tti_fused_run *f, const struct tti_fused_again *again,
                                     bool *mappable, bool *same)
 {
     const int rank = f->comm->rank, n = f->comm->size;
+    unsigned alike = 0; /* a bit a rank */
     *mappable = *same = true;
     for (int k = 1; k < n; k++) {
         const int p = (rank + k) % n;
         struct tti_fused_offer *theirs = &f->theirs[p];
         const struct tti_fused_offer *known = &again->peer[p].theirs;
+        if (tti_fused_heard(f, p, known, TTI_FUSED_OFFER_SHORT)) {
+            alike |= 1u << p;
+            continue;
+        }
         TTI_TRY(tti_fused_receive(f, p, theirs, sizeof *theirs, theirs));
         *mappable = *mappable && theirs->mappable;
         *same = *same && theirs->mappable && !theirs->edged && again_is(&theirs->in, &known->in) &&
@@ -150,7 +156,9 @@ static enum tutti_result again_hear(struct tti_fused_run *f, const struct tti_fu
         if (p == rank)
             continue;
         f->mine[p] = again->peer[p].mine;
-        if (!f->theirs[p].edged)
+        if (alike & 1u << p)
+            f->theirs[p] = again->peer[p].theirs;
+        else if (!f->theirs[p].edged)
             memset((char *)&f->theirs[p] + TTI_FUSED_OFFER_SHORT, 0,
                    sizeof f->theirs[p] - TTI_FUSED_OFFER_SHORT);
     }
@@ -247,6 +255,7 @@ static enum tutti_result again_run(struct tti_fused_run *f, const struct tti_fus
         const int p = (rank + k) % n;
         TTI_TRY(tti_fused_send(f, p, &again->peer[p].mine, TTI_FUSED_OFFER_SHORT));
     }
+    tti_fused_noted(f);
     if (!again->from_end) /* else it begins with what was last used */
         again_fetch(f, &again->part);
     TTI_TRY(again_hear(f, again, served, &same));
@@ -266,30 +275,37 @@ void tti_fused_by(struct tutti_comm *comm, const struct tti_fused_again *again)
     tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, again->selection.index, 1);
 }
 
-void tti_fused_note(struct tutti_comm *comm, const struct tti_fused_again *again,
-                    const struct tti_operation *o, uint64_t sequence)
+void tti_fused_noted(struct tti_fused_run *f)
 {
-    struct tti_record_ring *ring = &comm->recorder.ring[0];
+    const struct tti_fused_again *again = f->unnoted;
+    struct tti_record_ring *ring = &f->comm->recorder.ring[0];
+    const uint64_t sequence = f->comm->executor->label->sequence;
+    f->unnoted = NULL;
+    if (!again)
+        return;
     if (__builtin_expect(again->record.bytes < TTI_RECORD_TIMED_BYTES, 1)) {
         tti_record_again(ring, &again->record, sequence);
         return;
     }
-    tti_record_begin(ring, o, sequence);
-    tti_fused_by(comm, again);
+    tti_record_begin(ring, f->o, sequence);
+    tti_fused_by(f->comm, again);
 }
 
 enum tutti_result tti_fused_repeat(struct tutti_comm *comm, struct tti_fused_again *again,
                                    const struct tti_operation *o, const struct tti_label *label,
-                                   bool *served)
+                                   bool recorded, bool *served)
 {
     struct tti_fused_run f;
     *served = false;
     tti_fused_begin(&f, comm, o, again->selection.index, label);
+    f.unnoted = recorded ? NULL : again;
     f.in_count = again->in_count;
     f.out_count = again->out_count;
     for (int p = 0; p < comm->size; p++)
-        if (p != comm->rank && !again_offer(&f, &comm->links.all[p], &again->peer[p]))
+        if (p != comm->rank && !again_offer(&f, &comm->links.all[p], &again->peer[p])) {
+            tti_fused_noted(&f);
             return tti_fused(comm, o, &again->selection, label, served);
+        }
     f.offered = true;
     again->from_end = !again->from_end && again_is_long(comm, again);
     const enum tutti_result result = again_run(&f, again, served);

@@ -3,6 +3,7 @@
 #define TTI_COLL_FUSED_INTERNAL_H
 
 #include "coll/comm.h"
+#include "coll/exec_internal.h"
 #include "coll/fused.h"
 
 #include <stddef.h>
@@ -31,6 +32,7 @@ struct tti_fused_run {
     size_t in_count, out_count; /* elements of what others use; 0: nothing */
     uint64_t renewals;
     bool offered;
+    const struct tti_fused_again *unnoted; /* not NULL: it has no record yet, and is one of these */
     bool in_apart, out_apart; /* to some peer only whole pages can be offered, so to all */
     struct tti_fused_offer mine[TTI_FUSED_RANKS], theirs[TTI_FUSED_RANKS];
     struct tti_fused_edges edges;
@@ -48,6 +50,27 @@ enum tutti_result tti_fused_send(struct tti_fused_run *f, int peer, const void *
 /* `bytes` of a message; or an offer, whose length is its own. */
 enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *message, size_t bytes,
                                     struct tti_fused_offer *offer);
+
+/* Wait a moment for the peer's message, and take it if it is just what is expected: most are, and
+ * are then looked at where they lie. False: nothing was taken. */
+static inline bool tti_fused_heard(struct tti_fused_run *f, int peer, const void *expected,
+                                   size_t bytes)
+{
+    const struct tti_link *link = &f->comm->links.all[peer];
+    const void *data = NULL;
+    size_t ready = 0;
+    uint64_t tag = 0;
+    enum tutti_result result = link->ops->peek(link->endpoint, 0, &tag, &data, &ready);
+    if (result == TUTTI_OK && ready == 0 && tti_exec_await(f->comm, link))
+        result = link->ops->peek(link->endpoint, 0, &tag, &data, &ready);
+    if (result != TUTTI_OK || ready != bytes || tag != f->tag ||
+        __builtin_memcmp(data, expected, bytes) != 0)
+        return false;
+    link->ops->consume(link->endpoint, 0, bytes);
+    return true;
+}
+/* The operation has its record from here on, if it had none. */
+void tti_fused_noted(struct tti_fused_run *f);
 
 /* Elements of a buffer of `rank` that others use. */
 size_t tti_fused_used(const struct tti_fused_run *f, int rank, bool out);

@@ -124,10 +124,11 @@ static enum tutti_result run_refused(struct tutti_comm *comm, const struct tti_o
 }
 
 static enum tutti_result run_again(struct tutti_comm *comm, struct tti_fused_again *again,
-                                   const struct tti_operation *o, const struct tti_label *label)
+                                   const struct tti_operation *o, const struct tti_label *label,
+                                   bool recorded)
 {
     bool served = false;
-    TTI_TRY(tti_fused_repeat(comm, again, o, label, &served));
+    TTI_TRY(tti_fused_repeat(comm, again, o, label, recorded, &served));
     return served ? TUTTI_OK : run_refused(comm, o, label);
 }
 
@@ -155,7 +156,7 @@ static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_oper
     struct tti_fused_again *again = tti_fused_find(comm, o);
     if (again) {
         tti_fused_by(comm, again);
-        return run_again(comm, again, o, label);
+        return run_again(comm, again, o, label, true);
     }
     TTI_TRY(tti_select(comm, o->collective, o->count, o->type, o->root, &selection));
     if (selection.path == TTI_PATH_FUSED) {
@@ -272,21 +273,15 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
 bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
                    enum tutti_result *result)
 {
-    if (o->count == 0 || !tti_turn_take_alone(&comm->queue))
+    struct tti_fused_again *again = o->count > 0 ? tti_fused_find(comm, o) : NULL;
+    if (!again || atomic_load_explicit(&comm->failed, memory_order_acquire) != TUTTI_OK)
         return false;
-    struct tti_fused_again *again = tti_fused_find(comm, o);
-    if (!again || atomic_load_explicit(&comm->failed, memory_order_acquire) != TUTTI_OK) {
-        tti_turn_end_alone(&comm->queue);
-        return false;
-    }
     const struct tti_label label = {o, ++comm->sequence, 1};
     tti_log_rank(comm->rank);
-    tti_fused_note(comm, again, o, comm->sequence);
-    enum tutti_result ran = run_again(comm, again, o, &label);
+    enum tutti_result ran = run_again(comm, again, o, &label, false);
     tti_record_end(&comm->recorder.ring[0], ran);
     if (ran != TUTTI_OK)
         ran = tti_run_failed(comm, ran, &label);
-    tti_turn_end_alone(&comm->queue);
     *result = ran;
     return true;
 }

@@ -48,8 +48,9 @@ enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_
                                 const struct tti_operation *o, const struct tti_label *label);
 
 /* Run a blocking call on host memory whose arguments nobody has looked at, if it is like one that a
- * program was made for, wherever its buffers lie now, and nothing is before it. False: something is
- * not as it was then, or might not be; nothing was done. */
+ * program was made for, wherever its buffers lie now, or one before on the fused path
+ * (tti_run_again), and nothing is before it. False: something is not as it was then, or might not
+ * be; nothing was done. */
 bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
                     enum tutti_result *result);
 void tti_small_plans_destroy(struct tti_small_plans *plans);

@@ -347,13 +347,15 @@ bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
 {
     uint64_t key = 0;
     struct small s;
-    if (!tti_small_key(o, false, &key) || !tti_turn_take_alone(&comm->queue))
+    const bool small = tti_small_key(o, false, &key);
+    if (!tti_turn_take_alone(&comm->queue))
         return false;
     s.comm = comm;
-    s.program = small_known(comm, o, key);
+    s.program = small ? small_known(comm, o, key) : NULL;
     if (!s.program) {
+        const bool fused = tti_run_again(comm, o, result);
         tti_turn_end_alone(&comm->queue);
-        return false;
+        return fused;
     }
     const struct tti_label label = {o, ++comm->sequence, 1};
     s.label = &label;

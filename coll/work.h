@@ -103,8 +103,9 @@ void tti_work_end_device(struct tutti_comm *comm);
 /* Run one operation or batch: selection, plan, links, executor (operation by operation: run.c). */
 enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count);
-/* Run a blocking call on host memory whose arguments nobody has looked at, if it came before on the
- * fused path with the same buffers (fused.h), and nothing is before it. False: it did nothing. */
+/* In the turn of the queue: run a blocking call on host memory whose arguments nobody has looked
+ * at, if it came before on the fused path with the same buffers (fused.h). False: it did nothing.
+ */
 bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
                    enum tutti_result *result);
 /* What run.c makes of a failure on the way: the text names the operation, and the communicator has

@@ -316,7 +316,7 @@ static int repeated(tutti_comm *comm, void *argument)
 }
 
 /* On meshes parts of some lengths are taken from the front each time: shorter and longer ones are
- * not, nor any in clusters. */
+ * not, nor any in clusters. Every call has its record. */
 static int which_from_end(tutti_comm *comm, void *argument)
 {
     static const struct {
@@ -340,8 +340,11 @@ static int which_from_end(tutti_comm *comm, void *argument)
         const size_t count = (size_t)comm->size * cases[i].part / sizeof *x;
         comm->profile.meshed = cases[i].meshed;
         const uint64_t repeats = comm->repeats, from_end = comm->repeats_from_end;
+        const uint64_t records = comm->recorder.ring[0].next;
         for (int k = 0; k < CALLS && !bad; k++)
-            bad = tutti_all_reduce(x, x, count, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK;
+            bad = tutti_all_reduce(x, x, count, TUTTI_FLOAT32, TUTTI_SUM, comm) != TUTTI_OK ||
+                  comm->recorder.ring[0].next != records + (uint64_t)k + 1 ||
+                  tti_record_last_path(&comm->recorder.ring[0]) != TTI_RECORD_FUSED;
         bad = bad || comm->repeats == repeats ||
               (comm->repeats_from_end != from_end) != cases[i].turns;
         if (bad)
