@@ -32,7 +32,7 @@ static void forked_take(struct tutti_comm *comm)
     snprintf(comm->error.text, sizeof comm->error.text, "%s", why);
     pthread_mutex_init(&comm->queue.lock, NULL);
     tti_cond_init(&comm->queue.changed);
-    atomic_store(&comm->queue.turn, 0);
+    tti_turn_begin(&comm->queue.turn);
     comm->recorder.page = NULL; /* shared memory, in which the parent writes */
     for (int i = 0; i < TTI_RECORD_RINGS; i++)
         comm->recorder.ring[i].records = NULL;

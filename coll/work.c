@@ -14,6 +14,7 @@ enum tutti_result tti_work_queue_create(struct tti_work_queue *queue)
     memset(queue, 0, sizeof *queue);
     pthread_mutex_init(&queue->lock, NULL);
     tti_cond_init(&queue->changed);
+    tti_turn_begin(&queue->turn);
     queue->cpu = -1;
     queue->usable = true;
     return TUTTI_OK;
@@ -37,15 +38,20 @@ static void queue_wait(struct tti_work_queue *queue)
 /* Under the lock. */
 static void turn_want(struct tti_work_queue *queue)
 {
-    atomic_fetch_or_explicit(&queue->turn, TTI_TURN_WANTED, memory_order_relaxed);
+    atomic_fetch_or_explicit(&queue->turn.word, TTI_TURN_WANTED, memory_order_relaxed);
 }
 
 /* Under the lock; false: somebody has it, and will wake the waiters. */
 static bool turn_take(struct tti_work_queue *queue)
 {
+    struct tti_turn *turn = &queue->turn;
     turn_want(queue);
-    return !(atomic_fetch_or_explicit(&queue->turn, TTI_TURN_TAKEN, memory_order_acquire) &
-             TTI_TURN_TAKEN);
+    if (!tti_turn_disown(turn) ||
+        atomic_fetch_or_explicit(&turn->word, TTI_TURN_TAKEN, memory_order_acquire) &
+            TTI_TURN_TAKEN)
+        return false;
+    turn->alone = 0;
+    return true;
 }
 
 /* Under the lock. */
@@ -54,7 +60,7 @@ static void turn_end(struct tti_work_queue *queue)
     unsigned gone = TTI_TURN_TAKEN;
     if (!queue->head && queue->wanting == 0)
         gone |= TTI_TURN_WANTED;
-    atomic_fetch_and_explicit(&queue->turn, ~gone, memory_order_release);
+    atomic_fetch_and_explicit(&queue->turn.word, ~gone, memory_order_release);
     queue_wake(queue);
 }
 
@@ -71,6 +77,17 @@ void tti_turn_end_wanted(struct tti_work_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     turn_end(queue);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+void tti_turn_hand_over(struct tti_work_queue *queue)
+{
+    struct tti_turn *turn = &queue->turn;
+    pthread_mutex_lock(&queue->lock);
+    if (atomic_load_explicit(&turn->word, memory_order_relaxed) & TTI_TURN_OWNED) {
+        (void)tti_turn_disown(turn);
+        turn_end(queue); /* nobody else has it: that would have been after OWNED */
+    }
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -408,6 +425,8 @@ enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operati
 void tti_work_pause(struct tutti_comm *comm)
 {
     struct tti_work_queue *queue = &comm->queue;
+    if (tti_turn_take_alone(queue))
+        return;
     pthread_mutex_lock(&queue->lock);
     turn_await(queue);
     pthread_mutex_unlock(&queue->lock);
@@ -415,13 +434,19 @@ void tti_work_pause(struct tutti_comm *comm)
 
 bool tti_work_try_pause(struct tutti_comm *comm)
 {
-    return tti_turn_take_alone(&comm->queue);
+    struct tti_work_queue *queue = &comm->queue;
+    if (tti_turn_take_alone(queue))
+        return true;
+    if (tti_turn_inside(&queue->turn) || !tti_turn_owned(&queue->turn))
+        return false;
+    /* It belongs to another thread, which has no use for it now. */
+    pthread_mutex_lock(&queue->lock);
+    const bool taken = tti_turn_owned(&queue->turn) && turn_take(queue);
+    pthread_mutex_unlock(&queue->lock);
+    return taken;
 }
 
 void tti_work_resume(struct tutti_comm *comm)
 {
-    struct tti_work_queue *queue = &comm->queue;
-    pthread_mutex_lock(&queue->lock);
-    turn_end(queue);
-    pthread_mutex_unlock(&queue->lock);
+    tti_turn_end_alone(&comm->queue);
 }

@@ -4,6 +4,7 @@
 #define TTI_COLL_WORK_H
 
 #include "coll/operation.h"
+#include "coll/turn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,20 +28,15 @@ struct tti_work {
     struct tti_error error; /* valid when done; code TUTTI_OK on success */
 };
 
-/* TAKEN: somebody runs operations. WANTED: something is queued, or somebody waits for its turn;
- * changes under the lock. Only with neither can a turn be taken without the lock, and with WANTED
- * it cannot be ended without. */
-enum tti_turn { TTI_TURN_TAKEN = 1, TTI_TURN_WANTED = 2 };
-
 struct tti_work_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something queued, something done, or stopping */
     struct tti_work *head, *tail;
-    uint32_t length;       /* entries from head to tail */
-    int waiters;           /* threads in a wait on `changed` ... */
-    int wanting;           /* ... and of these, for their turn with nothing queued */
-    _Atomic unsigned turn; /* bits of enum tti_turn */
-    bool started;          /* the progress thread exists */
+    uint32_t length; /* entries from head to tail */
+    int waiters;     /* threads in a wait on `changed` ... */
+    int wanting;     /* ... and of these, for their turn with nothing queued */
+    struct tti_turn turn;
+    bool started; /* the progress thread exists */
     bool stop;
     /* Made for streams and not given yet, oldest first. */
     struct tti_work *awaited, *awaited_tail;
@@ -113,24 +109,42 @@ bool tti_run_again(struct tutti_comm *comm, const struct tti_operation *o,
 enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result result,
                                  const struct tti_label *label);
 
-/* ---- turns of those who find nobody else, which is most ---- */
+/* ---- turns of those who find nobody else, which is most (turn.h) ---- */
+
+void tti_turn_end_wanted(struct tti_work_queue *queue);
+/* The owner of the turn has seen that somebody wants it, and does not have it. */
+void tti_turn_hand_over(struct tti_work_queue *queue);
 
 /* False: somebody has the turn or wants it. */
 static inline bool tti_turn_take_alone(struct tti_work_queue *queue)
 {
+    struct tti_turn *turn = &queue->turn;
     unsigned nobody = 0;
-    return atomic_compare_exchange_strong_explicit(&queue->turn, &nobody, TTI_TURN_TAKEN,
+    if (tti_turn_of_owner(turn) && tti_turn_owned(turn)) {
+        if (tti_turn_inside(turn))
+            return false;
+        if (__builtin_expect(tti_turn_say(turn, 1), 1))
+            return true;
+        (void)tti_turn_say(turn, 0);
+        tti_turn_hand_over(queue);
+        return false;
+    }
+    return atomic_compare_exchange_strong_explicit(&turn->word, &nobody, TTI_TURN_TAKEN,
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-void tti_turn_end_wanted(struct tti_work_queue *queue);
-
 static inline void tti_turn_end_alone(struct tti_work_queue *queue)
 {
+    struct tti_turn *turn = &queue->turn;
     unsigned only = TTI_TURN_TAKEN;
-    if (!atomic_compare_exchange_strong_explicit(&queue->turn, &only, 0, memory_order_release,
-                                                 memory_order_relaxed))
+    if (tti_turn_of_owner(turn) && tti_turn_inside(turn)) {
+        if (__builtin_expect(!tti_turn_say(turn, 0), 0))
+            tti_turn_hand_over(queue);
+    } else if (!atomic_compare_exchange_strong_explicit(&turn->word, &only, tti_turn_next(turn),
+                                                        memory_order_release,
+                                                        memory_order_relaxed)) {
         tti_turn_end_wanted(queue);
+    }
 }
 
 #endif
