@@ -16,13 +16,11 @@ static int memory_get(const struct bench_options *o, size_t bytes, char **memory
     if (o->memory == BENCH_LIBRARY) {
         BENCH_TRY(tutti_alloc(bytes, &made), "memory");
     } else {
-        /* What is registered are whole pages, as whoever means to register memory allocates them:
-         * parts of pages cannot be mapped. */
+        /* Whole pages, as whoever means to register memory allocates them (parts of pages cannot be
+         * mapped), and as the peers' buffers lie that this is compared with. */
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-        if (o->memory == BENCH_REGISTERED)
-            bytes = (bytes / page + 1) * page;
-        made =
-            o->memory == BENCH_REGISTERED ? aligned_alloc(page, bytes) : malloc(bytes ? bytes : 1);
+        bytes = (bytes / page + 1) * page;
+        made = aligned_alloc(page, bytes);
         if (!made) {
             fprintf(stderr, "allreduce_bench: cannot allocate %zu bytes\n", bytes);
             return 1;

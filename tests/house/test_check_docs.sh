@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_docs finds a link that leads nowhere, a variable without a row and a row without a variable,
+# check_docs finds a link that leads nowhere, an unfinished merge, a variable without a row and a row without a variable,
 # an outdated program, a section that is not listed, an outdated quote, and names that are not there.
 set -euo pipefail
 # shellcheck source=tests/house/planting.sh
@@ -54,6 +54,7 @@ plant() {
 write
 passes "$docs" "$tree"
 plant README.md 's/plan.c/gone.c/' "README.md:2: the link to plan/gone.c leads nowhere"
+plant README.md '2s/^/<<<<<<< HEAD\n/' "README.md:2: a mark of an unfinished merge"
 plant README.md 's/#one-hop/#two-hops/' "docs/tour.md has no heading #two-hops"
 plant docs/settings.md '/TUTTI_LOG/d' "docs/settings.md: no row for TUTTI_LOG, which base/log.c has"
 plant docs/settings.md 's/TUTTI_LOG/TUTTI_LOC/' "TUTTI_LOC has a row, but no code reads it"
