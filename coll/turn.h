@@ -16,6 +16,10 @@
  *   - After `inside = 0`: the other sees it, and need not wait. Before it: it waits, but then the
  *     owner's look as it leaves comes after the fence, too; it finds WANTED, and wakes the other.
  *     WANTED stays until then: only the end of a turn takes it back, and nobody else has one.
+ * Who has seen the owner inside waits until that hands over, under the lock, and does not look at
+ * `inside` again: an owner that has left may not have looked yet, and who waits may be about to
+ * release the communicator. For the same reason an abort takes the turn away for good
+ * (tti_work_disown): whoever destroys the communicator after it waits for the owner to hand over.
  * Once OWNED is gone, by whoever, the owner may only come in as all others do; and nobody else can
  * come in between WANTED and that, nor without it while there is OWNED.
  *
@@ -53,7 +57,8 @@ struct tti_turn {
     _Atomic unsigned word;   /* enum tti_turn_bits */
     _Atomic unsigned inside; /* the owner has the turn, or is about to see whether */
     _Atomic uintptr_t owner; /* 0: nobody has been yet */
-    bool fenced;             /* under the lock: `inside` is what it is, since WANTED */
+    _Atomic bool retired;    /* it will belong to nobody any more */
+    bool met; /* under the lock: since WANTED the owner was seen inside, so it will hand over */
     /* Of who has the turn. */
     uint32_t alone;               /* turns in a row that this one has taken alone ... */
     uintptr_t last;               /* ... this thread */

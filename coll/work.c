@@ -91,6 +91,19 @@ void tti_turn_hand_over(struct tti_work_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
+void tti_work_disown(struct tti_work_queue *queue)
+{
+    struct tti_turn *turn = &queue->turn;
+    pthread_mutex_lock(&queue->lock);
+    atomic_store_explicit(&turn->retired, true, memory_order_relaxed);
+    if (atomic_load_explicit(&turn->word, memory_order_relaxed) & TTI_TURN_OWNED) {
+        turn_want(queue);
+        if (tti_turn_disown(turn))
+            turn_end(queue);
+    }
+    pthread_mutex_unlock(&queue->lock);
+}
+
 /* ---- work ---- */
 
 void tti_work_keep(struct tti_work *work)

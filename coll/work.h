@@ -71,6 +71,9 @@ void tti_work_resume(struct tutti_comm *comm);
 /* The same if no operation runs and none waits; else false, and nothing to resume. */
 bool tti_work_try_pause(struct tutti_comm *comm);
 
+/* The turn belongs to no thread from now on (turn.h): at an abort, by any thread. Does not wait. */
+void tti_work_disown(struct tti_work_queue *queue);
+
 /* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
  * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -69,7 +69,7 @@ static bool turns(struct tutti_comm *comm, uint32_t count)
 }
 
 /* What another thread does once. */
-enum by_other { PAUSES, TRIES, TAKES_MANY };
+enum by_other { PAUSES, TRIES, TAKES_MANY, ABORTS, DISOWNS };
 struct other {
     struct tutti_comm *comm;
     enum by_other what;
@@ -82,6 +82,14 @@ static void *other_does(void *argument)
     struct tutti_comm *comm = other->comm;
     if (other->what == TAKES_MANY) {
         other->got = turns(comm, 4 * TTI_TURN_ENOUGH);
+        return NULL;
+    }
+    if (other->what == ABORTS) {
+        tti_work_disown(&comm->queue);
+        return NULL;
+    }
+    if (other->what == DISOWNS) {
+        other->got = tti_turn_disown(&comm->queue.turn);
         return NULL;
     }
     if (other->what == PAUSES)
@@ -124,6 +132,29 @@ static int belongs(void)
     /* Another thread never becomes the owner. */
     CHECK(by_other(comm, TAKES_MANY) && word(comm) == 0);
     CHECK(turns(comm, enough) && word(comm) == TTI_TURN_OWNED);
+    queue_gone(comm);
+    return 0;
+}
+
+/* An abort takes the turn away for good; from an owner that is inside only as that hands over, not
+ * as soon as it says that it is outside: it may not have looked yet. */
+static int aborted(void)
+{
+    struct tutti_comm *comm = queue_alone(2);
+    CHECK(turns(comm, 2) && word(comm) == TTI_TURN_OWNED);
+    CHECK(tti_turn_take_alone(&comm->queue));
+    CHECK(!by_other(comm, ABORTS) && word(comm) == (TTI_TURN_OWNED | TTI_TURN_WANTED));
+    atomic_store(&comm->queue.turn.inside, 0);
+    CHECK(!by_other(comm, DISOWNS) && word(comm) == (TTI_TURN_OWNED | TTI_TURN_WANTED));
+    tti_turn_end_alone(&comm->queue);
+    tti_turn_hand_over(&comm->queue);
+    CHECK(turns(comm, 4 * TTI_TURN_ENOUGH) && word(comm) == 0);
+    queue_gone(comm);
+
+    comm = queue_alone(2);
+    CHECK(turns(comm, 2) && word(comm) == TTI_TURN_OWNED);
+    CHECK(!by_other(comm, ABORTS) && word(comm) == 0);
+    CHECK(turns(comm, 4 * TTI_TURN_ENOUGH) && word(comm) == 0 && by_other(comm, PAUSES));
     queue_gone(comm);
     return 0;
 }
@@ -433,7 +464,7 @@ int main(void)
     int failed = in_child(forbidden_before);
     failed += litmus(ROUNDS, false, false) + litmus(ROUNDS, true, false) + litmus_on_one();
     if (tti_fence_others_works())
-        failed += belongs() + owner_ends() + in_child(forbidden_later) + in_child(forked);
+        failed += belongs() + aborted() + owner_ends() + in_child(forbidden_later) + in_child(forked);
     failed += ranks_together(false) + ranks_together(true);
     printf("turns that belong to a thread: %s\n", failed ? "FAILED" : "ok");
     return failed != 0;
