@@ -464,7 +464,8 @@ int main(void)
     int failed = in_child(forbidden_before);
     failed += litmus(ROUNDS, false, false) + litmus(ROUNDS, true, false) + litmus_on_one();
     if (tti_fence_others_works())
-        failed += belongs() + aborted() + owner_ends() + in_child(forbidden_later) + in_child(forked);
+        failed +=
+            belongs() + aborted() + owner_ends() + in_child(forbidden_later) + in_child(forked);
     failed += ranks_together(false) + ranks_together(true);
     printf("turns that belong to a thread: %s\n", failed ? "FAILED" : "ok");
     return failed != 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_docs finds a link that leads nowhere, an unfinished merge, a variable without a row and a row without a variable,
-# an outdated program, a section that is not listed, an outdated quote, and names that are not there.
+# check_docs finds a link that leads nowhere, an unfinished merge, a variable without a row and a row
+# without a variable, an outdated program, a section that is not listed, an outdated quote, and names that are not there.
 set -euo pipefail
 # shellcheck source=tests/house/planting.sh
 . "$TUTTI_SOURCE/tests/house/planting.sh"
