@@ -39,8 +39,9 @@ void tti_fence_others(void)
 {
     if (fence_call(MEMBARRIER_CMD_PRIVATE_EXPEDITED) || fence_register())
         return;
-    const struct timespec long_since = {.tv_nsec = 20000000};
+    struct timespec long_since = {.tv_nsec = 20000000};
     atomic_store_explicit(&fence_state, FENCE_REFUSED, memory_order_relaxed);
-    nanosleep(&long_since, NULL);
+    while (nanosleep(&long_since, &long_since) != 0)
+        continue; /* a signal */
     atomic_thread_fence(memory_order_seq_cst);
 }

@@ -352,7 +352,6 @@ void tutti_comm_abort(tutti_comm *comm, const char *reason)
     atomic_store_explicit(&comm->aborted, 1, memory_order_release);
     tti_comm_fail(comm, code);
     tti_comm_wake(comm);
-    tti_work_disown(&comm->queue);
 }
 
 /* ---- queries ---- */

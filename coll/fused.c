@@ -25,6 +25,7 @@ enum {
     MOST_REFUSED = 8,       /* a refusal counts for at most 2^8 operations of the size */
     EDGED_LEAST = 32 << 10, /* bytes of a block; below, edges cost more than is saved */
 };
+_Static_assert(MOST_REFUSED < 16, "what is skipped is counted in 16 bits");
 
 /* ---- messages ---- */
 
@@ -297,10 +298,9 @@ enum tutti_result tti_fused_through(struct tti_fused_run *f)
     const struct tti_fused_done done = {1};
     struct tti_fused_done theirs;
     int rank = f->comm->rank, n = f->comm->size;
-    /* The peer may be waiting for nothing but this word; letting go of its memory can follow. */
     for (int k = 1; k < n; k++) {
-        TTI_TRY(tti_fused_send(f, (rank + k) % n, &done, sizeof done));
         fused_unmap_peer(f, (rank + k) % n);
+        TTI_TRY(tti_fused_send(f, (rank + k) % n, &done, sizeof done));
     }
     for (int k = 1; k < n; k++)
         if (!tti_fused_heard(f, (rank + k) % n, &done, sizeof done))

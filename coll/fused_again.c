@@ -137,14 +137,15 @@ static enum tutti_result again_hear(struct tti_fused_run *f, const struct tti_fu
                                     bool *mappable, bool *same)
 {
     const int rank = f->comm->rank, n = f->comm->size;
-    unsigned alike = 0; /* a bit a rank */
+    uint64_t alike = 0; /* a bit a rank */
+    _Static_assert(TTI_FUSED_RANKS <= 64, "a bit a rank");
     *mappable = *same = true;
     for (int k = 1; k < n; k++) {
         const int p = (rank + k) % n;
         struct tti_fused_offer *theirs = &f->theirs[p];
         const struct tti_fused_offer *known = &again->peer[p].theirs;
         if (tti_fused_heard(f, p, known, TTI_FUSED_OFFER_SHORT)) {
-            alike |= 1u << p;
+            alike |= UINT64_C(1) << p;
             continue;
         }
         TTI_TRY(tti_fused_receive(f, p, theirs, sizeof *theirs, theirs));
@@ -156,7 +157,7 @@ static enum tutti_result again_hear(struct tti_fused_run *f, const struct tti_fu
         if (p == rank)
             continue;
         f->mine[p] = again->peer[p].mine;
-        if (alike & 1u << p)
+        if (alike >> p & 1)
             f->theirs[p] = again->peer[p].theirs;
         else if (!f->theirs[p].edged)
             memset((char *)&f->theirs[p] + TTI_FUSED_OFFER_SHORT, 0,

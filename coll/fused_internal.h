@@ -67,6 +67,7 @@ static inline bool tti_fused_heard(struct tti_fused_run *f, int peer, const void
         __builtin_memcmp(data, expected, bytes) != 0)
         return false;
     link->ops->consume(link->endpoint, 0, bytes);
+    f->idle = 0;
     return true;
 }
 /* The operation has its record from here on, if it had none. */

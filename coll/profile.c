@@ -2,7 +2,8 @@
  *
  * Those of clusters were fitted by `tutti-tune --constants` to what it measured on a virtual
  * machine with 2 cores of an AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4
- * ranks, over shared memory and loopback. Threads: as mapped memory. Those of L3 and memory were
+ * ranks, over shared memory and loopback. Threads: as mapped memory, but
+ * crowds' as they were before those were fitted again to processes. Those of L3 and memory were
  * then adjusted by hand to allreduce_bench, and loopback's to what one message each way (one_shot)
  * and two of half the size took from 8 B to 64 MiB: equal near 512 KiB. A step there is a system
  * call or two; that and a turn of the core were fitted to which algorithm 4 and 8 ranks on 2 cores

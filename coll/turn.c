@@ -8,8 +8,7 @@ void tti_turn_begin(struct tti_turn *turn)
     atomic_store(&turn->word, 0);
     atomic_store(&turn->inside, 0);
     atomic_store(&turn->owner, 0);
-    atomic_store(&turn->retired, false);
-    turn->met = false;
+    turn->fenced = false;
     turn->alone = 0;
     turn->last = 0;
     turn->enough = tti_fence_others_works() ? TTI_TURN_ENOUGH : UINT32_MAX;
@@ -21,8 +20,7 @@ unsigned tti_turn_earned(struct tti_turn *turn)
     const uintptr_t here = tti_turn_here();
     const uintptr_t owner = atomic_load_explicit(&turn->owner, memory_order_relaxed);
     turn->alone = 0;
-    if ((owner && owner != here) || !tti_fence_others_works() ||
-        atomic_load_explicit(&turn->retired, memory_order_relaxed))
+    if ((owner && owner != here) || !tti_fence_others_works())
         return 0;
     turn->enough = turn->enough < turn->enough_most / 2 ? 2 * turn->enough : turn->enough_most;
     atomic_store_explicit(&turn->owner, here, memory_order_relaxed);
@@ -33,13 +31,13 @@ bool tti_turn_disown(struct tti_turn *turn)
 {
     if (!(atomic_load_explicit(&turn->word, memory_order_relaxed) & TTI_TURN_OWNED))
         return true;
-    if (turn->met && !tti_turn_of_owner(turn))
-        return false;
-    if (!tti_turn_of_owner(turn)) /* whose own instructions are in order */
+    if (!turn->fenced && !tti_turn_of_owner(turn)) { /* whose own instructions are in order */
         tti_fence_others();
-    turn->met = atomic_load_explicit(&turn->inside, memory_order_acquire) != 0;
-    if (turn->met)
+        turn->fenced = true;
+    }
+    if (atomic_load_explicit(&turn->inside, memory_order_acquire) == TTI_TURN_IN)
         return false;
+    turn->fenced = false;
     atomic_fetch_and_explicit(&turn->word, ~(unsigned)TTI_TURN_OWNED, memory_order_relaxed);
     return true;
 }

@@ -84,22 +84,10 @@ void tti_turn_hand_over(struct tti_work_queue *queue)
 {
     struct tti_turn *turn = &queue->turn;
     pthread_mutex_lock(&queue->lock);
+    atomic_store_explicit(&turn->inside, TTI_TURN_OUT, memory_order_release);
     if (atomic_load_explicit(&turn->word, memory_order_relaxed) & TTI_TURN_OWNED) {
         (void)tti_turn_disown(turn);
         turn_end(queue); /* nobody else has it: that would have been after OWNED */
-    }
-    pthread_mutex_unlock(&queue->lock);
-}
-
-void tti_work_disown(struct tti_work_queue *queue)
-{
-    struct tti_turn *turn = &queue->turn;
-    pthread_mutex_lock(&queue->lock);
-    atomic_store_explicit(&turn->retired, true, memory_order_relaxed);
-    if (atomic_load_explicit(&turn->word, memory_order_relaxed) & TTI_TURN_OWNED) {
-        turn_want(queue);
-        if (tti_turn_disown(turn))
-            turn_end(queue);
     }
     pthread_mutex_unlock(&queue->lock);
 }
@@ -217,6 +205,17 @@ static void *queue_thread(void *argument)
     return NULL;
 }
 
+/* Under the lock, which is released meanwhile, with the turn: until the owner, whose turn was taken
+ * away as it left, has left. That is a few instructions, or as long as it is not run. */
+static void queue_await_owner(struct tti_work_queue *queue)
+{
+    while (atomic_load_explicit(&queue->turn.inside, memory_order_acquire) != TTI_TURN_OUT) {
+        pthread_mutex_unlock(&queue->lock);
+        tti_nap(0);
+        pthread_mutex_lock(&queue->lock);
+    }
+}
+
 void tti_work_queue_end(struct tti_work_queue *queue)
 {
     if (!queue->usable)
@@ -224,6 +223,7 @@ void tti_work_queue_end(struct tti_work_queue *queue)
     pthread_mutex_lock(&queue->lock);
     for (turn_await(queue); queue->head; turn_await(queue))
         queue_run_head(queue);
+    queue_await_owner(queue);
     turn_end(queue);
     queue->stop = true;
     queue_wake(queue);

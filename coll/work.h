@@ -71,9 +71,6 @@ void tti_work_resume(struct tutti_comm *comm);
 /* The same if no operation runs and none waits; else false, and nothing to resume. */
 bool tti_work_try_pause(struct tutti_comm *comm);
 
-/* The turn belongs to no thread from now on (turn.h): at an abort, by any thread. Does not wait. */
-void tti_work_disown(struct tti_work_queue *queue);
-
 /* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
  * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,
@@ -115,7 +112,7 @@ enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result resu
 /* ---- turns of those who find nobody else, which is most (turn.h) ---- */
 
 void tti_turn_end_wanted(struct tti_work_queue *queue);
-/* The owner of the turn has seen that somebody wants it, and does not have it. */
+/* The owner of the turn has seen that somebody wants it, and is OUT. */
 void tti_turn_hand_over(struct tti_work_queue *queue);
 
 /* False: somebody has the turn or wants it. */
@@ -126,9 +123,8 @@ static inline bool tti_turn_take_alone(struct tti_work_queue *queue)
     if (tti_turn_of_owner(turn) && tti_turn_owned(turn)) {
         if (tti_turn_inside(turn))
             return false;
-        if (__builtin_expect(tti_turn_say(turn, 1), 1))
+        if (__builtin_expect(tti_turn_say(turn, TTI_TURN_IN), 1))
             return true;
-        (void)tti_turn_say(turn, 0);
         tti_turn_hand_over(queue);
         return false;
     }
@@ -141,7 +137,9 @@ static inline void tti_turn_end_alone(struct tti_work_queue *queue)
     struct tti_turn *turn = &queue->turn;
     unsigned only = TTI_TURN_TAKEN;
     if (tti_turn_of_owner(turn) && tti_turn_inside(turn)) {
-        if (__builtin_expect(!tti_turn_say(turn, 0), 0))
+        if (__builtin_expect(tti_turn_say(turn, TTI_TURN_LEAVING), 1))
+            atomic_store_explicit(&turn->inside, TTI_TURN_OUT, memory_order_release);
+        else
             tti_turn_hand_over(queue);
     } else if (!atomic_compare_exchange_strong_explicit(&turn->word, &only, tti_turn_next(turn),
                                                         memory_order_release,

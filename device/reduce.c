@@ -205,8 +205,8 @@ void tti_copy_expect(size_t operation_bytes)
 void tti_copy_expect_lanes(size_t operation_bytes, int lanes)
 {
     tti_copy_expect(operation_bytes);
-    copy_fetches = lanes > 1 && operation_bytes >= 2 * known_caches()->second && !copy_streams &&
-                   !tti_cpu_meshed();
+    copy_fetches = lanes > 1 && !tti_cpu_meshed() && !copy_streams &&
+                   operation_bytes >= 2 * known_caches()->second;
 }
 
 void tti_copy_expect_turns(size_t operation_bytes, size_t touched)

@@ -68,12 +68,18 @@ static bool turns(struct tutti_comm *comm, uint32_t count)
     return true;
 }
 
+static void nap(void)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+    nanosleep(&moment, NULL);
+}
+
 /* What another thread does once. */
-enum by_other { PAUSES, TRIES, TAKES_MANY, ABORTS, DISOWNS };
+enum by_other { PAUSES, TRIES, TAKES_MANY, ENDS };
 struct other {
     struct tutti_comm *comm;
     enum by_other what;
-    bool got;
+    _Atomic bool got;
 };
 
 static void *other_does(void *argument)
@@ -84,12 +90,9 @@ static void *other_does(void *argument)
         other->got = turns(comm, 4 * TTI_TURN_ENOUGH);
         return NULL;
     }
-    if (other->what == ABORTS) {
-        tti_work_disown(&comm->queue);
-        return NULL;
-    }
-    if (other->what == DISOWNS) {
-        other->got = tti_turn_disown(&comm->queue.turn);
+    if (other->what == ENDS) {
+        tti_work_queue_end(&comm->queue);
+        other->got = true;
         return NULL;
     }
     if (other->what == PAUSES)
@@ -130,32 +133,32 @@ static int belongs(void)
         CHECK(word(comm) == 0);
     }
     /* Another thread never becomes the owner. */
+    comm->queue.turn.enough = comm->queue.turn.enough_most = 2;
     CHECK(by_other(comm, TAKES_MANY) && word(comm) == 0);
     CHECK(turns(comm, enough) && word(comm) == TTI_TURN_OWNED);
     queue_gone(comm);
     return 0;
 }
 
-/* An abort takes the turn away for good; from an owner that is inside only as that hands over, not
- * as soon as it says that it is outside: it may not have looked yet. */
-static int aborted(void)
+/* Who means to release the queue waits for an owner that has said that it leaves, and may not have
+ * looked yet whether somebody waits. */
+static int held_up_as_it_leaves(void)
 {
     struct tutti_comm *comm = queue_alone(2);
+    struct other other = {comm, ENDS, false};
+    pthread_t thread;
     CHECK(turns(comm, 2) && word(comm) == TTI_TURN_OWNED);
-    CHECK(tti_turn_take_alone(&comm->queue));
-    CHECK(!by_other(comm, ABORTS) && word(comm) == (TTI_TURN_OWNED | TTI_TURN_WANTED));
-    atomic_store(&comm->queue.turn.inside, 0);
-    CHECK(!by_other(comm, DISOWNS) && word(comm) == (TTI_TURN_OWNED | TTI_TURN_WANTED));
-    tti_turn_end_alone(&comm->queue);
+    atomic_store(&comm->queue.turn.inside, TTI_TURN_LEAVING);
+    CHECK(pthread_create(&thread, NULL, other_does, &other) == 0);
+    while (atomic_load(&comm->queue.turn.word) & TTI_TURN_OWNED)
+        nap();
+    for (int i = 0; i < 500; i++)
+        nap(); /* 10 ms at least, for one that does not wait */
+    CHECK(!atomic_load(&other.got));
     tti_turn_hand_over(&comm->queue);
-    CHECK(turns(comm, 4 * TTI_TURN_ENOUGH) && word(comm) == 0);
-    queue_gone(comm);
-
-    comm = queue_alone(2);
-    CHECK(turns(comm, 2) && word(comm) == TTI_TURN_OWNED);
-    CHECK(!by_other(comm, ABORTS) && word(comm) == 0);
-    CHECK(turns(comm, 4 * TTI_TURN_ENOUGH) && word(comm) == 0 && by_other(comm, PAUSES));
-    queue_gone(comm);
+    CHECK(pthread_join(thread, NULL) == 0 && atomic_load(&other.got) && word(comm) == 0);
+    tti_work_queue_destroy(&comm->queue);
+    free(comm);
     return 0;
 }
 
@@ -286,12 +289,6 @@ static void spin(uint32_t count)
         continue;
 }
 
-static void nap(void)
-{
-    const struct timespec moment = {.tv_nsec = 20000};
-    nanosleep(&moment, NULL);
-}
-
 static void have_turn(struct litmus *l, int who, uint32_t length)
 {
     l->twice += l->holders != 0;
@@ -348,10 +345,12 @@ static int litmus(uint32_t rounds, bool tries, bool naps)
     l->naps = naps;
     CHECK(pthread_create(&thread, NULL, litmus_other, l) == 0);
     for (uint32_t round = 1; round <= rounds; round++) {
+        const uint64_t deadline = naps ? tti_deadline_in(PATIENCE_S) : 0;
         atomic_store_explicit(&l->round, round, memory_order_release);
         do
             litmus_burst(l, &random);
-        while (naps && atomic_load_explicit(&l->served, memory_order_relaxed) != round);
+        while (naps && !tti_deadline_passed(deadline) &&
+               atomic_load_explicit(&l->served, memory_order_relaxed) != round);
         CHECK(come(&l->served, round)); /* else nobody has woken it */
     }
     CHECK(pthread_join(thread, NULL) == 0);
@@ -464,8 +463,8 @@ int main(void)
     int failed = in_child(forbidden_before);
     failed += litmus(ROUNDS, false, false) + litmus(ROUNDS, true, false) + litmus_on_one();
     if (tti_fence_others_works())
-        failed +=
-            belongs() + aborted() + owner_ends() + in_child(forbidden_later) + in_child(forked);
+        failed += belongs() + held_up_as_it_leaves() + owner_ends() + in_child(forbidden_later) +
+                  in_child(forked);
     failed += ranks_together(false) + ranks_together(true);
     printf("turns that belong to a thread: %s\n", failed ? "FAILED" : "ok");
     return failed != 0;
