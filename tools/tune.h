@@ -17,8 +17,10 @@ enum { TUNE_PASSES = 5, TUNE_SHORT_PASSES = 2 }; /* the first of them have short
 /* One way at one size. */
 struct tune_result {
     struct tti_selection way;
-    double seconds;           /* the median of the passes; before them, of a first look */
-    double pass[TUNE_PASSES]; /* each the median of a few batches */
+    /* The median of the passes, of a finalist's long ones; a way that is none is as far behind as
+     * by the short ones. Before the passes, of a first look. */
+    double seconds;
+    double pass[TUNE_PASSES]; /* each the median of a few batches; a long one is one batch */
     bool finalist;            /* about as fast as the best, so timed in long batches too */
     bool of_model; /* the model alone, with its built-in constants, would have taken this one */
 };
