@@ -190,7 +190,10 @@ def judge_size(record, size):
         row["ratio"] = found_ratio[0]
         # The peer that is best by the other figure may be another.
         row["other_ratio"] = min(found[p]["other_us"] for p in of_kind["peer"]) / row["ours"]["other_us"]
-    judge_bound(record, row, next((found[label] for label in of_kind["exchange"]), None))
+    # At a size that the ideal serves a line exchanged alone is no bound worth the name, if the ideal did
+    # not run with the cores as they were.
+    if row["ideal"] or not any(kinds[s["contender"]] == "limit" for s in here):
+        judge_bound(record, row, next((found[label] for label in of_kind["exchange"]), None))
     if whole(record, row["ours"]):
         row["tail"] = row["ours"]["p99_us"] / row["ours"]["p50_us"]
         if whole(record, row["ideal"]):

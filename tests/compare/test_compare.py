@@ -151,6 +151,17 @@ class Verdict(unittest.TestCase):
         of(record, OURS, 8)[0]["hops_ns"] = of(record, OURS, 8)[2]["hops_ns"] = [50, 210]
         self.refused(record, 8, "ran only once with the cores ")
 
+    def test_an_ideal_of_other_cores_leaves_no_limit(self):
+        """An exchange of a line is no bound for 64 KiB because the ideal ran with the cores far only."""
+        record, name = canned(), "exchange of a line"
+        record["contenders"].append({"label": name, "peer": name, "kind": "exchange"})
+        record["samples"] += [sample(name, size, number, 0.5) for number in range(5) for size in (8, 65536)]
+        for s in record["samples"]:
+            s["hops_ns"] = [200, 210] if s["contender"] == IDEAL else [50, 70]
+        _, rows = self.rows(record)
+        self.assertAlmostEqual(rows[8]["bound_us"], 0.5)
+        self.assertIsNone(rows[65536]["bound_us"])
+
     def test_missed_rounds_and_absent_contenders(self):
         record = canned()
         record["samples"].remove(of(record, FAST, 8)[0])
