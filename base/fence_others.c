@@ -1,6 +1,7 @@
 /* Fences for other threads (base/fence_others.h), by membarrier of Linux 4.14. */
 #include "base/fence_others.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -41,7 +42,7 @@ void tti_fence_others(void)
         return;
     struct timespec long_since = {.tv_nsec = 20000000};
     atomic_store_explicit(&fence_state, FENCE_REFUSED, memory_order_relaxed);
-    while (nanosleep(&long_since, &long_since) != 0)
-        continue; /* a signal */
+    while (nanosleep(&long_since, &long_since) != 0 && errno == EINTR)
+        continue;
     atomic_thread_fence(memory_order_seq_cst);
 }

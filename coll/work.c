@@ -205,10 +205,11 @@ static void *queue_thread(void *argument)
     return NULL;
 }
 
-/* Under the lock, which is released meanwhile, with the turn: until the owner, whose turn was taken
- * away as it left, has left. That is a few instructions, or as long as it is not run. */
-static void queue_await_owner(struct tti_work_queue *queue)
+/* Under the lock, which is released while waiting: take the turn, and wait until an owner that it
+ * was taken from as it left has left. That is a few instructions, or as long as it is not run. */
+static void queue_take(struct tti_work_queue *queue)
 {
+    turn_await(queue);
     while (atomic_load_explicit(&queue->turn.inside, memory_order_acquire) != TTI_TURN_OUT) {
         pthread_mutex_unlock(&queue->lock);
         tti_nap(0);
@@ -221,9 +222,9 @@ void tti_work_queue_end(struct tti_work_queue *queue)
     if (!queue->usable)
         return;
     pthread_mutex_lock(&queue->lock);
-    for (turn_await(queue); queue->head; turn_await(queue))
+    /* Nothing can be queued between the last look and `stop`: the lock is kept from there on. */
+    for (queue_take(queue); queue->head; queue_take(queue))
         queue_run_head(queue);
-    queue_await_owner(queue);
     turn_end(queue);
     queue->stop = true;
     queue_wake(queue);

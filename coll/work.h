@@ -112,7 +112,8 @@ enum tutti_result tti_run_failed(struct tutti_comm *comm, enum tutti_result resu
 /* ---- turns of those who find nobody else, which is most (turn.h) ---- */
 
 void tti_turn_end_wanted(struct tti_work_queue *queue);
-/* The owner of the turn has seen that somebody wants it, and is OUT. */
+/* The owner of the turn has seen that somebody wants it: it is OUT from here on, and says so under
+ * the lock. */
 void tti_turn_hand_over(struct tti_work_queue *queue);
 
 /* False: somebody has the turn or wants it. */

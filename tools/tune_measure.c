@@ -23,8 +23,9 @@ enum {
     LEAST_BATCH = 4, /* the caches are then those of this way, not of the one before it */
     MOST_BATCH = 1000,
     MOST_AHEAD_BATCH = 4000,
-    LEAST_BYTES = 8, /* of an operation */
-    SIZE_BITS = 2    /* each size is so many bits longer than the one before */
+    LEAST_BYTES = 8,    /* of an operation */
+    MOST_FINALISTS = 6, /* more would not run a hundred times before they are timed */
+    SIZE_BITS = 2       /* each size is so many bits longer than the one before */
 };
 static const double AIM_BATCH = 200e-6; /* seconds: long beside the clock and the barrier */
 /* The same where ranks take turns and a root runs ahead: of a batch that is not several times what
@@ -203,8 +204,8 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
 
 /* ---- the fastest, alone ---- */
 
-/* Which ways are about as fast as the best by the passes with short batches, of which the quicker
- * counts: what disturbs the machine only adds. */
+/* Which ways are about as fast as the best, and not too many, by the passes with short batches, of
+ * which the quicker counts: what disturbs the machine only adds. */
 static int tune_choose_finalists(struct tune_row *row)
 {
     double best = 0;
@@ -217,7 +218,11 @@ static int tune_choose_finalists(struct tune_row *row)
         best = w == 0 || r->seconds < best ? r->seconds : best;
     }
     for (int w = 0; w < row->count; w++) {
-        row->result[w].finalist = row->result[w].seconds <= NEARLY * best;
+        int quicker = 0;
+        for (int v = 0; v < row->count; v++)
+            quicker += row->result[v].seconds < row->result[w].seconds;
+        row->result[w].finalist =
+            quicker < MOST_FINALISTS && row->result[w].seconds <= NEARLY * best;
         finalists += row->result[w].finalist;
     }
     return finalists;
@@ -232,8 +237,10 @@ static enum tutti_result tune_settled(struct tune *t, struct tune_row *row)
     double all[TTI_MOST_WAYS];
     const int finalists = tune_choose_finalists(row);
     const double least = finalists * (WARMUP + LEAST_BATCH) * NEARLY * tune_best(row);
-    if (row->passes > TUNE_SHORT_PASSES && least > t->size_seconds)
-        return TUTTI_OK; /* once must do */
+    if (least > t->size_seconds) { /* too many, or too slow, for batches that mean something */
+        row->settles = false;
+        return tune_rounds(t, row);
+    }
     for (int w = 0; w < row->count; w++) {
         const double fit = SHARE * t->size_seconds / finalists / row->result[w].seconds;
         const size_t timed = fit * TIMED < LEAST_BATCH ? LEAST_BATCH : (size_t)(fit * TIMED);

@@ -191,8 +191,9 @@ def judge_size(record, size):
         # The peer that is best by the other figure may be another.
         row["other_ratio"] = min(found[p]["other_us"] for p in of_kind["peer"]) / row["ours"]["other_us"]
     # At a size that the ideal serves a line exchanged alone is no bound worth the name, if the ideal did
-    # not run with the cores as they were.
-    if row["ideal"] or not any(kinds[s["contender"]] == "limit" for s in here):
+    # not run with the cores as they were, or wrongly.
+    right = row["ideal"] and not row["ideal"]["wrong"]
+    if right or not any(kinds[s["contender"]] == "limit" for s in here):
         judge_bound(record, row, next((found[label] for label in of_kind["exchange"]), None))
     if whole(record, row["ours"]):
         row["tail"] = row["ours"]["p99_us"] / row["ours"]["p50_us"]

@@ -150,8 +150,10 @@ static int held_up_as_it_leaves(void)
     CHECK(turns(comm, 2) && word(comm) == TTI_TURN_OWNED);
     atomic_store(&comm->queue.turn.inside, TTI_TURN_LEAVING);
     CHECK(pthread_create(&thread, NULL, other_does, &other) == 0);
-    while (atomic_load(&comm->queue.turn.word) & TTI_TURN_OWNED)
+    const uint64_t deadline = tti_deadline_in(PATIENCE_S);
+    while (word(comm) & TTI_TURN_OWNED && !tti_deadline_passed(deadline))
         nap();
+    CHECK(!(word(comm) & TTI_TURN_OWNED));
     for (int i = 0; i < 500; i++)
         nap(); /* 10 ms at least, for one that does not wait */
     CHECK(!atomic_load(&other.got));

@@ -161,6 +161,9 @@ class Verdict(unittest.TestCase):
         _, rows = self.rows(record)
         self.assertAlmostEqual(rows[8]["bound_us"], 0.5)
         self.assertIsNone(rows[65536]["bound_us"])
+        for s in record["samples"]:
+            s.update(hops_ns=[50, 70], wrong=int(s["contender"] == IDEAL))
+        self.assertIsNone(self.rows(record)[1][65536]["bound_us"])
 
     def test_missed_rounds_and_absent_contenders(self):
         record = canned()
