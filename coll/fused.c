@@ -251,17 +251,11 @@ static enum tutti_result fused_map_peer(struct tti_fused_run *f, int peer)
     return TUTTI_OK;
 }
 
-static void fused_unmap_peer(struct tti_fused_run *f, int peer)
-{
-    const struct tti_link *link = &f->comm->links.all[peer];
-    link->ops->unmap(link->endpoint);
-}
-
 static void fused_unmap(struct tti_fused_run *f)
 {
     for (int p = 0; p < f->comm->size; p++)
         if (p != f->comm->rank)
-            fused_unmap_peer(f, p);
+            f->comm->links.all[p].ops->unmap(f->comm->links.all[p].endpoint);
 }
 
 /* Another communicator may have had to cut off the pages that this operation's peers have mapped:
@@ -298,10 +292,9 @@ enum tutti_result tti_fused_through(struct tti_fused_run *f)
     const struct tti_fused_done done = {1};
     struct tti_fused_done theirs;
     int rank = f->comm->rank, n = f->comm->size;
-    for (int k = 1; k < n; k++) {
-        fused_unmap_peer(f, (rank + k) % n);
+    fused_unmap(f);
+    for (int k = 1; k < n; k++)
         TTI_TRY(tti_fused_send(f, (rank + k) % n, &done, sizeof done));
-    }
     for (int k = 1; k < n; k++)
         if (!tti_fused_heard(f, (rank + k) % n, &done, sizeof done))
             TTI_TRY(tti_fused_receive(f, (rank + k) % n, &theirs, sizeof theirs, NULL));

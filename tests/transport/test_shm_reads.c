@@ -1,16 +1,12 @@
 /* transport/shm/reads.c: a setting, a seccomp filter and Yama each keep processes from reading one
  * another's memory, and the transport tells beforehand what the try of a pair then finds. */
+#include "tests/forbid.h"
 #include "tests/transport/shm_pair.h"
 #include "tests/tutti_cmocka.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -53,15 +49,7 @@ static void filters_decide(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         bool told = true;
-        struct sock_filter program[] = {
-            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog filter = {sizeof program / sizeof *program, program};
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        if (!forbid_call(SYS_process_vm_readv))
             _exit(2);
         _exit(reads_as_told(&told) && !told ? 0 : 1);
     }
