@@ -17,10 +17,11 @@ enum { TUNE_PASSES = 5, TUNE_SHORT_PASSES = 2 }; /* the first of them have short
 /* One way at one size. */
 struct tune_result {
     struct tti_selection way;
-    /* The median of the passes, of a finalist's long ones; a way that is none is as far behind as
-     * by the short ones. Before the passes, of a first look. */
-    double seconds;
+    /* All in seconds. */
+    double looked;            /* roughly, before the passes */
     double pass[TUNE_PASSES]; /* each the median of a few batches; a long one is one batch */
+    double quicker;           /* of the short passes; 0 before tune_choose_finalists */
+    double seconds;           /* what comes of it all; 0 before tune_conclude */
     bool finalist;            /* about as fast as the best, so timed in long batches too */
     bool of_model; /* the model alone, with its built-in constants, would have taken this one */
 };
@@ -55,6 +56,23 @@ enum tutti_result tune_merge(struct tti_tuning *tuning, const struct tutti_comm 
  * fastest ways, as a factor (1.1: 10%); 0: not fitted. */
 enum tutti_result tune_fit(struct tti_tuning *tuning, const struct tti_profile *profile, bool reads,
                            double error[TTI_MEDIA]);
+
+/* ---- from what was timed to what counts: tune_choose.c ---- */
+
+/* Times the best: perhaps one of the fastest, when what other ways left in the caches is gone,
+ * which is worth up to a third, and more to one way than to another. */
+#define TUNE_NEARLY 1.35
+
+/* What an operation will take, for who plans batches: the best that is known so far. */
+double tune_expected(const struct tune_result *result);
+/* Of the way that is expected to be the fastest. */
+double tune_best(const struct tune_row *row);
+/* Which ways are about as fast as the best, and not too many, by the short passes, of which the
+ * quicker counts: what disturbs the machine only adds. Returns how many. */
+int tune_choose_finalists(struct tune_row *row);
+/* All passes of a size together: their median, of finalists that of the long ones. A way that is
+ * none is behind them by as much as it was by the short ones. */
+void tune_conclude(struct tune_row *row);
 
 /* ---- what people read: tune_report.c ---- */
 

@@ -4,7 +4,8 @@
  * machine disturbs all of them; the median of the rounds counts. A way that the first rounds show
  * to be hopeless keeps the figure it has. Then those that were about the fastest run alone for
  * longer, as in programs, and these times count.
- * All decisions are made from numbers that the ranks have agreed on, so all ranks do the same. */
+ * All decisions are made from numbers that the ranks have agreed on, so all ranks do the same;
+ * which ways are the fastest, and what comes of all passes, is in tune_choose.c. */
 #include "tools/tune.h"
 
 #include "base/clock.h"
@@ -23,9 +24,8 @@ enum {
     LEAST_BATCH = 4, /* the caches are then those of this way, not of the one before it */
     MOST_BATCH = 1000,
     MOST_AHEAD_BATCH = 4000,
-    LEAST_BYTES = 8,    /* of an operation */
-    MOST_FINALISTS = 6, /* more would not run a hundred times before they are timed */
-    SIZE_BITS = 2       /* each size is so many bits longer than the one before */
+    LEAST_BYTES = 8, /* of an operation */
+    SIZE_BITS = 2    /* each size is so many bits longer than the one before */
 };
 static const double AIM_BATCH = 200e-6; /* seconds: long beside the clock and the barrier */
 /* The same where ranks take turns and a root runs ahead: of a batch that is not several times what
@@ -35,9 +35,6 @@ static const double HOPELESS = 4; /* times the best */
 /* The same for operations from CHEAP seconds on, which must not take the time of all others. */
 static const double HOPELESS_LONG = 1.5;
 static const double CHEAP = 1e-3;
-/* Times the best: perhaps one of the fastest, when what other ways left in the caches is gone,
- * which is worth up to a third, and more to one way than to another. */
-static const double NEARLY = 1.35;
 static const double DISTURBED = 10e-3; /* seconds that another process may have had the core for */
 
 struct tune {
@@ -113,19 +110,11 @@ static enum tutti_result tune_batch(struct tune *t, const struct tune_row *row, 
 
 /* ---- one size ---- */
 
-static double tune_best(const struct tune_row *row)
-{
-    double best = row->result[0].seconds;
-    for (int w = 1; w < row->count; w++)
-        best = row->result[w].seconds < best ? row->result[w].seconds : best;
-    return best;
-}
-
 /* Is a second look worth its time? Always where the best is quick; else for what would be ruled
  * out, but may have been disturbed. */
 static bool tune_look_again(const struct tune_row *row, int w, double best)
 {
-    const double seconds = row->result[w].seconds;
+    const double seconds = row->result[w].looked;
     return best < CHEAP || (seconds > HOPELESS_LONG * best && seconds <= best + DISTURBED);
 }
 
@@ -137,14 +126,14 @@ static enum tutti_result tune_look(struct tune *t, struct tune_row *row)
         const double best = look ? tune_best(row) : 0;
         const size_t times = look && best < CHEAP ? 8 : 1;
         for (int w = 0; w < row->count; w++) {
-            seconds[w] = row->result[w].seconds;
+            seconds[w] = row->result[w].looked;
             if (look == 0 || tune_look_again(row, w, best))
                 TTI_TRY(tune_batch(t, row, w, WARMUP, times, &seconds[w]));
         }
         TTI_TRY(tune_agree(t, seconds, (size_t)row->count, TUTTI_AVG));
         for (int w = 0; w < row->count; w++)
-            if (look == 0 || seconds[w] < row->result[w].seconds)
-                row->result[w].seconds = seconds[w];
+            if (look == 0 || seconds[w] < row->result[w].looked)
+                row->result[w].looked = seconds[w];
     }
     return TUTTI_OK;
 }
@@ -167,7 +156,7 @@ static double tune_batches(const struct tune *t, const struct tune_row *row, siz
     const double best = tune_best(row), limit = best < CHEAP ? HOPELESS : HOPELESS_LONG;
     double round_seconds = 0;
     for (int w = 0; w < row->count; w++) {
-        double seconds = row->result[w].seconds, wanted = aim / seconds;
+        double seconds = tune_expected(&row->result[w]), wanted = aim / seconds;
         times[w] = seconds > limit * best ? 0
                    : wanted < LEAST_BATCH ? LEAST_BATCH
                    : wanted > most        ? (size_t)most
@@ -193,7 +182,7 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
                 TTI_TRY(tune_batch(t, row, w, WARMUP, times[w], &sample[w][r]));
     for (int w = 0; w < row->count; w++)
         for (int r = 0; r < rounds; r++)
-            all[used++] = times[w] ? sample[w][r] : row->result[w].seconds;
+            all[used++] = times[w] ? sample[w][r] : tune_expected(&row->result[w]);
     TTI_TRY(tune_agree(t, all, used, TUTTI_AVG));
     for (int w = 0; w < row->count; w++)
         row->result[w].pass[row->passes] = tti_median(&all[w * rounds], (size_t)rounds);
@@ -204,30 +193,6 @@ static enum tutti_result tune_rounds(struct tune *t, struct tune_row *row)
 
 /* ---- the fastest, alone ---- */
 
-/* Which ways are about as fast as the best, and not too many, by the passes with short batches, of
- * which the quicker counts: what disturbs the machine only adds. */
-static int tune_choose_finalists(struct tune_row *row)
-{
-    double best = 0;
-    int finalists = 0;
-    for (int w = 0; w < row->count; w++) {
-        struct tune_result *r = &row->result[w];
-        r->seconds = r->pass[0];
-        for (int p = 1; p < TUNE_SHORT_PASSES; p++)
-            r->seconds = r->pass[p] < r->seconds ? r->pass[p] : r->seconds;
-        best = w == 0 || r->seconds < best ? r->seconds : best;
-    }
-    for (int w = 0; w < row->count; w++) {
-        int quicker = 0;
-        for (int v = 0; v < row->count; v++)
-            quicker += row->result[v].seconds < row->result[w].seconds;
-        row->result[w].finalist =
-            quicker < MOST_FINALISTS && row->result[w].seconds <= NEARLY * best;
-        finalists += row->result[w].finalist;
-    }
-    return finalists;
-}
-
 /* One pass at one size: one batch of each of the fastest, all in half of the time for a pass. What
  * other ways left in the caches is gone only after a hundred operations or so: until then an
  * all-reduce of 1 MiB takes 19 us where programs see 15. So most of it goes by untimed. */
@@ -236,13 +201,13 @@ static enum tutti_result tune_settled(struct tune *t, struct tune_row *row)
     static const double SHARE = 0.5, TIMED = 0.3;
     double all[TTI_MOST_WAYS];
     const int finalists = tune_choose_finalists(row);
-    const double least = finalists * (WARMUP + LEAST_BATCH) * NEARLY * tune_best(row);
+    const double least = finalists * (WARMUP + LEAST_BATCH) * TUNE_NEARLY * tune_best(row);
     if (least > t->size_seconds) { /* too many, or too slow, for batches that mean something */
         row->settles = false;
         return tune_rounds(t, row);
     }
     for (int w = 0; w < row->count; w++) {
-        const double fit = SHARE * t->size_seconds / finalists / row->result[w].seconds;
+        const double fit = SHARE * t->size_seconds / finalists / row->result[w].quicker;
         const size_t timed = fit * TIMED < LEAST_BATCH ? LEAST_BATCH : (size_t)(fit * TIMED);
         all[w] = 0;
         if (row->result[w].finalist)
@@ -253,30 +218,6 @@ static enum tutti_result tune_settled(struct tune *t, struct tune_row *row)
         row->result[w].pass[row->passes] = all[w];
     row->passes++;
     return TUTTI_OK;
-}
-
-/* All passes of a size together. Who was not among the fastest is behind them by as much as it was
- * then. */
-static void tune_conclude(struct tune_row *row)
-{
-    const int more = row->passes - TUNE_SHORT_PASSES;
-    double best = 0, was = 0;
-    if (!row->settles || more < 1) {
-        for (int w = 0; w < row->count; w++)
-            row->result[w].seconds = tti_median(row->result[w].pass, (size_t)row->passes);
-        return;
-    }
-    (void)tune_choose_finalists(row);
-    for (int w = 0; w < row->count; w++) {
-        struct tune_result *r = &row->result[w];
-        if (!r->finalist)
-            continue;
-        was = was > 0 && was < r->seconds ? was : r->seconds;
-        r->seconds = tti_median(r->pass + TUNE_SHORT_PASSES, (size_t)more);
-        best = best > 0 && best < r->seconds ? best : r->seconds;
-    }
-    for (int w = 0; w < row->count; w++)
-        row->result[w].seconds *= row->result[w].finalist ? 1 : best / was;
 }
 
 /* What the model alone would take, with the constants that are built in: this communicator has no
