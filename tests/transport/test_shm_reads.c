@@ -1,13 +1,11 @@
 /* transport/shm/reads.c: a setting, a seccomp filter and Yama each keep processes from reading one
  * another's memory, and the transport tells beforehand what the try of a pair then finds. */
 #include "tests/forbid.h"
+#include "tests/made_file.h"
 #include "tests/transport/shm_pair.h"
 #include "tests/tutti_cmocka.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,46 +57,20 @@ static void filters_decide(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void put(const char *root, const char *name, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void yama_decides(void **state)
 {
-    static const char *const folder[] = {"sys", "sys/kernel", "sys/kernel/yama", "self"};
     static const char *const able = "Name:\tx\nCapEff:\t0000000000080000\nCapBnd:\t0\n";
     static const char *const unable = "Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\tffffff\n";
-    char root[] = "/tmp/tutti-reads-XXXXXX", path[256];
-    (void)state;
-    assert_non_null(mkdtemp(root));
+    const char *root = *state;
     assert_true(tti_shm_yama_lets(root)); /* a kernel without it */
-    for (size_t i = 0; i < sizeof folder / sizeof folder[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", root, folder[i]);
-        assert_int_equal(mkdir(path, 0700), 0);
-    }
     for (int scope = 0; scope <= 3; scope++) {
         const char text[] = {(char)('0' + scope), '\n', 0};
-        put(root, "sys/kernel/yama/ptrace_scope", text);
-        put(root, "self/status", unable);
+        made_file(root, "sys/kernel/yama/ptrace_scope", text);
+        made_file(root, "self/status", unable);
         assert_int_equal(tti_shm_yama_lets(root), scope == 0);
-        put(root, "self/status", able);
+        made_file(root, "self/status", able);
         assert_int_equal(tti_shm_yama_lets(root), scope < 3);
     }
-    snprintf(path, sizeof path, "%s/sys/kernel/yama/ptrace_scope", root);
-    assert_int_equal(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/self/status", root);
-    assert_int_equal(unlink(path), 0);
-    for (size_t i = sizeof folder / sizeof folder[0]; i-- > 0;) {
-        snprintf(path, sizeof path, "%s/%s", root, folder[i]);
-        assert_int_equal(rmdir(path), 0);
-    }
-    assert_int_equal(rmdir(root), 0);
 }
 
 int main(void)
@@ -106,7 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_decide),
         cmocka_unit_test(filters_decide),
-        cmocka_unit_test(yama_decides),
+        cmocka_unit_test_setup_teardown(yama_decides, made_folder, made_folder_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
