@@ -2,6 +2,7 @@
 #include "coll/cost_model.h"
 
 #include "coll/fused.h"
+#include "coll/operation.h"
 #include "coll/small_plan.h"
 #include "coll/staged.h"
 
@@ -161,14 +162,16 @@ static double cost_steps(const struct tti_cost_way *way)
  * clusters (on meshes large pieces are read where they lie, and the constants were fitted as if all
  * were), these are the bytes that pass between cores, at both ends: their lines come from, or go
  * to, another core's cache. What a rank reads and writes in its own buffers takes a part of that.
- * Not where peers read large pieces in clusters, too (TUTTI_SHM_CMA). Ranks that share cores find
- * each other's bytes in the same cache, and have constants of their own. */
+ * Not where peers read in clusters, too, what the operation lends (TUTTI_SHM_CMA=2; that with 1
+ * they read everything nobody has told). Ranks that share cores find each other's bytes in the same
+ * cache, and have constants of their own. */
 static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes)
 {
     static const double OWN = 0.15;
     const struct tti_work_copied *copied = &way->work.copied;
-    const bool read = place->reads && bytes >= COPIED;
+    const bool read =
+        place->reads && bytes >= COPIED && bytes >= (double)tti_lend_from(way->spec.collective);
     if (place->medium != TTI_PRIVATE || profile->meshed || read || tti_cost_crowded(profile, place))
         return way->work.touched * bytes;
     return (copied->passed + OWN * copied->own) * bytes;

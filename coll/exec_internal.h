@@ -118,14 +118,6 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
 
 /* Elements of the block window of `pass`. */
 size_t tti_exec_window(const struct tti_executor *x, size_t pass);
-/* From which size on messages of the operation should be lent, where transports can let a peer read
- * them; SIZE_MAX: none. Not those that the peer reduces, which it reads piece by piece. Nor where
- * the peer would copy alone what two can share: where all send to one. (A root that has nothing
- * else to do copies a part itself.) Nothing is lent that is far more than caches hold
- * (tti_copy_spills), and nothing where the own core is wanted by somebody (tti_exec_crowded): the
- * peer's turn may be far.
- */
-size_t tti_exec_lend_from(const struct tti_operation *o, const struct tti_plan *plan);
 /* The range of `step` in `pass`. */
 struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_step *step,
                                 size_t pass);

@@ -163,14 +163,6 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
-size_t tti_exec_lend_from(const struct tti_operation *o, const struct tti_plan *plan)
-{
-    enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
-    if (plan->reduces || o->collective == TUTTI_GATHER)
-        return SIZE_MAX;
-    return o->collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
-}
-
 /* Do calls that come again go over their windows by turns from the end? Not where ranks take turns
  * on cores: there the caches are left with what the others did last. */
 static bool exec_turns(const struct tutti_comm *comm)
@@ -288,7 +280,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     x->label = label;
     tti_copy_expect_lanes(exec_touched(x, op), plan->nlanes);
     x->lend_from =
-        tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_exec_lend_from(op, plan);
+        tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_lend_from(op->collective);
     for (int lane = 0; lane < plan->nlanes; lane++) {
         x->lanes[lane].steps = plan->lanes[lane].steps;
         x->lanes[lane].count = plan->lanes[lane].count;

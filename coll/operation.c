@@ -81,6 +81,14 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
     return check_buffers(o, comm);
 }
 
+size_t tti_lend_from(enum tutti_collective collective)
+{
+    enum { EXCHANGED = 512 << 10 }; /* both caches hand over what was just written, slowly */
+    if (tti_reduces(collective) || collective == TUTTI_GATHER)
+        return SIZE_MAX;
+    return collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
+}
+
 const char *tti_operation_name(const struct tti_operation *o)
 {
     static const char *const alone[] = {

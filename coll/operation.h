@@ -55,6 +55,14 @@ struct tti_label {
 const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes);
 enum { TTI_LABEL_BYTES = 160 };
 
+/* From which size on a plan's messages should be lent, where transports can let a peer read them;
+ * SIZE_MAX: none. Not those that the peer reduces, which it reads piece by piece. Nor where the
+ * peer would copy alone what two can share: where all send to one. (A root that has nothing else to
+ * do copies a part itself.) Whatever this says, nothing is lent that is far more than caches hold
+ * (tti_copy_spills), and nothing where the own core is wanted by somebody (tti_exec_crowded): the
+ * peer's turn may be far. */
+size_t tti_lend_from(enum tutti_collective collective);
+
 /* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
  * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 12
  * bits of the root, low 6 of the number, low 30 of count. Sends and receives: collective SEND_RECV,

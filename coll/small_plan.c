@@ -145,7 +145,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);
     made->algorithm = selection->index;
-    made->lends = tti_exec_lend_from(o, entry->plan) == 0;
+    made->lends = tti_lend_from(o->collective) == 0;
     made->slots = (size_t)(x->buffers.base[TTI_SLOT] - x->buffers.base[TTI_SCRATCH]);
     made->op = x->op;
     made->finish = x->finish;

@@ -428,27 +428,44 @@ static void lanes_have_messages_of_their_own(void **state)
     assert_true(one > 0 && two > 1.99 * one && two < 2.01 * one);
 }
 
-/* Two ranks of a cluster that read in each other's memory (TUTTI_SHM_CMA): large pieces have no
- * copy at the sender, small ones have. */
+/* Two ranks of a cluster that read what is lent in each other's memory (TUTTI_SHM_CMA=2): large
+ * pieces of it have no copy at the sender; small ones have, and all that is not lent: what is
+ * reduced, what all send to one, what is exchanged below 512 KiB. */
 static void who_is_read_does_not_copy(void **state)
 {
     static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
+    static const struct {
+        enum tutti_collective collective;
+        size_t from; /* bytes; 0: never */
+    } cases[] = {{TUTTI_BROADCAST, 32 << 10},
+                 {TUTTI_SCATTER, 32 << 10},
+                 {TUTTI_ALL_GATHER, 32 << 10},
+                 {TUTTI_ALL_TO_ALL, 512 << 10},
+                 {TUTTI_GATHER, 0},
+                 {TUTTI_ALL_REDUCE, 0},
+                 {TUTTI_REDUCE, 0},
+                 {TUTTI_REDUCE_SCATTER, 0}};
     (void)state;
-    for (size_t bytes = 8 << 10; bytes <= 1 << 20; bytes *= 128) {
-        double seconds[2];
-        for (int reads = 0; reads < 2; reads++) {
-            char direct[] = "direct";
-            struct tti_selection selection;
-            struct tutti_comm *comm = comm_of(2, direct);
-            tti_profile_default(caches, false, 2, &comm->profile);
-            comm->peers.reads = reads;
-            assert_int_equal(tti_select_plan(comm, TUTTI_REDUCE_SCATTER, bytes / 4, TUTTI_FLOAT32,
-                                             0, &selection),
-                             TUTTI_OK);
-            seconds[reads] = selection.predicted_s;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t bytes = 8 << 10; bytes <= 1 << 20; bytes *= 2) {
+            double seconds[2];
+            for (int reads = 0; reads < 2; reads++) {
+                char fixed[] = "direct,all_reduce=two_shot,broadcast=tree";
+                struct tti_selection selection;
+                struct tutti_comm *comm = comm_of(2, fixed);
+                tti_profile_default(caches, false, 2, &comm->profile);
+                comm->peers.reads = reads;
+                assert_int_equal(tti_select_plan(comm, cases[i].collective, bytes / 4,
+                                                 TUTTI_FLOAT32, 0, &selection),
+                                 TUTTI_OK);
+                seconds[reads] = selection.predicted_s;
+            }
+            const bool read = cases[i].from > 0 && bytes >= cases[i].from;
+            if ((seconds[0] == seconds[1]) == read)
+                fail_msg("%s of %zu bytes: %g us, and %g where peers read",
+                         tutti_collective_name(cases[i].collective), bytes, seconds[0] * 1e6,
+                         seconds[1] * 1e6);
         }
-        assert_true((seconds[0] == seconds[1]) == (bytes < 32 << 10));
-    }
 }
 
 /* ---- between hosts ---- */
