@@ -81,7 +81,7 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
 static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operation *operation)
 {
     enum tutti_result known;
-    if (comm && !comm->gpu && !tti_group_open() && tti_small_call(comm, operation, &known))
+    if (comm && !comm->gpu && !tti_group_open() && tti_call_known(comm, operation, &known))
         return known;
     return tti_api_call(comm, operation, false, NULL, NULL);
 }

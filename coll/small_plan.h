@@ -51,7 +51,7 @@ enum tutti_result tti_small_run(struct tutti_comm *comm, const struct tti_small_
  * program was made for, wherever its buffers lie now, or one before on the fused path
  * (tti_run_again), and nothing is before it. False: something is not as it was then, or might not
  * be; nothing was done. */
-bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
+bool tti_call_known(struct tutti_comm *comm, const struct tti_operation *o,
                     enum tutti_result *result);
 void tti_small_plans_destroy(struct tti_small_plans *plans);
 

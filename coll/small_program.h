@@ -45,7 +45,7 @@ struct small_buffers {
 
 struct tti_small_program {
     uint64_t key;
-    bool known; /* a call like it needs no more checks than tti_small_call makes */
+    bool known; /* a call like it needs no more checks than tti_call_known makes */
     bool lends; /* large messages, where nobody else wants the core (tti_lend_from) */
     bool large; /* has messages that an earlier operation's tti_copy_expect would affect */
     struct tti_record_known record;

@@ -342,7 +342,7 @@ static const struct tti_small_program *small_known(const struct tutti_comm *comm
                : NULL;
 }
 
-bool tti_small_call(struct tutti_comm *comm, const struct tti_operation *o,
+bool tti_call_known(struct tutti_comm *comm, const struct tti_operation *o,
                     enum tutti_result *result)
 {
     uint64_t key = 0;
