@@ -74,6 +74,10 @@ enum tutti_result __wrap_tti_rdma_endpoint_say(struct tti_rdma_endpoint *self, c
                                                size_t size)
 {
     const int to = self == world.end[0];
+    if (world.deaf) {
+        world.refusals++;
+        return TTI_FAIL(TUTTI_ERR_LINK, "the control connection takes nothing");
+    }
     assert_int_equal(size, TTI_RDMA_WORD_BYTES);
     assert_true(world.said[to] < MOST_WORDS);
     memcpy(devices.words[to][world.said[to]++], bytes, size);

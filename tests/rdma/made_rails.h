@@ -15,6 +15,8 @@ struct made_world {
     bool up[RAILS];
     bool refuses; /* now and then queue pairs are not made, or not joined, while others carry */
     bool blocks;  /* joining blocks, and fails, where the link is cut */
+    bool deaf;    /* the control connections take nothing any more */
+    int refusals; /* words that they did not take */
     int carried[RAILS]; /* fragments and credits */
     int joins[RAILS];
     struct tti_rdma_transport *transport[2];

@@ -1,4 +1,5 @@
-/* What a peer says of rails that were lost (transport/rdma/rdma_rejoin.c): late, or out of turn. */
+/* What a peer says of rails that were lost (transport/rdma/rdma_rejoin.c): late, early, or when it
+ * cannot be answered any more. */
 #include "tests/rdma/made_rails.h"
 #include "tests/tutti_cmocka.h"
 
@@ -98,12 +99,49 @@ static void words_out_of_turn_are_errors(void **state)
     }
 }
 
+/* Both have been lost, by rank 1, who has got back what was posted. */
+static struct tti_rdma_endpoint *both_lost(void)
+{
+    struct tti_rdma_endpoint *end = world.end[1];
+    says(1, (struct tti_rdma_word){.saying = TTI_RDMA_LOST, .qp = NEAR}, false);
+    says(1, (struct tti_rdma_word){.saying = TTI_RDMA_LOST, .qp = FAR}, false);
+    for (int i = 0; i < 300; i++) {
+        devices_step();
+        tti_rdma_poll(world.transport[1]);
+        tti_rdma_endpoint_work(end);
+    }
+    for (int i = 0; i < RAILS; i++)
+        assert_true(end->qp[i].said_lost && end->qp[i].spent == end->qp[i].depth);
+    return end;
+}
+
+/* The first of two that are to be made again finds the control connection broken: that ends the
+ * endpoint, and the second is not begun any more. */
+static void nothing_is_begun_after_the_end(void **state)
+{
+    (void)state;
+    world_new(1);
+    struct tti_rdma_endpoint *end = both_lost();
+    const uint32_t number = end->qp[FAR].qp->qp_num;
+    end->qp[FAR].rejoin = end->qp[FAR].trial = true; /* as if of that had been heard first */
+    world.deaf = true;
+    tti_rdma_heard(end,
+                   &(struct tti_rdma_word){.saying = TTI_RDMA_AGAIN, .qp = NEAR, .trial = true});
+    assert_int_equal(end->state, TTI_RDMA_FAILED);
+    assert_int_equal(tti_error_restore(&end->error), TUTTI_ERR_LINK);
+    assert_int_equal(world.refusals, 2); /* that it was made again, and that it is lost */
+    assert_int_equal(end->qp[FAR].qp->qp_num, number);
+    assert_false(end->qp[FAR].renewed);
+    world_free();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_of_a_trial_are_its_own),
         cmocka_unit_test(the_reserve_waits),
         cmocka_unit_test(words_out_of_turn_are_errors),
+        cmocka_unit_test(nothing_is_begun_after_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
