@@ -51,16 +51,15 @@ const struct tti_kernels *__wrap_tti_kernels_now(void)
     return &kernels;
 }
 
-/* The next broadcast goes by a plan of so many lanes. */
-static bool take(tutti_comm *comm, size_t bytes, int lanes)
+/* Broadcasts go by a plan of so many lanes, as long as `ways` is there. */
+static bool take(tutti_comm *comm, size_t bytes, int lanes, struct tti_ways *ways)
 {
-    struct tti_ways ways;
-    if (tti_select_ways(comm, TUTTI_BROADCAST, bytes, TUTTI_UINT8, false, &ways) != TUTTI_OK)
+    if (tti_select_ways(comm, TUTTI_BROADCAST, bytes, TUTTI_UINT8, false, ways) != TUTTI_OK)
         return false;
-    for (int w = 0; w < ways.count; w++)
-        if (ways.way[w].path == TTI_PATH_PLAN && ways.way[w].spec.lanes == lanes &&
-            strcmp(ways.way[w].algorithm->name, "chain") == 0) {
-            tti_select_try(comm, &ways.way[w]);
+    for (int w = 0; w < ways->count; w++)
+        if (ways->way[w].path == TTI_PATH_PLAN && ways->way[w].spec.lanes == lanes &&
+            strcmp(ways->way[w].algorithm->name, "chain") == 0) {
+            tti_select_try(comm, &ways->way[w]);
             return true;
         }
     return false;
@@ -68,9 +67,14 @@ static bool take(tutti_comm *comm, size_t bytes, int lanes)
 
 static int receives(tutti_comm *comm, unsigned char *x, size_t bytes, int lanes, size_t wanted)
 {
+    struct tti_ways ways;
     memset(x, comm->rank == 0 ? 7 : 0, bytes);
     fetched = 0;
-    if (!take(comm, bytes, lanes) || tutti_broadcast(x, x, bytes, TUTTI_UINT8, 0, comm) != TUTTI_OK)
+    if (!take(comm, bytes, lanes, &ways))
+        return fprintf(stderr, "no chain of %d lanes\n", lanes), 1;
+    const enum tutti_result result = tutti_broadcast(x, x, bytes, TUTTI_UINT8, 0, comm);
+    tti_select_try(comm, NULL);
+    if (result != TUTTI_OK)
         return fprintf(stderr, "%zu bytes by %d lanes: %s\n", bytes, lanes, tutti_last_error()), 1;
     if (x[0] != 7 || memcmp(x, x + 1, bytes - 1) != 0)
         return fprintf(stderr, "%zu bytes by %d lanes: others than were sent\n", bytes, lanes), 1;
@@ -89,10 +93,11 @@ static int rank(tutti_comm *comm, void *argument)
         int lanes;
         bool fetches;
     } cases[] = {
-        {SECOND / 4, 2, false},                   /* stays in the cores' own caches */
-        {SECOND, 1, false},                       /* one ring is smaller than such a cache */
-        {SECOND, 2, true},      {MOST, 2, false}, /* goes around the caches */
-        {4 * SECOND, 2, true},
+        {SECOND / 4, 2, false}, /* stays in the cores' own caches */
+        {SECOND, 1, false},     /* one ring is smaller than such a cache */
+        {SECOND, 2, true},      /* two are not */
+        {MOST, 2, false},       /* goes around the caches */
+        {4 * SECOND, 2, true},  /* no more, although the one before did */
     };
     unsigned char *x = malloc(MOST);
     int failed = !x;
@@ -100,7 +105,6 @@ static int rank(tutti_comm *comm, void *argument)
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !failed; i++)
         failed = receives(comm, x, cases[i].bytes, cases[i].lanes,
                           cases[i].fetches && !meshed ? cases[i].bytes : 0);
-    tti_select_try(comm, NULL);
     free(x);
     return failed;
 }
