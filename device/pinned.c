@@ -1,6 +1,8 @@
 /* See pinned.h. */
 #include "device/pinned.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/process_lock.h"
 #include "device/reclaim.h"
@@ -12,19 +14,101 @@ struct pinned {
     struct tti_gpu *gpu; /* opened for it */
     char *base;
     uint32_t used; /* a bit for each piece */
-    bool shut;     /* work may be at a piece that was given back: none is lent any more */
+    uint64_t comm[TTI_PINNED_PIECES];
+    bool shut; /* work may be at a piece that was given back: none is lent any more */
 };
 _Static_assert(TTI_PINNED_PIECES == 32, "a bit for each");
 
+/* Pieces that ranks of a communicator have yet to take. */
+struct promise {
+    struct promise *next;
+    struct tti_gpu gpu; /* which: its table, device and context */
+    uint64_t comm;
+    int left;
+};
+
+/* A thread that allocates, or is to at the next idle moment. */
+struct maker {
+    struct maker *next;
+    struct tti_gpu *gpu;
+    bool later;
+};
+
 static struct pinned *blocks;
+static struct promise *promises;
+static struct maker *makers;
 
 /* The child of a fork has not the parent's device. */
 static void blocks_forget(void)
 {
     blocks = NULL;
+    promises = NULL;
+    makers = NULL;
 }
 
 static struct tti_process_lock blocks_lock = TTI_PROCESS_LOCK(blocks_forget);
+
+/* ---- what there is: under the lock ---- */
+
+/* Memory goes with the context that it was allocated in, so others are not lent it. */
+static bool same_context(const struct tti_gpu *a, const struct tti_gpu *b)
+{
+    return a->ops == b->ops && a->device == b->device && a->context == b->context;
+}
+
+/* Pieces that nobody has and nobody was promised; `but`: not counting this allocation's. */
+static int spare_of(const struct tti_gpu *gpu, const struct pinned *but)
+{
+    int spare = 0;
+    for (const struct pinned *block = blocks; block; block = block->next)
+        if (block != but && !block->shut && same_context(block->gpu, gpu))
+            spare += TTI_PINNED_PIECES - __builtin_popcount(block->used);
+    for (const struct promise *promise = promises; promise; promise = promise->next)
+        if (same_context(&promise->gpu, gpu))
+            spare -= promise->left;
+    return spare;
+}
+
+static bool any_used(const struct tti_gpu *gpu)
+{
+    for (const struct pinned *block = blocks; block; block = block->next)
+        if (block->used && same_context(block->gpu, gpu))
+            return true;
+    return false;
+}
+
+static struct maker *maker_of(const struct tti_gpu *gpu, bool later)
+{
+    struct maker *maker = makers;
+    while (maker && (maker->later != later || !same_context(maker->gpu, gpu)))
+        maker = maker->next;
+    return maker;
+}
+
+static void maker_remove(const struct maker *maker)
+{
+    struct maker **link = &makers;
+    while (*link != maker)
+        link = &(*link)->next;
+    *link = maker->next;
+}
+
+static struct promise **promise_of(const struct tti_gpu *gpu, uint64_t comm)
+{
+    struct promise **link = &promises;
+    while (*link && ((*link)->comm != comm || !same_context(&(*link)->gpu, gpu)))
+        link = &(*link)->next;
+    return link;
+}
+
+static void promise_remove(struct promise **link)
+{
+    struct promise *promise = *link;
+    *link = promise->next;
+    free(promise);
+}
+
+/* ---- allocating: without the lock, since it may wait for the device ---- */
 
 static enum tutti_result block_open(struct tti_gpu *gpu, struct pinned *block)
 {
@@ -38,8 +122,6 @@ static enum tutti_result block_open(struct tti_gpu *gpu, struct pinned *block)
     return result;
 }
 
-/* Without the lock: it may wait for the device, and that for a thread that wants a piece of another
- * block. Who comes meanwhile makes one as well. */
 static enum tutti_result block_make(struct tti_gpu *gpu, struct pinned **made)
 {
     struct pinned *block = tti_calloc(1, sizeof *block);
@@ -54,69 +136,207 @@ static enum tutti_result block_make(struct tti_gpu *gpu, struct pinned **made)
     return TUTTI_OK;
 }
 
-/* Under the lock. */
-static void *block_lend(struct pinned *block)
+/* Under the lock, without it meanwhile. Who comes meanwhile waits for it: an allocation of its own
+ * would wait in the driver for this thread's work as well. */
+static enum tutti_result block_add(struct tti_gpu *gpu, struct pinned **made)
+{
+    struct maker maker = {.next = makers, .gpu = gpu};
+    makers = &maker;
+    tti_process_unlock(&blocks_lock);
+    const enum tutti_result result = block_make(gpu, made);
+    tti_process_lock(&blocks_lock);
+    maker_remove(&maker);
+    if (result == TUTTI_OK) {
+        (*made)->next = blocks;
+        blocks = *made;
+    }
+    return result;
+}
+
+/* ---- for communicators to come ---- */
+
+/* All devices are idle, or nobody waits for a thread of this process. */
+static void spare_make(struct tti_gpu *gpu, void *later)
+{
+    struct pinned *made = NULL;
+    tti_process_lock(&blocks_lock);
+    maker_remove(later);
+    if (any_used(gpu) && spare_of(gpu, NULL) < TTI_PINNED_SPARE && !maker_of(gpu, false) &&
+        block_add(gpu, &made) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "page-locked memory for later: %s", tti_error_text());
+    tti_process_unlock(&blocks_lock);
+    gpu->ops->close(gpu);
+    free(later);
+}
+
+/* Have it made at an idle moment, if there is little. No harm if not. */
+static void spare_want(struct tti_gpu *gpu)
+{
+    struct tti_gpu *opened = NULL;
+    tti_process_lock(&blocks_lock);
+    const bool enough =
+        spare_of(gpu, NULL) >= TTI_PINNED_SPARE || maker_of(gpu, true) || maker_of(gpu, false);
+    tti_process_unlock(&blocks_lock);
+    if (enough)
+        return;
+    struct maker *later = tti_calloc(1, sizeof *later);
+    if (!later || gpu->ops->open(gpu->device, &opened) != TUTTI_OK) {
+        free(later);
+        return;
+    }
+    *later = (struct maker){.gpu = opened, .later = true};
+    tti_process_lock(&blocks_lock);
+    later->next = makers;
+    makers = later;
+    tti_process_unlock(&blocks_lock);
+    tti_gpu_retire(opened, spare_make, later);
+}
+
+/* ---- taking: under the lock ---- */
+
+static void *block_lend(struct pinned *block, uint64_t comm)
 {
     const int piece = __builtin_ctz(~block->used);
     block->used |= 1u << piece;
+    block->comm[piece] = comm;
     return block->base + (size_t)piece * TTI_PINNED_PIECE;
 }
 
-/* Memory goes with the context that it was allocated in, so others are not lent it. */
-static bool block_fits(const struct pinned *block, const struct tti_gpu *gpu)
+static void *piece_lend(const struct tti_gpu *gpu, uint64_t comm)
 {
-    return block->gpu->ops == gpu->ops && block->gpu->device == gpu->device &&
-           block->gpu->context == gpu->context && !block->shut && block->used != UINT32_MAX;
+    struct pinned *block = blocks;
+    while (block && (block->shut || block->used == UINT32_MAX || !same_context(block->gpu, gpu)))
+        block = block->next;
+    return block ? block_lend(block, comm) : NULL;
 }
 
-enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, size_t bytes, void **memory)
+/* Without memory to note it nothing is promised: the others then take what there is. */
+static void promise_add(const struct tti_gpu *gpu, const struct tti_pinned_want *want)
 {
-    if (bytes > TTI_PINNED_PIECE)
-        return TTI_FAIL(TUTTI_ERR_INTERNAL,
-                        "%zu bytes of page-locked memory are asked for; %d are "
-                        "in a piece",
-                        bytes, TTI_PINNED_PIECE);
-    tti_process_lock(&blocks_lock);
-    struct pinned *block = blocks;
-    while (block && !block_fits(block, gpu))
-        block = block->next;
-    if (block)
-        *memory = block_lend(block);
-    tti_process_unlock(&blocks_lock);
-    if (block)
+    struct promise *made = want->ranks > 1 ? tti_calloc(1, sizeof *made) : NULL;
+    if (!made)
+        return;
+    made->gpu.ops = gpu->ops;
+    made->gpu.device = gpu->device;
+    made->gpu.context = gpu->context;
+    made->comm = want->comm;
+    made->left = want->ranks - 1;
+    made->next = promises;
+    promises = made;
+}
+
+/* A piece that was promised, or one if there are as many as its ranks want. NULL: there are not. */
+static void *piece_find(const struct tti_gpu *gpu, const struct tti_pinned_want *want)
+{
+    struct promise **promise = promise_of(gpu, want->comm);
+    void *piece = NULL;
+    if (*promise) {
+        piece = piece_lend(gpu, want->comm);
+        if (--(*promise)->left == 0 || !piece)
+            promise_remove(promise);
+    } else if (spare_of(gpu, NULL) >= want->ranks) {
+        piece = piece_lend(gpu, want->comm);
+        if (piece)
+            promise_add(gpu, want);
+    }
+    return piece;
+}
+
+/* One look; IN_PROGRESS: another thread is allocating. */
+static enum tutti_result piece_take(struct tti_gpu *gpu, const struct tti_pinned_want *want,
+                                    void **memory)
+{
+    struct pinned *made = NULL;
+    while (!(*memory = piece_find(gpu, want))) {
+        if (maker_of(gpu, false))
+            return TUTTI_IN_PROGRESS;
+        TTI_TRY(block_add(gpu, &made));
+        if (same_context(made->gpu, gpu))
+            continue;
+        *memory = block_lend(made, want->comm); /* another context is current now */
         return TUTTI_OK;
-    TTI_TRY(block_make(gpu, &block));
-    *memory = block_lend(block);
-    tti_process_lock(&blocks_lock);
-    block->next = blocks;
-    blocks = block;
-    tti_process_unlock(&blocks_lock);
+    }
     return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, const struct tti_pinned_want *want,
+                                      void **memory)
+{
+    void *piece = NULL;
+    for (int round = 0;; round++) {
+        tti_process_lock(&blocks_lock);
+        const enum tutti_result result = piece_take(gpu, want, &piece);
+        tti_process_unlock(&blocks_lock);
+        if (result == TUTTI_OK)
+            break;
+        if (result != TUTTI_IN_PROGRESS)
+            return result;
+        if (tti_deadline_passed(want->deadline))
+            return TTI_FAIL(TUTTI_ERR_TIMEOUT,
+                            "another thread of this process has been allocating page-locked memory "
+                            "on device %d all the time; it waits for what is queued there",
+                            gpu->device);
+        tti_nap(round);
+    }
+    if (want->ranks > 1)
+        spare_want(gpu);
+    *memory = piece;
+    return TUTTI_OK;
+}
+
+/* ---- giving ---- */
+
+/* Under the lock: is it no use any more? A spare one is, while others are lent. */
+static bool block_ends(const struct pinned *block)
+{
+    return block->used == 0 && (block->shut || !any_used(block->gpu) ||
+                                spare_of(block->gpu, block) >= TTI_PINNED_SPARE);
+}
+
+/* Under the lock. */
+static void piece_back(struct pinned *block, int piece, bool over)
+{
+    block->used &= ~(1u << piece);
+    block->shut = block->shut || !over;
+    /* Ranks that have not come yet begin anew, if they do. */
+    struct promise **promise = promise_of(block->gpu, block->comm[piece]);
+    if (*promise)
+        promise_remove(promise);
+}
+
+static struct pinned *blocks_take_ended(void)
+{
+    struct pinned *ended = NULL;
+    for (struct pinned **link = &blocks; *link;) {
+        struct pinned *block = *link;
+        if (!block_ends(block)) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        block->next = ended;
+        ended = block;
+    }
+    return ended;
 }
 
 void tti_gpu_pinned_give(void *memory, bool over)
 {
     if (!memory)
         return;
-    struct pinned *empty = NULL;
     tti_process_lock(&blocks_lock);
-    for (struct pinned **link = &blocks; *link; link = &(*link)->next) {
-        struct pinned *block = *link;
+    for (struct pinned *block = blocks; block; block = block->next) {
         const uintptr_t offset = (uintptr_t)memory - (uintptr_t)block->base;
-        if (offset >= (uintptr_t)TTI_PINNED_PIECE * TTI_PINNED_PIECES)
-            continue;
-        block->used &= ~(1u << offset / TTI_PINNED_PIECE);
-        block->shut = block->shut || !over;
-        if (block->used == 0) {
-            empty = block;
-            *link = block->next;
-        }
-        break;
+        if (offset < (uintptr_t)TTI_PINNED_PIECE * TTI_PINNED_PIECES)
+            piece_back(block, (int)(offset / TTI_PINNED_PIECE), over);
     }
+    struct pinned *ended = blocks_take_ended();
     tti_process_unlock(&blocks_lock);
-    if (!empty)
-        return;
-    tti_gpu_retire_memory(empty->gpu, empty->base);
-    tti_gpu_retire_device(empty->gpu);
-    free(empty);
+    while (ended) {
+        struct pinned *block = ended;
+        ended = block->next;
+        tti_gpu_retire_memory(block->gpu, block->base);
+        tti_gpu_retire_device(block->gpu);
+        free(block);
+    }
 }

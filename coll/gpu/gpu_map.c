@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/door.h"
-#include "device/pinned.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ enum {
     WINDOW_LEAST = 64 << 10,
     PROBE_WORDS = 64, /* from each rank to each */
 };
-_Static_assert(sizeof(struct tti_gpu_told) <= TTI_PINNED_PIECE, "what is told is a piece");
+_Static_assert(sizeof(struct tti_gpu_told) <= TTI_SIDE_FLAGS, "what is told fits the piece");
 _Static_assert(sizeof(struct tti_lend_page) <= TTI_ARENA_PAGE, "letters fit their page");
 
 static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
@@ -108,7 +107,6 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
                                    struct tti_gpu_hello *hello)
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
-    void *told = NULL;
     const char *blocking = tti_config_text("CUDA_LAUNCH_BLOCKING");
     if (gpu->ops == tti_gpu_cuda() && blocking && strcmp(blocking, "0") != 0)
         TTI_LOG(TTI_LOG_WARN, "CUDA_LAUNCH_BLOCKING is set: a call returns when its kernel is "
@@ -119,9 +117,8 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
                         "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
                         "other's device memory",
                         bytes, comm->size, least);
-    TTI_TRY(tti_gpu_pinned_take(gpu, sizeof *map->told, &told));
-    map->told = told;
-    memset(told, 0, sizeof *map->told);
+    map->told = (void *)comm->gpu->piece;
+    memset(map->told, 0, sizeof *map->told);
     TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
     TTI_TRY(map_resident(gpu, &hello->resident));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
@@ -312,9 +309,6 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     bool all = way > TTI_GPU_STAGED;
     if (all && !tti_gpu_map_said(map_begin(comm, map, bytes, &mine)))
         mine.way = TTI_GPU_STAGED;
-    if (mine.way == TTI_GPU_STAGED && tti_gpu_stage_begin(comm->gpu) != TUTTI_OK)
-        TTI_LOG(TTI_LOG_WARN, "staging device memory, tried again when needed: %s",
-                tti_error_text());
     TTI_TRY(tti_gpu_share(comm, map, deadline, &mine, hellos, &all));
     for (int r = 0; r < comm->size; r++)
         comm->gpu->shared |= r != comm->rank &&
@@ -369,7 +363,7 @@ static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
     tti_gpu_lend_drop(side, map);
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         tti_arena_unmap(side->gpu, &map->arenas[r]);
-    tti_gpu_pinned_give(map->told, over && !side->unsure);
+    side->unsure |= !over;
     map->aside = NULL;
     map->told = NULL;
     map->arena_bytes = 0;
@@ -436,5 +430,4 @@ void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *me
         return;
     memory->host += tti_heap_bytes(map) + tti_gpu_lend_bytes(map);
     memory->device += map->arena_bytes;
-    memory->pinned += map->told ? sizeof *map->told : 0;
 }

@@ -2,6 +2,7 @@
  * calls on streams. What a call does is chosen in tti_gpu_call. Next: gpu_settle.c. */
 #include "coll/gpu/gpu_map.h"
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -77,7 +78,7 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         (void)tti_gpu_settle(comm, side->last.event, "ending the communicator");
         idle = side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS;
     }
-    side->unsure = !idle || side->captured.any || tti_comm_check(comm) != TUTTI_OK;
+    side->unsure |= !idle || side->captured.any || tti_comm_check(comm) != TUTTI_OK;
     if (!idle)
         TTI_LOG(TTI_LOG_WARN,
                 "work on the device is still not over when the communicator ends; what it uses is "
@@ -87,6 +88,7 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
     if (idle) {
         tti_work_forget(comm);
         tti_gpu_stage_destroy(side);
+        tti_gpu_pinned_give(side->piece, !side->unsure);
     }
     while (side->marks) {
         struct tti_gpu_mark *mark = side->marks;
@@ -122,6 +124,7 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
     if (!comm->gpu)
         return;
     memory->host += tti_heap_bytes(comm->gpu) + tti_gpu_send_bytes(comm->gpu_send);
+    memory->pinned += comm->gpu->piece ? TTI_PINNED_PIECE : 0;
     tti_gpu_stage_memory(comm->gpu, memory);
     tti_gpu_map_memory(comm->gpu, memory);
 }
@@ -215,6 +218,19 @@ static int side_threads(const struct tutti_comm *comm)
     return threads;
 }
 
+static enum tutti_result side_piece(struct tutti_comm *comm, struct tti_gpu *gpu, int threads)
+{
+    const struct tti_pinned_want want = {
+        .comm = comm->job,
+        .ranks = threads,
+        .deadline = tti_deadline_in(comm->settings.timeout_s),
+    };
+    void *piece = NULL;
+    TTI_TRY(tti_gpu_pinned_take(gpu, &want, &piece));
+    comm->gpu->piece = piece;
+    return TUTTI_OK;
+}
+
 static enum tutti_result side_open(struct tutti_comm *comm, int index)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -246,8 +262,12 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     if (result == TUTTI_OK)
         result = tti_gpu_user_enter(&side->user, gpu);
     if (result == TUTTI_OK)
+        result = side_piece(comm, gpu, threads);
+    if (result == TUTTI_OK)
         result = tti_work_begin_device(comm);
     if (result != TUTTI_OK) {
+        tti_gpu_pinned_give(side->piece, true);
+        side->piece = NULL;
         tti_gpu_user_leave(&side->user, true);
         side->ops->event_destroy(side->last.event);
         side->ops->event_destroy(side->captured.event);

@@ -9,10 +9,16 @@
 
 #include "coll/comm.h"
 #include "device/gpu.h"
+#include "device/pinned.h"
 #include "device/reclaim.h"
 
 struct tti_gpu_map;
 struct tti_gpu_stage;
+
+/* The piece begins with what the device tells (struct tti_gpu_told); then words that streams wait
+ * for in staging. Taken at the first operation, whichever way that goes: later it could not be
+ * allocated without waiting for ranks of this process that wait for this one (pinned.h). */
+enum { TTI_SIDE_FLAGS = TTI_PINNED_PIECE - 4096 };
 
 /* A point that requests wait for; kept for the next request. */
 struct tti_gpu_mark {
@@ -49,6 +55,7 @@ struct tti_gpu_side {
     pthread_mutex_t lock;
     struct tti_gpu *gpu;           /* NULL until the first operation */
     struct tti_gpu_user user;      /* from then on: what is queued may wait for another thread */
+    char *piece;                   /* ... and a piece of page-locked memory (below) */
     struct tti_gpu_point last;     /* after the work of the last call that was not captured */
     struct tti_gpu_point captured; /* ... that was, in this capture */
     uint64_t capture;
@@ -78,10 +85,6 @@ struct tti_gpu_side {
 /* Queue the operations (one collective, or sends and receives that run at once). */
 enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
                                  size_t count, tutti_stream stream, bool capturing);
-/* What each operation needs of page-locked memory, if it is not there. Allocating it may wait for
- * all that is queued on the device: before a rank of this process can have queued what waits for
- * this one, where the ranks meet. */
-enum tutti_result tti_gpu_stage_begin(struct tti_gpu_side *side);
 void tti_gpu_stage_destroy(struct tti_gpu_side *side);
 /* Bytes of input that went to the host first, and that stayed where they lay. */
 void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct);

@@ -16,7 +16,6 @@
 #include "coll/gpu/gpu_send.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/memory.h"
-#include "device/pinned.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +27,7 @@ enum {
     FLAG_P2P = SLOTS,
     FLAGS,
 };
+_Static_assert(TTI_SIDE_FLAGS + FLAGS * ALIGN <= TTI_PINNED_PIECE, "flags fit the piece");
 
 struct stage_memory { /* pinned, and mapped by ranks of this host */
     char *base;
@@ -43,7 +43,7 @@ struct kept {
 struct tti_gpu_stage {
     uint64_t copied, direct;             /* bytes of inputs */
     struct stage_memory slots, exchange; /* the latter for sends and receives: grows */
-    char *flags;                         /* FLAGS words, ALIGN apart */
+    char *flags;                         /* FLAGS words, ALIGN apart, in the side's piece */
     struct kept *kept;                   /* work of captured calls, for replays */
 };
 
@@ -91,20 +91,15 @@ static void memory_drop(struct tti_gpu_side *side, struct stage_memory *memory)
     }
 }
 
-enum tutti_result tti_gpu_stage_begin(struct tti_gpu_side *side)
+static enum tutti_result stage_begin(struct tti_gpu_side *side)
 {
-    if (!side->stage) {
-        side->stage = tti_calloc(1, sizeof *side->stage);
-        if (!side->stage)
-            return TUTTI_ERR_MEMORY;
-    }
-    struct tti_gpu_stage *stage = side->stage;
-    if (!stage->flags) {
-        void *flags = NULL;
-        TTI_TRY(tti_gpu_pinned_take(side->gpu, (size_t)FLAGS * ALIGN, &flags));
-        memset(flags, 0, (size_t)FLAGS * ALIGN);
-        stage->flags = flags;
-    }
+    if (side->stage)
+        return TUTTI_OK;
+    side->stage = tti_calloc(1, sizeof *side->stage);
+    if (!side->stage)
+        return TUTTI_ERR_MEMORY;
+    side->stage->flags = side->piece + TTI_SIDE_FLAGS;
+    memset(side->stage->flags, 0, (size_t)FLAGS * ALIGN);
     return TUTTI_OK;
 }
 
@@ -125,7 +120,6 @@ void tti_gpu_stage_destroy(struct tti_gpu_side *side)
     }
     memory_drop(side, &stage->slots);
     memory_drop(side, &stage->exchange);
-    tti_gpu_pinned_give(stage->flags, !side->unsure);
     free(stage);
     side->stage = NULL;
 }
@@ -142,7 +136,7 @@ void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *
     if (!stage)
         return;
     memory->host += tti_heap_bytes(stage);
-    memory->pinned += stage->slots.bytes + (size_t)FLAGS * ALIGN;
+    memory->pinned += stage->slots.bytes;
     memory->descriptors += stage->slots.base != NULL;
     for (const struct stage_memory *m = &stage->exchange; m && m->base; m = m->smaller) {
         memory->pinned += m->bytes;
@@ -473,7 +467,7 @@ enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_opera
 {
     if (ops[0].count == 0 && ops[0].collective != TUTTI_SEND_RECV)
         return TUTTI_OK;
-    TTI_TRY(tti_gpu_stage_begin(comm->gpu));
+    TTI_TRY(stage_begin(comm->gpu));
     comm->gpu->staged = true;
     enum tutti_result result = stage_run(comm, ops, count, stream, capturing);
     /* What of it is queued cannot be taken back, and the others may count on the rest. */

@@ -3,6 +3,7 @@
  * freed or a kernel loaded. On the fake driver, which waits as well, nothing would go on before its
  * patience or the deadline ended. test_gpu_lifetime
  */
+#include "base/clock.h"
 #include "coll/gpu/gpu_map.h"
 #include "device/pinned.h"
 #include "tests/integration/device_calls.h"
@@ -163,12 +164,19 @@ static int begins(tutti_comm *comm, void *argument)
     return words_end(comm, &w);
 }
 
+static enum tutti_result piece_take(struct tti_gpu *gpu, void **piece)
+{
+    const struct tti_pinned_want want = {
+        .comm = UINT64_MAX, .ranks = 1, .deadline = tti_deadline_in(SECONDS)};
+    return tti_gpu_pinned_take(gpu, &want, piece);
+}
+
 /* The ranks have met on the device; rank 0 comes with its first operation when the other's waits.
  * It allocates nothing then that would wait for that: a piece of page-locked memory for each rank
  * would be one too many for the block that there is. */
 static int first_is_late(tutti_comm *comm, void *argument)
 {
-    enum { PIECES = TTI_PINNED_PIECES - 1 };
+    enum { PIECES = TTI_PINNED_PIECES - 2 };
     void *pieces[PIECES];
     struct words w;
     (void)argument;
@@ -176,7 +184,7 @@ static int first_is_late(tutti_comm *comm, void *argument)
     CHECK_OK(tutti_all_reduce_async(w.in, w.out, 0, TUTTI_INT32, TUTTI_SUM, comm, device_stream(),
                                     NULL));
     for (int k = 0; k < PIECES && tutti_comm_rank(comm) == 0; k++)
-        CHECK_OK(tti_gpu_pinned_take(comm->gpu->gpu, 1, &pieces[k]));
+        CHECK_OK(piece_take(comm->gpu->gpu, &pieces[k]));
     CHECK_OK(tutti_barrier(comm));
     if (tutti_comm_rank(comm) == 0)
         CHECK(until(&queued, 1) == 0);
@@ -186,6 +194,39 @@ static int first_is_late(tutti_comm *comm, void *argument)
     CHECK_OK(device_settle());
     CHECK_OK(tutti_barrier(comm)); /* nobody waits where a block is freed */
     for (int k = 0; k < PIECES && tutti_comm_rank(comm) == 0; k++)
+        tti_gpu_pinned_give(pieces[k], true);
+    return words_end(comm, &w);
+}
+
+/* Where the ranks do not meet on the device: their first operation is a message, or there are more
+ * of them than share a map. When the first one comes there is one piece of page-locked memory left;
+ * the others come when its operation waits for them. */
+static int first_is_late_unmet(tutti_comm *comm, void *argument)
+{
+    enum { PIECES = TTI_PINNED_PIECES - 1 };
+    const int rank = tutti_comm_rank(comm);
+    void *pieces[PIECES];
+    struct words w;
+    (void)argument;
+    CHECK(words_make(comm, &w) == 0);
+    for (int k = 0; k < PIECES && rank == 0; k++)
+        CHECK_OK(piece_take(device_gpu(), &pieces[k]));
+    CHECK_OK(tutti_barrier(comm));
+    if (rank != 0)
+        CHECK(until(&queued, 1) == 0);
+    if (tutti_comm_size(comm) > 2)
+        CHECK_OK(add(w.in, w.out, comm));
+    else if (rank == 0)
+        CHECK_OK(tutti_recv_async(w.out, 1, TUTTI_INT32, 1, comm, device_stream(), NULL));
+    else
+        CHECK_OK(tutti_send_async(w.in, 1, TUTTI_INT32, 0, comm, device_stream(), NULL));
+    if (rank == 0)
+        atomic_fetch_add(&queued, 1);
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm));
+    if (tutti_comm_size(comm) == 2)
+        CHECK_OK(add(w.in, w.out, comm));
+    for (int k = 0; k < PIECES && rank == 0; k++)
         tti_gpu_pinned_give(pieces[k], true);
     return words_end(comm, &w);
 }
@@ -277,21 +318,66 @@ static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
 static int pieces(struct tti_gpu *gpu)
 {
     void *first = NULL, *again = NULL, *kept = NULL;
-    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &kept));
-    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &first));
+    CHECK_OK(piece_take(gpu, &kept));
+    CHECK_OK(piece_take(gpu, &first));
     tti_gpu_pinned_give(first, true);
-    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    CHECK_OK(piece_take(gpu, &again));
     CHECK(again == first);
     gpu->context++; /* as if opened in another one */
-    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    CHECK_OK(piece_take(gpu, &again));
     gpu->context--;
     CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
     tti_gpu_pinned_give(again, true);
     tti_gpu_pinned_give(first, false);
-    CHECK_OK(tti_gpu_pinned_take(gpu, 1, &again));
+    CHECK_OK(piece_take(gpu, &again));
     CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
     tti_gpu_pinned_give(again, true);
     tti_gpu_pinned_give(kept, true);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    return 0;
+}
+
+static enum tutti_result party_take(struct tti_gpu *gpu, uint64_t comm, int ranks, void **piece)
+{
+    const struct tti_pinned_want want = {
+        .comm = comm, .ranks = ranks, .deadline = tti_deadline_in(SECONDS)};
+    return tti_gpu_pinned_take(gpu, &want, piece);
+}
+
+static bool one_block(const void *a, const void *b)
+{
+    return llabs((const char *)a - (const char *)b) < TTI_PINNED_PIECE * TTI_PINNED_PIECES;
+}
+
+/* What the others of a communicator will take is theirs, and when little is left more is made as
+ * soon as the devices are idle. */
+static int promises(struct tti_gpu *gpu)
+{
+    enum { RANKS = TTI_PINNED_PIECES - TTI_PINNED_SPARE + 1 };
+    struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}};
+    void *first = NULL, *second = NULL, *other[TTI_PINNED_SPARE], *later = NULL;
+    CHECK_OK(tti_gpu_user_enter(&busy.user, gpu));
+    CHECK_OK(party_take(gpu, 1, RANKS, &first));
+    CHECK(tti_gpu_retired(gpu->ops) == 1); /* to make more */
+    for (int k = 0; k < TTI_PINNED_SPARE - 1; k++) {
+        CHECK_OK(piece_take(gpu, &other[k]));
+        CHECK(one_block(first, other[k]));
+    }
+    busy.over = true;
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    busy.over = false;
+    CHECK_OK(party_take(gpu, 2, TTI_PINNED_PIECES, &later)); /* of what was made */
+    CHECK(!one_block(first, later) && tti_gpu_retired(gpu->ops) == 1);
+    CHECK_OK(party_take(gpu, 1, RANKS, &second)); /* as it was promised */
+    CHECK(one_block(first, second));
+    for (int k = 0; k < TTI_PINNED_SPARE - 1; k++)
+        tti_gpu_pinned_give(other[k], true);
+    tti_gpu_pinned_give(first, true);
+    tti_gpu_pinned_give(second, true);
+    tti_gpu_pinned_give(later, true);
+    tti_gpu_user_leave(&busy.user, true);
+    tti_gpu_reclaim(gpu->ops);
     CHECK(tti_gpu_retired(gpu->ops) == 0);
     return 0;
 }
@@ -304,7 +390,7 @@ static int rules_run(void)
     CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
     CHECK_OK(ops->open(0, &gpu));
     CHECK_OK(ops->open(1, &other));
-    const int bad = rules(gpu, other) | pieces(gpu);
+    const int bad = rules(gpu, other) | pieces(gpu) | promises(gpu);
     ops->close(other);
     ops->close(gpu);
     return bad;
@@ -326,6 +412,10 @@ int main(int argc, char **argv)
         if (!*only || strcmp(only, "begins") == 0) {
             bad |= run("a communicator begins", paths[p], 2, begins, 2);
             bad |= run("a rank's first operation is late", paths[p], 2, first_is_late, 2);
+            bad |= run("... and a message", paths[p], 2, first_is_late_unmet, 2);
+            if (p == 2 && !spread)
+                bad |=
+                    run("... of many ranks", paths[p], TTI_GPU_RANKS + 1, first_is_late_unmet, 2);
         }
     }
     return bad != 0;
