@@ -209,8 +209,9 @@ enum tutti_result tti_gpu_fold_all(struct tutti_comm *comm, const struct tti_ope
 void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o);
 /* The same of a send or receive, which are numbered for each pair and not compared. */
 void tti_gpu_record_message(struct tutti_comm *comm, const struct tti_operation *o);
-/* The watching thread's: note what has ended; at rank 0, have the ranks' calls compared. */
+/* Note what has ended, if all has: the watching thread, and who has waited. Without the lock. */
 void tti_gpu_record_settle(struct tutti_comm *comm);
+/* The watching thread's: at rank 0, have the ranks' calls compared. */
 void tti_gpu_record_look(struct tutti_comm *comm);
 
 /* ---- gpu_watch.c ---- */

@@ -10,6 +10,9 @@
 
 #include <stdlib.h>
 
+/* Beyond the communicator's deadline, which says more; and, once it has failed, for all waits
+ * together: kernels that are told to end do within the 5 s that they wait for peers inside
+ * (cuda/meet.cuh). */
 enum { DRAIN_SECONDS = 10 };
 
 enum tutti_result tti_comm_settle(tutti_comm *comm)
@@ -23,15 +26,35 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
         result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
     const struct tti_gpu_user *user = side->gpu ? &side->user : NULL;
     pthread_mutex_unlock(&side->lock);
+    tti_gpu_record_settle(comm);
     if (user)
         tti_gpu_reclaim_idle(user);
     return result;
 }
 
+static void settle_listen(struct tutti_comm *comm)
+{
+    if (tti_work_try_pause(comm)) {
+        (void)tti_comm_listen(comm);
+        tti_work_resume(comm);
+    }
+}
+
+/* Who waits after a failure waits for what the first one that did waited for. */
+static bool settle_too_late(struct tutti_comm *comm, uint64_t deadline)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
+        return tti_deadline_passed(deadline);
+    uint64_t none = 0;
+    (void)atomic_compare_exchange_strong(&side->drained_by, &none, tti_deadline_in(DRAIN_SECONDS));
+    return tti_deadline_passed(side->drained_by);
+}
+
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what)
 {
-    enum { SPINS = 2000 };
+    enum { SPINS = 2000, LISTENS = 64 };
     const struct tti_gpu_ops *ops = comm->gpu->ops;
     uint64_t deadline = 0;
     for (int round = 0;; round++) {
@@ -47,7 +70,9 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
         }
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
-        if (tti_deadline_passed(deadline)) {
+        if (round % LISTENS == 0) /* no thread runs links while all work stands on the stream */
+            settle_listen(comm);
+        if (settle_too_late(comm, deadline)) {
             TTI_TRY(tti_comm_check(comm));
             return TTI_FAIL(TUTTI_ERR_TIMEOUT,
                             "%s: the device was not through %g s after the wait began; what is "
@@ -60,10 +85,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
 
 void tti_gpu_hear(struct tutti_comm *comm)
 {
-    if (tti_work_try_pause(comm)) {
-        (void)tti_comm_listen(comm);
-        tti_work_resume(comm);
-    }
+    settle_listen(comm);
     tti_gpu_look(comm);
     tti_gpu_look_poison(comm);
 }
@@ -143,6 +165,7 @@ enum tutti_result tti_gpu_mark_wait(struct tutti_comm *comm, struct tti_gpu_mark
     if (comm->forked)
         return tti_comm_check(comm);
     const enum tutti_result result = tti_gpu_settle(comm, mark->event, "waiting for a request");
+    tti_gpu_record_settle(comm);
     pthread_mutex_lock(&side->lock);
     mark->next = side->marks;
     side->marks = mark;

@@ -63,7 +63,9 @@ struct tti_gpu_side {
     bool shared; /* ranks of this process share the device: no default stream ... */
     bool held;   /* ... and nobody far ahead: also while it is not known */
     bool unsure; /* at the end: work may yet be on the device that no event tells of */
-    struct tti_gpu_mark *marks;                  /* free */
+    _Atomic uint64_t
+        drained_by;             /* after a failure nobody waits for the device beyond; 0: not yet */
+    struct tti_gpu_mark *marks; /* free */
     struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS]; /* if the device is shared */
     uint64_t ahead_counted;                      /* of the device's commands, in this call ... */
     bool ahead_counts;       /* ... whose commands count: not captured, on such a device */

@@ -190,11 +190,14 @@ void tti_gpu_look_device(struct tutti_comm *comm)
 
 /* ---- after a failure ---- */
 
-static void watch_let_through(struct tutti_comm *comm)
+/* False: the device did not come to it, and more would only fill its stream. */
+static bool watch_let_through(struct tutti_comm *comm)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     struct tti_gpu *gpu = comm->gpu->gpu;
     __atomic_store_n(&map->told->status.abort, 1, __ATOMIC_RELEASE);
+    if (gpu->ops->stream_query(gpu, map->aside) == TUTTI_IN_PROGRESS)
+        return false;
     for (int r = 0; r < comm->size && !map->poisoned; r++)
         if (r != comm->rank)
             (void)gpu->ops->stream_write(gpu, (uint32_t *)tti_gpu_at(map, r, TTI_ARENA_POISON),
@@ -208,7 +211,8 @@ static void watch_let_through(struct tutti_comm *comm)
             (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP),
             EVERYTHING, map->aside);
     (void)gpu->ops->stream_write(gpu, &tti_gpu_message_box(map, comm->rank)->gate, 1, map->aside);
-    (void)tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "letting through");
+    return tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS),
+                               "letting through") == TUTTI_OK;
 }
 
 /* ---- the thread ---- */
@@ -230,10 +234,10 @@ static void watch_turn(struct tutti_comm *comm)
         tti_gpu_lend_turn(comm);
         return;
     }
-    watch_let_through(comm);
     /* A graph may hold many meetings: let it through them without a turn for each. */
-    for (int more = 0; more < LET_THROUGH_A_TURN && watch_waits(comm->gpu->map); more++)
-        watch_let_through(comm);
+    for (int times = 0; times <= LET_THROUGH_A_TURN && watch_let_through(comm); times++)
+        if (!watch_waits(comm->gpu->map))
+            break;
 }
 
 static void *watch_main(void *argument)

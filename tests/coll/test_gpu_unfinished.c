@@ -1,6 +1,7 @@
 /* Work of a communicator that its stream has not come to when the communicator ends: work that the
  * stream comes to later finds nothing that is gone (without a GPU nothing else tells;
- * AddressSanitizer does). Or when the process forks: the child has no part in it, and may not use
+ * AddressSanitizer does). A communicator that has failed does not wait for its deadline again. Or
+ * when the process forks: the child has no part in it, and may not use
  * the device, so it is told so at once instead of waiting.
  *     test_gpu_unfinished
  */
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { COUNT = 1000, RANKS = 2, CHILD_SECONDS = 60 };
@@ -47,6 +49,18 @@ static int ends(tutti_comm *comm, void *argument)
 {
     (void)argument;
     return begin_held_up(comm, NULL);
+}
+
+/* It has failed: neither who waits nor who destroys it has the operation's deadline again. */
+static int fails(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    tutti_request *request = NULL;
+    CHECK(begin_held_up(comm, &request) == 0);
+    if (tutti_comm_rank(comm) == 0)
+        tutti_comm_abort(comm, "test");
+    CHECK(tutti_wait(request) == TUTTI_ERR_ABORTED);
+    return 0;
 }
 
 static int refused(tutti_request *request)
@@ -100,10 +114,25 @@ static int run(const char *name, const char *good, double timeout_s, tti_rank_fu
     return bad;
 }
 
+static int run_failed(const char *path)
+{
+    enum { LONG = 300 };
+    const time_t from = time(NULL);
+    setenv("TUTTI_DEVICE_PATH", path, 1);
+    int bad =
+        run("work that a stream has not come to when its communicator fails", "ends", LONG, fails);
+    if (time(NULL) - from > LONG / 4) {
+        printf("%s: waiting and destroying took %d s\n", path, (int)(time(NULL) - from));
+        bad = 1;
+    }
+    return bad;
+}
+
 int main(void)
 {
     setenv("TUTTI_DEVICE_PATH", "staged", 1);
     return run("work that a stream comes to when its process has forked", "is the parent's", 120,
                forks) |
-           run("work that a stream comes to when its communicator has ended", "goes on", 1, ends);
+           run("work that a stream comes to when its communicator has ended", "goes on", 1, ends) |
+           run_failed("staged") | run_failed("coupled");
 }
