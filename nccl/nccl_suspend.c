@@ -44,18 +44,18 @@ TTI_NCCL_ALSO(CommSuspend);
 
 ncclResult_t pncclCommResume(ncclComm_t comm)
 {
-    ncclResult_t result = tti_nccl_comm_check(comm, "ncclCommResume");
+    const ncclResult_t result = tti_nccl_enter_suspended(comm, "ncclCommResume");
     if (result != ncclSuccess)
         return tti_nccl_group_failed(result);
     pthread_mutex_lock(&comm->lock);
     const bool suspended = comm->suspended;
     comm->suspended = false;
     pthread_mutex_unlock(&comm->lock);
-    if (!suspended)
-        return tti_nccl_group_failed(
-            tti_nccl_fail(ncclInvalidUsage, "ncclCommResume: the communicator is not suspended"));
-    result = tti_nccl_enter(comm, "ncclCommResume");
-    return result == ncclSuccess ? suspend_submit(comm, resume_run) : tti_nccl_group_failed(result);
+    if (suspended)
+        return suspend_submit(comm, resume_run);
+    tti_nccl_leave(comm);
+    return tti_nccl_group_failed(
+        tti_nccl_fail(ncclInvalidUsage, "ncclCommResume: the communicator is not suspended"));
 }
 TTI_NCCL_ALSO(CommResume);
 

@@ -415,7 +415,9 @@ enum tutti_result tti_comm_release_device(tutti_comm *comm)
                         "operations of the communicator were captured, and their graphs have the "
                         "addresses of its device memory: it stays");
     TTI_TRY(tti_comm_settle(comm));
-    TTI_TRY(tutti_barrier(comm));
+    const enum tutti_result result = tutti_barrier(comm);
+    if (result != TUTTI_OK)
+        return TTI_CONTEXT(result, "giving device memory back, which all ranks must do together");
     pthread_mutex_lock(&side->lock);
     tti_gpu_map_destroy(comm, true);
     pthread_mutex_unlock(&side->lock);

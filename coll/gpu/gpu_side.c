@@ -459,5 +459,7 @@ enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
         tti_gpu_gate_leave(&side->user);
     }
     pthread_mutex_unlock(&side->lock);
-    return result;
+    return result == TUTTI_OK ? TUTTI_OK
+                              : TTI_CONTEXT(result, "setting device memory up, which all ranks "
+                                                    "must do together");
 }

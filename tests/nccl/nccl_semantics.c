@@ -387,6 +387,53 @@ static void suspend_rank(struct rank *r)
     OK(ncclCommDestroy(r->comm)); /* as it is */
 }
 
+/* Only rank 0 does what all must: it says so at the deadline, whatever the others do meanwhile, and
+ * to them the communicator has failed. */
+enum some { OTHERS_REDUCE, OTHERS_WAIT, OTHERS_STAY_SUSPENDED };
+static enum some some_do;
+
+static ncclResult_t some_others(struct rank *r, int *word)
+{
+    ncclResult_t state = ncclSuccess;
+    if (some_do == OTHERS_REDUCE)
+        return ncclAllReduce(word, word, 1, ncclInt32, ncclSum, r->comm, NULL);
+    while (state == ncclSuccess) {
+        nap();
+        OK(ncclCommGetAsyncError(r->comm, &state));
+    }
+    return state;
+}
+
+static void suspends_some_rank(struct rank *r)
+{
+    int *word = NULL;
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    OK(ncclMemAlloc((void **)&word, sizeof *word));
+    *word = 1;
+    check_sum(r->comm, ranks, (1 << ranks) - 1);
+    const int resumes = some_do == OTHERS_STAY_SUSPENDED;
+    if (resumes)
+        OK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM));
+    ncclResult_t result;
+    if (r->rank == 0 && resumes)
+        result = ncclCommResume(r->comm);
+    else if (r->rank == 0)
+        result = ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM);
+    else
+        result = some_others(r, word);
+    CHECK(result == ncclTimeout || result == ncclRemoteError); /* who is first tells the others */
+    CHECK(strstr(ncclGetLastError(r->comm), r->rank == 0 ? "all ranks must" : "rank 0"));
+    OK(ncclCommAbort(r->comm));
+    OK(ncclMemFree(word));
+}
+
+static void suspends_some(void)
+{
+    setenv("TUTTI_TIMEOUT", "3", 1);
+    for (some_do = OTHERS_REDUCE; some_do <= OTHERS_STAY_SUSPENDED; some_do++)
+        as_threads(3, suspends_some_rank);
+}
+
 /* One thread, several ranks: in a group. */
 static void suspends(void)
 {
@@ -422,12 +469,16 @@ static void devices(void)
     }
 }
 
-static const struct test_named cases[] = {
-    {"one_thread", one_thread}, {"without_blocking", without_blocking},
-    {"aborts", aborts},         {"configs", configs},
-    {"refusals", refusals},     {"questions", questions},
-    {"predicts", predicts},     {"suspends", suspends},
-    {"devices", devices}};
+static const struct test_named cases[] = {{"one_thread", one_thread},
+                                          {"without_blocking", without_blocking},
+                                          {"aborts", aborts},
+                                          {"configs", configs},
+                                          {"refusals", refusals},
+                                          {"questions", questions},
+                                          {"predicts", predicts},
+                                          {"suspends", suspends},
+                                          {"suspends_some", suspends_some},
+                                          {"devices", devices}};
 
 int main(int argc, char **argv)
 {
