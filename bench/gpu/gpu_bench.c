@@ -265,11 +265,16 @@ int main(int argc, char **argv)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     gpu_must(tti_gpu_find(argc > 1 ? argv[1] : "cuda", &ops), "choosing the implementation");
     const bool looks = argc > 2 && strcmp(argv[2], "look") == 0;
+    if (looks) /* says why, if there is none */
+        setenv("TUTTI_LOG", "info", 0);
     if (argc > 2 && !looks)
         b.most_bytes = strtoull(argv[2], NULL, 0) / 4096 * 4096;
     gpu_must(ops->count(&devices), "counting devices");
     if (devices == 0 || b.most_bytes == 0) {
-        fprintf(stderr, "gpu_bench: there is no %s device, or no buffer to use\n", ops->name);
+        fprintf(stderr,
+                devices ? "gpu_bench: buffers of a page (4096 bytes) are the least; %s\n"
+                        : "gpu_bench: there is no %s device\n",
+                devices ? argv[2] : ops->name);
         return 77;
     }
     gpu_must(ops->open(0, &b.gpu), "opening the device");

@@ -114,4 +114,16 @@ if "$work/pack/gpu_report" --device sim --parts tests --ranks 2 --minutes 0.001 
     exit 1
 fi
 grep -q "| LEFT OUT" "$work/out/report.txt"
+# Where there is no driver it says so, and ends.
+without() { # WHAT IT SAYS, VARIABLES
+    local status=0
+    (cd "$work" && env "${@:2}" timeout 60 "$work/pack/gpu_report" >"$work/log" 2>&1) || status=$?
+    [ $status = 1 ] && grep -q "$1" "$work/log" && grep -q "nothing else was run" "$work/log" || {
+        cat "$work/log"
+        echo "FAILED: ended with $status without a GPU"
+        exit 1
+    }
+}
+without "cannot load no-such-driver.so" TUTTI_LIBCUDA=no-such-driver.so
+ldconfig -p | grep -q libcuda.so.1 || [ -d /usr/local/nvidia ] || without "no CUDA driver: libcuda.so.1"
 echo "gpu_report: as expected"
