@@ -15,13 +15,23 @@ struct retired {
     void *what;
 };
 
+/* Shared: who queues on the device; alone, and all of them: who reclaims where somebody waits.
+ * Lines apart, since threads of several devices are at them all the time. */
+struct tti_gpu_gate {
+    pthread_rwlock_t lock;
+    char apart[128];
+};
+
+enum { GATES = 16 }; /* devices share them in turn, if there are more */
+
 /* The devices of one implementation: freeing on one may wait for another, of which memory is
  * mapped. There are few implementations, and this stays. */
 struct tti_gpu_domain {
     struct tti_gpu_domain *next;
     const struct tti_gpu_ops *ops;
-    pthread_rwlock_t gate; /* shared: who queues; alone: who reclaims where somebody waits */
-    pthread_mutex_t lock;  /* of what follows */
+    struct tti_gpu_gate gates[GATES];
+    pthread_mutex_t reclaims; /* who tries to have all gates */
+    pthread_mutex_t lock;     /* of what follows */
     struct tti_gpu_user *users;
     bool ending; /* a thread ends what was retired: the order is kept, and one is enough */
     struct retired *first, **last;
@@ -49,7 +59,9 @@ static struct tti_gpu_domain *domain_make(const struct tti_gpu_ops *ops)
         return NULL;
     domain->ops = ops;
     domain->last = &domain->first;
-    pthread_rwlock_init(&domain->gate, NULL);
+    for (int k = 0; k < GATES; k++)
+        pthread_rwlock_init(&domain->gates[k].lock, NULL);
+    pthread_mutex_init(&domain->reclaims, NULL);
     pthread_mutex_init(&domain->lock, NULL);
     domain->next = domains;
     domains = domain;
@@ -77,6 +89,7 @@ enum tutti_result tti_gpu_user_enter(struct tti_gpu_user *user, const struct tti
         return TUTTI_ERR_MEMORY;
     pthread_mutex_lock(&domain->lock);
     user->domain = domain;
+    user->gate = &domain->gates[(unsigned)gpu->device % GATES];
     user->next = domain->users;
     domain->users = user;
     pthread_mutex_unlock(&domain->lock);
@@ -108,12 +121,31 @@ void tti_gpu_user_leave(struct tti_gpu_user *user, bool idle)
 
 void tti_gpu_gate_enter(struct tti_gpu_user *user)
 {
-    (void)pthread_rwlock_rdlock(&user->domain->gate);
+    (void)pthread_rwlock_rdlock(&user->gate->lock);
 }
 
 void tti_gpu_gate_leave(struct tti_gpu_user *user)
 {
-    (void)pthread_rwlock_unlock(&user->domain->gate);
+    (void)pthread_rwlock_unlock(&user->gate->lock);
+}
+
+static void gates_open(struct tti_gpu_domain *domain, int shut)
+{
+    while (shut > 0)
+        (void)pthread_rwlock_unlock(&domain->gates[--shut].lock);
+}
+
+/* All or none, without waiting: while some are shut and another one is not to be had nobody else
+ * waits for longer than that takes. */
+static bool gates_shut(struct tti_gpu_domain *domain)
+{
+    for (int k = 0; k < GATES; k++) {
+        if (pthread_rwlock_trywrlock(&domain->gates[k].lock) == 0)
+            continue;
+        gates_open(domain, k);
+        return false;
+    }
+    return true;
 }
 
 /* ---- ending ---- */
@@ -127,7 +159,7 @@ static bool domain_waits(const struct tti_gpu_domain *domain)
     return waits;
 }
 
-/* Under the lock and alone at the gate: is all work over? */
+/* Under the lock and alone at all gates: is all work over? */
 static bool domain_idle(const struct tti_gpu_domain *domain)
 {
     bool idle = true;
@@ -176,22 +208,31 @@ static void domain_end_blocking(struct tti_gpu_domain *domain)
     pthread_mutex_unlock(&domain->lock);
 }
 
+/* Alone at all gates. */
+static void domain_end_shut(struct tti_gpu_domain *domain)
+{
+    pthread_mutex_lock(&domain->lock);
+    if (domain->first && !domain->ending && domain_idle(domain)) {
+        domain_forget_left(domain);
+        domain_end(domain);
+    }
+    pthread_mutex_unlock(&domain->lock);
+}
+
 /* Where somebody's does, or the caller may not stand still: on idle devices. */
 static void domain_end_idle(struct tti_gpu_domain *domain)
 {
     if (atomic_load_explicit(&domain->count, memory_order_relaxed) == 0)
         return;
     domain->wanted = true;
-    /* Again for who wanted it meanwhile, and found the gate shut. */
-    while (domain->wanted && pthread_rwlock_trywrlock(&domain->gate) == 0) {
+    /* Again for who wanted it meanwhile, and found another one at it. */
+    while (domain->wanted && pthread_mutex_trylock(&domain->reclaims) == 0) {
         domain->wanted = false;
-        pthread_mutex_lock(&domain->lock);
-        if (domain->first && !domain->ending && domain_idle(domain)) {
-            domain_forget_left(domain);
-            domain_end(domain);
+        if (gates_shut(domain)) {
+            domain_end_shut(domain);
+            gates_open(domain, GATES);
         }
-        pthread_mutex_unlock(&domain->lock);
-        (void)pthread_rwlock_unlock(&domain->gate);
+        pthread_mutex_unlock(&domain->reclaims);
     }
 }
 

@@ -1,8 +1,8 @@
 /* Memory of a device that is free as soon as that holds nobody up. Freeing waits for all that is
  * queued on the device, by other threads of the process too; and what is queued may wait for the
  * very thread that frees. So who is through with memory retires it. Whoever queues work is a user,
- * holds the gate while it does, and can be asked whether its work is over. Where no user's work
- * waits for threads of this process, what is retired is freed at once, waiting for the device.
+ * holds its device's gate while it does, and can be asked whether its work is over. Where no user's
+ * work waits for threads of this process, what is retired is freed at once, waiting for the device.
  * Where one's does it is freed when all devices are found idle. Nobody waits for that: a reclaim
  * that comes at a bad time does nothing, and a later one does it. A thread that lets operations
  * through does not reclaim, nor retire. */
@@ -12,11 +12,13 @@
 #include "device/gpu.h"
 
 struct tti_gpu_domain;
+struct tti_gpu_gate;
 
 /* A queue of work on one device. Owned by who enters. */
 struct tti_gpu_user {
     struct tti_gpu_user *next;
     struct tti_gpu_domain *domain; /* NULL: not entered */
+    struct tti_gpu_gate *gate;     /* its device's */
     bool waits;                    /* for threads of this process: set before it enters */
     bool left;                     /* its owner is gone, its work is not over */
     /* Nothing of it is queued, nor will be without the gate. Nobody has the gate meanwhile. */

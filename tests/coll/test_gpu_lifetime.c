@@ -284,6 +284,7 @@ static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
 {
     struct probe_user calm = {.user.idle = probe_idle};
     struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}};
+    struct probe_user late = {.user.idle = probe_idle, .over = true};
     int ended = 0;
     CHECK_OK(tti_gpu_user_enter(&calm.user, gpu));
     tti_gpu_gate_enter(&calm.user);
@@ -305,6 +306,13 @@ static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
     tti_gpu_reclaim(gpu->ops);
     CHECK(ended == 1);
     tti_gpu_gate_leave(&calm.user);
+    CHECK_OK(tti_gpu_user_enter(&late.user, other));
+    CHECK(calm.user.gate != late.user.gate); /* nobody waits for who calls on another device */
+    tti_gpu_gate_enter(&late.user);
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(ended == 1);
+    tti_gpu_gate_leave(&late.user);
+    tti_gpu_user_leave(&late.user, true);
     tti_gpu_reclaim_idle(&calm.user);
     CHECK(ended == 2 && tti_gpu_retired(gpu->ops) == 0);
     calm.over = false;
