@@ -19,7 +19,7 @@ struct pinned {
 };
 _Static_assert(TTI_PINNED_PIECES == 32, "a bit for each");
 
-/* Pieces that ranks of a communicator have yet to take. */
+/* Pieces of a context that ranks of a communicator have yet to take, if they come to it. */
 struct promise {
     struct promise *next;
     struct tti_gpu gpu; /* which: its table, device and context */
@@ -210,35 +210,62 @@ static void *piece_lend(const struct tti_gpu *gpu, uint64_t comm)
     return block ? block_lend(block, comm) : NULL;
 }
 
-/* Without memory to note it nothing is promised: the others then take what there is. */
-static void promise_add(const struct tti_gpu *gpu, const struct tti_pinned_want *want)
+/* A rank of the communicator has come, to whichever device: it comes to no other. Who has yet to.
+ */
+static int promises_come(const struct tti_pinned_want *want)
 {
-    struct promise *made = want->ranks > 1 ? tti_calloc(1, sizeof *made) : NULL;
+    int left = want->ranks - 1;
+    for (struct promise **link = &promises; *link;) {
+        struct promise *promise = *link;
+        if (promise->comm == want->comm)
+            left = --promise->left;
+        if (promise->left == 0)
+            promise_remove(link);
+        else
+            link = &promise->next;
+    }
+    return left;
+}
+
+/* Without memory to note it nothing is promised: the others then take what there is. */
+static void promise_add(const struct tti_gpu *gpu, uint64_t comm, int left)
+{
+    struct promise *made = left > 0 ? tti_calloc(1, sizeof *made) : NULL;
     if (!made)
         return;
     made->gpu.ops = gpu->ops;
     made->gpu.device = gpu->device;
     made->gpu.context = gpu->context;
-    made->comm = want->comm;
-    made->left = want->ranks - 1;
+    made->comm = comm;
+    made->left = left;
     made->next = promises;
     promises = made;
+}
+
+/* This rank, and those that may come to this device: alike in all promises of the communicator. */
+static int ranks_to_come(const struct tti_pinned_want *want)
+{
+    for (const struct promise *promise = promises; promise; promise = promise->next)
+        if (promise->comm == want->comm)
+            return promise->left;
+    return want->ranks;
 }
 
 /* A piece that was promised, or one if there are as many as its ranks want. NULL: there are not. */
 static void *piece_find(const struct tti_gpu *gpu, const struct tti_pinned_want *want)
 {
     struct promise **promise = promise_of(gpu, want->comm);
-    void *piece = NULL;
-    if (*promise) {
-        piece = piece_lend(gpu, want->comm);
-        if (--(*promise)->left == 0 || !piece)
-            promise_remove(promise);
-    } else if (spare_of(gpu, NULL) >= want->ranks) {
-        piece = piece_lend(gpu, want->comm);
-        if (piece)
-            promise_add(gpu, want);
-    }
+    const bool promised = *promise != NULL;
+    if (!promised && spare_of(gpu, NULL) < ranks_to_come(want))
+        return NULL;
+    void *piece = piece_lend(gpu, want->comm);
+    if (!piece && promised) /* work may be at what there was */
+        promise_remove(promise);
+    if (!piece)
+        return NULL;
+    const int left = promises_come(want);
+    if (!promised)
+        promise_add(gpu, want->comm, left);
     return piece;
 }
 
@@ -254,6 +281,7 @@ static enum tutti_result piece_take(struct tti_gpu *gpu, const struct tti_pinned
         if (same_context(made->gpu, gpu))
             continue;
         *memory = block_lend(made, want->comm); /* another context is current now */
+        (void)promises_come(want);
         return TUTTI_OK;
     }
     return TUTTI_OK;

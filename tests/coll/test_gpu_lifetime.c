@@ -390,6 +390,23 @@ static int promises(struct tti_gpu *gpu)
     return 0;
 }
 
+/* Who came to one device is not expected at another. */
+static int promises_of_devices(struct tti_gpu *gpu, struct tti_gpu *other)
+{
+    void *pieces[TTI_PINNED_PIECES], *there = NULL;
+    CHECK_OK(party_take(gpu, 1, 2, &pieces[0]));
+    CHECK_OK(party_take(other, 1, 2, &there));
+    for (int k = 1; k < TTI_PINNED_PIECES; k++) {
+        CHECK_OK(piece_take(gpu, &pieces[k]));
+        CHECK(one_block(pieces[0], pieces[k]));
+    }
+    for (int k = 0; k < TTI_PINNED_PIECES; k++)
+        tti_gpu_pinned_give(pieces[k], true);
+    tti_gpu_pinned_give(there, true);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    return 0;
+}
+
 static int rules_run(void)
 {
     const char *device = getenv("TUTTI_DEVICE");
@@ -398,7 +415,8 @@ static int rules_run(void)
     CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
     CHECK_OK(ops->open(0, &gpu));
     CHECK_OK(ops->open(1, &other));
-    const int bad = rules(gpu, other) | pieces(gpu) | promises(gpu);
+    const int bad =
+        rules(gpu, other) | pieces(gpu) | promises(gpu) | promises_of_devices(gpu, other);
     ops->close(other);
     ops->close(gpu);
     return bad;
