@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { FRAGMENTS = 250, MOST = 8192, LAPS = 40 };
@@ -91,14 +92,19 @@ static void answer(struct lane_test *t)
     t->shm->consume(t->pair.endpoint[0], 0, 1);
 }
 
+static size_t tail_most(const struct lane_test *t)
+{
+    return ((const struct shm_transport *)t->pair.transport[0])->settings.tail_most;
+}
+
 /* Nobody reads: tails while there are any, pieces after that; then all is read, and answered. */
 static void unread_tails(void **state)
 {
-    static const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, SHM_TAIL_BYTES};
     struct lane_test t;
     uint64_t where = 0;
     (void)state;
     open_pair(&t);
+    const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, tail_most(&t)};
     for (int lap = 0; lap < 3; lap++) {
         for (int i = 0; i < FRAGMENTS; i++) {
             enum shm_kind kind = send_one(&t, sizes[i % 5], &where);
@@ -107,6 +113,35 @@ static void unread_tails(void **state)
         for (int i = 0; i < FRAGMENTS; i++)
             receive_one(&t, sizes[i % 5], i % 2 == 0);
         answer(&t);
+    }
+    shm_pair_close(&t.pair);
+}
+
+static size_t resident(const unsigned char *at, size_t bytes)
+{
+    unsigned char pages[SHM_NEAREST_RING / SHM_PAGE];
+    size_t there = 0;
+    assert_in_range(bytes, 1, sizeof pages * SHM_PAGE);
+    assert_int_equal(mincore((void *)(uintptr_t)at, bytes, pages), 0);
+    for (size_t i = 0; i < bytes / SHM_PAGE; i++)
+        there += pages[i] & 1;
+    return there * SHM_PAGE;
+}
+
+/* Between two ranks the room of the nearest pieces is there before the first is sent. */
+static void nearest_are_there(void **state)
+{
+    struct lane_test t;
+    (void)state;
+    open_pair(&t);
+    for (int side = 0; side < 2; side++) {
+        const struct shm_endpoint *endpoint = t.pair.endpoint[side];
+        const struct shm_out *out = &endpoint->lane[0].out;
+        const size_t ring = endpoint->piece_ring;
+        const size_t near = ring < SHM_NEAREST_RING ? ring : SHM_NEAREST_RING;
+        const size_t tails = SHM_TAILS * out->tail_most;
+        if (resident(out->tails, tails) == tails) /* else the kernel does not help */
+            assert_int_equal(resident(out->pieces, near), near);
     }
     shm_pair_close(&t.pair);
 }
@@ -183,7 +218,8 @@ static void followed_closely(void **state)
     shm_pair_close(&t.pair);
 }
 
-/* Among more than two ranks some may share a core: nobody is held close there. */
+/* Among more than two ranks some may share a core: nobody is held close there, nor are tails long.
+ */
 static void three_go_ahead(void **state)
 {
     struct lane_test t;
@@ -197,6 +233,8 @@ static void three_go_ahead(void **state)
                                                                            : SHM_FOLLOWED);
     assert_int_equal(t.shm->open(&env, &third), TUTTI_OK);
     assert_int_equal(((struct shm_transport *)third)->settings.ahead_pieces, SHM_LINES);
+    assert_int_equal(((struct shm_transport *)third)->settings.tail_most, SHM_TAIL_LEAST);
+    assert_int_equal(tail_most(&t), tti_cpu_meshed() ? SHM_TAIL_LEAST : SHM_TAIL_BYTES);
     t.shm->close(third);
     shm_pair_close(&t.pair);
 }
@@ -205,10 +243,10 @@ static void three_go_ahead(void **state)
  * new page makes a message wait. When the peer has caught up, tails are found soon. */
 static void no_further_than_lines(void **state)
 {
-    static const size_t sizes[] = {64, 256, 500, SHM_TAIL_BYTES};
     struct lane_test t;
     (void)state;
     open_pair(&t);
+    const size_t sizes[] = {64, 256, 500, tail_most(&t)};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t room = (sizes[s] + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
         uint64_t where = 0, furthest = 0;
@@ -433,7 +471,7 @@ int main(void)
         cmocka_unit_test(no_further_than_lines), cmocka_unit_test(late_ring),
         cmocka_unit_test(regions_pass_by),       cmocka_unit_test(lent_stays),
         cmocka_unit_test(lent_memory),           cmocka_unit_test(unreadable_memory),
-        cmocka_unit_test(asks_seldom),
+        cmocka_unit_test(asks_seldom),           cmocka_unit_test(nearest_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

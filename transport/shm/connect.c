@@ -64,6 +64,7 @@ static void connect_lay_out(struct shm_endpoint *self)
         struct shm_out *out = &self->lane[i].out;
         struct shm_in *in = &self->lane[i].in;
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
+        out->tail_most = in->tail_most = self->transport->settings.tail_most;
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = base + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
@@ -76,22 +77,27 @@ static void connect_lay_out(struct shm_endpoint *self)
     }
 }
 
-/* Have the pages of the first lane there that any message needs (68 KiB a pair), so that the first
- * lap through them does not stumble. Without the kernel's help they come one by one, as used; and
- * among many ranks, where most pairs exchange little and the pages of all would be what a rank's
- * memory mostly is. */
+/* Have the pages of the first lane there that any message needs (68 or 100 KiB a pair; of two ranks
+ * also those of their nearest pieces, 128 KiB), so that the first lap through them does not
+ * stumble. Without the kernel's help they come one by one, as used; and among many ranks, where
+ * most pairs exchange little and the pages of all would be what a rank's memory mostly is. */
 static void connect_populate(struct shm_endpoint *self)
 {
 #ifdef MADV_POPULATE_WRITE
     enum { FEW_RANKS = 16 };
     unsigned char *base = self->segment;
-    const size_t lines = SHM_LINES * sizeof(struct shm_line), tails = SHM_TAILS * SHM_TAIL_BYTES;
+    const size_t lines = SHM_LINES * sizeof(struct shm_line);
+    const size_t tails = SHM_TAILS * self->transport->settings.tail_most;
+    const size_t pieces = self->piece_ring < SHM_NEAREST_RING ? self->piece_ring : SHM_NEAREST_RING;
     if (self->transport->env->nranks > FEW_RANKS)
         return;
     (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);
     for (int side = 0; side < 2; side++) {
         (void)madvise(base + shm_lines_offset(self->lanes, side, 0), lines, MADV_POPULATE_WRITE);
         (void)madvise(base + shm_tails_offset(self->lanes, side, 0), tails, MADV_POPULATE_WRITE);
+        if (self->transport->env->nranks == 2)
+            (void)madvise(base + shm_pieces_offset(self->lanes, self->piece_ring, side, 0), pieces,
+                          MADV_POPULATE_WRITE);
     }
 #else
     (void)self;

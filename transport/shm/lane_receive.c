@@ -35,7 +35,7 @@ static enum tutti_result receive_find_region(struct shm_endpoint *self, uint64_t
 
 static const unsigned char *receive_tail(const struct shm_in *in)
 {
-    return in->tails + in->consumed % SHM_TAILS * SHM_TAIL_BYTES;
+    return in->tails + in->consumed % SHM_TAILS * in->tail_most;
 }
 
 /* Ask for the tail that the next fragment may lie in, along with its line: they are on their way
@@ -54,7 +54,7 @@ static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_
     uint64_t where = line->far.where, bytes = line->far.bytes, id = line->far.id;
     size_t ring = self->piece_ring;
     struct shm_mapping *mapping = NULL;
-    size_t most = kind == SHM_KIND_TAIL    ? SHM_TAIL_BYTES
+    size_t most = kind == SHM_KIND_TAIL    ? in->tail_most
                   : kind == SHM_KIND_PIECE ? ring
                                            : SHM_REFERENCE_MOST;
     bool shared = kind == SHM_KIND_PIECE || kind == SHM_KIND_TAIL;
@@ -98,7 +98,7 @@ static inline void receive_follow(const struct shm_endpoint *self, const struct 
     const uint64_t next = in->consumed + SHM_READ_AHEAD;
     tti_prefetch_read(&in->lines[shm_line_at(next)]);
     if (in->kind == SHM_KIND_TAIL) {
-        const unsigned char *tail = in->tails + next % SHM_TAILS * SHM_TAIL_BYTES;
+        const unsigned char *tail = in->tails + next % SHM_TAILS * in->tail_most;
         for (size_t at = 0; at < in->bytes; at += TTI_CACHE_LINE)
             tti_prefetch_read(tail + at);
     } else if (in->kind == SHM_KIND_PIECE && in->bytes <= self->transport->settings.ahead_most) {
@@ -262,7 +262,7 @@ enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const 
  * receive answer, and because then the peer is done with both. */
 static void receive_own_next(const struct shm_endpoint *self, const struct shm_out *out)
 {
-    const unsigned char *tail = out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
+    const unsigned char *tail = out->tails + out->sent % SHM_TAILS * out->tail_most;
     tti_prefetch_write(&out->lines[shm_line_at(out->sent)]);
     for (size_t at = 0; at < out->tail_bytes; at += TTI_CACHE_LINE)
         tti_prefetch_write(tail + at);

@@ -77,7 +77,7 @@ static inline void send_own_next(const struct shm_endpoint *self, const struct s
         return;
     if (kind == SHM_KIND_TAIL) {
         unsigned char *tail =
-            out->tails + (out->sent + SHM_TAIL_AHEAD) % SHM_TAILS * SHM_TAIL_BYTES;
+            out->tails + (out->sent + SHM_TAIL_AHEAD) % SHM_TAILS * out->tail_most;
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write(tail + at);
     } else if (kind == SHM_KIND_PIECE && bytes <= self->transport->settings.ahead_most) {
@@ -136,7 +136,7 @@ static unsigned char *send_tail(struct shm_out *out)
         if (!tti_shm_collect(out) || out->sent - out->freed >= SHM_TAILS)
             return NULL;
     }
-    return out->tails + out->sent % SHM_TAILS * SHM_TAIL_BYTES;
+    return out->tails + out->sent % SHM_TAILS * out->tail_most;
 }
 
 /* ---- the piece ring ------------------------------------------------------------------------- */
@@ -271,7 +271,7 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
         *accepted = bytes;
         return TUTTI_OK;
     }
-    unsigned char *tail = bytes <= SHM_TAIL_BYTES ? send_tail(out) : NULL;
+    unsigned char *tail = bytes <= out->tail_most ? send_tail(out) : NULL;
     if (tail) {
         memcpy(tail, data, bytes);
         send_far(self, out, tag, SHM_KIND_TAIL, 0, 0, bytes);
@@ -300,7 +300,7 @@ enum tutti_result tti_shm_lend(void *endpoint, int number, uint64_t tag, const v
     size_t taken = 0;
     self->lane[number].in.row = 0;
     TTI_TRY(send_check(self, out));
-    if (bytes > SHM_TAIL_BYTES && !send_full(out))
+    if (bytes > out->tail_most && !send_full(out))
         taken = send_reference(self, out, tag, data, bytes, true);
     if (taken == 0)
         return tti_shm_send(endpoint, number, tag, data, bytes, accepted);

@@ -5,7 +5,7 @@
  *                                                and what it offers to be helped with
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
- *   pages    tails       [side][lane][32]        512 B each: copies of small fragments
+ *   pages    tails       [side][lane][32]        512 B or 1 KiB each: copies of small fragments
  *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
@@ -41,7 +41,8 @@ enum {
     SHM_READ_AHEAD = 2, /* ... and that the receiver fetches one for reading */
     SHM_INLINE = 48,    /* bytes that fit into a line */
     SHM_TAILS = 32,     /* per lane and direction, a power of two */
-    SHM_TAIL_BYTES = 512,
+    SHM_TAIL_BYTES = 1024,
+    SHM_TAIL_LEAST = 512, /* what of it is used over meshes, and among more than two ranks */
     SHM_PAGE = 4096,
     SHM_FETCH_MOST = 2048, /* bytes of pieces that are fetched ahead of time */
     SHM_PIECE_ALIGN = 64,

@@ -29,6 +29,7 @@ struct shm_settings {
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
     size_t ahead_most;   /* the largest piece of one who is not answered that is fetched ahead */
+    size_t tail_most;    /* bytes of a tail: the machine's, so the peer's as well */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
@@ -125,6 +126,7 @@ struct shm_out {
     unsigned row;                    /* messages in a row without an answer */
     struct shm_sent log[SHM_LINES];
     struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
+    size_t tail_most;      /* bytes of a tail */
 };
 
 struct shm_in {
@@ -149,6 +151,7 @@ struct shm_in {
     struct shm_mapping *mapping;
     unsigned char *stage; /* holds [stage_from, stage_to) of the fragment */
     size_t stage_from, stage_to;
+    size_t tail_most; /* bytes of a tail */
 };
 
 struct shm_lane {
