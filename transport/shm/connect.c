@@ -51,9 +51,14 @@ static enum tutti_result connect_make_segment(struct shm_endpoint *self, int *fd
     return TUTTI_OK;
 }
 
+/* Callers' buffers begin at a page, mostly, or 16 bytes behind one, and a load waits for an earlier
+ * store to an address with the same low 12 bits as if it were the same place. So between two ranks
+ * in clusters (where it has been measured) pieces begin in the middle of a page: 32 KiB takes
+ * 0.59 us and not 0.63. */
 static void connect_lay_out(struct shm_endpoint *self)
 {
     unsigned char *base = self->segment;
+    unsigned char *pieces = base + self->transport->settings.pieces_shift;
     struct shm_header *header = self->segment;
     int me = self->side, peer = !me, lanes = self->lanes;
     self->ours = &header->side[me];
@@ -66,12 +71,12 @@ static void connect_lay_out(struct shm_endpoint *self)
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
         out->tail_most = in->tail_most = self->transport->settings.tail_most;
         out->tails = base + shm_tails_offset(lanes, me, i);
-        out->pieces = base + shm_pieces_offset(lanes, self->piece_ring, me, i);
+        out->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
         out->share = &header->ack[peer * TUTTI_MAX_LANES + i].share;
         in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
         in->tails = base + shm_tails_offset(lanes, peer, i);
-        in->pieces = base + shm_pieces_offset(lanes, self->piece_ring, peer, i);
+        in->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, peer, i);
         in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
         in->share = &header->ack[me * TUTTI_MAX_LANES + i].share;
     }
@@ -88,7 +93,9 @@ static void connect_populate(struct shm_endpoint *self)
     unsigned char *base = self->segment;
     const size_t lines = SHM_LINES * sizeof(struct shm_line);
     const size_t tails = SHM_TAILS * self->transport->settings.tail_most;
-    const size_t pieces = self->piece_ring < SHM_NEAREST_RING ? self->piece_ring : SHM_NEAREST_RING;
+    const size_t nearest =
+        self->piece_ring < SHM_NEAREST_RING ? self->piece_ring : SHM_NEAREST_RING;
+    const size_t pieces = nearest + self->transport->settings.pieces_shift; /* from a page on */
     if (self->transport->env->nranks > FEW_RANKS)
         return;
     (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);

@@ -166,6 +166,15 @@ static bool send_turns_back(const struct shm_endpoint *self, const struct shm_ou
     return out->piece_head % self->piece_ring >= send_near(self, out, want);
 }
 
+/* Bytes at the start of the ring that are left out: pieces of a page or two lie in as few pages as
+ * can be (a broadcast of 4 KiB across a border takes 0.16 us, and 0.13 without), and whole. */
+static size_t send_skips(const struct shm_endpoint *self, size_t want)
+{
+    const bool small = want > SHM_NEAREST_PIECE && want <= SHM_NEAR_PIECE;
+    return small && self->piece_ring >= 4 * SHM_NEAR_PIECE ? self->transport->settings.pieces_shift
+                                                           : 0;
+}
+
 /* Contiguous room for up to `want` bytes; skips the end of the ring when the start has more. */
 static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
 {
@@ -175,11 +184,12 @@ static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t w
     if (want > most)
         want = most;
     size_t room = free_bytes < to_end ? free_bytes : to_end;
-    if (send_turns_back(self, out, want) && free_bytes >= to_end + want)
+    const size_t skipped = to_end + send_skips(self, want);
+    if (send_turns_back(self, out, want) && free_bytes >= skipped + want)
         room = 0;
-    if (room < want && free_bytes > to_end && free_bytes - to_end > room) {
-        out->piece_head += to_end;
-        room = free_bytes - to_end;
+    if (room < want && free_bytes > skipped && free_bytes - skipped > room) {
+        out->piece_head += skipped;
+        room = free_bytes - skipped;
     }
     return room < want ? room : want;
 }
@@ -189,7 +199,9 @@ static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t w
 static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
 {
     size_t most = self->transport->settings.piece_bytes;
-    size_t worth = (want < most ? want : most) / 4;
+    if (want > most)
+        want = most;
+    size_t worth = send_skips(self, want) > 0 ? want : want / 4;
     if (send_turns_back(self, out, want))
         (void)tti_shm_collect(out); /* a count that makes no sense is found when room is needed */
     size_t room = send_room(self, out, want);

@@ -50,6 +50,7 @@ enum {
     SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring (lane_send.c), */
     SHM_NEAREST_PIECE = 2048,     /* and those up to this one, of who is answered, ... */
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
+    SHM_PIECES_SHIFT = 2048,      /* bytes behind a page where a ring of pieces may begin */
     SHM_FOLLOWED = 16, /* larger ones than that, of who is not answered, that a pair has room for */
 };
 
@@ -161,7 +162,7 @@ static inline size_t shm_pieces_offset(int lanes, size_t piece_ring, int side, i
 
 static inline size_t shm_segment_bytes(int lanes, size_t piece_ring)
 {
-    return shm_pieces_offset(lanes, piece_ring, 2, 0);
+    return shm_pieces_offset(lanes, piece_ring, 2, 0) + SHM_PAGE; /* and room for a shift */
 }
 
 /* A copy of at most SHM_INLINE bytes, which the compiler makes a few moves. */

@@ -30,6 +30,7 @@ struct shm_settings {
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
     size_t ahead_most;   /* the largest piece of one who is not answered that is fetched ahead */
     size_t tail_most;    /* bytes of a tail: the machine's, so the peer's as well */
+    size_t pieces_shift; /* bytes behind a page that rings of pieces begin at: the machine's, too */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
