@@ -32,11 +32,8 @@ static void expect_usable(const char *folder, const char *size, const char *shar
 
 static void as_much_as_a_core_can_have(void **state)
 {
-    char folder[] = "/tmp/tutti_caches_XXXXXX";
-    char command[100];
+    const char *folder = *state;
     uint64_t cache[3] = {1, 1, 1};
-    (void)state;
-    assert_non_null(mkdtemp(folder));
     tti_cpu_caches_usable(folder, cache);
     assert_true(cache[0] == 0 && cache[1] == 0 && cache[2] == 0); /* the kernel does not tell */
     made_cache(folder, 0, "1\n", "Data\n", "48K\n", "0\n");
@@ -50,12 +47,11 @@ static void as_much_as_a_core_can_have(void **state)
     expect_usable(folder, "480M\n", "garbage\n", 480); /* nobody known to share it */
     tti_cpu_caches(folder, cache);
     assert_int_equal(cache[2], UINT64_C(480) << 20);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_much_as_a_core_can_have)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        as_much_as_a_core_can_have, made_folder, made_folder_removed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

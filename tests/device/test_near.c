@@ -26,10 +26,7 @@ static int node_of(const char *sysfs, int first, int last)
 
 static void cpus_of_one_node_have_it(void **state)
 {
-    char folder[] = "/tmp/tutti_near_XXXXXX";
-    char command[100];
-    (void)state;
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     assert_int_equal(node_of(folder, 0, 1), -1); /* the kernel does not tell */
     made_file(folder, "devices/system/node/online", "0\n");
     made_file(folder, "devices/system/node/node0/cpulist", "0-3,8-11\n");
@@ -44,8 +41,6 @@ static void cpus_of_one_node_have_it(void **state)
     assert_int_equal(node_of(folder, 3, 4), -1);   /* of two */
     assert_int_equal(node_of(folder, 40, 41), -1); /* of none */
     assert_int_equal(node_of(folder, 1, 0), -1);   /* no CPU */
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 static void the_kernel_takes_the_policy(void **state)
@@ -75,7 +70,7 @@ static void the_kernel_takes_the_policy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpus_of_one_node_have_it),
+        cmocka_unit_test_setup_teardown(cpus_of_one_node_have_it, made_folder, made_folder_removed),
         cmocka_unit_test(the_kernel_takes_the_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "transport/tcp/tcp_address.h"
 #include "transport/tcp/tcp_socket.h"
 
-#include "tests/tutti_cmocka.h"
+#include "tests/made_file.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -217,12 +217,10 @@ static void make_folder(const char *root, const char *path)
 
 static void make_type(const char *root, const char *interface, const char *type)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/class/net/%s/uevent", root, interface);
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    fprintf(file, "DEVTYPE=%s\nINTERFACE=%s\n", type, interface);
-    assert_int_equal(fclose(file), 0);
+    char name[100], text[100];
+    snprintf(name, sizeof name, "class/net/%s/uevent", interface);
+    snprintf(text, sizeof text, "DEVTYPE=%s\nINTERFACE=%s\n", type, interface);
+    made_file(root, name, text);
 }
 
 static void what_stands_on_a_device(void **state)
@@ -232,9 +230,7 @@ static void what_stands_on_a_device(void **state)
         "br0/lower_bond0.7",     "cni0/lower_v0",    "v0",
         "flannel.1/lower_eth0",  "loop/lower_loop",  "tun0",
         "on_tun/lower_flannel.1"};
-    char root[] = "/tmp/tutti-sysfs-XXXXXX", remove[80];
-    (void)state;
-    assert_non_null(mkdtemp(root));
+    const char *root = *state;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         make_folder(root, folders[i]);
     make_type(root, "flannel.1", "vxlan");
@@ -245,8 +241,6 @@ static void what_stands_on_a_device(void **state)
         assert_true(tti_tcp_on_hardware(root, yes[i]));
     for (size_t i = 0; i < sizeof no / sizeof no[0]; i++)
         assert_false(tti_tcp_on_hardware(root, no[i]));
-    snprintf(remove, sizeof remove, "rm -r '%s'", root);
-    assert_int_equal(system(remove), 0);
 }
 
 static void loopback_is_for_the_same_host(void **state)
@@ -368,7 +362,7 @@ int main(void)
         cmocka_unit_test(near_interfaces_come_first),
         cmocka_unit_test(names_of_far_nics),
         cmocka_unit_test(interfaces_without_a_device_are_far),
-        cmocka_unit_test(what_stands_on_a_device),
+        cmocka_unit_test_setup_teardown(what_stands_on_a_device, made_folder, made_folder_removed),
         cmocka_unit_test(loopback_is_for_the_same_host),
         cmocka_unit_test(families_must_agree),
         cmocka_unit_test(both_sides_agree_on_reaching),

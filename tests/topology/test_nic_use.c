@@ -108,9 +108,7 @@ static void a_machine_in_a_file(void **state)
 static void a_pipe_is_no_description(void **state)
 {
     static const char *const names[] = {"host.json", "host.xml"};
-    char folder[] = "/tmp/tutti-pipe-XXXXXX";
-    (void)state;
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     for (int i = 0; i < 2; i++) {
         struct tti_topology *topology = NULL;
         char path[100];
@@ -118,9 +116,7 @@ static void a_pipe_is_no_description(void **state)
         assert_int_equal(mkfifo(path, 0600), 0);
         assert_int_equal(tti_topology_from_file(path, &topology), TUTTI_ERR_ARGUMENT);
         assert_non_null(strstr(tutti_last_error(), path));
-        assert_int_equal(remove(path), 0);
     }
-    assert_int_equal(rmdir(folder), 0);
 }
 
 static void what_does_not_divide_is_used_by_all(void **state)
@@ -218,9 +214,7 @@ static void rates_that_a_description_lacks(void **state)
     static const char *const names[] = {"eth0", "eth1", "eth2", "ib3/mlx5_3"};
     static const char *const without[] = {"eth0", "eth1", "eth2", "ib3/mlx5_3"};
     static const char *const with[] = {"eth1", "eth1", "eth2", "ib3/mlx5_3"};
-    char folder[] = "/tmp/tutti-rates-XXXXXX", command[100];
-    (void)state;
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     made_file(folder, "class/net/eth0/speed", "1000\n");
     made_file(folder, "class/net/eth1/speed", "100000\n");
     made_file(folder, "class/net/eth2/speed", "40000\n");
@@ -241,8 +235,6 @@ static void rates_that_a_description_lacks(void **state)
         assert_true(fabs(tti_nic_rate(topology, nics[3]) - (turn ? 12.5 : 0)) < 1e-9);
         nic_check(topology, 4, NULL, turn ? with : without);
     }
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 /* ---- ranks without a GPU --------------------------------------------------------------------- */
@@ -296,12 +288,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_that_differ),
         cmocka_unit_test(a_machine_that_hwloc_wrote),
         cmocka_unit_test(a_machine_in_a_file),
-        cmocka_unit_test(a_pipe_is_no_description),
+        cmocka_unit_test_setup_teardown(a_pipe_is_no_description, made_folder, made_folder_removed),
         cmocka_unit_test(what_does_not_divide_is_used_by_all),
         cmocka_unit_test(where_nothing_is_known_all_are_used),
         cmocka_unit_test(a_graph_without_a_host_has_no_nics),
         cmocka_unit_test(slow_nics_are_nobodys),
-        cmocka_unit_test(rates_that_a_description_lacks),
+        cmocka_unit_test_setup_teardown(rates_that_a_description_lacks, made_folder,
+                                        made_folder_removed),
         cmocka_unit_test(nics_that_are_down_are_nobodys),
         cmocka_unit_test(nics_of_unknown_place_stay_in_use),
         cmocka_unit_test(ranks_without_gpus_go_by_their_cores),

@@ -127,10 +127,7 @@ static void hwloc_describes_other_machines(void **state)
 
 static void nic_rates_come_from_the_kernel(void **state)
 {
-    char folder[] = "/tmp/tutti_topology_XXXXXX";
-    char command[100];
-    (void)state;
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     made_file(folder, "class/net/eth0/speed", "100000\n");
     made_file(folder, "class/net/eth1/speed", "-1\n");
     made_file(folder, "class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
@@ -138,8 +135,6 @@ static void nic_rates_come_from_the_kernel(void **state)
     assert_true(tti_sysfs_nic_gbs(folder, "eth1") == 0);
     assert_true(tti_sysfs_nic_gbs(folder, "mlx5_0") == 50);
     assert_true(tti_sysfs_nic_gbs(folder, "eth9") == 0);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 static void a_graph_is_kept_in_order(void **state)
@@ -195,10 +190,9 @@ static int probe_with_plugins(const char *vendors)
  * nothing where hwloc is without OpenCL. */
 static void no_driver_is_asked(void **state)
 {
-    char folder[] = "/tmp/tutti-opencl-XXXXXX", path[100], line[500];
+    const char *folder = *state;
+    char line[500];
     int status = -1;
-    (void)state;
-    assert_non_null(mkdtemp(folder));
     snprintf(line, sizeof line, "%s\n", opencl);
     made_file(folder, "fake.icd", line);
     const pid_t child = fork();
@@ -207,21 +201,21 @@ static void no_driver_is_asked(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    snprintf(path, sizeof path, "%s/fake.icd", folder);
-    assert_int_equal(remove(path), 0);
-    assert_int_equal(rmdir(folder), 0);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_driver_is_asked), /* before another probe: hwloc loads plugins once */
+        cmocka_unit_test_setup_teardown(
+            no_driver_is_asked, made_folder,
+            made_folder_removed), /* before another probe: hwloc loads plugins once */
         cmocka_unit_test(the_probe_knows_our_cpus),
         cmocka_unit_test(hwloc_and_sysfs_agree_on_cores),
         cmocka_unit_test(nothing_known_means_a_core_for_each_cpu),
         cmocka_unit_test(only_allowed_cpus_are_seen),
         cmocka_unit_test(hwloc_describes_other_machines),
-        cmocka_unit_test(nic_rates_come_from_the_kernel),
+        cmocka_unit_test_setup_teardown(nic_rates_come_from_the_kernel, made_folder,
+                                        made_folder_removed),
         cmocka_unit_test(a_graph_is_kept_in_order),
     };
     if (argc != 2)
