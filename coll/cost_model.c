@@ -116,7 +116,8 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
  *
  * That they can is what the transport tells before it has been tried (transport/shm/reads.c), of
  * all ranks together, since all must come to the same answer. `bytes` is the block; what the
- * transport compares with COPIED is a lane's part or a slice of it. */
+ * transport compares with COPIED, and an operation with what it lends from, is a lane's part or a
+ * slice of it. */
 static double cost_moved(const struct tti_profile *profile, const struct tti_cost_place *place,
                          const struct tti_cost_way *way, double bytes)
 {
@@ -162,9 +163,9 @@ static double cost_steps(const struct tti_cost_way *way)
  * clusters (on meshes large pieces are read where they lie, and the constants were fitted as if all
  * were), these are the bytes that pass between cores, at both ends: their lines come from, or go
  * to, another core's cache. What a rank reads and writes in its own buffers takes a part of that.
- * Not where peers read in clusters, too, what the operation lends (TUTTI_SHM_CMA=2; that with 1
- * they read everything nobody has told). Ranks that share cores find each other's bytes in the same
- * cache, and have constants of their own. */
+ * Not where peers read in clusters, too, what the operation lends (TUTTI_SHM_CMA=2; with 1
+ * everything is read, but the transport does not say which, so it is counted as with 2). Ranks that
+ * share cores find each other's bytes in the same cache, and have constants of their own. */
 static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes)
 {

@@ -472,5 +472,5 @@ int main(void)
     printf("turns that belong to a thread%s%s: %s\n",
            tti_fence_others_works() ? "" : ", which here they do not",
            filters ? "" : ", but for a membarrier that is forbidden", failed ? "FAILED" : "ok");
-    return failed != 0;
+    return failed ? 1 : filters ? 0 : 77; /* skipped, as far as a test can be in part */
 }

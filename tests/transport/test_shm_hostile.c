@@ -3,6 +3,7 @@
  * error of that one connection, or in nothing at all. */
 #include "tests/transport/shm_pair.h"
 
+#include "device/cpu_caches.h"
 #include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 #include "transport/registry.h"
@@ -62,7 +63,7 @@ static void hostile_lines(void **state)
     refuses_line(shm_flag(0, (enum shm_kind)0, 0), 0, 64, 0, no);
     refuses_line(shm_flag(0, (enum shm_kind)9, 0), 0, 64, 0, no);
     refuses_line(tail, 0, 0, 0, no);
-    refuses_line(tail, 0, SHM_TAIL_BYTES + 1, 0, no);
+    refuses_line(tail, 0, (tti_cpu_meshed() ? SHM_TAIL_LEAST : SHM_TAIL_BYTES) + 1, 0, no);
     refuses_line(piece, 0, 0, 0, no);
     refuses_line(piece, 0, ring + 1, 0, no);
     refuses_line(piece, ring, 1, 0, no);
@@ -302,14 +303,18 @@ static void strangers(void **state)
     close(segment);
 }
 
-/* The secret is right, the segment is not. */
-static void forged_segment(void **state)
+/* The secret is right, the segment or what is said of it is not. */
+static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, const char *why)
 {
-    (void)state;
     struct shm_pair pair;
     shm_pair_open(&pair);
-    struct shm_message hello = {
-        .kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job, .from = 1, .piece_ring = 8 * 65536};
+    struct shm_message hello = {.kind = SHM_HELLO,
+                                .lanes = 1,
+                                .job = pair.env[0].job,
+                                .from = 1,
+                                .piece_ring = 8 * 65536,
+                                .tail_most = tail_most,
+                                .pieces_shift = pieces_shift};
     memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
     int segment = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(segment, (off_t)shm_segment_bytes(1, 8 * 65536)), 0);
@@ -321,10 +326,19 @@ static void forged_segment(void **state)
     for (int i = 0; i < 10 && result == TUTTI_IN_PROGRESS; i++)
         result = shm->advance(pair.endpoint[0]);
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
-    assert_non_null(strstr(tutti_last_error(), "sealed"));
+    assert_non_null(strstr(tutti_last_error(), why));
     shm_pair_close(&pair);
     close(fd);
     close(segment);
+}
+
+static void forged_segment(void **state)
+{
+    (void)state;
+    refuses_segment(SHM_TAIL_LEAST, 0, "sealed");
+    refuses_segment(SHM_TAIL_BYTES + 512, 0, "tails of 1536 bytes");
+    refuses_segment(0, 0, "tails of 0 bytes");
+    refuses_segment(SHM_TAIL_BYTES, SHM_PAGE, "pieces 4096 bytes behind a page");
 }
 
 /* ---- too few descriptors -------------------------------------------------------------------- */

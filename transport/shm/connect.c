@@ -51,14 +51,14 @@ static enum tutti_result connect_make_segment(struct shm_endpoint *self, int *fd
     return TUTTI_OK;
 }
 
-/* Callers' buffers begin at a page, mostly, or 16 bytes behind one, and a load waits for an earlier
- * store to an address with the same low 12 bits as if it were the same place. So between two ranks
- * in clusters (where it has been measured) pieces begin in the middle of a page: 32 KiB takes
- * 0.59 us and not 0.63. */
+/* Callers' buffers begin at a page, mostly, or 16 bytes behind one. A copy between places with the
+ * same offset in their pages takes longer, probably because a load waits for an earlier store to an
+ * address with the same low 12 bits. So between two ranks in clusters (where it has been measured)
+ * pieces begin in the middle of a page: 32 KiB takes 0.59 us and not 0.63. */
 static void connect_lay_out(struct shm_endpoint *self)
 {
     unsigned char *base = self->segment;
-    unsigned char *pieces = base + self->transport->settings.pieces_shift;
+    unsigned char *pieces = base + self->pieces_shift;
     struct shm_header *header = self->segment;
     int me = self->side, peer = !me, lanes = self->lanes;
     self->ours = &header->side[me];
@@ -69,7 +69,7 @@ static void connect_lay_out(struct shm_endpoint *self)
         struct shm_out *out = &self->lane[i].out;
         struct shm_in *in = &self->lane[i].in;
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
-        out->tail_most = in->tail_most = self->transport->settings.tail_most;
+        out->tail_most = in->tail_most = self->tail_most;
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
@@ -83,8 +83,8 @@ static void connect_lay_out(struct shm_endpoint *self)
 }
 
 /* Have the pages of the first lane there that any message needs (68 or 100 KiB a pair; of two ranks
- * also those of their nearest pieces, 128 KiB), so that the first lap through them does not
- * stumble. Without the kernel's help they come one by one, as used; and among many ranks, where
+ * in clusters also those of their nearest pieces, 136 KiB), so that the first lap through them does
+ * not stumble. Without the kernel's help they come one by one, as used; and among many ranks, where
  * most pairs exchange little and the pages of all would be what a rank's memory mostly is. */
 static void connect_populate(struct shm_endpoint *self)
 {
@@ -92,17 +92,17 @@ static void connect_populate(struct shm_endpoint *self)
     enum { FEW_RANKS = 16 };
     unsigned char *base = self->segment;
     const size_t lines = SHM_LINES * sizeof(struct shm_line);
-    const size_t tails = SHM_TAILS * self->transport->settings.tail_most;
+    const size_t tails = SHM_TAILS * self->tail_most;
     const size_t nearest =
         self->piece_ring < SHM_NEAREST_RING ? self->piece_ring : SHM_NEAREST_RING;
-    const size_t pieces = nearest + self->transport->settings.pieces_shift; /* from a page on */
+    const size_t pieces = nearest + self->pieces_shift; /* from a page on */
     if (self->transport->env->nranks > FEW_RANKS)
         return;
     (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);
     for (int side = 0; side < 2; side++) {
         (void)madvise(base + shm_lines_offset(self->lanes, side, 0), lines, MADV_POPULATE_WRITE);
         (void)madvise(base + shm_tails_offset(self->lanes, side, 0), tails, MADV_POPULATE_WRITE);
-        if (self->transport->env->nranks == 2)
+        if (self->transport->settings.nearest_there)
             (void)madvise(base + shm_pieces_offset(self->lanes, self->piece_ring, side, 0), pieces,
                           MADV_POPULATE_WRITE);
     }
@@ -159,6 +159,8 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
                                   .from = env->rank,
                                   .to = self->peer->rank,
                                   .piece_ring = self->piece_ring,
+                                  .tail_most = (uint32_t)self->tail_most,
+                                  .pieces_shift = (uint32_t)self->pieces_shift,
                                   .nonce_address = (uint64_t)(uintptr_t)self->nonce};
     memcpy(message.nonce, self->nonce, sizeof message.nonce);
     memcpy(message.secret, env->secret, sizeof message.secret);
@@ -227,6 +229,22 @@ static enum tutti_result connect_welcomed(struct shm_endpoint *self,
     return TUTTI_OK;
 }
 
+/* Of two processes one may be shown another processor (by an emulator) and lay out otherwise, so
+ * the word of who made the segment counts. */
+static enum tutti_result connect_take_layout(struct shm_endpoint *self,
+                                             const struct shm_message *hello)
+{
+    if ((hello->tail_most != SHM_TAIL_BYTES && hello->tail_most != SHM_TAIL_LEAST) ||
+        (hello->pieces_shift != SHM_PIECES_SHIFT && hello->pieces_shift != 0))
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                        "rank %d (%s) passed a segment with tails of %u bytes and pieces %u bytes "
+                        "behind a page; is its Tutti another version?",
+                        self->peer->rank, self->peer->name, hello->tail_most, hello->pieces_shift);
+    self->tail_most = hello->tail_most;
+    self->pieces_shift = hello->pieces_shift;
+    return TUTTI_OK;
+}
+
 /* The lower rank's part: take over a guest that is the peer. Its descriptors become ours. */
 static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_guest *guest)
 {
@@ -244,6 +262,8 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
                           "TUTTI_LANES and TUTTI_SHM_* alike on all ranks",
                           self->peer->rank, self->peer->name, hello.lanes,
                           (unsigned long long)hello.piece_ring, self->lanes, self->piece_ring);
+    if (result == TUTTI_OK)
+        result = connect_take_layout(self, &hello);
     if (result == TUTTI_OK)
         result = connect_map_segment(self, segment);
     close(segment);
@@ -295,6 +315,8 @@ static struct shm_endpoint *connect_allocate(struct shm_transport *self,
     made->side = self->env->rank > peer->rank;
     made->lanes = lanes;
     made->piece_ring = self->settings.piece_ring;
+    made->tail_most = self->settings.tail_most;
+    made->pieces_shift = self->settings.pieces_shift;
     made->socket = made->bell = -1;
     return made;
 }

@@ -5,8 +5,11 @@
  *                                                and what it offers to be helped with
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
- *   pages    tails       [side][lane][32]        512 B or 1 KiB each: copies of small fragments
- *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
+ *   pages    tails       [side][lane][32]        1 KiB each: copies of small fragments. Or 512 B,
+ *                                                and half of the pages are not used
+ *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments;
+ * all of them may be shifted by half a page page                                         room for
+ * that
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
  *
@@ -73,6 +76,7 @@ struct shm_line {
     };
 };
 _Static_assert((size_t)SHM_TAILS *SHM_TAIL_BYTES % SHM_PAGE == 0, "tails are whole pages");
+_Static_assert(SHM_PIECES_SHIFT <= SHM_PAGE, "a page is left for a shift");
 _Static_assert(sizeof(struct shm_line) == TTI_CACHE_LINE, "a descriptor is one cache line");
 
 enum shm_left {

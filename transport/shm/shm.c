@@ -95,9 +95,10 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings, int ra
                         SHM_PAGE, SHM_REFERENCE_MOST);
     settings->share_bytes_a_ns = 80; /* a third of the time in which they are read */
     settings->ahead_most = tti_cpu_meshed() ? 4096 : 2048;
-    const bool close_pair = ranks == 2 && !tti_cpu_meshed();
-    settings->tail_most = close_pair ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
-    settings->pieces_shift = close_pair ? SHM_PIECES_SHIFT : 0;
+    const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
+    settings->tail_most = cluster_pair ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
+    settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
+    settings->nearest_there = cluster_pair;
     settings->ahead_pieces = shm_ahead_pieces(ranks);
     settings->piece_bytes = bytes;
     settings->piece_ring = bytes * (size_t)slots;

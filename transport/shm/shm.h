@@ -29,8 +29,9 @@ struct shm_settings {
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
     size_t ahead_most;   /* the largest piece of one who is not answered that is fetched ahead */
-    size_t tail_most;    /* bytes of a tail: the machine's, so the peer's as well */
-    size_t pieces_shift; /* bytes behind a page that rings of pieces begin at: the machine's, too */
+    size_t tail_most;    /* bytes of a tail ... */
+    size_t pieces_shift; /* ... and behind a page where a ring begins, in segments made here */
+    bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
@@ -60,6 +61,7 @@ struct shm_message {
     uint64_t job;
     int32_t from, to;
     uint64_t piece_ring;
+    uint32_t tail_most, pieces_shift; /* of the segment that comes with a hello */
     uint64_t id, bytes;
     uint64_t sparse; /* not 0: to be mapped without huge pages */
     uint64_t nonce_address;
@@ -229,6 +231,8 @@ struct shm_endpoint {
      * let go of those before, or we would not be here. */
     uint64_t exchange;
     bool exchange_over;
+
+    size_t tail_most, pieces_shift; /* as the segment's maker says */
 };
 
 /* Somebody who has connected but is no endpoint yet. */
