@@ -238,6 +238,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     pthread_mutex_destroy(&comm->error_lock);
     if (!idle) {
         comm_keep(comm);
+        tti_gpu_side_leave(comm);
         return;
     }
     tti_work_queue_destroy(&comm->queue);

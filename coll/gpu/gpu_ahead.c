@@ -18,6 +18,7 @@
 enum {
     LANES_MANY = 64, /* then streams that nobody is ahead of are forgotten */
     SPINS = 200,
+    LISTENS = 64,          /* rounds between looks for failures */
     PATIENCE_SECONDS = 10, /* beyond the communicator's deadline, which says more */
 };
 
@@ -236,6 +237,8 @@ static enum tutti_result ahead_wait(struct tutti_comm *comm, tutti_stream stream
             tti_cpu_relax();
             continue;
         }
+        if (round % LISTENS == 0)
+            tti_gpu_listen(comm);
         TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + PATIENCE_SECONDS);

@@ -12,8 +12,10 @@ struct tutti_comm;
 /* Collective by its effect: all ranks of a communicator set TUTTI_DEVICE alike. Finds the
  * implementation; opens nothing. */
 enum tutti_result tti_gpu_side_create(struct tutti_comm *comm);
-/* False: work is still on a stream, which may come to give it (tti_work_give). */
+/* False: work is still on a stream, which may come to give it (tti_work_give). Then
+ * tti_gpu_side_leave comes last of all that ends the communicator, whose memory stays. */
 bool tti_gpu_side_destroy(struct tutti_comm *comm);
+void tti_gpu_side_leave(struct tutti_comm *comm);
 /* The implementation; NULL: host memory only. */
 const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm);
 void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *memory);

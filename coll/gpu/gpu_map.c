@@ -385,19 +385,18 @@ enum tutti_result tti_gpu_map_make(struct tutti_comm *comm)
     map_release(comm->gpu, map);
     if (result == TUTTI_OK)
         return TUTTI_OK;
-    tti_gpu_map_destroy(comm, true);
+    tti_gpu_map_destroy(comm);
     return tti_error_restore(&error);
 }
 
-void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle)
+void tti_gpu_map_destroy(struct tutti_comm *comm)
 {
     struct tti_gpu_side *side = comm->gpu;
     struct tti_gpu_map *map = side->map;
     if (!map)
         return;
     tti_gpu_watch_stop(comm);
-    if (idle)
-        map_release(side, map);
+    map_release(side, map);
     pthread_cond_destroy(&map->changed);
     pthread_mutex_destroy(&map->lock);
     free(map);
@@ -419,7 +418,7 @@ enum tutti_result tti_comm_release_device(tutti_comm *comm)
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "giving device memory back, which all ranks must do together");
     pthread_mutex_lock(&side->lock);
-    tti_gpu_map_destroy(comm, true);
+    tti_gpu_map_destroy(comm);
     pthread_mutex_unlock(&side->lock);
     tti_gpu_reclaim(side->ops);
     return TUTTI_OK;

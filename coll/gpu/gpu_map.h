@@ -137,8 +137,8 @@ static inline struct tti_lend_page *tti_gpu_lend_page(const struct tti_gpu_map *
 
 /* Decide the way, and set it up; side->map is there afterwards. Under the side's lock. */
 enum tutti_result tti_gpu_map_make(struct tutti_comm *comm);
-/* `idle`: nothing is queued any more. */
-void tti_gpu_map_destroy(struct tutti_comm *comm, bool idle);
+/* Nothing is queued any more. */
+void tti_gpu_map_destroy(struct tutti_comm *comm);
 void tti_gpu_map_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
 
 /* The same bytes of every rank at all, over the host's collectives; whether all say so; whether it
@@ -217,6 +217,9 @@ void tti_gpu_record_look(struct tutti_comm *comm);
 /* ---- gpu_watch.c ---- */
 enum tutti_result tti_gpu_watch_start(struct tutti_comm *comm);
 void tti_gpu_watch_stop(struct tutti_comm *comm);
+/* The communicator has ended, its work has not: a thread lets that through until it is over, on
+ * memory that stays, and closes the device. False: there is none. */
+bool tti_gpu_watch_leave(struct tutti_comm *comm);
 /* What kernels have told, and (when work is over) whether a peer gave up meanwhile: fails the
  * communicator if that is a failure. */
 void tti_gpu_look(struct tutti_comm *comm);

@@ -32,7 +32,7 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     return result;
 }
 
-static void settle_listen(struct tutti_comm *comm)
+void tti_gpu_listen(struct tutti_comm *comm)
 {
     if (tti_work_try_pause(comm)) {
         (void)tti_comm_listen(comm);
@@ -40,7 +40,8 @@ static void settle_listen(struct tutti_comm *comm)
     }
 }
 
-/* Who waits after a failure waits for what the first one that did waited for. */
+/* Who waits after a failure waits for what the first one that did waited for, until the device goes
+ * on. */
 static bool settle_too_late(struct tutti_comm *comm, uint64_t deadline)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -55,11 +56,14 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
                                  const char *what)
 {
     enum { SPINS = 2000, LISTENS = 64 };
-    const struct tti_gpu_ops *ops = comm->gpu->ops;
+    struct tti_gpu_side *side = comm->gpu;
+    const struct tti_gpu_ops *ops = side->ops;
     uint64_t deadline = 0;
     for (int round = 0;; round++) {
         const enum tutti_result now = ops->event_query(event);
         if (now != TUTTI_IN_PROGRESS) {
+            if (deadline != 0)
+                atomic_store(&side->drained_by, 0);
             tti_gpu_hear(comm);
             TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
             return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
@@ -71,9 +75,14 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
         if (round % LISTENS == 0) /* no thread runs links while all work stands on the stream */
-            settle_listen(comm);
+            tti_gpu_listen(comm);
         if (settle_too_late(comm, deadline)) {
-            TTI_TRY(tti_comm_check(comm));
+            const enum tutti_result failed = tti_gpu_look_stuck(comm, tti_comm_check(comm));
+            if (failed != TUTTI_OK)
+                return TTI_CONTEXT(failed,
+                                   "%s: the device is not through with it and may yet write to its "
+                                   "buffers; keep them until the stream is",
+                                   what);
             return TTI_FAIL(TUTTI_ERR_TIMEOUT,
                             "%s: the device was not through %g s after the wait began; what is "
                             "before it on the stream may be stuck",
@@ -85,7 +94,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
 
 void tti_gpu_hear(struct tutti_comm *comm)
 {
-    settle_listen(comm);
+    tti_gpu_listen(comm);
     tti_gpu_look(comm);
     tti_gpu_look_poison(comm);
 }

@@ -84,8 +84,10 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
                 "work on the device is still not over when the communicator ends; what it uses is "
                 "not freed: %s",
                 tti_error_text());
-    tti_gpu_map_destroy(comm, idle);
+    if (!idle && side->map)
+        tti_gpu_watch_stop(comm); /* another one goes on in the end */
     if (idle) {
+        tti_gpu_map_destroy(comm);
         tti_work_forget(comm);
         tti_gpu_stage_destroy(side);
         tti_gpu_pinned_give(side->piece, !side->unsure);
@@ -98,20 +100,26 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
     }
     tti_gpu_ahead_end(side, idle);
     tti_gpu_user_leave(&side->user, idle);
-    if (idle) { /* else it is asked until it is reached */
-        side->ops->event_destroy(side->last.event);
-        side->ops->event_destroy(side->captured.event);
+    comm->gpu = NULL;
+    if (!idle) { /* its event is asked until it is reached */
+        comm->gpu_left = side;
+        return false;
     }
+    side->ops->event_destroy(side->last.event);
+    side->ops->event_destroy(side->captured.event);
     if (side->gpu)
         tti_gpu_retire_device(side->gpu);
     tti_gpu_reclaim(side->ops);
     pthread_mutex_destroy(&side->lock);
-    comm->gpu = NULL;
-    if (idle)
-        free(side);
-    else
-        comm->gpu_left = side;
-    return idle;
+    free(side);
+    return true;
+}
+
+void tti_gpu_side_leave(struct tutti_comm *comm)
+{
+    comm->gpu = comm->gpu_left;
+    if (!tti_gpu_watch_leave(comm))
+        tti_gpu_retire_device(comm->gpu->gpu);
 }
 
 const struct tti_gpu_ops *tti_gpu_side_ops(const struct tutti_comm *comm)

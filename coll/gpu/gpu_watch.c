@@ -142,18 +142,24 @@ static void watch_missing(struct tutti_comm *comm, char *list, size_t bytes)
     }
 }
 
-static void watch_deadline(struct tutti_comm *comm)
+/* Has the stream waited for flags for longer than the deadline? */
+static bool watch_stands(const struct tutti_comm *comm)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     const uint32_t progress = __atomic_load_n(&map->told->progress, __ATOMIC_RELAXED);
-    const double patience = comm->settings.timeout_s + GRACE_SECONDS;
-    char list[400];
     if (progress != map->progress || map->progress_ns == 0 || !watch_waits(map)) {
         map->progress = progress;
         map->progress_ns = tti_now_ns();
-        return;
+        return false;
     }
-    if ((double)(tti_now_ns() - map->progress_ns) / 1e9 < patience)
+    const double patience = comm->settings.timeout_s + GRACE_SECONDS;
+    return (double)(tti_now_ns() - map->progress_ns) / 1e9 >= patience;
+}
+
+static void watch_deadline(struct tutti_comm *comm)
+{
+    char list[400];
+    if (!watch_stands(comm))
         return;
     watch_missing(comm, list, sizeof list);
     (void)tti_diagnose(
@@ -215,6 +221,14 @@ static bool watch_let_through(struct tutti_comm *comm)
                                "letting through") == TUTTI_OK;
 }
 
+/* A graph may hold many meetings: let it through them without a turn for each. */
+static void watch_let_all_through(struct tutti_comm *comm)
+{
+    for (int times = 0; times <= LET_THROUGH_A_TURN && watch_let_through(comm); times++)
+        if (!watch_waits(comm->gpu->map))
+            break;
+}
+
 /* ---- the thread ---- */
 
 static void watch_turn(struct tutti_comm *comm)
@@ -234,10 +248,7 @@ static void watch_turn(struct tutti_comm *comm)
         tti_gpu_lend_turn(comm);
         return;
     }
-    /* A graph may hold many meetings: let it through them without a turn for each. */
-    for (int times = 0; times <= LET_THROUGH_A_TURN && watch_let_through(comm); times++)
-        if (!watch_waits(comm->gpu->map))
-            break;
+    watch_let_all_through(comm);
 }
 
 static void *watch_main(void *argument)
@@ -282,4 +293,42 @@ void tti_gpu_watch_stop(struct tutti_comm *comm)
     pthread_mutex_unlock(&map->lock);
     pthread_join(map->watcher, NULL);
     map->watching = false;
+}
+
+/* ---- after the communicator ---- */
+
+/* Each meeting lowers the flags again, so what comes after the first one would wait for good. Of a
+ * communicator that had not failed the others may yet come. */
+static void *watch_left(void *argument)
+{
+    struct tutti_comm *comm = argument;
+    const struct tti_gpu_side *side = comm->gpu;
+    const struct timespec nap = {.tv_nsec = TURN_MS * 1000000};
+    bool over = atomic_load(&comm->failed) != TUTTI_OK;
+    tti_log_rank(comm->rank);
+    while (side->ops->event_query(side->last.event) == TUTTI_IN_PROGRESS) {
+        over = over || watch_stands(comm);
+        if (over)
+            watch_let_all_through(comm);
+        nanosleep(&nap, NULL);
+    }
+    tti_gpu_retire_device(side->gpu);
+    return NULL;
+}
+
+bool tti_gpu_watch_leave(struct tutti_comm *comm)
+{
+    pthread_t watcher;
+    if (!comm->gpu->map || comm->gpu->map->way == TTI_GPU_STAGED)
+        return false;
+    const int error = pthread_create(&watcher, NULL, watch_left, comm);
+    if (error) {
+        TTI_LOG(TTI_LOG_WARN,
+                "cannot start the thread that lets what is left on the stream through (error %d; "
+                "see ulimit -u): it may wait for ranks that are gone",
+                error);
+        return false;
+    }
+    pthread_detach(watcher);
+    return true;
 }

@@ -350,7 +350,9 @@ TUTTI_API enum tutti_result tutti_barrier_async(tutti_comm *comm, tutti_stream s
 
 /* TUTTI_IN_PROGRESS, or the operation's result. Does not release the request. */
 TUTTI_API enum tutti_result tutti_test(tutti_request *request);
-/* Block until the operation is over, release the request, return its result. NULL returns OK. */
+/* Block until the operation is over, release the request, return its result. NULL returns OK. On
+ * device memory, once the communicator has failed, at most 10 s: the error's text says if the
+ * device may yet write to the buffers. */
 TUTTI_API enum tutti_result tutti_wait(tutti_request *request);
 /* Wait for all, release all; returns the first error in the order of the array. */
 TUTTI_API enum tutti_result tutti_wait_all(tutti_request **requests, size_t count);

@@ -166,9 +166,57 @@ static int runs_ahead(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
+/* A stream is held up, and a rank that is ahead of it waits: it hears that another one aborts. */
+static int hears(tutti_comm *comm, void *argument)
+{
+    const int rank = tutti_comm_rank(comm);
+    void *gate = NULL;
+    enum tutti_result result = TUTTI_OK;
+    (void)argument;
+    CHECK(device_begin(0) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    int32_t *in = device_memory(sizeof *in), *out = device_memory(sizeof *out);
+    CHECK(in && out);
+    CHECK_OK(gpu->ops->alloc(gpu, TTI_MEMORY_PINNED, sizeof(uint32_t), &gate));
+    __atomic_store_n((uint32_t *)gate, 0, __ATOMIC_RELEASE);
+    CHECK_OK(
+        tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL));
+    CHECK_OK(device_settle());
+    if (rank == 0) {
+        tutti_comm *const comms[] = {comm, comm};
+        atomic_store(&ahead_from, commands(comms));
+        for (int k = 0; k < 2; k++)
+            atomic_store(&ahead[k], comm);
+        CHECK_OK(gpu->ops->stream_wait(gpu, gate, 1, device_stream()));
+    }
+    CHECK_OK(tutti_barrier(comm));
+    if (rank == 1) {
+        (void)late(TTI_AHEAD_MOST - 2 * TTI_AHEAD_STEP);
+        tutti_comm_abort(comm, "test");
+    }
+    for (int k = 0; rank == 0 && k < COMMANDS && result == TUTTI_OK; k++)
+        result =
+            tutti_all_reduce_async(in, out, 1, TUTTI_INT32, TUTTI_SUM, comm, device_stream(), NULL);
+    const bool heard = rank == 1 || result == TUTTI_ERR_ABORTED;
+    __atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+    CHECK_OK(device_settle());
+    CHECK(heard);
+    gpu->ops->free(gpu, gate);
+    device_free_now(in);
+    device_free_now(out);
+    return 0; /* no barrier any more */
+}
+
+static int run_hears(const char *path)
+{
+    struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
+    how.options.timeout_s = SECONDS;
+    return device_ranks("a rank that is ahead hears of failures", path, how, hears, NULL);
+}
+
 int main(void)
 {
-    int bad = 0;
+    int bad = run_hears("staged") | run_hears("window");
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct way way = ways[w];
         struct tti_ranks how = {.ranks = way.ranks, .options = TUTTI_OPTIONS_INIT};
