@@ -24,6 +24,9 @@ static ncclResult_t suspend_submit(ncclComm_t comm, ncclResult_t (*run)(struct t
     struct tti_nccl_job *job = NULL;
     const ncclResult_t result = tti_nccl_job_new(comm, NULL, run, &job);
     if (result != ncclSuccess) {
+        pthread_mutex_lock(&comm->lock);
+        comm->suspended = run == resume_run; /* as it was */
+        pthread_mutex_unlock(&comm->lock);
         tti_nccl_leave(comm);
         return tti_nccl_group_failed(result);
     }
