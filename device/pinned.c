@@ -13,9 +13,9 @@ struct pinned {
     struct pinned *next;
     struct tti_gpu *gpu; /* opened for it */
     char *base;
-    uint32_t used; /* a bit for each piece */
+    uint32_t used;   /* a bit for each piece */
+    uint32_t spoilt; /* given back, but work may be at it: lent no more */
     uint64_t comm[TTI_PINNED_PIECES];
-    bool shut; /* work may be at a piece that was given back: none is lent any more */
 };
 _Static_assert(TTI_PINNED_PIECES == 32, "a bit for each");
 
@@ -56,13 +56,18 @@ static bool same_context(const struct tti_gpu *a, const struct tti_gpu *b)
     return a->ops == b->ops && a->device == b->device && a->context == b->context;
 }
 
+static uint32_t block_free(const struct pinned *block)
+{
+    return ~(block->used | block->spoilt);
+}
+
 /* Pieces that nobody has and nobody was promised; `but`: not counting this allocation's. */
 static int spare_of(const struct tti_gpu *gpu, const struct pinned *but)
 {
     int spare = 0;
     for (const struct pinned *block = blocks; block; block = block->next)
-        if (block != but && !block->shut && same_context(block->gpu, gpu))
-            spare += TTI_PINNED_PIECES - __builtin_popcount(block->used);
+        if (block != but && same_context(block->gpu, gpu))
+            spare += __builtin_popcount(block_free(block));
     for (const struct promise *promise = promises; promise; promise = promise->next)
         if (same_context(&promise->gpu, gpu))
             spare -= promise->left;
@@ -110,40 +115,44 @@ static void promise_remove(struct promise **link)
 
 /* ---- allocating: without the lock, since it may wait for the device ---- */
 
-static enum tutti_result block_open(struct tti_gpu *gpu, struct pinned *block)
+/* `own`: opened for it. */
+static enum tutti_result block_make(struct tti_gpu *own, struct pinned **made)
 {
     void *base = NULL;
-    TTI_TRY(gpu->ops->open(gpu->device, &block->gpu));
-    const enum tutti_result result = gpu->ops->alloc(
-        block->gpu, TTI_MEMORY_PINNED, (size_t)TTI_PINNED_PIECE * TTI_PINNED_PIECES, &base);
-    if (result != TUTTI_OK)
-        gpu->ops->close(block->gpu);
-    block->base = base;
-    return result;
-}
-
-static enum tutti_result block_make(struct tti_gpu *gpu, struct pinned **made)
-{
     struct pinned *block = tti_calloc(1, sizeof *block);
     if (!block)
         return TUTTI_ERR_MEMORY;
-    const enum tutti_result result = block_open(gpu, block);
+    const enum tutti_result result = own->ops->alloc(
+        own, TTI_MEMORY_PINNED, (size_t)TTI_PINNED_PIECE * TTI_PINNED_PIECES, &base);
     if (result != TUTTI_OK) {
         free(block);
         return result;
     }
+    block->gpu = own;
+    block->base = base;
     *made = block;
     return TUTTI_OK;
 }
 
+static enum tutti_result block_open(struct tti_gpu *gpu, struct pinned **made)
+{
+    struct tti_gpu *own = NULL;
+    TTI_TRY(gpu->ops->open(gpu->device, &own));
+    const enum tutti_result result = block_make(own, made);
+    if (result != TUTTI_OK)
+        gpu->ops->close(own);
+    return result;
+}
+
 /* Under the lock, without it meanwhile. Who comes meanwhile waits for it: an allocation of its own
- * would wait in the driver for this thread's work as well. */
-static enum tutti_result block_add(struct tti_gpu *gpu, struct pinned **made)
+ * would wait in the driver for this thread's work as well. `own`: `gpu` was opened for it, and
+ * stays the caller's on an error. */
+static enum tutti_result block_add(struct tti_gpu *gpu, bool own, struct pinned **made)
 {
     struct maker maker = {.next = makers, .gpu = gpu};
     makers = &maker;
     tti_process_unlock(&blocks_lock);
-    const enum tutti_result result = block_make(gpu, made);
+    const enum tutti_result result = own ? block_make(gpu, made) : block_open(gpu, made);
     tti_process_lock(&blocks_lock);
     maker_remove(&maker);
     if (result == TUTTI_OK) {
@@ -155,17 +164,19 @@ static enum tutti_result block_add(struct tti_gpu *gpu, struct pinned **made)
 
 /* ---- for communicators to come ---- */
 
-/* All devices are idle, or nobody waits for a thread of this process. */
+/* All devices are idle, or nobody waits for a thread of this process. Whichever context is current
+ * here, `gpu` was opened by who is to find the memory. */
 static void spare_make(struct tti_gpu *gpu, void *later)
 {
     struct pinned *made = NULL;
     tti_process_lock(&blocks_lock);
     maker_remove(later);
     if (any_used(gpu) && spare_of(gpu, NULL) < TTI_PINNED_SPARE && !maker_of(gpu, false) &&
-        block_add(gpu, &made) != TUTTI_OK)
+        block_add(gpu, true, &made) != TUTTI_OK)
         TTI_LOG(TTI_LOG_WARN, "page-locked memory for later: %s", tti_error_text());
     tti_process_unlock(&blocks_lock);
-    gpu->ops->close(gpu);
+    if (!made)
+        gpu->ops->close(gpu);
     free(later);
 }
 
@@ -196,7 +207,7 @@ static void spare_want(struct tti_gpu *gpu)
 
 static void *block_lend(struct pinned *block, uint64_t comm)
 {
-    const int piece = __builtin_ctz(~block->used);
+    const int piece = __builtin_ctz(block_free(block));
     block->used |= 1u << piece;
     block->comm[piece] = comm;
     return block->base + (size_t)piece * TTI_PINNED_PIECE;
@@ -205,7 +216,7 @@ static void *block_lend(struct pinned *block, uint64_t comm)
 static void *piece_lend(const struct tti_gpu *gpu, uint64_t comm)
 {
     struct pinned *block = blocks;
-    while (block && (block->shut || block->used == UINT32_MAX || !same_context(block->gpu, gpu)))
+    while (block && (!block_free(block) || !same_context(block->gpu, gpu)))
         block = block->next;
     return block ? block_lend(block, comm) : NULL;
 }
@@ -259,8 +270,6 @@ static void *piece_find(const struct tti_gpu *gpu, const struct tti_pinned_want 
     if (!promised && spare_of(gpu, NULL) < ranks_to_come(want))
         return NULL;
     void *piece = piece_lend(gpu, want->comm);
-    if (!piece && promised) /* work may be at what there was */
-        promise_remove(promise);
     if (!piece)
         return NULL;
     const int left = promises_come(want);
@@ -277,7 +286,7 @@ static enum tutti_result piece_take(struct tti_gpu *gpu, const struct tti_pinned
     while (!(*memory = piece_find(gpu, want))) {
         if (maker_of(gpu, false))
             return TUTTI_IN_PROGRESS;
-        TTI_TRY(block_add(gpu, &made));
+        TTI_TRY(block_add(gpu, false, &made));
         if (same_context(made->gpu, gpu))
             continue;
         *memory = block_lend(made, want->comm); /* another context is current now */
@@ -299,6 +308,8 @@ enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, const struct tti_pinn
             break;
         if (result != TUTTI_IN_PROGRESS)
             return result;
+        if (want->stop && want->stop(want->argument))
+            return TTI_FAIL(TUTTI_ERR_ABORTED, "waiting for page-locked memory was given up");
         if (tti_deadline_passed(want->deadline))
             return TTI_FAIL(TUTTI_ERR_TIMEOUT,
                             "another thread of this process has been allocating page-locked memory "
@@ -306,7 +317,7 @@ enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, const struct tti_pinn
                             gpu->device);
         tti_nap(round);
     }
-    if (want->ranks > 1)
+    if (want->ranks > 1 || tti_gpu_waited(gpu->ops))
         spare_want(gpu);
     *memory = piece;
     return TUTTI_OK;
@@ -317,19 +328,27 @@ enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, const struct tti_pinn
 /* Under the lock: is it no use any more? A spare one is, while others are lent. */
 static bool block_ends(const struct pinned *block)
 {
-    return block->used == 0 && (block->shut || !any_used(block->gpu) ||
-                                spare_of(block->gpu, block) >= TTI_PINNED_SPARE);
+    /* More than makes one: else a communicator that comes and goes would make and free it. */
+    const int enough = block->spoilt ? 0 : 2 * TTI_PINNED_SPARE;
+    return block->used == 0 && (!any_used(block->gpu) || spare_of(block->gpu, block) >= enough);
 }
 
-/* Under the lock. */
-static void piece_back(struct pinned *block, int piece, bool over)
+/* Under the lock. Ranks that have not come yet begin anew, if they do. */
+static void promise_end(const struct pinned *block, int piece)
 {
-    block->used &= ~(1u << piece);
-    block->shut = block->shut || !over;
-    /* Ranks that have not come yet begin anew, if they do. */
     struct promise **promise = promise_of(block->gpu, block->comm[piece]);
     if (*promise)
         promise_remove(promise);
+}
+
+/* Under the lock. */
+static void piece_back(struct pinned *block, int piece, enum tti_pinned_end how)
+{
+    if (how != TTI_PINNED_KEPT)
+        block->used &= ~(1u << piece);
+    if (how == TTI_PINNED_UNSURE)
+        block->spoilt |= 1u << piece;
+    promise_end(block, piece);
 }
 
 static struct pinned *blocks_take_ended(void)
@@ -348,7 +367,7 @@ static struct pinned *blocks_take_ended(void)
     return ended;
 }
 
-void tti_gpu_pinned_give(void *memory, bool over)
+void tti_gpu_pinned_give(void *memory, enum tti_pinned_end how)
 {
     if (!memory)
         return;
@@ -356,7 +375,7 @@ void tti_gpu_pinned_give(void *memory, bool over)
     for (struct pinned *block = blocks; block; block = block->next) {
         const uintptr_t offset = (uintptr_t)memory - (uintptr_t)block->base;
         if (offset < (uintptr_t)TTI_PINNED_PIECE * TTI_PINNED_PIECES)
-            piece_back(block, (int)(offset / TTI_PINNED_PIECE), over);
+            piece_back(block, (int)(offset / TTI_PINNED_PIECE), how);
     }
     struct pinned *ended = blocks_take_ended();
     tti_process_unlock(&blocks_lock);

@@ -17,16 +17,24 @@ enum {
 struct tti_pinned_want {
     uint64_t comm;     /* for whom: a number */
     int ranks;         /* threads of this process that will take one each for it, this one too */
-    uint64_t deadline; /* of waiting for a thread that is allocating */
+    uint64_t deadline; /* of waiting for a thread that is allocating; */
+    bool (*stop)(void *argument); /* meanwhile: is that no use any more? NULL: go on */
+    void *argument;
+};
+
+enum tti_pinned_end {
+    TTI_PINNED_OVER,   /* nothing on the device is at it any more */
+    TTI_PINNED_UNSURE, /* something may be: it is lent no more, and freed with the others */
+    TTI_PINNED_KEPT,   /* something is, and it stays for good */
 };
 
 /* A piece for this device: PINNED memory, aligned to pages, of any contents. Not inside the gate
- * (reclaim.h). TIMEOUT: another thread was allocating all the time. */
+ * (reclaim.h). TIMEOUT: another thread was allocating all the time; ABORTED: until `stop`. */
 enum tutti_result tti_gpu_pinned_take(struct tti_gpu *gpu, const struct tti_pinned_want *want,
                                       void **memory);
-/* `over`: nothing on the device is at it any more. Else neither it nor its neighbours are lent
- * again, and their allocation is freed, which waits for the device, when all are given back. NULL
+/* Nobody else of its communicator is expected at this device any more. An allocation with an unsure
+ * piece is freed, which waits for the device, when all are given back and it is not promised. NULL
  * is fine. An allocation that nobody uses is retired (reclaim.h), unless it is the spare one. */
-void tti_gpu_pinned_give(void *memory, bool over);
+void tti_gpu_pinned_give(void *memory, enum tti_pinned_end how);
 
 #endif

@@ -303,6 +303,17 @@ void tti_gpu_reclaim_idle(const struct tti_gpu_user *user)
         domain_end_idle(user->domain);
 }
 
+bool tti_gpu_waited(const struct tti_gpu_ops *ops)
+{
+    struct tti_gpu_domain *domain = domain_of(ops, false);
+    if (!domain)
+        return false;
+    pthread_mutex_lock(&domain->lock);
+    const bool waits = domain_waits(domain);
+    pthread_mutex_unlock(&domain->lock);
+    return waits;
+}
+
 int tti_gpu_retired(const struct tti_gpu_ops *ops)
 {
     struct tti_gpu_domain *domain = domain_of(ops, false);

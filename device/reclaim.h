@@ -47,6 +47,8 @@ void tti_gpu_retire_device(struct tti_gpu *gpu);
 void tti_gpu_reclaim(const struct tti_gpu_ops *ops);
 /* The same on idle devices only, so that it does not block: where the user's thread comes by. */
 void tti_gpu_reclaim_idle(const struct tti_gpu_user *user);
+/* Does any user's work wait for threads of this process? */
+bool tti_gpu_waited(const struct tti_gpu_ops *ops);
 /* What was retired and is not reclaimed. */
 int tti_gpu_retired(const struct tti_gpu_ops *ops);
 

@@ -90,8 +90,10 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         tti_gpu_map_destroy(comm);
         tti_work_forget(comm);
         tti_gpu_stage_destroy(side);
-        tti_gpu_pinned_give(side->piece, !side->unsure);
     }
+    tti_gpu_pinned_give(side->piece, !idle          ? TTI_PINNED_KEPT
+                                     : side->unsure ? TTI_PINNED_UNSURE
+                                                    : TTI_PINNED_OVER);
     while (side->marks) {
         struct tti_gpu_mark *mark = side->marks;
         side->marks = mark->next;
@@ -226,15 +228,30 @@ static int side_threads(const struct tutti_comm *comm)
     return threads;
 }
 
+/* Who holds the lock meanwhile is heard by nobody else. */
+static bool side_given_up(void *argument)
+{
+    tti_gpu_listen(argument);
+    return tti_comm_check(argument) != TUTTI_OK;
+}
+
+/* Who could wait no longer would leave the others waiting for it. */
 static enum tutti_result side_piece(struct tutti_comm *comm, struct tti_gpu *gpu, int threads)
 {
     const struct tti_pinned_want want = {
         .comm = comm->job,
         .ranks = threads,
         .deadline = tti_deadline_in(comm->settings.timeout_s),
+        .stop = side_given_up,
+        .argument = comm,
     };
     void *piece = NULL;
-    TTI_TRY(tti_gpu_pinned_take(gpu, &want, &piece));
+    const enum tutti_result result = tti_gpu_pinned_take(gpu, &want, &piece);
+    if (result == TUTTI_ERR_ABORTED)
+        TTI_TRY(tti_comm_check(comm));
+    if (result == TUTTI_ERR_TIMEOUT)
+        return tti_comm_fail(comm, result);
+    TTI_TRY(result);
     comm->gpu->piece = piece;
     return TUTTI_OK;
 }
@@ -274,7 +291,7 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     if (result == TUTTI_OK)
         result = tti_work_begin_device(comm);
     if (result != TUTTI_OK) {
-        tti_gpu_pinned_give(side->piece, true);
+        tti_gpu_pinned_give(side->piece, TTI_PINNED_OVER);
         side->piece = NULL;
         tti_gpu_user_leave(&side->user, true);
         side->ops->event_destroy(side->last.event);

@@ -447,7 +447,7 @@ struct tutti_memory {
     size_t mapped;   /* bytes of peers' buffers mapped here: address space, no memory of its own */
     int descriptors; /* open files, sockets included */
     size_t device;   /* bytes of device memory */
-    size_t pinned;   /* bytes of page-locked host memory to stage device memory in */
+    size_t pinned;   /* bytes of page-locked host memory: what a device tells, and staging */
 };
 /* Waits for the operation in flight, starts none. Segments are shared by two ranks, which both
  * count all of them. */

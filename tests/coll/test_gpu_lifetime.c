@@ -10,6 +10,7 @@
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +195,7 @@ static int first_is_late(tutti_comm *comm, void *argument)
     CHECK_OK(device_settle());
     CHECK_OK(tutti_barrier(comm)); /* nobody waits where a block is freed */
     for (int k = 0; k < PIECES && tutti_comm_rank(comm) == 0; k++)
-        tti_gpu_pinned_give(pieces[k], true);
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
     return words_end(comm, &w);
 }
 
@@ -227,7 +228,7 @@ static int first_is_late_unmet(tutti_comm *comm, void *argument)
     if (tutti_comm_size(comm) == 2)
         CHECK_OK(add(w.in, w.out, comm));
     for (int k = 0; k < PIECES && rank == 0; k++)
-        tti_gpu_pinned_give(pieces[k], true);
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
     return words_end(comm, &w);
 }
 
@@ -251,6 +252,33 @@ static int run(const char *name, const char *path, int ranks, tti_rank_function 
 }
 
 /* ---- the rules, without communicators ---- */
+
+/* The device with its page-locked allocations counted; what is opened is as in context `current`,
+ * if that is not 0; allocations wait while they are held. */
+static const struct tti_gpu_ops *real;
+static struct tti_gpu_ops counting;
+static _Atomic int allocated;
+static _Atomic bool held_up;
+static uint64_t current;
+
+static enum tutti_result counting_open(int device, struct tti_gpu **gpu)
+{
+    const enum tutti_result result = real->open(device, gpu);
+    if (result != TUTTI_OK)
+        return result;
+    (*gpu)->ops = &counting;
+    (*gpu)->context = current ? current : (*gpu)->context;
+    return TUTTI_OK;
+}
+
+static enum tutti_result counting_alloc(struct tti_gpu *gpu, enum tti_memory_kind kind,
+                                        size_t bytes, void **memory)
+{
+    atomic_fetch_add(&allocated, 1);
+    while (atomic_load(&held_up))
+        usleep(1000);
+    return real->alloc(gpu, kind, bytes, memory);
+}
 
 struct probe_user {
     struct tti_gpu_user user;
@@ -322,26 +350,32 @@ static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
     return 0;
 }
 
-/* Pieces that work may be at yet are not lent again, nor those of another context. */
+/* Pieces that work may be at yet are not lent again, their neighbours are; nor are those of another
+ * context. */
 static int pieces(struct tti_gpu *gpu)
 {
     void *first = NULL, *again = NULL, *kept = NULL;
     CHECK_OK(piece_take(gpu, &kept));
     CHECK_OK(piece_take(gpu, &first));
-    tti_gpu_pinned_give(first, true);
+    tti_gpu_pinned_give(first, TTI_PINNED_OVER);
     CHECK_OK(piece_take(gpu, &again));
     CHECK(again == first);
     gpu->context++; /* as if opened in another one */
     CHECK_OK(piece_take(gpu, &again));
     gpu->context--;
     CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
-    tti_gpu_pinned_give(again, true);
-    tti_gpu_pinned_give(first, false);
+    tti_gpu_pinned_give(again, TTI_PINNED_OVER);
+    tti_gpu_pinned_give(first, TTI_PINNED_UNSURE);
     CHECK_OK(piece_take(gpu, &again));
-    CHECK(llabs((char *)again - (char *)kept) >= TTI_PINNED_PIECE * TTI_PINNED_PIECES);
-    tti_gpu_pinned_give(again, true);
-    tti_gpu_pinned_give(kept, true);
+    CHECK(again != first);
+    tti_gpu_pinned_give(again, TTI_PINNED_OVER);
+    tti_gpu_pinned_give(kept, TTI_PINNED_OVER);
     CHECK(tti_gpu_retired(gpu->ops) == 0);
+    /* It is gone with its allocation. */
+    const int before = atomic_load(&allocated);
+    CHECK_OK(piece_take(gpu, &again));
+    CHECK(atomic_load(&allocated) == before + 1);
+    tti_gpu_pinned_give(again, TTI_PINNED_OVER);
     return 0;
 }
 
@@ -352,9 +386,114 @@ static enum tutti_result party_take(struct tti_gpu *gpu, uint64_t comm, int rank
     return tti_gpu_pinned_take(gpu, &want, piece);
 }
 
-static bool one_block(const void *a, const void *b)
+/* Another communicator fails beside one whose ranks are to come: they find what was promised, and
+ * the last of them promises nothing again. Of one that ends with work under way nobody is expected
+ * any more. */
+static int promises_kept(struct tti_gpu *gpu)
 {
-    return llabs((const char *)a - (const char *)b) < TTI_PINNED_PIECE * TTI_PINNED_PIECES;
+    enum { RANKS = 4, ALL = TTI_PINNED_PIECES - 1 };
+    struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}}; /* no spare ones */
+    void *pieces[RANKS], *failed = NULL, *more[ALL], *left = NULL;
+    CHECK_OK(party_take(gpu, 1, RANKS, &pieces[0]));
+    CHECK_OK(piece_take(gpu, &failed));
+    const int before = atomic_load(&allocated);
+    tti_gpu_pinned_give(failed, TTI_PINNED_UNSURE);
+    for (int k = 1; k < RANKS; k++)
+        CHECK_OK(party_take(gpu, 1, RANKS, &pieces[k]));
+    for (int k = 0; k < TTI_PINNED_PIECES - RANKS - 1; k++)
+        CHECK_OK(piece_take(gpu, &more[k]));
+    CHECK(atomic_load(&allocated) == before);
+    for (int k = 0; k < TTI_PINNED_PIECES - RANKS - 1; k++)
+        tti_gpu_pinned_give(more[k], TTI_PINNED_OVER);
+    for (int k = 0; k < RANKS; k++)
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+
+    CHECK_OK(tti_gpu_user_enter(&busy.user, gpu));
+    CHECK_OK(party_take(gpu, 1, TTI_PINNED_PIECES, &left));
+    const int then = atomic_load(&allocated);
+    tti_gpu_pinned_give(left, TTI_PINNED_KEPT);
+    for (int k = 0; k < ALL; k++)
+        CHECK_OK(piece_take(gpu, &more[k]));
+    CHECK(atomic_load(&allocated) == then);
+    for (int k = 0; k < ALL; k++)
+        tti_gpu_pinned_give(more[k], TTI_PINNED_OVER);
+    tti_gpu_pinned_give(left, TTI_PINNED_OVER); /* the test's device ends */
+    tti_gpu_user_leave(&busy.user, true);
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    return 0;
+}
+
+/* Communicators of one rank beside one that waits have spare pieces made, too; whichever context is
+ * current where they are made; and are not made and freed each time that one comes and goes. */
+static int spares(struct tti_gpu *gpu)
+{
+    enum { FEW = TTI_PINNED_PIECES - TTI_PINNED_SPARE, MANY = TTI_PINNED_PIECES + 2 };
+    struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}, .over = true};
+    void *pieces[MANY];
+    struct tti_gpu *own = NULL;
+    current = gpu->context + 1;
+    CHECK_OK(gpu->ops->open(0, &own));
+    CHECK_OK(tti_gpu_user_enter(&busy.user, gpu));
+    for (int k = 0; k <= FEW; k++)
+        CHECK_OK(piece_take(own, &pieces[k]));
+    current = 0; /* the thread that finds the devices idle */
+    tti_gpu_reclaim(gpu->ops);
+    current = own->context;
+    const int before = atomic_load(&allocated);
+    for (int k = FEW + 1; k < MANY; k++)
+        CHECK_OK(piece_take(own, &pieces[k]));
+    CHECK(atomic_load(&allocated) == before);
+    for (int k = FEW; k < MANY; k++)
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
+    CHECK_OK(piece_take(own, &pieces[FEW]));
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(atomic_load(&allocated) == before);
+    for (int k = 0; k <= FEW; k++)
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
+    tti_gpu_user_leave(&busy.user, true);
+    tti_gpu_reclaim(gpu->ops);
+    CHECK(tti_gpu_retired(gpu->ops) == 0);
+    gpu->ops->close(own);
+    current = 0;
+    return 0;
+}
+
+static void *takes_held_up(void *gpu)
+{
+    void *piece = NULL;
+    if (piece_take(gpu, &piece) != TUTTI_OK)
+        return NULL;
+    return piece;
+}
+
+static bool stops(void *looks)
+{
+    return ++*(int *)looks == 3;
+}
+
+/* Who waits for another one's allocation can be told to stop. */
+static int waits_stop(struct tti_gpu *gpu)
+{
+    pthread_t thread;
+    int looks = 0;
+    void *piece = NULL;
+    const struct tti_pinned_want want = {.comm = 2,
+                                         .ranks = 1,
+                                         .deadline = tti_deadline_in(SECONDS),
+                                         .stop = stops,
+                                         .argument = &looks};
+    const int before = atomic_load(&allocated);
+    atomic_store(&held_up, true);
+    CHECK(pthread_create(&thread, NULL, takes_held_up, gpu) == 0);
+    CHECK(until(&allocated, before + 1) == 0);
+    const enum tutti_result result = tti_gpu_pinned_take(gpu, &want, &piece);
+    atomic_store(&held_up, false);
+    CHECK(pthread_join(thread, &piece) == 0);
+    CHECK(result == TUTTI_ERR_ABORTED && looks == 3 && piece);
+    tti_gpu_pinned_give(piece, TTI_PINNED_OVER);
+    return 0;
 }
 
 /* What the others of a communicator will take is theirs, and when little is left more is made as
@@ -367,23 +506,24 @@ static int promises(struct tti_gpu *gpu)
     CHECK_OK(tti_gpu_user_enter(&busy.user, gpu));
     CHECK_OK(party_take(gpu, 1, RANKS, &first));
     CHECK(tti_gpu_retired(gpu->ops) == 1); /* to make more */
-    for (int k = 0; k < TTI_PINNED_SPARE - 1; k++) {
+    int before = atomic_load(&allocated);
+    for (int k = 0; k < TTI_PINNED_SPARE - 1; k++)
         CHECK_OK(piece_take(gpu, &other[k]));
-        CHECK(one_block(first, other[k]));
-    }
+    CHECK(atomic_load(&allocated) == before);
     busy.over = true;
     tti_gpu_reclaim(gpu->ops);
     CHECK(tti_gpu_retired(gpu->ops) == 0);
     busy.over = false;
+    CHECK(atomic_load(&allocated) == before + 1);
     CHECK_OK(party_take(gpu, 2, TTI_PINNED_PIECES, &later)); /* of what was made */
-    CHECK(!one_block(first, later) && tti_gpu_retired(gpu->ops) == 1);
+    CHECK(tti_gpu_retired(gpu->ops) == 1);
     CHECK_OK(party_take(gpu, 1, RANKS, &second)); /* as it was promised */
-    CHECK(one_block(first, second));
+    CHECK(atomic_load(&allocated) == before + 1);
     for (int k = 0; k < TTI_PINNED_SPARE - 1; k++)
-        tti_gpu_pinned_give(other[k], true);
-    tti_gpu_pinned_give(first, true);
-    tti_gpu_pinned_give(second, true);
-    tti_gpu_pinned_give(later, true);
+        tti_gpu_pinned_give(other[k], TTI_PINNED_OVER);
+    tti_gpu_pinned_give(first, TTI_PINNED_OVER);
+    tti_gpu_pinned_give(second, TTI_PINNED_OVER);
+    tti_gpu_pinned_give(later, TTI_PINNED_OVER);
     tti_gpu_user_leave(&busy.user, true);
     tti_gpu_reclaim(gpu->ops);
     CHECK(tti_gpu_retired(gpu->ops) == 0);
@@ -396,13 +536,13 @@ static int promises_of_devices(struct tti_gpu *gpu, struct tti_gpu *other)
     void *pieces[TTI_PINNED_PIECES], *there = NULL;
     CHECK_OK(party_take(gpu, 1, 2, &pieces[0]));
     CHECK_OK(party_take(other, 1, 2, &there));
-    for (int k = 1; k < TTI_PINNED_PIECES; k++) {
+    const int before = atomic_load(&allocated);
+    for (int k = 1; k < TTI_PINNED_PIECES; k++)
         CHECK_OK(piece_take(gpu, &pieces[k]));
-        CHECK(one_block(pieces[0], pieces[k]));
-    }
+    CHECK(atomic_load(&allocated) == before);
     for (int k = 0; k < TTI_PINNED_PIECES; k++)
-        tti_gpu_pinned_give(pieces[k], true);
-    tti_gpu_pinned_give(there, true);
+        tti_gpu_pinned_give(pieces[k], TTI_PINNED_OVER);
+    tti_gpu_pinned_give(there, TTI_PINNED_OVER);
     CHECK(tti_gpu_retired(gpu->ops) == 0);
     return 0;
 }
@@ -410,15 +550,17 @@ static int promises_of_devices(struct tti_gpu *gpu, struct tti_gpu *other)
 static int rules_run(void)
 {
     const char *device = getenv("TUTTI_DEVICE");
-    const struct tti_gpu_ops *ops = NULL;
     struct tti_gpu *gpu = NULL, *other = NULL;
-    CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
-    CHECK_OK(ops->open(0, &gpu));
-    CHECK_OK(ops->open(1, &other));
-    const int bad =
-        rules(gpu, other) | pieces(gpu) | promises(gpu) | promises_of_devices(gpu, other);
-    ops->close(other);
-    ops->close(gpu);
+    CHECK_OK(tti_gpu_find(device ? device : "sim", &real));
+    counting = *real;
+    counting.open = counting_open;
+    counting.alloc = counting_alloc;
+    CHECK_OK(counting.open(0, &gpu));
+    CHECK_OK(counting.open(1, &other));
+    const int bad = rules(gpu, other) || pieces(gpu) || promises(gpu) || promises_kept(gpu) ||
+                    promises_of_devices(gpu, other) || spares(gpu) || waits_stop(gpu);
+    real->close(other);
+    real->close(gpu);
     return bad;
 }
 
