@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "device/cpu_caches.h"
 #include "device/memory.h"
 
 #include <stdlib.h>
@@ -163,6 +164,17 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
+/* For how many of these the caches must have room, or copies go around them. Between two ranks in
+ * clusters half of them where both send and receive all the time: measured, and of broadcasts and
+ * reduce-scatters it is not so. */
+static size_t exec_cached(const struct tti_executor *x, const struct tti_operation *o,
+                          size_t touched)
+{
+    const bool both = o->collective == TUTTI_ALL_REDUCE || o->collective == TUTTI_ALL_GATHER ||
+                      o->collective == TUTTI_ALL_TO_ALL;
+    return both && x->comm->peers.local_size == 2 && !tti_cpu_meshed() ? touched / 2 : touched;
+}
+
 /* Do calls that come again go over their windows by turns from the end? Not where ranks take turns
  * on cores: there the caches are left with what the others did last. */
 static bool exec_turns(const struct tutti_comm *comm)
@@ -278,7 +290,8 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     if (x->passes > 1 && exec_turns(x->comm))
         exec_turn(x, tag);
     x->label = label;
-    tti_copy_expect_lanes(exec_touched(x, op), plan->nlanes);
+    const size_t touched = exec_touched(x, op);
+    tti_copy_expect_lanes(touched, exec_cached(x, op, touched), plan->nlanes);
     x->lend_from =
         tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_lend_from(op->collective);
     for (int lane = 0; lane < plan->nlanes; lane++) {

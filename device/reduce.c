@@ -202,9 +202,9 @@ void tti_copy_expect(size_t operation_bytes)
     copy_fetches = false;
 }
 
-void tti_copy_expect_lanes(size_t operation_bytes, int lanes)
+void tti_copy_expect_lanes(size_t operation_bytes, size_t cached, int lanes)
 {
-    tti_copy_expect(operation_bytes);
+    tti_copy_expect(cached);
     copy_fetches = lanes > 1 && !tti_cpu_meshed() && !copy_streams &&
                    operation_bytes >= 2 * known_caches()->second;
 }

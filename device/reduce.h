@@ -58,12 +58,13 @@ void tti_copy_expect_turns(size_t operation_bytes, size_t touched);
 bool tti_copy_streams(void);
 /* Is it so much more that hardly anything is still there which a peer's core has used before? */
 bool tti_copy_spills(void);
-/* tti_copy_expect of one that receives by so many lanes. The rings of several fill a second-level
- * cache. Where few cores share an L3, what is then received by strings of bytes, as the C library's
- * memcpy moves, is now and then in a state that lasts: a string does not fetch the lines that it
- * writes, and those that are in no cache stay in none, which takes twice the time and more. Stores
- * that fetch cost 4 to 20% where that does not happen. */
-void tti_copy_expect_lanes(size_t operation_bytes, int lanes);
+/* tti_copy_expect, by the bytes for which the caches must have room, of one that receives by so
+ * many lanes. The rings of several fill a second-level cache. Where few cores share an L3, what is
+ * then received by strings of bytes, as the C library's memcpy moves, is now and then in a state
+ * that lasts: a string does not fetch the lines that it writes, and those that are in no cache stay
+ * in none, which takes twice the time and more. Stores that fetch cost 4 to 20% where that does not
+ * happen. */
+void tti_copy_expect_lanes(size_t operation_bytes, size_t cached, int lanes);
 bool tti_copy_fetches(void);
 
 /* Many operands, many results (fuse.c): dsts[d][i] = finish(srcs[0][i] (op) srcs[1][i] (op) ...)

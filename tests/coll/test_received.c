@@ -51,14 +51,15 @@ const struct tti_kernels *__wrap_tti_kernels_now(void)
     return &kernels;
 }
 
-/* Broadcasts go by a plan of so many lanes, as long as `ways` is there. */
-static bool take(tutti_comm *comm, size_t bytes, int lanes, struct tti_ways *ways)
+/* The collective goes by a plan of so many lanes, as long as `ways` is there. */
+static bool take(tutti_comm *comm, enum tutti_collective collective, const char *algorithm,
+                 size_t bytes, int lanes, struct tti_ways *ways)
 {
-    if (tti_select_ways(comm, TUTTI_BROADCAST, bytes, TUTTI_UINT8, false, ways) != TUTTI_OK)
+    if (tti_select_ways(comm, collective, bytes, TUTTI_UINT8, false, ways) != TUTTI_OK)
         return false;
     for (int w = 0; w < ways->count; w++)
         if (ways->way[w].path == TTI_PATH_PLAN && ways->way[w].spec.lanes == lanes &&
-            strcmp(ways->way[w].algorithm->name, "chain") == 0) {
+            strcmp(ways->way[w].algorithm->name, algorithm) == 0) {
             tti_select_try(comm, &ways->way[w]);
             return true;
         }
@@ -70,7 +71,7 @@ static int receives(tutti_comm *comm, unsigned char *x, size_t bytes, int lanes,
     struct tti_ways ways;
     memset(x, comm->rank == 0 ? 7 : 0, bytes);
     fetched = 0;
-    if (!take(comm, bytes, lanes, &ways))
+    if (!take(comm, TUTTI_BROADCAST, "chain", bytes, lanes, &ways))
         return fprintf(stderr, "no chain of %d lanes\n", lanes), 1;
     const enum tutti_result result = tutti_broadcast(x, x, bytes, TUTTI_UINT8, 0, comm);
     tti_select_try(comm, NULL);
@@ -81,6 +82,25 @@ static int receives(tutti_comm *comm, unsigned char *x, size_t bytes, int lanes,
     if (fetched != (comm->rank == 1 ? wanted : 0))
         return fprintf(stderr, "%zu bytes by %d lanes: %zu went by stores that fetch, not %zu\n",
                        bytes, lanes, fetched, wanted),
+               1;
+    return 0;
+}
+
+/* An all-gather of two ranks touches six times a block, of which half count for the caches. */
+static int gathers(tutti_comm *comm, unsigned char *x, size_t block, bool wanted)
+{
+    struct tti_ways ways;
+    memset(x, comm->rank + 1, block);
+    fetched = 0;
+    if (!take(comm, TUTTI_ALL_GATHER, "ring", block, 2, &ways))
+        return fprintf(stderr, "no ring of 2 lanes\n"), 1;
+    const enum tutti_result result = tutti_all_gather(x, x + block, block, TUTTI_UINT8, comm);
+    tti_select_try(comm, NULL);
+    if (result != TUTTI_OK)
+        return fprintf(stderr, "all_gather of %zu bytes: %s\n", block, tutti_last_error()), 1;
+    if (fetched != (wanted ? block : 0))
+        return fprintf(stderr, "all_gather of %zu bytes: %zu went by stores that fetch\n", block,
+                       fetched),
                1;
     return 0;
 }
@@ -99,12 +119,14 @@ static int rank(tutti_comm *comm, void *argument)
         {MOST, 2, false},       /* goes around the caches */
         {4 * SECOND, 2, true},  /* no more, although the one before did */
     };
-    unsigned char *x = malloc(MOST);
+    unsigned char *x = malloc(3 * MOST);
     int failed = !x;
     (void)argument;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !failed; i++)
         failed = receives(comm, x, cases[i].bytes, cases[i].lanes,
                           cases[i].fetches && !meshed ? cases[i].bytes : 0);
+    if (!failed)
+        failed = gathers(comm, x, LAST / 4, !meshed) + gathers(comm, x, LAST / 2, false);
     free(x);
     return failed;
 }

@@ -176,18 +176,18 @@ static void test_lanes_fetch(void **fixture)
     const size_t last = cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20;
     char from[TTI_STREAM_BYTES + 1], to[sizeof from];
     memset(from, 7, sizeof from);
-    tti_copy_expect_lanes(2 * second, 2);
+    tti_copy_expect_lanes(2 * second, 2 * second, 2);
     assert_int_equal(tti_copy_fetches(), !tti_cpu_meshed() && !tti_copy_streams());
     tti_copy_received(to, from, sizeof from);
     assert_memory_equal(to, from, sizeof from);
-    tti_copy_expect_lanes(2 * second, 1);
+    tti_copy_expect_lanes(2 * second, 2 * second, 1);
     assert_false(tti_copy_fetches());
-    tti_copy_expect_lanes(2 * second - 1, 2);
+    tti_copy_expect_lanes(2 * second - 1, 2 * second - 1, 2);
     assert_false(tti_copy_fetches());
-    tti_copy_expect_lanes(2 * second, 2);
+    tti_copy_expect_lanes(2 * second, 2 * second, 2);
     tti_copy_expect(2 * second);
     assert_false(tti_copy_fetches());
-    tti_copy_expect_lanes(4 * last, 2); /* around the caches */
+    tti_copy_expect_lanes(4 * last, 4 * last, 2); /* around the caches */
     assert_false(tti_copy_fetches());
     tti_copy_expect(0);
 }
