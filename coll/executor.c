@@ -172,7 +172,9 @@ static size_t exec_cached(const struct tti_executor *x, const struct tti_operati
 {
     const bool both = o->collective == TUTTI_ALL_REDUCE || o->collective == TUTTI_ALL_GATHER ||
                       o->collective == TUTTI_ALL_TO_ALL;
-    return both && x->comm->peers.local_size == 2 && !tti_cpu_meshed() ? touched / 2 : touched;
+    return both && x->comm->size == 2 && x->comm->peers.local_size == 2 && !tti_cpu_meshed()
+               ? touched / 2
+               : touched;
 }
 
 /* Do calls that come again go over their windows by turns from the end? Not where ranks take turns

@@ -258,4 +258,9 @@ tutti_window *tti_nccl_window(struct ncclComm *comm, ncclWindow_t handle);
 void tti_nccl_wishes_deny(struct tti_nccl_job *job);
 void tti_nccl_wishes_free(struct tti_nccl_window_wish *wishes);
 
+/* ---- nccl_suspend.c ---- */
+
+/* The job will not run: if it was to resume, its communicator stays suspended. */
+void tti_nccl_resume_deny(struct tti_nccl_job *job);
+
 #endif

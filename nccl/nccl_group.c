@@ -223,6 +223,7 @@ static void group_drop_jobs(void)
             tti_nccl_leave(job->parent);
         if (job->lives) {
             tti_nccl_wishes_deny(job);
+            tti_nccl_resume_deny(job);
             tti_nccl_leave(job->comm);
         } else {
             *job->handle = NULL;

@@ -19,14 +19,27 @@ static ncclResult_t resume_run(struct tti_nccl_job *job)
     return tti_nccl_result(tti_comm_prepare_device(job->comm->tutti, job->comm->device));
 }
 
+/* What has not run has not resumed. */
+static void suspend_again(struct ncclComm *comm, ncclResult_t (*run)(struct tti_nccl_job *))
+{
+    if (run != resume_run)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    comm->suspended = true;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void tti_nccl_resume_deny(struct tti_nccl_job *job)
+{
+    suspend_again(job->comm, job->run);
+}
+
 static ncclResult_t suspend_submit(ncclComm_t comm, ncclResult_t (*run)(struct tti_nccl_job *))
 {
     struct tti_nccl_job *job = NULL;
     const ncclResult_t result = tti_nccl_job_new(comm, NULL, run, &job);
     if (result != ncclSuccess) {
-        pthread_mutex_lock(&comm->lock);
-        comm->suspended = run == resume_run; /* as it was */
-        pthread_mutex_unlock(&comm->lock);
+        suspend_again(comm, run);
         tti_nccl_leave(comm);
         return tti_nccl_group_failed(result);
     }

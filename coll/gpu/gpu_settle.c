@@ -47,9 +47,11 @@ static bool settle_too_late(struct tutti_comm *comm, uint64_t deadline)
     struct tti_gpu_side *side = comm->gpu;
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
         return tti_deadline_passed(deadline);
-    uint64_t none = 0;
-    (void)atomic_compare_exchange_strong(&side->drained_by, &none, tti_deadline_in(DRAIN_SECONDS));
-    return tti_deadline_passed(side->drained_by);
+    const uint64_t fresh = tti_deadline_in(DRAIN_SECONDS);
+    uint64_t by = 0;
+    if (atomic_compare_exchange_strong(&side->drained_by, &by, fresh))
+        by = fresh;
+    return tti_deadline_passed(by);
 }
 
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,

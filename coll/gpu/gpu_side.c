@@ -209,12 +209,12 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
 /* ---- the first operation ---- */
 
 /* Reclaiming holds the gate alone, so nobody is in a call. A graph that was captured may be
- * launched at any time, and nobody says so. */
+ * launched at any time, and nobody says so; not any more once its communicator has ended. */
 static bool side_idle(const struct tti_gpu_user *user)
 {
     const struct tti_gpu_side *side =
         (const void *)((const char *)user - offsetof(struct tti_gpu_side, user));
-    return !side->captured.any &&
+    return (user->left || !side->captured.any) &&
            (!side->last.any || side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS);
 }
 

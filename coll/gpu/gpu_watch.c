@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 
 enum {
@@ -316,11 +317,20 @@ static void *watch_left(void *argument)
     return NULL;
 }
 
+/* The thread has our code under it whatever the program unloads. */
+static void watch_stay_loaded(void)
+{
+    Dl_info ours;
+    if (dladdr(&GRACE_SECONDS, &ours) && ours.dli_fname)
+        (void)dlopen(ours.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 bool tti_gpu_watch_leave(struct tutti_comm *comm)
 {
     pthread_t watcher;
     if (!comm->gpu->map || comm->gpu->map->way == TTI_GPU_STAGED)
         return false;
+    watch_stay_loaded();
     const int error = pthread_create(&watcher, NULL, watch_left, comm);
     if (error) {
         TTI_LOG(TTI_LOG_WARN,

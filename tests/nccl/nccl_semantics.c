@@ -378,6 +378,12 @@ static void suspend_rank(struct rank *r)
               ncclInvalidUsage);
         CHECK(strstr(ncclGetLastError(NULL), "ncclCommResume"));
         CHECK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+        OK(ncclGroupStart()); /* which fails, so nobody resumes */
+        OK(ncclCommResume(r->comm));
+        CHECK(ncclAllReduce(&word, &word, 1, (ncclDataType_t)99, ncclSum, r->comm, NULL) !=
+              ncclSuccess);
+        CHECK(ncclGroupEnd() != ncclSuccess);
+        CHECK(memory_of(r->comm, ncclStatGpuMemSuspended) == 1);
         OK(ncclCommResume(r->comm));
         CHECK(memory_of(r->comm, ncclStatGpuMemSuspended) == 0);
         CHECK(memory_of(r->comm, ncclStatGpuMemTotal) == held);

@@ -7,9 +7,8 @@
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    tails       [side][lane][32]        1 KiB each: copies of small fragments. Or 512 B,
  *                                                and half of the pages are not used
- *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments;
- * all of them may be shifted by half a page page                                         room for
- * that
+ *   pages    pieces      [side][lane][bytes]     a ring of bytes for copies of larger fragments
+ *   page                                         so that all rings can be shifted by half a page
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
  *
