@@ -420,12 +420,45 @@ def near_rail(near, choice, other=None, cables=(CABLE, SECOND_CABLE)):
             each.end()
 
 
-def again(environment, cuts=3):
+def forget(cable=CABLE):
+    """Both ends have to ask for each other's address again."""
+    for end in cable:
+        subprocess.run(["ip", "neigh", "flush", "dev", end], check=True)
+
+
+UNANSWERED = r"ibv_modify_qp: Connection timed out.*; it is tried again"
+
+
+def unanswered(job_of):
+    """Has a rank said that its neighbour does not answer?"""
+    return any(re.search(UNANSWERED, line) for line in job_of.err)
+
+
+def slow_neighbour():
+    """Nobody answers when the ranks first ask for their neighbours: they ask again."""
+    disturb("loss", "100%")
+    forget()
+    jobs = sweep(2, {"TUTTI_RDMA_OUTAGE": "30", "TUTTI_TIMEOUT": "100", "TUTTI_LOG": "info"},
+                 "-b", "8", "-e", "256K", "-f", "8", "-n", "5", "-w", "1")
+    try:
+        for each in jobs:
+            each.until(lambda each=each: unanswered(each), LIMIT, "word that nobody answers")
+        disturb()
+        end_well(jobs, UNANSWERED)
+    finally:
+        disturb()
+        for each in jobs:
+            each.end()
+
+
+def again(environment, cuts=3, forgets=False):
     """The cable carries nothing for longer than a device waits, again and again: each time the
     connection is made again, and every byte is right. Once that is said, the cable has to be whole
-    again before the device has waited once more, which with this outage is 3.8 s."""
-    jobs = sweep(2, {**environment, "TUTTI_RDMA_OUTAGE": "4", "TUTTI_TIMEOUT": "50",
-                     "TUTTI_LOG": "warn"},
+    again before the device has waited once more, which with this outage is 3.8 s. Or else
+    neighbours are forgotten, and it is mended once one has not answered."""
+    jobs = sweep(2, {**environment, "TUTTI_RDMA_OUTAGE": "20" if forgets else "4",
+                     "TUTTI_TIMEOUT": "90" if forgets else "50",
+                     "TUTTI_LOG": "info" if forgets else "warn"},
                  "-b", "8", "-e", "256K", "-f", "8", "-n", "20", "-w", "1", "-N", str(2 * cuts))
 
     def said(text):
@@ -437,8 +470,12 @@ def again(environment, cuts=3):
             jobs[0].until(lambda: len(jobs[0].rows()) >= rows + 4, LIMIT, "rows of the table")
             before = said("the connection is made again")
             disturb("loss", "100%")
+            if forgets:
+                forget()
             jobs[0].until(lambda: said("the connection is made again") > before, LIMIT,
                           "word that the connection is made again")
+            if forgets:
+                jobs[0].until(lambda: any(map(unanswered, jobs)), LIMIT, "word that nobody answers")
             disturb()
             print(f"        cut {number + 1}: {jobs[0].err[-1][:200]}", flush=True)
         for rank, each in enumerate(jobs):
@@ -788,6 +825,8 @@ GROUPS = {
         ("two rails, none of them near", lambda: near_rail(0, "off")),
         ("the cable cut for a while", lambda: again({})),
         ("the cable cut for a while, two queue pairs", lambda: again({"TUTTI_RDMA_QPS": "2"}, 2)),
+        ("the cable cut, and the neighbours forgotten", lambda: again({}, 1, forgets=True)),
+        ("neighbours that do not answer at first", slow_neighbour),
         ("1% loss", lambda: lossy({})),
         ("1% loss and reordering", lambda: lossy({}, *REORDER)),
         ("1% loss and reordering, small fragments", lambda: lossy(
@@ -823,6 +862,7 @@ GROUPS = {
         ("the cable cut", cut),
         ("the cable cut for a while, once", lambda: again({}, 1)),
         ("the near rail, and the far one when it is cut", lambda: near_rail(1, "auto")),
+        ("neighbours that do not answer at first", slow_neighbour),
     ],
 }
 

@@ -131,6 +131,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *change, int mask)
         if (refused(made->rank, 8))
             return EINVAL;
     }
+    if (change->qp_state == IBV_QPS_RESET)
+        made->sends = made->receives = 0;
     if (mask & IBV_QP_DEST_QPN) {
         made->dest = change->dest_qp_num;
         made->peer_psn = change->rq_psn;
@@ -292,6 +294,7 @@ static void end_new(int rank)
     self->env.rank = rank;
     self->settings.slots = SLOTS;
     self->settings.slot_bytes = SLOT_BYTES;
+    self->settings.outage_s = 4;
     self->rails = RAILS;
     self->endpoint = end;
     *end = (struct tti_rdma_endpoint){.transport = self,
@@ -336,7 +339,7 @@ static void end_join(struct tti_rdma_endpoint *end, struct tti_rdma_endpoint *ot
         end->qp[r].peer_number = other->qp[r].qp->qp_num;
         end->qp[r].peer_key = other->memory.mr[r]->rkey;
         end->theirs.qp[r].psn = other->qp[r].psn;
-        assert_int_equal(tti_rdma_qp_connect(&end->qp[r]), TUTTI_OK);
+        assert_int_equal(tti_rdma_qp_join(&end->qp[r], 0), TUTTI_OK);
     }
 }
 

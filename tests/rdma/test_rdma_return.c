@@ -72,6 +72,65 @@ static void world_settles(struct stream stream[2], uint32_t seed)
     }
 }
 
+static bool both_lost(void)
+{
+    for (int r = 0; r < 2; r++)
+        if (world.end[r]->lost < world.end[r]->qps)
+            return false;
+    return true;
+}
+
+/* Both links are cut, and both ends have begun to make their queue pairs again, of which at least
+ * one could not be joined. False: they failed. */
+static bool world_refuses(struct stream stream[2])
+{
+    world.up[NEAR] = world.up[FAR] = false;
+    while (both_live() && !both_lost())
+        world_step(stream, true);
+    const int joins = world.joins[NEAR] + world.joins[FAR];
+    while (both_live() && world.joins[NEAR] + world.joins[FAR] == joins)
+        world_step(stream, true);
+    return both_live();
+}
+
+/* Where none carries and the neighbour does not answer, joining is tried again: when the links come
+ * back, all that was sent arrives; when they do not, there is an error in time. */
+static void joining_is_tried_again(void **state)
+{
+    (void)state;
+    const uint64_t patience = 2 * SECOND; /* half of the outage */
+    int settled = 0;
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        struct stream stream[2] = {{0, 0}, {0, 0}};
+        world_new(seed);
+        world.blocks = true;
+        for (int i = 0; i < 1000; i++)
+            world_step(stream, true);
+        assert_true(world_refuses(stream));
+        world_settles(stream, seed);
+        if (!both_live()) {
+            const int bad = world.end[0]->state == TTI_RDMA_UP;
+            (void)tti_error_restore(&world.end[bad]->error);
+            fail_msg("seed %u, rank %d: %s", seed, bad, tutti_last_error());
+        }
+        settled++;
+        const uint64_t cut = world.now;
+        while (both_live() && world.now < cut + 100 * SECOND)
+            world_step(stream, true);
+        assert_true(both_live());
+        assert_true(world_refuses(stream));
+        const uint64_t refused = world.now;
+        while (both_live())
+            world_step(stream, true);
+        assert_in_range(world.now - refused, patience - SECOND, patience + 8 * SECOND);
+        const int bad = world.end[0]->state == TTI_RDMA_UP;
+        assert_int_equal(tti_error_restore(&world.end[bad]->error), TUTTI_ERR_LINK);
+        assert_non_null(strstr(tutti_last_error(), "ibv_modify_qp: Connection timed out"));
+        world_free();
+    }
+    assert_int_equal(settled, 40);
+}
+
 /* Both links come and go. A device that is believed ends the connection; whatever comes before is
  * right, nobody takes the other for mad, and no queue pair that cannot be made ends what carries.
  */
@@ -191,9 +250,8 @@ static void joining_seldom_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rail_comes_back),
-        cmocka_unit_test(both_rails_come_and_go),
-        cmocka_unit_test(trials_become_rare),
+        cmocka_unit_test(a_rail_comes_back),      cmocka_unit_test(joining_is_tried_again),
+        cmocka_unit_test(both_rails_come_and_go), cmocka_unit_test(trials_become_rare),
         cmocka_unit_test(joining_seldom_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,8 @@ struct tti_rdma_qp {
     int room;       /* of the send queue */
     int depth;
     int spent; /* receives to be posted anew */
+    /* The first time that it could not be joined; when that is tried again. */
+    uint64_t refused_ns, join_ns;
     /* rdma_failover.c: it carries nothing; that was said, here and there; its work waits for
      * others. */
     bool lost, said_lost, peer_lost, moved;
@@ -157,6 +159,7 @@ struct tti_rdma_qp {
 enum tti_rdma_state {
     TTI_RDMA_MEETING,  /* the control connection is being made */
     TTI_RDMA_TELLING,  /* has said hello */
+    TTI_RDMA_JOINING,  /* has heard the peer's; its queue pairs are being joined to these */
     TTI_RDMA_READYING, /* can receive, and has said so */
     TTI_RDMA_UP,
     TTI_RDMA_FAILED,
@@ -173,6 +176,7 @@ struct tti_rdma_endpoint {
     void *control;
     uint8_t heard[TTI_RDMA_HELLO_BYTES]; /* a message of the control connection */
     size_t heard_bytes;
+    bool ready;   /* the peer can receive */
     bool ended;   /* the control connection is at its end */
     bool goodbye; /* the peer has said how much there was */
     bool said_goodbye;
@@ -183,6 +187,7 @@ struct tti_rdma_endpoint {
     int inline_most; /* bytes of a fragment that goes inline */
     int lanes;
     int qps;
+    int joined;                    /* JOINING: the first so many are */
     int usual;                     /* the first so many carry; the others when all of these broke */
     int lost;                      /* queue pairs that carry nothing any more */
     uint64_t none_ns;              /* since when that is all of them; 0: it is not */
@@ -316,8 +321,10 @@ void tti_rdma_device_free(struct tti_rdma_transport *self);
 /* ---- rdma_qp.c ------------------------------------------------------------------------------ */
 
 enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp);
-/* To where it can receive and send; its receives are posted. */
-enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp);
+/* To where it can receive and send; its receives are posted. IN_PROGRESS: the way to the peer's is
+ * not there, call again; an error once it has not been for `patience_s` (0: at once). May block,
+ * for about a second. */
+enum tutti_result tti_rdma_qp_join(struct tti_rdma_qp *qp, double patience_s);
 void tti_rdma_qp_destroy(struct tti_rdma_qp *qp);
 /* Another in the place of one that broke and has given back all that was posted; not connected. */
 enum tutti_result tti_rdma_qp_renew(struct tti_rdma_qp *qp);

@@ -83,7 +83,6 @@ static enum tutti_result endpoint_say_hello(struct tti_rdma_endpoint *self)
 static enum tutti_result endpoint_hello(struct tti_rdma_endpoint *self)
 {
     const struct tti_rdma_hello *theirs = &self->theirs;
-    uint8_t ready[TTI_RDMA_READY_BYTES];
     if (theirs->lanes != self->lanes || theirs->qps != self->qps)
         return TTI_FAIL(TUTTI_ERR_PROTOCOL,
                         "rank %d (%s) connects with %d lanes and %d queue pairs, this rank with %d "
@@ -95,11 +94,8 @@ static enum tutti_result endpoint_hello(struct tti_rdma_endpoint *self)
     for (int i = 0; i < self->qps; i++) {
         self->qp[i].peer_number = theirs->qp[i].number;
         self->qp[i].peer_key = theirs->qp[i].key;
-        TTI_TRY(tti_rdma_qp_connect(&self->qp[i]));
     }
-    tti_rdma_put_ready(ready);
-    TTI_TRY(tti_rdma_endpoint_say(self, ready, sizeof ready));
-    self->state = TTI_RDMA_READYING;
+    self->state = TTI_RDMA_JOINING;
     return TUTTI_OK;
 }
 
@@ -114,12 +110,33 @@ static void endpoint_up(struct tti_rdma_endpoint *self)
                 self->qp[i].qp->qp_num, i < self->usual ? "" : ", in reserve: it is far");
 }
 
+static enum tutti_result endpoint_join(struct tti_rdma_endpoint *self)
+{
+    uint8_t ready[TTI_RDMA_READY_BYTES];
+    for (; self->joined < self->qps; self->joined++)
+        TTI_TRY(tti_rdma_qp_join(&self->qp[self->joined], self->transport->settings.outage_s));
+    tti_rdma_put_ready(ready);
+    TTI_TRY(tti_rdma_endpoint_say(self, ready, sizeof ready));
+    self->state = TTI_RDMA_READYING;
+    if (self->ready)
+        endpoint_up(self);
+    return TUTTI_OK;
+}
+
+static void endpoint_join_step(struct tti_rdma_endpoint *self)
+{
+    enum tutti_result result = endpoint_join(self);
+    if (result != TUTTI_OK && result != TUTTI_IN_PROGRESS)
+        tti_rdma_endpoint_fail(self, result);
+}
+
 /* How long the message that comes next is, by the state. */
 static size_t endpoint_expected(const struct tti_rdma_endpoint *self)
 {
     switch (self->state) {
     case TTI_RDMA_TELLING:
         return TTI_RDMA_HELLO_BYTES;
+    case TTI_RDMA_JOINING:
     case TTI_RDMA_READYING:
         return TTI_RDMA_READY_BYTES;
     default:
@@ -137,6 +154,9 @@ static void endpoint_understand(struct tti_rdma_endpoint *self)
     if (self->state == TTI_RDMA_TELLING) {
         wrong = tti_rdma_get_hello(self->heard, &self->theirs);
         result = wrong ? TUTTI_OK : endpoint_hello(self);
+    } else if (self->state == TTI_RDMA_JOINING) { /* the peer was quicker */
+        wrong = self->ready ? "more before it was answered" : tti_rdma_get_ready(self->heard);
+        self->ready = true;
     } else if (self->state == TTI_RDMA_READYING) {
         wrong = tti_rdma_get_ready(self->heard);
         if (!wrong)
@@ -214,6 +234,8 @@ void tti_rdma_control(struct tti_rdma_transport *self)
             endpoint_meet(e);
         if (e->state != TTI_RDMA_MEETING)
             endpoint_listen(e);
+        if (e->state == TTI_RDMA_JOINING)
+            endpoint_join_step(e);
     }
     tti_rdma_rails_hear(self);
     tti_rdma_watch(self);

@@ -1,4 +1,6 @@
 /* Queue pairs: made, joined to the peer's, ended (rdma.h). */
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "transport/rdma/rdma.h"
 
@@ -15,6 +17,7 @@ enum {
     QP_HOPS = 64,
     QP_POST_AT_ONCE = 16,
 };
+#define QP_APART_NS UINT64_C(100000000) /* between two tries to join one */
 
 enum tutti_result tti_rdma_qp_fail(const struct tti_rdma_qp *qp, enum tutti_result code,
                                    const char *what, const char *advice)
@@ -94,6 +97,8 @@ enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp)
     qp->depth = 2 * endpoint->lanes * (int)self->settings.slots +
                 (endpoint->piece ? QP_PIECES : TTI_RDMA_SPARE);
     qp->room = qp->depth;
+    qp->spent = qp->depth; /* none is posted yet */
+    qp->refused_ns = qp->join_ns = 0;
     qp->psn = randombytes_random() & 0xffffff;
     TTI_TRY(tti_rdma_rail_reserve(self, rail, 2 * qp->depth));
     qp->qp = qp_make(self->verbs, rail, (uint32_t)qp->depth, &in_line);
@@ -139,7 +144,6 @@ enum tutti_result tti_rdma_qp_renew(struct tti_rdma_qp *qp)
         *qp = old; /* which is still in the table */
         return result;
     }
-    qp->spent = qp->depth; /* none is posted yet */
     self->table[old.place & 0xffff] = NULL;
     self->verbs->destroy_qp(old.qp);
     old.rail->cq_used -= 2 * old.depth;
@@ -201,7 +205,7 @@ static enum tutti_result qp_modify(struct tti_rdma_qp *qp, struct ibv_qp_attr *c
     return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, text);
 }
 
-enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
+static enum tutti_result qp_connect(struct tti_rdma_qp *qp)
 {
     const struct tti_rdma_port *own = &qp->rail->port;
     const struct tti_rdma_port *peer = &qp->endpoint->advert.port[qp->peer_port];
@@ -231,7 +235,6 @@ enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                       "it cannot be set up: "));
     qp->mtu = 128u << mtu;
-    qp->spent = qp->depth;
     TTI_TRY(tti_rdma_qp_replenish(qp));
     TTI_TRY(qp_modify(qp, &second,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -242,4 +245,37 @@ enum tutti_result tti_rdma_qp_connect(struct tti_rdma_qp *qp)
                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
                      "it cannot be made ready to send: ");
+}
+
+/* To the state it was made in: nothing is posted, nor completes. */
+static enum tutti_result qp_reset(struct tti_rdma_qp *qp)
+{
+    struct ibv_qp_attr change = {.qp_state = IBV_QPS_RESET};
+    qp->spent = qp->depth;
+    return qp_modify(qp, &change, IBV_QP_STATE, "it cannot be set up again: ");
+}
+
+/* The kernel asks for the neighbour of RoCE for a second, three times or so; where a link has just
+ * come back, or all ask at once, that may be too short. */
+enum tutti_result tti_rdma_qp_join(struct tti_rdma_qp *qp, double patience_s)
+{
+    const uint64_t began = tti_now_ns();
+    enum tutti_result result = TUTTI_OK;
+    if (began < qp->join_ns)
+        return TUTTI_IN_PROGRESS;
+    if (qp->refused_ns > 0)
+        result = qp_reset(qp);
+    if (result == TUTTI_OK)
+        result = qp_connect(qp);
+    if (result == TUTTI_OK)
+        return TUTTI_OK;
+    const uint64_t now = tti_now_ns();
+    if (qp->refused_ns == 0)
+        qp->refused_ns = began;
+    if ((double)(now - qp->refused_ns) >= patience_s * 1e9)
+        return result;
+    /* It blocks, and others wait meanwhile: half of the time is theirs. */
+    qp->join_ns = now + (now - began > QP_APART_NS ? now - began : QP_APART_NS);
+    TTI_LOG(TTI_LOG_INFO, "rdma: %s; it is tried again", tti_error_text());
+    return TUTTI_IN_PROGRESS;
 }

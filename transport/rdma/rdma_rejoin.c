@@ -21,7 +21,8 @@
  *
  * Joining may block: where no neighbour answers, the kernel looks for one for a second (RoCE). So
  * nothing is tried by a port that is down, trials of one rail begin one after another, and none is
- * joined for some time after one that could not be.
+ * joined for some time after one that could not be. Where none carries, joining is tried for as
+ * long as a device would be patient.
  *
  * A link that loses packets, or lets them overtake each other, carries short writes where long ones
  * never get through: many devices take nothing behind a gap, and count repetitions until a whole
@@ -256,7 +257,12 @@ static enum tutti_result rejoin_may_try(const struct tti_rdma_qp *qp)
 
 static enum tutti_result rejoin_join(struct tti_rdma_qp *qp)
 {
-    enum tutti_result result = tti_rdma_qp_connect(qp);
+    const struct tti_rdma_endpoint *self = qp->endpoint;
+    const bool others = qp->trial || self->lost < self->qps;
+    enum tutti_result result =
+        tti_rdma_qp_join(qp, others ? 0 : self->transport->settings.outage_s / 2);
+    if (result == TUTTI_IN_PROGRESS)
+        return TUTTI_OK;
     if (result != TUTTI_OK) {
         qp->rail->rest_ns = tti_now_ns() + REJOIN_REST_NS;
         return result;
