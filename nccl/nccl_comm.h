@@ -67,8 +67,9 @@ struct ncclComm {
     tutti_comm *tutti;     /* NULL until it is made; after that it stays */
     int inside;            /* threads and jobs that have entered */
     int jobs;              /* ... jobs among them, which the caller did not wait for */
+    bool making;           /* its making is not over: whoever waits for that has not taken it yet */
     bool ending;           /* nobody enters any more */
-    bool orphan;           /* aborted while it was made: its job frees it */
+    bool orphan;           /* aborted while it was made: who takes it from its job frees it */
     _Atomic bool given_up; /* ... and shall not go on waiting for the others */
     bool finalized, revoked;
     bool suspended;                   /* nccl_suspend.c */
@@ -169,10 +170,11 @@ ncclResult_t tti_nccl_job_new(struct ncclComm *comm, ncclComm_t *handle,
 /* A unique id is ours as text, and the rank of those who meet that listens (`root` may be NULL). */
 ncclResult_t tti_nccl_id_read(const ncclUniqueId *unique, struct tutti_id *id, int *root);
 ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId *unique);
-/* Run, record how it went, leave the parent. job->comm is NULL afterwards if it was aborted. */
+/* Run, record how it went, leave the parent, and the communicator if it was there before. */
 void tti_nccl_job_run(struct tti_nccl_job *job);
 void tti_nccl_job_free(struct tti_nccl_job *job);
-/* After that, for a caller who waited: hand over the communicator, or free it; frees the job. */
+/* After that, or instead, for a caller who waited: hand over the communicator, or free it; frees
+ * the job. Until then a new communicator is being made, for whoever ends it meanwhile. */
 ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job);
 /* Now, or at the end of the group. Takes the job. */
 ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job);
@@ -238,6 +240,8 @@ void tti_nccl_group_add_job(struct tti_nccl_job *job);
 /* The group's job of that kind for the communicator, or NULL. */
 struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
                                         ncclResult_t (*run)(struct tti_nccl_job *));
+/* Whether the calling thread's group, when it ends, will make the communicator. */
+bool tti_nccl_group_makes(const struct ncclComm *comm);
 /* An operation of `collective` was added for the communicator (nccl_calls.c). */
 ncclResult_t tti_nccl_group_note(const struct tti_nccl_call *call);
 /* Where the request of an operation in the group shall go. NULL: no memory. */

@@ -203,21 +203,28 @@ static bool end_wait(struct ncclComm *comm)
     return empty;
 }
 
-/* Nobody enters from here on. `*making`: it is being made. */
-static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abort, bool *making)
+/* Nobody enters from here on. `*left`: it is being made and was aborted, so nothing remains to be
+ * done: who takes it from its job frees it. */
+static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abort, bool *left)
 {
     ncclResult_t result = tti_nccl_comm_check(comm, what);
     if (result != ncclSuccess)
         return result;
     pthread_mutex_lock(&comm->lock);
     const bool already = comm->ending;
-    *making = comm->jobs > 0 && !comm->tutti;
+    *left = abort && comm->making && !already;
     comm->ending = true;
-    if (abort && *making && !already) {
+    if (*left) {
         comm->orphan = true;
         comm->given_up = true;
     }
+    const bool tells = *left && comm->tutti; /* the others, to whom it is made */
+    comm->inside += tells;
     pthread_mutex_unlock(&comm->lock);
+    if (tells) {
+        tutti_comm_abort(comm->tutti, what);
+        tti_nccl_leave(comm);
+    }
     if (already)
         return tti_nccl_fail(ncclInvalidUsage, "%s: the communicator is being ended already", what);
     return ncclSuccess;
@@ -241,11 +248,12 @@ static ncclResult_t end_now(struct ncclComm *comm, const char *what)
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm)
 {
-    bool making = false;
+    bool left = false;
     if (!comm || comm_inherited(comm))
         return ncclSuccess;
-    ncclResult_t result = end_begin(comm, "ncclCommDestroy", false, &making);
-    if (result != ncclSuccess)
+    /* Nobody but this thread, at the group's end, would do what there would be to wait for. */
+    ncclResult_t result = end_begin(comm, "ncclCommDestroy", tti_nccl_group_makes(comm), &left);
+    if (result != ncclSuccess || left)
         return result;
     pthread_mutex_lock(&comm->lock);
     while (comm->jobs > 0) /* bounded: they have deadlines */
@@ -257,11 +265,11 @@ TTI_NCCL_ALSO(CommDestroy);
 
 ncclResult_t pncclCommAbort(ncclComm_t comm)
 {
-    bool making = false;
+    bool left = false;
     if (!comm || comm_inherited(comm))
         return ncclSuccess;
-    ncclResult_t result = end_begin(comm, "ncclCommAbort", true, &making);
-    if (result != ncclSuccess || making)
+    ncclResult_t result = end_begin(comm, "ncclCommAbort", true, &left);
+    if (result != ncclSuccess || left)
         return result;
     tutti_comm_abort(comm->tutti, "ncclCommAbort");
     return end_now(comm, "ncclCommAbort");
@@ -291,7 +299,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
         tti_nccl_leave(comm);
         return tti_nccl_fail(ncclSystemError, "ncclCommFinalize: no memory");
     }
-    *job = (struct tti_nccl_job){.run = finalize_run, .comm = comm};
+    *job = (struct tti_nccl_job){.run = finalize_run, .comm = comm, .lives = true, .counted = true};
     if (!comm->blocking)
         return tti_nccl_job_start(job); /* leaves */
     tti_nccl_job_run(job);

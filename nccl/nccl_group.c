@@ -70,6 +70,14 @@ struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
     return job;
 }
 
+bool tti_nccl_group_makes(const struct ncclComm *comm)
+{
+    const struct tti_nccl_job *job = group.depth > 0 ? group.jobs : NULL;
+    while (job && (job->comm != comm || job->lives))
+        job = job->next;
+    return job != NULL;
+}
+
 ncclResult_t tti_nccl_group_note(const struct tti_nccl_call *call)
 {
     struct noted *made = tti_calloc(1, sizeof *made);
@@ -225,11 +233,8 @@ static void group_drop_jobs(void)
             tti_nccl_wishes_deny(job);
             tti_nccl_resume_deny(job);
             tti_nccl_leave(job->comm);
-        } else {
-            *job->handle = NULL;
-            tti_nccl_comm_release(job->comm);
         }
-        tti_nccl_job_free(job);
+        (void)tti_nccl_job_finish(job); /* nothing was made */
     }
 }
 

@@ -63,6 +63,8 @@ ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti)
     comm->nranks = tutti_comm_size(tutti);
     pthread_mutex_unlock(&comm->lock);
     tti_nccl_comm_enlist(comm);
+    if (comm->given_up) /* before there was anything to abort */
+        tutti_comm_abort(tutti, "while it was made");
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
     TTI_LOG(TTI_LOG_INFO, "communicator%s%s: rank %d of %d, device %d (%s): ready",
@@ -101,28 +103,60 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
     }
     if (job->parent)
         tti_nccl_leave(job->parent);
+    if (!job->lives)
+        return;
     pthread_mutex_lock(&comm->lock);
-    comm->jobs -= !job->lives || job->counted;
+    comm->jobs -= job->counted;
     comm->inside--;
-    const bool orphan = comm->orphan;
     pthread_cond_broadcast(&comm->changed);
     pthread_mutex_unlock(&comm->lock);
-    if (orphan) {
+}
+
+/* Whose a communicator is when its making is over. */
+enum taken { TAKEN_BY_PROGRAM, TAKEN_BY_NOBODY, TAKEN_BY_ABORT, TAKEN_BY_DESTROY };
+
+/* From its job. One that is not wanted, or was aborted, is freed; the thread that destroys one has
+ * waited for this, and frees it itself. */
+static enum taken comm_taken(struct ncclComm *comm, bool wanted)
+{
+    pthread_mutex_lock(&comm->lock);
+    while (comm->inside > 1) /* whoever tells the others that it ends; nobody else gets in */
+        pthread_cond_wait(&comm->changed, &comm->lock);
+    const bool aborted = comm->orphan && comm->given_up;
+    const bool destroyed = comm->ending && !comm->orphan;
+    const bool frees = comm->orphan || (!wanted && !destroyed);
+    comm->ending |= frees;
+    comm->making = false;
+    comm->jobs--;
+    comm->inside--;
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    if (frees)
         tti_nccl_comm_release(comm);
-        job->comm = NULL;
-    }
+    if (aborted || destroyed)
+        return aborted ? TAKEN_BY_ABORT : TAKEN_BY_DESTROY;
+    return frees ? TAKEN_BY_NOBODY : TAKEN_BY_PROGRAM;
+}
+
+/* Nothing was made after a failure, and by a split without a colour. */
+static ncclResult_t job_hand_over(struct tti_nccl_job *job)
+{
+    struct ncclComm *comm = job->comm;
+    const enum taken taken = comm_taken(comm, job->result == ncclSuccess && comm->tutti);
+    if (taken != TAKEN_BY_PROGRAM && *job->handle == comm)
+        *job->handle = NULL;
+    if (job->result != ncclSuccess || taken < TAKEN_BY_ABORT)
+        return job->result;
+    snprintf(job->text, sizeof job->text, "the communicator was %s while it was made",
+             taken == TAKEN_BY_ABORT ? "aborted" : "destroyed");
+    return taken == TAKEN_BY_ABORT ? ncclRemoteError : ncclInvalidUsage;
 }
 
 ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job)
 {
-    const ncclResult_t result = job->result;
+    const ncclResult_t result = job->lives ? job->result : job_hand_over(job);
     if (result != ncclSuccess)
         (void)tti_nccl_fail(result, "%s", job->text);
-    /* Nothing was made: a failure, or a split without a colour. */
-    if (job->comm && !job->lives && (result != ncclSuccess || !job->comm->tutti)) {
-        *job->handle = NULL;
-        tti_nccl_comm_release(job->comm);
-    }
     tti_nccl_job_free(job);
     return result;
 }
@@ -133,6 +167,8 @@ static void *job_thread(void *argument)
     while (job) {
         struct tti_nccl_job *after = job->after;
         tti_nccl_job_run(job);
+        if (!job->lives)
+            (void)comm_taken(job->comm, true); /* ncclCommGetAsyncError tells how it went */
         tti_nccl_job_free(job);
         job = after;
     }
@@ -156,7 +192,7 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_t thread;
-    if (job->lives) { /* ncclCommGetAsyncError tells when it is over */
+    if (job->lives && !job->counted) { /* ncclCommGetAsyncError tells when it is over */
         pthread_mutex_lock(&job->comm->lock);
         job->comm->jobs++;
         job->counted = true;
@@ -173,8 +209,7 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     pthread_attr_destroy(&detached);
     if (!failed)
         return ncclInProgress;
-    (void)job_thread(
-        job); /* better late than not at all; ncclCommGetAsyncError tells how it went */
+    (void)job_thread(job); /* better late than not at all */
     return ncclInProgress;
 }
 
@@ -194,6 +229,7 @@ ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
     comm->inside = comm->jobs = 1;
+    comm->making = true;
     *job->handle = comm;
     return job_submit(job);
 }
