@@ -3,27 +3,47 @@
  * Gradients are easy: it hands in what it has, or zeros. With zero 3 the others also gather values
  * as they go forward and backward, and cannot without this rank's shards. So each rank keeps the
  * list of what it acquired and released in its latest step with data; who joins does the same
- * again, and throws the values away. */
+ * again, or what is left of it in a step that it has begun, and throws the values away.
+ *
+ * Who has data is asked once a step, where it begins: the others' first pass, synchronised or not,
+ * may need this rank's shards already. */
 #include "base/memory.h"
 #include "ddp/ddp_state.h"
 
-enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, int unit, bool release)
+static bool join_notes(const struct tutti_ddp *ddp)
 {
-    if (!ddp->options.uneven || ddp->options.zero != 3 || !ddp->open || ddp->joining)
+    return ddp->options.uneven && ddp->options.zero == 3 && !ddp->joining;
+}
+
+enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, enum tti_ddp_calling what, int unit)
+{
+    if (!join_notes(ddp) || (!ddp->open && what != TTI_DDP_SYNCHRONISE))
         return TUTTI_OK;
-    TTI_TRY(tti_grow((void **)&ddp->calls, &ddp->call_capacity, ddp->call_count + 1,
-                     sizeof *ddp->calls));
-    ddp->calls[ddp->call_count++] = (struct tti_ddp_call){.unit = unit, .release = release};
+    TTI_TRY(
+        tti_grow((void **)&ddp->calls, &ddp->call_capacity, ddp->call_at + 1, sizeof *ddp->calls));
+    ddp->calls[ddp->call_at++] = (struct tti_ddp_call){.what = what, .unit = unit};
     return TUTTI_OK;
 }
 
-enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active)
+void tti_ddp_note_end(struct tutti_ddp *ddp)
 {
-    ddp->active = ddp->size;
+    if (join_notes(ddp))
+        ddp->call_count = ddp->call_at;
+    ddp->counted = false;
+}
+
+/* In the first step nobody knows what to repeat: with zero 3 each pass asks whether all are there.
+ */
+enum tutti_result tti_ddp_count(struct tutti_ddp *ddp, bool active)
+{
+    const bool unknown = ddp->options.zero == 3 && ddp->steps == 0, fresh = !ddp->counted;
+    if (fresh)
+        ddp->call_at = 0;
     if (!ddp->options.uneven)
+        ddp->active = ddp->size;
+    if (!ddp->options.uneven || (!fresh && !unknown))
         return TUTTI_OK;
-    const bool ignorant = !active && ddp->options.zero == 3 && ddp->call_count == 0;
-    int32_t sums[2] = {active, ignorant};
+    int32_t sums[2] = {active || !fresh, unknown && !active};
     enum tutti_result result =
         tutti_all_reduce(sums, sums, 2, TUTTI_INT32, TUTTI_SUM, ddp->control);
     if (result != TUTTI_OK)
@@ -31,23 +51,40 @@ enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active)
     if (sums[0] > 0 && sums[1] > 0)
         return TTI_FAIL(
             TUTTI_ERR_USAGE,
-            "tutti_ddp_join: %d ranks have no data in the first step; with zero 3 every "
-            "rank needs some then, since who joins later acquires again what it did",
+            "tutti_ddp_join: %d ranks have no data in the first step, or not for all its passes; "
+            "with zero 3 every rank needs some then, since who joins later acquires again what it "
+            "did",
             sums[1]);
     ddp->active = sums[0];
+    ddp->counted = sums[0] > 0;
     return TUTTI_OK;
 }
 
-/* ---- a step without data ---- */
+/* ---- a step without data, or without enough ---- */
+
+static enum tutti_result join_begin(struct tutti_ddp *ddp)
+{
+    TTI_TRY(tti_ddp_begin_pass(ddp, true));
+    tti_ddp_mark_all(ddp);
+    return TUTTI_OK;
+}
 
 static enum tutti_result join_repeat(struct tutti_ddp *ddp)
 {
-    for (size_t i = 0; i < ddp->call_count; i++) {
-        const struct tti_ddp_call *call = &ddp->calls[i];
-        TTI_TRY(call->release ? tutti_ddp_release(ddp, call->unit, false)
-                              : tutti_ddp_acquire(ddp, call->unit));
+    for (; ddp->call_at < ddp->call_count; ddp->call_at++) {
+        const struct tti_ddp_call *call = &ddp->calls[ddp->call_at];
+        switch (call->what) {
+        case TTI_DDP_ACQUIRE:
+            TTI_TRY(tutti_ddp_acquire(ddp, call->unit));
+            break;
+        case TTI_DDP_RELEASE:
+            TTI_TRY(tutti_ddp_release(ddp, call->unit, false));
+            break;
+        case TTI_DDP_SYNCHRONISE:
+            TTI_TRY(join_begin(ddp));
+        }
     }
-    return TUTTI_OK;
+    return ddp->open ? TUTTI_OK : join_begin(ddp);
 }
 
 enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
@@ -58,17 +95,17 @@ enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
         return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_join: %s",
                         ddp->open ? "a pass is open; call tutti_ddp_wait first"
                                   : "options.uneven was not set");
-    TTI_TRY(tti_ddp_begin_pass(ddp, true, false));
+    TTI_TRY(tti_ddp_begin_step(ddp, false));
     if (ddp->active == 0) {
         *more = false;
         return TUTTI_OK;
     }
-    tti_ddp_mark_all(ddp);
     ddp->joining = true;
     enum tutti_result result = join_repeat(ddp);
+    if (result == TUTTI_OK)
+        result = tutti_ddp_wait(ddp);
     ddp->joining = false;
     TTI_TRY(result);
-    TTI_TRY(tutti_ddp_wait(ddp));
     *more = true;
     return TUTTI_OK;
 }

@@ -120,9 +120,11 @@ struct tti_ddp_range { /* a chunk in the schedule */
     size_t chunk;
 };
 
-struct tti_ddp_call { /* tutti_ddp_acquire or tutti_ddp_release */
-    int32_t unit;
-    int32_t release;
+enum tti_ddp_calling { TTI_DDP_ACQUIRE, TTI_DDP_RELEASE, TTI_DDP_SYNCHRONISE };
+
+struct tti_ddp_call { /* tutti_ddp_acquire, tutti_ddp_release or a synchronised begin */
+    enum tti_ddp_calling what;
+    int unit;
 };
 
 /* Buffers of one size that are given and taken back; under the lock. */
@@ -175,7 +177,8 @@ struct tutti_ddp {
     bool backwards;             /* ... coming from a later one */
     struct tti_ddp_call *calls; /* zero 3, uneven: of the latest step with data (ddp_join.c) */
     size_t call_count, call_capacity;
-    bool joining; /* these are being repeated */
+    size_t call_at; /* of these, how many this step has made */
+    bool joining;   /* in tutti_ddp_join */
 
     struct tti_ddp_lane lanes[TTI_DDP_LANES + 1]; /* the last in use is for values */
     int lane_count;                               /* for gradients */
@@ -191,6 +194,7 @@ struct tutti_ddp {
     bool learnt;         /* ... and it is over */
     bool used_known;     /* static_graph: all ranks told each other what they use */
     int active;          /* ranks with data in this step */
+    bool counted;        /* uneven: they are counted */
     double tokens;       /* of this rank in this step */
     uint64_t steps;      /* synchronised passes that ended well */
     char *unused;        /* the text of tutti_ddp_unused, or NULL */
@@ -328,16 +332,21 @@ enum tutti_result tti_ddp_mark(struct tutti_ddp *ddp, struct tti_ddp_tensor *ten
                                const char *call, bool *complete);
 /* Under the lock: its gradient is in the bucket. */
 void tti_ddp_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor);
-/* active: this rank has data; without, and if no other has, no pass begins (ddp->active is 0). */
-enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bool active);
-/* All that is expected in this pass is there. */
+/* A step begins, unless one is under way already. active: this rank has data in it. ddp->active is
+ * 0 if nobody has. */
+enum tutti_result tti_ddp_begin_step(struct tutti_ddp *ddp, bool active);
+/* A pass of it. */
+enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise);
+/* All that is expected in this pass is there; what no pass of the step had is zero. */
 void tti_ddp_mark_all(struct tutti_ddp *ddp);
 
 /* ---- ddp_join.c ---- */
-/* Collective: how many ranks have data in the pass that begins. */
-enum tutti_result tti_ddp_active(struct tutti_ddp *ddp, bool active);
-/* A unit was acquired or released. */
-enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, int unit, bool release);
+/* Collective, in the first begin or join of a step: how many ranks have data in it. */
+enum tutti_result tti_ddp_count(struct tutti_ddp *ddp, bool active);
+/* A unit was acquired or released in a pass, or a synchronised one begins. */
+enum tutti_result tti_ddp_note_call(struct tutti_ddp *ddp, enum tti_ddp_calling what, int unit);
+/* A synchronised pass ends, and its step with it. */
+void tti_ddp_note_end(struct tutti_ddp *ddp);
 
 /* ---- ddp_offload.c ---- */
 /* Is [memory, memory + bytes) in one allocation that the GPU holds? *device: which one. */

@@ -146,7 +146,7 @@ static void begin_marks(struct tutti_ddp *ddp)
     pthread_mutex_unlock(&ddp->lock);
 }
 
-enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bool active)
+enum tutti_result tti_ddp_begin_step(struct tutti_ddp *ddp, bool active)
 {
     TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE));
     if (!ddp->broadcast_done)
@@ -157,14 +157,14 @@ enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise, bo
             TTI_TRY(begin_zero(ddp));
         ddp->stale = false;
         ddp->tokens = 0;
-        ddp->call_count = active ? 0 : ddp->call_count;
     }
-    if (synchronise) {
-        TTI_TRY(tti_ddp_active(ddp, active));
-        if (ddp->active == 0)
-            return TUTTI_OK;
+    return tti_ddp_count(ddp, active);
+}
+
+enum tutti_result tti_ddp_begin_pass(struct tutti_ddp *ddp, bool synchronise)
+{
+    if (synchronise)
         TTI_TRY(begin_buffers(ddp));
-    }
     ddp->learning = ddp->options.static_graph && !ddp->learnt;
     begin_marks(ddp);
     ddp->synchronise = synchronise;
@@ -179,7 +179,10 @@ enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
     if (ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_begin: the pass before is not over; call tutti_ddp_wait");
-    return tti_ddp_begin_pass(ddp, synchronise, true);
+    TTI_TRY(tti_ddp_begin_step(ddp, true));
+    if (synchronise)
+        TTI_TRY(tti_ddp_note_call(ddp, TTI_DDP_SYNCHRONISE, TTI_DDP_NONE));
+    return tti_ddp_begin_pass(ddp, synchronise);
 }
 
 /* ---- ready ---- */
@@ -405,6 +408,7 @@ enum tutti_result tutti_ddp_wait(tutti_ddp *ddp)
         return TUTTI_OK;
     }
     ddp->stale = true;
+    tti_ddp_note_end(ddp);
     enum tutti_result result = wait_synchronised(ddp);
     for (size_t i = 0; i < ddp->tensor_count; i++)
         ddp->tensors[i].touched = false;
@@ -422,6 +426,8 @@ void tti_ddp_mark_all(struct tutti_ddp *ddp)
         if (t->bucket == TTI_DDP_NONE || t->marks >= t->expected)
             continue;
         t->marks = t->expected;
+        if (ddp->options.overwrite && !t->touched)
+            step_zero_tensor(ddp, t);
         tti_ddp_complete(ddp, t);
     }
     pthread_mutex_unlock(&ddp->lock);

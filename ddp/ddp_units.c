@@ -153,7 +153,7 @@ enum tutti_result tutti_ddp_acquire(tutti_ddp *ddp, int unit)
     if (!ddp)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_acquire: ddp is NULL");
     TTI_TRY(units_find(ddp, unit, "tutti_ddp_acquire", &place));
-    TTI_TRY(tti_ddp_note_call(ddp, unit, false));
+    TTI_TRY(tti_ddp_note_call(ddp, TTI_DDP_ACQUIRE, unit));
     if (ddp->options.zero == 3)
         return units_acquire(ddp, place);
     for (size_t i = 0; i < ddp->tensor_count; i++)
@@ -213,7 +213,7 @@ enum tutti_result tutti_ddp_release(tutti_ddp *ddp, int unit, bool changed)
     for (size_t b = 0; b < ddp->bucket_count && ddp->options.zero == 3; b++)
         if (ddp->buckets[b].unit == unit && ddp->buckets[b].holders == 0)
             return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_release: unit %d is not held", unit);
-    TTI_TRY(tti_ddp_note_call(ddp, unit, true));
+    TTI_TRY(tti_ddp_note_call(ddp, TTI_DDP_RELEASE, unit));
     if (changed)
         TTI_TRY(units_spread(ddp, unit));
     return ddp->options.zero == 3 ? units_release(ddp, unit, changed) : TUTTI_OK;

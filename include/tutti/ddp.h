@@ -169,7 +169,8 @@ TUTTI_API enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, voi
 /* Begin a forward and backward pass. synchronise: gradients will be reduced; collective then.
  * Otherwise they stay and the next pass adds to them: so many small batches make one step, and only
  * the last is synchronised. Gradients are zeroed if the pass before was synchronised (see
- * `overwrite`). The first call broadcasts values in the library's memory. */
+ * `overwrite`). The first call broadcasts values in the library's memory. With `uneven` the first
+ * call of each step is collective, too. */
 TUTTI_API enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise);
 
 /* The gradient of tensor `index` is complete in this pass and will not be touched until
@@ -225,10 +226,12 @@ TUTTI_API const char *tutti_ddp_unused(tutti_ddp *ddp);
 /* Uneven inputs: this rank has no more data. Takes part in one step of the others, with the
  * gradients that it has accumulated or none; *more is true if there was one, and gradients are as
  * on the other ranks: make the optimizer step and call again. *more is false when no rank has data
- * any more. Gradients are divided by the number of ranks that had some. Needs options.uneven.
- * With zero 3 it acquires and releases units as in the latest step in which this rank had data: all
- * steps must do so alike, with as many passes, and every rank needs data in the first one
- * (TUTTI_ERR_USAGE on all ranks). */
+ * any more, accumulated gradients included: where these are all that ranks have left, they make one
+ * more step. Gradients are divided by the number of ranks that had data for any pass of the step.
+ * Needs options.uneven. With zero 3 it acquires and releases units as in the latest whole step of
+ * this rank: all steps must do so alike, with as many passes, and every rank needs data for the
+ * whole of the first one (TUTTI_ERR_USAGE on all ranks). What has added up on a GPU is not seen
+ * here: hand it in by tutti_ddp_begin(ddp, true) and tutti_ddp_ready_from. */
 TUTTI_API enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more);
 
 /* Scale all gradients so that their global L2 norm is at most `most`, after tutti_ddp_wait;

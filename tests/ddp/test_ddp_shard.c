@@ -109,31 +109,60 @@ static int pass_of(tutti_ddp *ddp, int rank, int step, bool last)
     return 0;
 }
 
-/* Train; all values and the last norm into `result`. Every other step has two passes; with uneven
- * inputs each has one, and rank r runs out of data r steps before the end. */
-static int train(tutti_comm *comm, const struct tutti_ddp_options *options, double *result)
+/* How many steps rank r has data for. In the first epoch it runs out r steps before the end; in the
+ * second all but rank 0 after the first step. */
+static int steps_of(const struct tutti_ddp_options *options, int rank, int epoch)
 {
-    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
-    tutti_ddp *ddp = NULL;
-    int rank = tutti_comm_rank(comm);
-    float *states = calloc(2 * MOST, sizeof *states);
-    double norm = 0;
-    model_tensors(tensors);
-    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, options, &ddp));
-    if (fill(ddp, rank))
-        return 1;
+    if (!options->uneven)
+        return STEPS;
+    return epoch == 0 ? STEPS - rank : rank == 0 ? STEPS : 1;
+}
+
+static int epoch_of(tutti_ddp *ddp, int rank, int epoch, const struct tutti_ddp_options *options,
+                    int passes, float *states, double *norm)
+{
+    const int own = steps_of(options, rank, epoch);
+    bool more = true;
     for (int step = 0; step < STEPS; step++) {
-        bool joins = options->uneven && step >= STEPS - rank, more = true;
-        for (int pass = options->uneven ? 1 : step % 2; pass < 2 && !joins; pass++)
-            if (pass_of(ddp, rank, step, pass == 1))
+        const int number = epoch * STEPS + step, most = passes ? passes : 1 + step % 2;
+        for (int pass = 2 - most; pass < 2 && step < own; pass++)
+            if (pass_of(ddp, rank, number, pass == 1))
                 return 1;
-        if (joins)
+        if (step == own && most == 2 && rank % 2 == 1 && pass_of(ddp, rank, number, false))
+            return 1;
+        if (step >= own)
             CHECK_OK(tutti_ddp_join(ddp, &more));
         CHECK(more);
-        CHECK_OK(tutti_ddp_clip(ddp, 10, &norm));
-        if (optimise(ddp, (uint64_t)step + 1, states))
+        CHECK_OK(tutti_ddp_clip(ddp, 10, norm));
+        if (optimise(ddp, (uint64_t)number + 1, states))
             return 1;
     }
+    if (options->uneven)
+        CHECK_OK(tutti_ddp_join(ddp, &more));
+    CHECK(more == !options->uneven);
+    return 0;
+}
+
+/* Train; all values and the last norm into `result`. A step has so many passes (0: every other one
+ * has two). With uneven inputs there are two epochs; a rank of odd number has one pass left for the
+ * first step that it cannot make. */
+static int train(tutti_comm *comm, const struct tutti_ddp_options *options, int passes,
+                 double *result)
+{
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS + 1];
+    tutti_ddp *ddp = NULL;
+    int rank = tutti_comm_rank(comm);
+    float *states = calloc(2 * MOST, sizeof *states), mean = (float)rank;
+    double norm = 0;
+    model_tensors(tensors);
+    tensors[MODEL_TENSORS] = (struct tutti_ddp_tensor){
+        .name = "mean", .type = TUTTI_FLOAT32, .value = &mean, .kind = TUTTI_DDP_BUFFER};
+    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS + 1, options, &ddp));
+    if (fill(ddp, rank))
+        return 1;
+    for (int epoch = 0; epoch < (options->uneven ? 2 : 1); epoch++)
+        if (epoch_of(ddp, rank, epoch, options, passes, states, &norm))
+            return 1;
     *result++ = norm;
     for (int unit = 0; unit < UNITS; unit++) {
         CHECK_OK(tutti_ddp_acquire(ddp, unit));
@@ -167,7 +196,7 @@ static int stages(tutti_comm *comm, void *argument)
         unit_buckets(&options);
         options.hook = hook ? TUTTI_DDP_HOOK_BFLOAT16 : TUTTI_DDP_HOOK_NONE;
         options.path = TUTTI_DDP_PATH_SPLIT;
-        if (train(comm, &options, plain))
+        if (train(comm, &options, 0, plain))
             return 1;
         options.path = TUTTI_DDP_PATH_AUTO;
         for (int how = 0; how < 5; how++) {
@@ -176,7 +205,7 @@ static int stages(tutti_comm *comm, void *argument)
             options.prefetch = how == 4 ? 2 : 0;
             options.in_flight = how == 3 ? 2 : 1;
             memset(sharded, 0, sizeof sharded);
-            if (train(comm, &options, sharded))
+            if (train(comm, &options, 0, sharded))
                 return 1;
             CHECK(memcmp(plain, sharded, sizeof plain) == 0);
         }
@@ -189,33 +218,51 @@ static int joined(tutti_comm *comm, void *argument)
 {
     (void)argument;
     static _Thread_local double plain[MOST], sharded[MOST];
-    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
-    unit_buckets(&options);
-    options.uneven = true;
-    options.path = TUTTI_DDP_PATH_SPLIT;
-    if (train(comm, &options, plain))
-        return 1;
-    options.path = TUTTI_DDP_PATH_AUTO;
-    for (int how = 0; how < 3; how++) {
-        options.zero = how == 0 ? 2 : 3;
-        options.by_unit = how > 0;
-        options.prefetch = how == 2;
-        memset(sharded, 0, sizeof sharded);
-        if (train(comm, &options, sharded))
+    for (int passes = 1; passes <= 2; passes++) {
+        struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+        unit_buckets(&options);
+        options.uneven = true;
+        options.path = TUTTI_DDP_PATH_SPLIT;
+        if (train(comm, &options, passes, plain))
             return 1;
-        CHECK(memcmp(plain, sharded, sizeof plain) == 0);
+        options.path = TUTTI_DDP_PATH_AUTO;
+        for (int how = 0; how < 3; how++) {
+            options.zero = how == 0 ? 2 : 3;
+            options.by_unit = how > 0;
+            options.prefetch = how == 2;
+            memset(sharded, 0, sizeof sharded);
+            if (train(comm, &options, passes, sharded))
+                return 1;
+            CHECK(memcmp(plain, sharded, sizeof plain) == 0);
+        }
     }
-    /* What was acquired must be known before somebody can repeat it. */
+    return 0;
+}
+
+/* What was acquired must be known before somebody can repeat it: a rank without data for the first
+ * step, or for its second pass. */
+static int joined_too_early(tutti_comm *comm, void *argument)
+{
+    (void)argument;
     struct tutti_ddp_tensor tensors[MODEL_TENSORS];
-    tutti_ddp *ddp = NULL;
-    bool more = true, idle = tutti_comm_rank(comm) == 1;
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    const bool alone = tutti_comm_size(comm) == 1;
+    const int rank = tutti_comm_rank(comm);
     model_tensors(tensors);
-    CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, &options, &ddp));
-    enum tutti_result result = idle ? tutti_ddp_join(ddp, &more) : tutti_ddp_begin(ddp, true);
-    CHECK(result == (tutti_comm_size(comm) == 1 ? TUTTI_OK : TUTTI_ERR_USAGE));
-    CHECK(result == TUTTI_OK ||
-          strstr(tutti_last_error(), "1 ranks have no data in the first step"));
-    tutti_ddp_destroy(ddp);
+    options.uneven = options.by_unit = true;
+    options.zero = 3;
+    for (int passes = 0; passes < 2; passes++) {
+        tutti_ddp *ddp = NULL;
+        bool more = true;
+        CHECK_OK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, &options, &ddp));
+        if (passes > 0 && pass_of(ddp, rank, 0, false))
+            return 1;
+        enum tutti_result result =
+            rank == 1 ? tutti_ddp_join(ddp, &more) : tutti_ddp_begin(ddp, true);
+        CHECK(result == (alone ? TUTTI_OK : TUTTI_ERR_USAGE));
+        CHECK(alone || strstr(tutti_last_error(), "1 ranks have no data in the first step"));
+        tutti_ddp_destroy(ddp);
+    }
     return 0;
 }
 
@@ -344,10 +391,8 @@ static int wrong_calls(tutti_comm *comm, void *argument)
 
 int main(int argc, char **argv)
 {
-    static const struct model_case cases[] = {{"stages", stages},
-                                              {"joined", joined},
-                                              {"memory_held", memory_held},
-                                              {"hybrid", hybrid},
-                                              {"wrong_calls", wrong_calls}};
+    static const struct model_case cases[] = {
+        {"stages", stages},           {"joined", joined}, {"joined_too_early", joined_too_early},
+        {"memory_held", memory_held}, {"hybrid", hybrid}, {"wrong_calls", wrong_calls}};
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -167,6 +167,89 @@ static int uneven_inputs(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Steps of two passes. Rank by rank, how many it has data for: rank 0 has none left in step 2,
+ * where all others have one; the last rank has one in step 1. Nobody has any in step 3, and a new
+ * epoch begins with step 4. */
+struct leftovers {
+    int ranks, step;
+};
+
+static int leftover_passes(const struct leftovers *l, int rank)
+{
+    static const int all[] = {2, 2, 1, 0, 2};
+    if (l->step == 2)
+        return rank == 0 ? 0 : 1;
+    return l->step == 1 && rank == l->ranks - 1 ? 1 : all[l->step];
+}
+
+/* Nobody uses tensor 7 in a step without all its passes. */
+static double expected_leftovers(const void *argument, size_t index, size_t element)
+{
+    const struct leftovers *l = argument;
+    double sum = 0;
+    int with_data = 0;
+    for (int rank = 0; rank < l->ranks; rank++) {
+        const int passes = leftover_passes(l, rank);
+        with_data += passes > 0;
+        for (int pass = 0; pass < passes && (passes == 2 || index != 7); pass++)
+            sum += model_gradient(rank, 2 * l->step + pass, index, element);
+    }
+    return sum / with_data;
+}
+
+static int leftover_pass(tutti_ddp *ddp, const struct leftovers *l, int rank, int pass,
+                         bool overwrite)
+{
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    const int passes = leftover_passes(l, rank);
+    model_tensors(tensors);
+    CHECK_OK(tutti_ddp_begin(ddp, pass == 1));
+    for (size_t i = 0; i < MODEL_TENSORS; i++) {
+        void *gradient = NULL;
+        if (i == 7 && passes == 1)
+            continue;
+        CHECK_OK(tutti_ddp_gradient(ddp, i, &gradient));
+        if (overwrite && pass == 0) /* the caller stores */
+            memset(gradient, 0, model_elements(&tensors[i]) * tutti_type_size(tensors[i].type));
+        if (model_backward(ddp, rank, 2 * l->step + pass, i))
+            return 1;
+        CHECK_OK(tutti_ddp_ready(ddp, i));
+    }
+    CHECK_OK(tutti_ddp_wait(ddp));
+    return 0;
+}
+
+/* Gradients that a rank has accumulated when its data end are in the sum, and the rank counts. */
+static int leftover_gradients(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    struct leftovers l = {tutti_comm_size(comm), 0};
+    const int rank = tutti_comm_rank(comm);
+    options.uneven = options.find_unused = true;
+    for (int how = 0; how < 4 && l.ranks > 1; how++) {
+        tutti_ddp *ddp = NULL;
+        options.overwrite = how % 2 == 1;
+        options.zero = how < 2 ? 0 : 2;
+        if (begin_model(comm, &options, &ddp))
+            return 1;
+        for (l.step = 0; l.step < 5; l.step++) {
+            const int passes = leftover_passes(&l, rank);
+            bool more = true;
+            for (int pass = 0; pass < passes; pass++)
+                if (leftover_pass(ddp, &l, rank, pass, options.overwrite))
+                    return 1;
+            if (passes < 2)
+                CHECK_OK(tutti_ddp_join(ddp, &more));
+            CHECK(more == (l.step != 3));
+            if (more && model_check(ddp, expected_leftovers, &l))
+                return 1;
+        }
+        tutti_ddp_destroy(ddp);
+    }
+    return 0;
+}
+
 /* Rank r has 2 r tokens in the first pass and 1 in the second. */
 static int means_over_tokens(tutti_comm *comm, void *argument)
 {
@@ -356,15 +439,11 @@ static int what_happened(tutti_comm *comm, void *argument)
 int main(int argc, char **argv)
 {
     static const struct model_case cases[] = {
-        {"unused_tensors", unused_tensors},
-        {"static_graph", static_graph},
-        {"uneven_inputs", uneven_inputs},
-        {"means_over_tokens", means_over_tokens},
-        {"clipping", clipping},
-        {"single_waits", single_waits},
-        {"last_bucket", last_bucket},
-        {"schedule_order", schedule_order},
-        {"what_happened", what_happened},
+        {"unused_tensors", unused_tensors},       {"static_graph", static_graph},
+        {"uneven_inputs", uneven_inputs},         {"leftover_gradients", leftover_gradients},
+        {"means_over_tokens", means_over_tokens}, {"clipping", clipping},
+        {"single_waits", single_waits},           {"last_bucket", last_bucket},
+        {"schedule_order", schedule_order},       {"what_happened", what_happened},
     };
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }
