@@ -70,7 +70,8 @@ struct ncclComm {
     bool making;           /* its making is not over: whoever waits for that has not taken it yet */
     bool ending;           /* nobody enters any more */
     bool orphan;           /* aborted while it was made: who takes it from its job frees it */
-    _Atomic bool given_up; /* ... and shall not go on waiting for the others */
+    _Atomic bool given_up; /* ... or what it is made of was: it does not wait for the others */
+    struct tti_nccl_job *children; /* that are being made of it */
     bool finalized, revoked;
     bool suspended;                   /* nccl_suspend.c */
     bool growing;                     /* an id to grow by was made, and is not used up: */
@@ -140,9 +141,10 @@ struct tti_nccl_job {
     struct tti_nccl_job *next;
     struct tti_nccl_job *after; /* of the same group and parent: one thread runs both, in order */
     ncclResult_t (*run)(struct tti_nccl_job *job);
-    struct ncclComm *comm;   /* the new one */
-    struct ncclComm *parent; /* entered; or NULL */
-    ncclComm_t *handle;      /* where the caller has it */
+    struct ncclComm *comm;        /* the new one */
+    struct ncclComm *parent;      /* entered; or NULL */
+    struct tti_nccl_job *sibling; /* in its list */
+    ncclComm_t *handle;           /* where the caller has it */
     struct tutti_id id;
     int color, key;
     int *excluded; /* own */
@@ -173,6 +175,8 @@ ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId
 /* Run, record how it went, leave the parent, and the communicator if it was there before. */
 void tti_nccl_job_run(struct tti_nccl_job *job);
 void tti_nccl_job_free(struct tti_nccl_job *job);
+/* The job wants nothing more of its parent, if it has one. */
+void tti_nccl_job_leave_parent(struct tti_nccl_job *job);
 /* After that, or instead, for a caller who waited: hand over the communicator, or free it; frees
  * the job. Until then a new communicator is being made, for whoever ends it meanwhile. */
 ncclResult_t tti_nccl_job_finish(struct tti_nccl_job *job);

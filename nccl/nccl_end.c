@@ -203,6 +203,13 @@ static bool end_wait(struct ncclComm *comm)
     return empty;
 }
 
+/* Under the lock. Of what is made of it, too, nobody waits for others any more. */
+static void children_give_up(struct ncclComm *comm)
+{
+    for (struct tti_nccl_job *job = comm->children; job; job = job->sibling)
+        job->comm->given_up = true;
+}
+
 /* Nobody enters from here on. `*left`: it is being made and was aborted, so nothing remains to be
  * done: who takes it from its job frees it. */
 static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abort, bool *left)
@@ -218,6 +225,8 @@ static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abor
         comm->orphan = true;
         comm->given_up = true;
     }
+    if (abort)
+        children_give_up(comm);
     const bool tells = *left && comm->tutti; /* the others, to whom it is made */
     comm->inside += tells;
     pthread_mutex_unlock(&comm->lock);
@@ -309,14 +318,35 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 }
 TTI_NCCL_ALSO(CommFinalize);
 
+/* What is under way keeps others out, not this: it is what shall end. `*made`: there is something
+ * to abort, and the communicator is entered for that. */
+static ncclResult_t revoke_begin(struct ncclComm *comm, bool *made)
+{
+    ncclResult_t result = tti_nccl_comm_check(comm, "ncclCommRevoke");
+    if (result != ncclSuccess)
+        return result;
+    pthread_mutex_lock(&comm->lock);
+    const char *refusal = enter_refusal(comm);
+    if (!comm->ending && !comm->finalized && comm->jobs > 0)
+        refusal = NULL;
+    *made = !refusal && comm->tutti;
+    if (!refusal)
+        children_give_up(comm);
+    comm->inside += *made;
+    comm->given_up |= !refusal && !*made;
+    pthread_mutex_unlock(&comm->lock);
+    return refusal ? tti_nccl_fail(ncclInvalidUsage, "ncclCommRevoke: %s", refusal) : ncclSuccess;
+}
+
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags)
 {
+    bool made = false;
     if (revokeFlags != NCCL_REVOKE_DEFAULT)
         return tti_nccl_fail(ncclInvalidArgument,
                              "ncclCommRevoke: flags are 0x%x; expected NCCL_REVOKE_DEFAULT",
                              (unsigned)revokeFlags);
-    ncclResult_t result = tti_nccl_enter(comm, "ncclCommRevoke");
-    if (result != ncclSuccess)
+    ncclResult_t result = revoke_begin(comm, &made);
+    if (result != ncclSuccess || !made)
         return result;
     tutti_comm_abort(comm->tutti, "ncclCommRevoke");
     (void)tti_nccl_pending_collect(comm, true);

@@ -227,8 +227,7 @@ static void group_drop_jobs(void)
     while (group.jobs) {
         struct tti_nccl_job *job = group.jobs;
         group.jobs = job->next;
-        if (job->parent)
-            tti_nccl_leave(job->parent);
+        tti_nccl_job_leave_parent(job);
         if (job->lives) {
             tti_nccl_wishes_deny(job);
             tti_nccl_resume_deny(job);

@@ -63,8 +63,10 @@ ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti)
     comm->nranks = tutti_comm_size(tutti);
     pthread_mutex_unlock(&comm->lock);
     tti_nccl_comm_enlist(comm);
-    if (comm->given_up) /* before there was anything to abort */
+    if (comm->given_up) { /* before there was anything to abort */
         tutti_comm_abort(tutti, "while it was made");
+        result = tutti_comm_error(tutti);
+    }
     if (result != TUTTI_OK)
         return tti_nccl_result(result);
     TTI_LOG(TTI_LOG_INFO, "communicator%s%s: rank %d of %d, device %d (%s): ready",
@@ -82,6 +84,30 @@ void tti_nccl_job_free(struct tti_nccl_job *job)
     free(job);
 }
 
+static void job_enter_parent(struct tti_nccl_job *job)
+{
+    if (!job->parent)
+        return;
+    pthread_mutex_lock(&job->parent->lock);
+    job->sibling = job->parent->children;
+    job->parent->children = job;
+    pthread_mutex_unlock(&job->parent->lock);
+}
+
+void tti_nccl_job_leave_parent(struct tti_nccl_job *job)
+{
+    if (!job->parent)
+        return;
+    pthread_mutex_lock(&job->parent->lock);
+    struct tti_nccl_job **link = &job->parent->children;
+    while (*link != job)
+        link = &(*link)->sibling;
+    *link = job->sibling;
+    job->parent->jobs -= job->apart;
+    pthread_mutex_unlock(&job->parent->lock);
+    tti_nccl_leave(job->parent);
+}
+
 void tti_nccl_job_run(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
@@ -96,13 +122,7 @@ void tti_nccl_job_run(struct tti_nccl_job *job)
         if (!job->lives || job->result != ncclInvalidArgument)
             tti_nccl_comm_failed(comm, job->result);
     }
-    if (job->parent && job->apart) {
-        pthread_mutex_lock(&job->parent->lock);
-        job->parent->jobs--;
-        pthread_mutex_unlock(&job->parent->lock);
-    }
-    if (job->parent)
-        tti_nccl_leave(job->parent);
+    tti_nccl_job_leave_parent(job);
     if (!job->lives)
         return;
     pthread_mutex_lock(&comm->lock);
@@ -230,6 +250,7 @@ ncclResult_t tti_nccl_job_submit(struct tti_nccl_job *job)
     struct ncclComm *comm = job->comm;
     comm->inside = comm->jobs = 1;
     comm->making = true;
+    job_enter_parent(job);
     *job->handle = comm;
     return job_submit(job);
 }

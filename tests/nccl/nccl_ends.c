@@ -122,7 +122,99 @@ static void in_own_group(void)
     CHECK(ncclGroupEnd() == ncclRemoteError && !one);
 }
 
-static const struct test_named cases[] = {{"in_groups", in_groups}, {"in_own_group", in_own_group}};
+/* ---- with something under way ---- */
+
+static ncclResult_t make(struct rank *r, int blocking)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = blocking;
+    const ncclResult_t result = ncclCommInitRankConfig(&r->comm, ranks, id, r->rank, &config);
+    return result == ncclSuccess || result == ncclInProgress ? settle(r->comm) : result;
+}
+
+/* Rank 2 takes no part in the split; rank 0 has enough, and both who wait hear of it. */
+static void revoke_split(struct rank *r)
+{
+    ncclComm_t part = NULL;
+    ncclResult_t state = ncclSuccess;
+    OK(make(r, 0));
+    if (r->rank < 2) {
+        CHECK(ncclCommSplit(r->comm, 0, 0, &part, NULL) == ncclInProgress);
+        OK(ncclCommGetAsyncError(r->comm, &state));
+        CHECK(state == ncclInProgress);
+    }
+    pthread_barrier_wait(&all_there);
+    if (r->rank == 0)
+        OK(ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT));
+    if (r->rank < 2) {
+        CHECK(settle(part) == ncclRemoteError);
+        CHECK(strstr(ncclGetLastError(part), "ncclCommRevoke"));
+        OK(ncclCommAbort(part));
+    }
+    CHECK(r->rank != 0 || settle(r->comm) == ncclSuccess);
+    pthread_barrier_wait(&all_there);
+    OK(ncclCommAbort(r->comm));
+}
+
+/* Both ranks wait for a third one, with which they would be more. */
+static void end_grow(struct rank *r, bool aborts)
+{
+    ncclUniqueId unique;
+    ncclComm_t grown = NULL;
+    ncclResult_t state = ncclSuccess;
+    OK(make(r, 0));
+    if (r->rank == 0)
+        OK(ncclCommGetUniqueId(r->comm, &unique));
+    CHECK(ncclCommGrow(r->comm, ranks + 1, r->rank == 0 ? &unique : NULL, -1, &grown, NULL) ==
+          ncclInProgress);
+    for (int i = 0; i < 100; i++)
+        nap();
+    OK(ncclCommGetAsyncError(grown, &state));
+    CHECK(state == ncclInProgress);
+    pthread_barrier_wait(&all_there);
+    if (aborts)
+        OK(ncclCommAbort(r->comm));
+    else
+        OK(ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT));
+    CHECK(settle(grown) != ncclSuccess);
+    OK(ncclCommAbort(grown));
+    CHECK(aborts || ncclCommDestroy(r->comm) == ncclSuccess);
+}
+
+static void revoke_grow(struct rank *r)
+{
+    end_grow(r, false);
+}
+
+static void abort_grow(struct rank *r)
+{
+    end_grow(r, true);
+}
+
+/* Nobody else comes. */
+static void revoke_while_made(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    config.blocking = 0;
+    OK(ncclGetUniqueId(&id));
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+    OK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    CHECK(settle(comm) == ncclRemoteError);
+    CHECK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclInvalidUsage); /* nothing was made */
+    OK(ncclCommDestroy(comm));
+}
+
+static void under_way(void)
+{
+    as_threads(3, revoke_split);
+    as_threads(2, revoke_grow);
+    as_threads(2, abort_grow);
+    revoke_while_made();
+}
+
+static const struct test_named cases[] = {
+    {"in_groups", in_groups}, {"in_own_group", in_own_group}, {"under_way", under_way}};
 
 int main(int argc, char **argv)
 {
