@@ -296,6 +296,8 @@ static ncclResult_t finalize_run(struct tti_nccl_job *job)
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
+    if (!comm)
+        return ncclSuccess;
     ncclResult_t result = tti_nccl_enter(comm, "ncclCommFinalize");
     if (result != ncclSuccess)
         return result;
@@ -341,6 +343,8 @@ static ncclResult_t revoke_begin(struct ncclComm *comm, bool *made)
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags)
 {
     bool made = false;
+    if (!comm)
+        return ncclSuccess;
     if (revokeFlags != NCCL_REVOKE_DEFAULT)
         return tti_nccl_fail(ncclInvalidArgument,
                              "ncclCommRevoke: flags are 0x%x; expected NCCL_REVOKE_DEFAULT",

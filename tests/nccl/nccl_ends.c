@@ -213,8 +213,31 @@ static void under_way(void)
     revoke_while_made();
 }
 
-static const struct test_named cases[] = {
-    {"in_groups", in_groups}, {"in_own_group", in_own_group}, {"under_way", under_way}};
+/* ---- nothing to end ---- */
+
+/* Whoever got no communicator by a split ends it like all others. */
+static void no_colour(struct rank *r)
+{
+    ncclComm_t part = NULL;
+    OK(make(r, 1));
+    OK(ncclCommSplit(r->comm, r->rank == 0 ? NCCL_SPLIT_NOCOLOR : 0, 0, &part, NULL));
+    CHECK(!part == (r->rank == 0));
+    OK(ncclCommFinalize(part));
+    OK(ncclCommDestroy(part));
+    OK(ncclCommRevoke(NULL, NCCL_REVOKE_DEFAULT));
+    OK(ncclCommAbort(NULL));
+    OK(ncclCommDestroy(r->comm));
+}
+
+static void none(void)
+{
+    as_threads(2, no_colour);
+}
+
+static const struct test_named cases[] = {{"in_groups", in_groups},
+                                          {"in_own_group", in_own_group},
+                                          {"under_way", under_way},
+                                          {"none", none}};
 
 int main(int argc, char **argv)
 {
