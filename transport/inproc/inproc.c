@@ -51,7 +51,8 @@ struct inproc_transport {
     const struct tutti_transport_env *env;
     struct inproc_bell *bell;
     struct inproc_endpoint *endpoints;
-    bool rung_late; /* the bell may become readable though nobody sleeps */
+    bool armed;
+    uint64_t owed; /* rings of the bell by those who have cleared its flag, not read yet */
 };
 
 /* ---- control -------------------------------------------------------------------------------- */
@@ -362,14 +363,17 @@ static bool inproc_news(struct inproc_endpoint *self)
     return news;
 }
 
+/* A flag that is gone is one ring, which comes late where its peer was held up in between: until it
+ * is read the bell would wake at once whoever sleeps. */
 static void inproc_disarm(void *transport)
 {
     struct inproc_transport *self = transport;
-    uint64_t rung = 0;
-    if (atomic_exchange(&self->bell->sleeping, 0) && !self->rung_late)
-        return; /* the flag was still there, so nobody has rung */
-    /* Nothing there: it was not armed, or who has cleared the flag has yet to write. */
-    self->rung_late = read(self->bell->fd, &rung, sizeof rung) < 0;
+    uint64_t rings = 0;
+    if (self->armed)
+        self->owed += atomic_exchange(&self->bell->sleeping, 0) == 0;
+    self->armed = false;
+    if (self->owed > 0 && read(self->bell->fd, &rings, sizeof rings) == sizeof rings)
+        self->owed -= rings < self->owed ? rings : self->owed;
 }
 
 static bool inproc_arm(void *transport)
@@ -377,6 +381,7 @@ static bool inproc_arm(void *transport)
     struct inproc_transport *self = transport;
     bool news = false;
     atomic_store_explicit(&self->bell->sleeping, 1, memory_order_relaxed);
+    self->armed = true;
     tti_full_fence(); /* pairs with the one in tti_inproc_bell_ring */
     for (struct inproc_endpoint *e = self->endpoints; e; e = e->next)
         news = inproc_news(e) || news;

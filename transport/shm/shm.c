@@ -240,18 +240,18 @@ static int shm_fd(void *transport)
     return ((struct shm_transport *)transport)->epoll;
 }
 
+/* Each flag that is gone is one ring, which comes late where its peer was held up in between: until
+ * it is read `wake` would wake at once whoever sleeps. */
 static void shm_disarm(void *transport)
 {
     struct shm_transport *self = transport;
-    bool rung = self->rung_late;
-    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
+    uint64_t rings = 0;
+    for (struct shm_endpoint *e = self->endpoints; self->armed && e; e = e->next)
         if (e->ours)
-            rung = atomic_exchange(&e->ours->sleeping, 0) == 0 || rung;
-    if (rung) {
-        uint64_t count = 0;
-        /* Nothing there: it was not armed, or who has cleared the flag has yet to write. */
-        self->rung_late = read(self->wake, &count, sizeof count) < 0;
-    }
+            self->owed += atomic_exchange(&e->ours->sleeping, 0) == 0;
+    self->armed = false;
+    if (self->owed > 0 && read(self->wake, &rings, sizeof rings) == sizeof rings)
+        self->owed -= rings < self->owed ? rings : self->owed;
     self->look = true;
 }
 
@@ -288,6 +288,7 @@ static bool shm_arm(void *transport)
     for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
         if (e->ours)
             atomic_store_explicit(&e->ours->sleeping, 1, memory_order_relaxed);
+    self->armed = true;
     tti_full_fence(); /* pairs with the one in tti_shm_ring */
     if (self->fences && !tti_shm_fence_all())
         news = true; /* it may be asked again, but without it nobody may sleep */

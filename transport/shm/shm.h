@@ -272,8 +272,9 @@ struct shm_transport {
     int guest_count;
     unsigned calls;
     uint64_t looked_ns;
-    bool look;      /* sockets must be looked at */
-    bool rung_late; /* `wake` may become readable though nobody sleeps */
+    bool look; /* sockets must be looked at */
+    bool armed;
+    uint64_t owed; /* rings of `wake` by those who have cleared a flag, not read yet */
     /* Regions that are gone and that peers must be told of; written by any thread. */
     pthread_mutex_t gone_lock;
     _Atomic uint64_t gone_count;
