@@ -172,6 +172,18 @@ static void without_copies(const struct tcp_pair *pair)
     }
 }
 
+static bool callee_asks = true;
+
+/* Rank 1, which is called, has no address that reaches rank 0's: as where each has a private bridge
+ * of the same address. */
+static void callee_cannot_ask(const struct tcp_pair *pair)
+{
+    struct tti_tcp_endpoint *endpoint = pair->endpoint[1];
+    assert_false(endpoint->connects);
+    endpoint->transport->interfaces = 0;
+    endpoint->candidates = 0;
+}
+
 /* `usual` cuts; 0: none, without copies. */
 static void resume_streams(unsigned usual)
 {
@@ -180,6 +192,8 @@ static void resume_streams(unsigned usual)
     unsigned wanted = cuts && usual > 0 ? (unsigned)strtoul(cuts, NULL, 10) : usual;
     tcp_pair_open(&pair, 1, 1, 7, 7);
     assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    if (!callee_asks)
+        callee_cannot_ask(&pair);
     resume_both(&pair, seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL), wanted,
                 (size_t)(wanted ? wanted : 40) * 50000);
     if (usual == 0)
@@ -191,6 +205,14 @@ static void streams_survive_cuts(void **state)
 {
     (void)state;
     resume_streams(160);
+}
+
+static void streams_survive_where_one_can_only_wait(void **state)
+{
+    (void)state;
+    callee_asks = false;
+    resume_streams(60);
+    callee_asks = true;
 }
 
 static void sealed_streams_survive_cuts(void **state)
@@ -314,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_survive_cuts),
+        cmocka_unit_test(streams_survive_where_one_can_only_wait),
         cmocka_unit_test(sealed_streams_survive_cuts),
         cmocka_unit_test(stripes_survive_cuts),
         cmocka_unit_test(streams_without_copies_survive_cuts),

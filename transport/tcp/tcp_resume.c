@@ -247,7 +247,7 @@ static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
 {
     struct tti_tcp_endpoint *endpoint = lane->endpoint;
     struct tti_tcp_attempt *mend = lane->mend;
-    if (mend->state == TTI_TCP_ATTEMPT_IDLE)
+    if (mend->state == TTI_TCP_ATTEMPT_IDLE && endpoint->candidates > 0)
         tti_tcp_attempt_open(endpoint, mend, now);
     tti_tcp_attempt_talk(endpoint, mend, now);
     if (mend->state == TTI_TCP_ATTEMPT_WON) {
@@ -271,6 +271,9 @@ static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
         mend->state = TTI_TCP_ATTEMPT_PAUSED;
         mend->wake_ns = now + RESUME_AGAIN_NS;
     }
+    if (mend->state ==
+        TTI_TCP_ATTEMPT_IDLE) /* none of the peer's addresses can be asked: it calls */
+        return lane->give_up_ns;
     return mend->wake_ns < lane->give_up_ns ? mend->wake_ns : lane->give_up_ns;
 }
 
