@@ -284,7 +284,16 @@ static enum tutti_result doors_look(struct desk_doors *doors)
     return TUTTI_OK;
 }
 
-/* One look at everything; false: it is over. */
+/* Nobody is left whom the thread answers. Under the lock. */
+static void desk_drop_all(struct tti_boot_crowd *crowd)
+{
+    for (size_t i = 0; i < crowd->count; i++)
+        if (crowd->conns[i]->fd >= 0)
+            desk_drop(crowd->conns[i], NULL);
+}
+
+/* One look at everything; false: it is over, and the thread takes the lock no more, since it may be
+ * joined under it from then on. */
 static bool desk_turn(struct tti_boot_crowd *crowd, struct desk_doors *doors)
 {
     static const struct tti_boot_crowd_calls calls = {.read = desk_read, .give_up = desk_give_up};
@@ -297,6 +306,8 @@ static bool desk_turn(struct tti_boot_crowd *crowd, struct desk_doors *doors)
     if (goes_on && doors_look(doors) != TUTTI_OK)
         TTI_LOG(TTI_LOG_WARN, "bootstrap: %s", tti_error_text());
     goes_on = goes_on && doors->count > 0;
+    if (!goes_on)
+        desk_drop_all(crowd);
     desk.runs = goes_on;
     pthread_mutex_unlock(&desk.lock);
     if (!goes_on)
@@ -322,11 +333,6 @@ static void *desk_main(void *argument)
     (void)argument;
     while (desk_turn(&crowd, &doors))
         ;
-    pthread_mutex_lock(&desk.lock);
-    for (size_t i = 0; i < crowd.count; i++)
-        if (crowd.conns[i]->fd >= 0)
-            desk_drop(crowd.conns[i], NULL);
-    pthread_mutex_unlock(&desk.lock);
     tti_boot_crowd_end(&crowd);
     free(doors.fds);
     free(doors.numbers);

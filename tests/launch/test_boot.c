@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { PATIENCE_S = 100 };
+enum { PATIENCE_S = 100, ID_MAKERS = 4, ID_TURNS = 1000 };
 static atomic_int wrong;
 
 static void gather_bytes(struct boot_rank *self, size_t bytes)
@@ -247,6 +247,35 @@ static void id_without_desk(void **state)
     close(meeting.listen_fd);
 }
 
+/* The desk's thread ends with the last id, while others make theirs. */
+static void *ids_main(void *argument)
+{
+    (void)argument;
+    for (int turn = 0; turn < ID_TURNS; turn++) {
+        struct tti_meeting meeting;
+        struct tutti_id id;
+        if (tti_id_make(translated, true, &id) != TUTTI_OK ||
+            tti_meeting_from_id(&id, 0, &meeting) != TUTTI_OK) {
+            wrong++;
+            break;
+        }
+        close(meeting.listen_fd);
+    }
+    return NULL;
+}
+
+static void ids_come_and_go(void **state)
+{
+    (void)state;
+    pthread_t makers[ID_MAKERS];
+    wrong = 0;
+    for (int k = 0; k < ID_MAKERS; k++)
+        assert_int_equal(pthread_create(&makers[k], NULL, ids_main, NULL), 0);
+    for (int k = 0; k < ID_MAKERS; k++)
+        pthread_join(makers[k], NULL);
+    assert_int_equal(wrong, 0);
+}
+
 /* Rank 0 is in another process than the id's maker, of the same host, whose address it does not
  * find among its own. It listens where the id says all the same: who does not ask finds it. */
 static void translated_host(void **state)
@@ -388,6 +417,7 @@ int main(void)
         cmocka_unit_test(silent_stranger_in_the_range),
         cmocka_unit_test(ids),
         cmocka_unit_test(id_without_desk),
+        cmocka_unit_test(ids_come_and_go),
         cmocka_unit_test(translated_host),
         cmocka_unit_test(many_at_the_desk),
         cmocka_unit_test(bad_ids),
