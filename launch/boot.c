@@ -263,8 +263,8 @@ enum tutti_result tti_boot_send(struct tti_boot *boot, const struct tti_boot_fra
     enum tutti_result result = TUTTI_OK;
     if (boot->broken) {
         result = TTI_FAIL(TUTTI_ERR_LINK, "the bootstrap connection is broken");
-    } else if (tti_socket_send(boot->fd, header, sizeof header, deadline) != 0 ||
-               tti_socket_send(boot->fd, body, (size_t)frame->bytes, deadline) != 0) {
+    } else if (tti_socket_send_two(boot->fd, header, sizeof header, body, (size_t)frame->bytes,
+                                   deadline) != 0) {
         boot->broken = true;
         result = TTI_FAIL(errno == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_LINK,
                           "cannot send to rank 0's bootstrap server: %s", strerror(errno));

@@ -10,8 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A report that is still coming has lost its room: the rest of it is read and dropped. */
+static void ask_skip(struct tti_boot_server *s)
+{
+    for (size_t i = 0; i < s->crowd.count; i++) {
+        struct tti_boot_conn *conn = s->crowd.conns[i];
+        if (conn->header_have == TTI_BOOT_HEADER_BYTES && conn->frame.type == TTI_BOOT_REPORT)
+            conn->skip = true;
+    }
+}
+
 void tti_boot_hall_forget(struct tti_boot_server *s)
 {
+    if (s->reports)
+        ask_skip(s);
     for (int r = 0; s->reports && r < s->size; r++)
         free((void *)(uintptr_t)s->reports[r].message);
     free(s->reports);

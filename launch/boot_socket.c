@@ -344,22 +344,35 @@ bool tti_socket_is_loopback(const struct sockaddr *address)
     return address->sa_family == AF_INET && ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline)
+int tti_socket_send_two(int fd, const void *first, size_t first_bytes, const void *second,
+                        size_t second_bytes, uint64_t deadline)
 {
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0) {
-            at += sent;
-            bytes -= (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (socket_await(fd, POLLOUT, deadline) != 0)
-                return -1;
-        } else if (errno != EINTR) {
-            return -1;
+    struct iovec pieces[2] = {{(void *)(uintptr_t)first, first_bytes},
+                              {(void *)(uintptr_t)second, second_bytes}};
+    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+    while (pieces[0].iov_len + pieces[1].iov_len > 0) {
+        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        for (int i = 0; sent > 0 && i < 2; i++) {
+            const size_t part = (size_t)sent < pieces[i].iov_len ? (size_t)sent : pieces[i].iov_len;
+            if (part == 0)
+                continue;
+            pieces[i].iov_base = (char *)pieces[i].iov_base + part;
+            pieces[i].iov_len -= part;
+            sent -= (ssize_t)part;
         }
+        if (sent >= 0 || errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return -1;
+        if (socket_await(fd, POLLOUT, deadline) != 0)
+            return -1;
     }
     return 0;
+}
+
+int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline)
+{
+    return tti_socket_send_two(fd, data, bytes, NULL, 0, deadline);
 }
 
 int tti_socket_receive(int fd, void *data, size_t bytes, uint64_t deadline)

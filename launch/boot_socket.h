@@ -48,6 +48,9 @@ int tti_socket_look_ms(int most);
 
 /* All bytes by the deadline: 0, or -1 and errno (ECONNRESET at the end of the stream). */
 int tti_socket_send(int fd, const void *data, size_t bytes, uint64_t deadline);
+/* The same of two pieces, which go in one packet where they fit. */
+int tti_socket_send_two(int fd, const void *first, size_t first_bytes, const void *second,
+                        size_t second_bytes, uint64_t deadline);
 int tti_socket_receive(int fd, void *data, size_t bytes, uint64_t deadline);
 
 #endif
