@@ -139,7 +139,7 @@ enum tti_nccl_grow_id { TTI_NCCL_GROW_NO_ID, TTI_NCCL_GROW_KEPT, TTI_NCCL_GROW_G
  * communicator that does not block), or at the end of the group beside others. */
 struct tti_nccl_job {
     struct tti_nccl_job *next;
-    struct tti_nccl_job *after; /* of the same group and parent: one thread runs both, in order */
+    struct tti_nccl_job *after; /* of the same group and links: one thread runs both, in order */
     ncclResult_t (*run)(struct tti_nccl_job *job);
     struct ncclComm *comm;        /* the new one */
     struct ncclComm *parent;      /* entered; or NULL */

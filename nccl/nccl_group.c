@@ -130,13 +130,19 @@ static void *group_thread(void *argument)
     return NULL;
 }
 
-/* Several jobs of one parent send over it: in the order of the calls, as on all ranks. */
+/* The communicator whose links the job uses: its parent's, or those of one that exists. */
+static const struct ncclComm *job_over(const struct tti_nccl_job *job)
+{
+    return job->lives ? job->comm : job->parent;
+}
+
+/* Several jobs over one communicator: in the order of the calls, as on all ranks. */
 static void group_chain_jobs(void)
 {
     struct tti_nccl_job **link = &group.jobs;
     while (*link) {
         struct tti_nccl_job *job = *link, *first = group.jobs;
-        while (first != job && (!job->parent || first->parent != job->parent))
+        while (first != job && (!job_over(job) || job_over(first) != job_over(job)))
             first = first->next;
         if (first == job) {
             link = &job->next;

@@ -195,16 +195,18 @@ static void *job_thread(void *argument)
     return NULL;
 }
 
-/* Two such jobs on one parent would take each other's messages: as with NCCL the program waits for
- * the parent, too. */
+/* Two such jobs over one communicator would take each other's messages: as with NCCL the program
+ * waits for the parent, too, as for one that exists and does something itself. */
 static void job_occupy(struct tti_nccl_job *job)
 {
-    if (!job->parent)
+    struct ncclComm *busy = job->lives ? job->comm : job->parent;
+    if (!busy || job->counted)
         return;
-    pthread_mutex_lock(&job->parent->lock);
-    job->parent->jobs++;
-    job->apart = true;
-    pthread_mutex_unlock(&job->parent->lock);
+    pthread_mutex_lock(&busy->lock);
+    busy->jobs++;
+    job->apart = !job->lives;
+    job->counted = job->lives;
+    pthread_mutex_unlock(&busy->lock);
 }
 
 ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
@@ -212,12 +214,6 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_t thread;
-    if (job->lives && !job->counted) { /* ncclCommGetAsyncError tells when it is over */
-        pthread_mutex_lock(&job->comm->lock);
-        job->comm->jobs++;
-        job->counted = true;
-        pthread_mutex_unlock(&job->comm->lock);
-    }
     for (struct tti_nccl_job *one = job; one; one = one->after)
         job_occupy(one);
     sigfillset(&all);

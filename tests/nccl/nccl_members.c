@@ -43,6 +43,50 @@ static void mixed_splits(void)
     as_threads(3, mixed_rank);
 }
 
+static int windows_block;
+
+/* Windows and children in one group, several times over: all of it sends over the one parent. */
+static void windows_rank(struct rank *r)
+{
+    static char words[4][64];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclWindow_t window = NULL;
+    ncclComm_t part = NULL;
+    config.blocking = windows_block;
+    ncclResult_t result = ncclCommInitRankConfig(&r->comm, ranks, id, r->rank, &config);
+    CHECK(result == ncclSuccess || result == ncclInProgress);
+    CHECK(settle(r->comm) == ncclSuccess);
+    for (int round = 0; round < 40; round++) {
+        OK(ncclGroupStart());
+        if (round % 2)
+            OK(ncclCommSplit(r->comm, 0, 0, &part, NULL));
+        OK(ncclCommWindowRegister(r->comm, words[r->rank], sizeof words[0], &window, 0));
+        if (!(round % 2))
+            OK(ncclCommSplit(r->comm, 0, 0, &part, NULL));
+        if (round % 4 > 1)
+            OK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM));
+        if (windows_block)
+            OK(ncclGroupEnd());
+        else
+            CHECK(ncclGroupEnd() == ncclInProgress);
+        CHECK(settle(r->comm) == ncclSuccess && window); /* all that goes over it */
+        CHECK(settle(part) == ncclSuccess);
+        if (round % 4 > 1)
+            result = ncclCommResume(r->comm);
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+        CHECK(settle(r->comm) == ncclSuccess);
+        OK(ncclCommWindowDeregister(r->comm, window));
+        OK(ncclCommDestroy(part));
+    }
+    OK(ncclCommDestroy(r->comm));
+}
+
+static void windows_and_splits(void)
+{
+    for (windows_block = 0; windows_block < 2; windows_block++)
+        as_threads(3, windows_rank);
+}
+
 /* ---- going on with more ---- */
 
 static ncclUniqueId grow_id;
@@ -165,6 +209,7 @@ static void shrinks(void)
 }
 
 static const struct test_named cases[] = {{"mixed_splits", mixed_splits},
+                                          {"windows_and_splits", windows_and_splits},
                                           {"grows", grows},
                                           {"shrinks", shrinks},
                                           {"survivors", survivors}};
