@@ -30,7 +30,7 @@ struct tti_checkpoint_state {
 /* What one rank tells all others when it has done its part of a collective step. */
 struct tti_checkpoint_report {
     int32_t code;  /* enum tutti_result */
-    int32_t files; /* bits: 1: the model, 2: a state file */
+    int32_t files; /* bits: 1: the model, 2: a state file; opening: 4: it is aside */
     struct tti_file_sum sums[2];
     uint64_t step;
     char text[512];
@@ -42,8 +42,17 @@ enum tutti_result tti_checkpoint_agree(tutti_comm *comm, enum tutti_result mine,
                                        struct tti_checkpoint_report *report,
                                        struct tti_checkpoint_report **all);
 
-/* FOLDER/step-00000120 */
-enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step);
+/* Names of a checkpoint's folder: its own; while it is written; of one that another of the same
+ * step is about to replace. */
+#define TTI_CHECKPOINT_OWN ""
+#define TTI_CHECKPOINT_PART ".part"
+#define TTI_CHECKPOINT_OLD ".old"
+/* FOLDER/step-00000120 and the suffix. */
+enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
+                                      const char *suffix);
+/* Is the finished checkpoint of that step the one aside? So it is when a process was killed that
+ * had moved it there, and not yet the new one into its place. */
+bool tti_checkpoint_aside(const char *folder, uint64_t step);
 /* Is it the name of such a folder? Then its step. */
 bool tti_checkpoint_is_step(const char *name, uint64_t *step);
 /* The steps of the finished checkpoints in `folder`, ascending, in malloc'ed *steps; none for a

@@ -141,15 +141,20 @@ enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, ui
     const bool newest = step == UINT64_MAX;
     if (newest && tutti_comm_rank(comm) == 0)
         result = load_newest(folder, &report.step);
+    if (tti_checkpoint_aside(folder, report.step))
+        report.files = 4;
     TTI_TRY(tti_checkpoint_agree(comm, result, &report, &all));
     step = all[0].step;
+    const bool aside = all[0].files == 4;
     free(all);
     if (newest && step == UINT64_MAX) {
         *checkpoint = NULL;
         return TUTTI_OK;
     }
     tutti_checkpoint *made = tti_calloc(1, sizeof *made);
-    result = made ? tti_checkpoint_path(made->path, folder, step) : TUTTI_ERR_MEMORY;
+    result = made ? tti_checkpoint_path(made->path, folder, step,
+                                        aside ? TTI_CHECKPOINT_OLD : TTI_CHECKPOINT_OWN)
+                  : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
         result = load_all(made, tutti_comm_rank(comm), tutti_comm_size(comm));
     result = tti_checkpoint_agree(comm, result, &report, NULL);

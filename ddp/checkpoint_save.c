@@ -1,7 +1,9 @@
 /* Saving checkpoints (tutti/ddp.h): three collective steps, after each of which every rank knows
- * whether all have managed it. Rank 0 makes the folder and takes an old DONE away; each rank writes
- * its files; rank 0 writes state.json and then DONE. Whenever a process is killed, a folder with
- * DONE is complete. */
+ * whether all have managed it. Rank 0 makes a folder of another name; each rank writes its files
+ * there; rank 0 writes state.json and then DONE, and gives the folder its name. Whenever a process
+ * is killed, a folder with DONE is complete, and a checkpoint of the same step that was there
+ * before is found until the new one is in its place. */
+#include "base/log.h"
 #include "base/memory.h"
 #include "ddp/checkpoint.h"
 #include "ddp/host_memory.h"
@@ -16,7 +18,8 @@
 struct saving {
     tutti_comm *comm;
     const char *folder;
-    char path[TTI_PATH_BYTES];
+    char path[TTI_PATH_BYTES]; /* where it is written */
+    char own[TTI_PATH_BYTES];  /* where it is when that is done */
     uint64_t step;
     const struct tutti_piece *pieces;
     size_t count;
@@ -40,13 +43,54 @@ static enum tutti_result save_make_folder(const char *folder)
     }
 }
 
+/* DONE goes first, so that what is half removed does not count. */
+static enum tutti_result save_remove(const char *path)
+{
+    char file[TTI_PATH_BYTES];
+    TTI_TRY(tti_path_join(file, path, "DONE"));
+    if (unlink(file) != 0 && errno != ENOENT)
+        return TTI_FAIL_ERRNO("cannot remove %s", file);
+    DIR *entries = opendir(path);
+    for (struct dirent *e; entries && (e = readdir(entries));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            (void)unlinkat(dirfd(entries), e->d_name, 0);
+    if (entries)
+        closedir(entries);
+    return rmdir(path) == 0 || errno == ENOENT
+               ? TUTTI_OK
+               : TTI_FAIL_ERRNO("cannot remove the folder %s", path);
+}
+
+/* What is in nobody's way may stay: a file that is open somewhere (NFS), say. */
+static void save_tidy(const struct saving *s, uint64_t step, const char *suffix)
+{
+    char path[TTI_PATH_BYTES];
+    enum tutti_result result = tti_checkpoint_path(path, s->folder, step, suffix);
+    if (result == TUTTI_OK)
+        result = save_remove(path);
+    if (result != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "an old checkpoint is left, or a part of it: %s", tti_error_text());
+}
+
+/* What an earlier save of this step left behind when it was killed. */
+static enum tutti_result save_recover(const struct saving *s)
+{
+    char old[TTI_PATH_BYTES];
+    save_tidy(s, s->step, TTI_CHECKPOINT_PART);
+    if (!tti_checkpoint_aside(s->folder, s->step)) {
+        save_tidy(s, s->step, TTI_CHECKPOINT_OLD);
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_checkpoint_path(old, s->folder, s->step, TTI_CHECKPOINT_OLD));
+    TTI_TRY(save_remove(s->own));
+    return rename(old, s->own) == 0 ? TUTTI_OK
+                                    : TTI_FAIL_ERRNO("cannot rename %s to %s", old, s->own);
+}
+
 static enum tutti_result save_prepare(const struct saving *s)
 {
-    char done[TTI_PATH_BYTES];
+    TTI_TRY(save_recover(s));
     TTI_TRY(save_make_folder(s->path));
-    TTI_TRY(tti_path_join(done, s->path, "DONE"));
-    if (unlink(done) != 0 && errno != ENOENT)
-        return TTI_FAIL_ERRNO("cannot remove %s", done);
     TTI_TRY(tti_folder_sync(s->path));
     return tti_folder_sync(s->folder);
 }
@@ -191,21 +235,44 @@ static enum tutti_result save_state(const struct saving *s,
     return result;
 }
 
-/* DONE goes first, so that what is half removed does not count. */
-static enum tutti_result save_remove(const char *folder, uint64_t step)
+/* Give the finished folder its name; one that has it goes aside, and is found there. */
+static enum tutti_result save_place(const struct saving *s)
 {
-    char path[TTI_PATH_BYTES], file[TTI_PATH_BYTES];
-    TTI_TRY(tti_checkpoint_path(path, folder, step));
-    TTI_TRY(tti_path_join(file, path, "DONE"));
-    if (unlink(file) != 0)
-        return TTI_FAIL_ERRNO("cannot remove %s", file);
-    DIR *entries = opendir(path);
-    for (struct dirent *e; entries && (e = readdir(entries));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            (void)unlinkat(dirfd(entries), e->d_name, 0);
-    if (entries)
-        closedir(entries);
-    return rmdir(path) == 0 ? TUTTI_OK : TTI_FAIL_ERRNO("cannot remove the folder %s", path);
+    char old[TTI_PATH_BYTES];
+    TTI_TRY(tti_checkpoint_path(old, s->folder, s->step, TTI_CHECKPOINT_OLD));
+    if (rename(s->path, s->own) == 0)
+        return tti_folder_sync(s->folder);
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return TTI_FAIL_ERRNO("cannot rename %s to %s", s->path, s->own);
+    if (rename(s->own, old) != 0)
+        return TTI_FAIL_ERRNO("cannot rename %s to %s", s->own, old);
+    if (rename(s->path, s->own) != 0) {
+        const enum tutti_result result = TTI_FAIL_ERRNO("cannot rename %s to %s", s->path, s->own);
+        (void)rename(old, s->own);
+        return result;
+    }
+    TTI_TRY(tti_folder_sync(s->folder));
+    save_tidy(s, s->step, TTI_CHECKPOINT_OLD);
+    return TUTTI_OK;
+}
+
+/* The checkpoint is there; what cannot be tidied up does not make the save fail. */
+static void save_keep(const struct saving *s, int keep)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (keep <= 0)
+        return;
+    if (tti_checkpoint_list(s->folder, &steps, &count) != TUTTI_OK)
+        TTI_LOG(TTI_LOG_WARN, "old checkpoints are left: %s", tti_error_text());
+    for (size_t i = 0; i + (size_t)keep < count; i++) {
+        if (steps[i] == s->step)
+            continue;
+        save_tidy(s, steps[i], TTI_CHECKPOINT_PART);
+        save_tidy(s, steps[i], TTI_CHECKPOINT_OLD);
+        save_tidy(s, steps[i], TTI_CHECKPOINT_OWN);
+    }
+    free(steps);
 }
 
 static enum tutti_result save_finish(const struct saving *s,
@@ -213,22 +280,15 @@ static enum tutti_result save_finish(const struct saving *s,
                                      const struct tutti_pair *values, size_t value_count, int keep)
 {
     char done[TTI_PATH_BYTES];
-    uint64_t *steps = NULL;
-    size_t count = 0;
     TTI_TRY(save_state(s, reports, values, value_count));
     TTI_TRY(tti_folder_sync(s->path));
     TTI_TRY(tti_path_join(done, s->path, "DONE"));
     TTI_TRY(tti_whole_file_put(done, "", 0));
     TTI_TRY(tti_folder_sync(s->path));
-    if (keep <= 0)
-        return TUTTI_OK;
-    TTI_TRY(tti_checkpoint_list(s->folder, &steps, &count));
-    enum tutti_result result = TUTTI_OK;
-    for (size_t i = 0; i + (size_t)keep < count && result == TUTTI_OK; i++)
-        if (steps[i] != s->step)
-            result = save_remove(s->folder, steps[i]);
-    free(steps);
-    return result;
+    TTI_TRY(save_place(s));
+    TTI_LOG(TTI_LOG_INFO, "saved the checkpoint %s", s->own);
+    save_keep(s, keep);
+    return TUTTI_OK;
 }
 
 enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, uint64_t step,
@@ -240,7 +300,9 @@ enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, ui
     struct saving s = {
         .comm = comm, .folder = folder, .step = step, .pieces = pieces, .count = count};
     struct tti_checkpoint_report report = {0}, *all = NULL;
-    enum tutti_result result = tti_checkpoint_path(s.path, folder, step);
+    enum tutti_result result = tti_checkpoint_path(s.own, folder, step, TTI_CHECKPOINT_OWN);
+    if (result == TUTTI_OK)
+        result = tti_checkpoint_path(s.path, folder, step, TTI_CHECKPOINT_PART);
     for (size_t i = 0; i < count && result == TUTTI_OK; i++)
         result = tti_host_memory(pieces[i].data, "tutti_checkpoint_save", pieces[i].name);
     if (result == TUTTI_OK && first)
@@ -254,5 +316,5 @@ enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, ui
         result = tti_checkpoint_agree(comm, result, &report, NULL);
     }
     return result == TUTTI_OK ? TUTTI_OK
-                              : TTI_CONTEXT(result, "while saving the checkpoint %s", s.path);
+                              : TTI_CONTEXT(result, "while saving the checkpoint %s", s.own);
 }

@@ -13,10 +13,11 @@
 
 enum { STATE_TEXT_BYTES = 1024 };
 
-enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step)
+enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
+                                      const char *suffix)
 {
     char name[TTI_CHECKPOINT_NAME_BYTES];
-    snprintf(name, sizeof name, "step-%08" PRIu64, step);
+    snprintf(name, sizeof name, "step-%08" PRIu64 "%s", step, suffix);
     return tti_path_join(path, folder, name);
 }
 
@@ -39,11 +40,31 @@ static int state_ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-static bool state_is_done(const char *folder, uint64_t step)
+static bool state_is_done(const char *folder, uint64_t step, const char *suffix)
 {
     char path[TTI_PATH_BYTES], done[TTI_PATH_BYTES];
-    return tti_checkpoint_path(path, folder, step) == TUTTI_OK &&
+    return tti_checkpoint_path(path, folder, step, suffix) == TUTTI_OK &&
            tti_path_join(done, path, "DONE") == TUTTI_OK && access(done, F_OK) == 0;
+}
+
+bool tti_checkpoint_aside(const char *folder, uint64_t step)
+{
+    return !state_is_done(folder, step, TTI_CHECKPOINT_OWN) &&
+           state_is_done(folder, step, TTI_CHECKPOINT_OLD);
+}
+
+/* Does a finished checkpoint lie in the folder of this name? Then its step. */
+static bool state_is_found(const char *folder, const char *name, uint64_t *step)
+{
+    char own[TTI_CHECKPOINT_NAME_BYTES];
+    const size_t length = strlen(name), old = strlen(TTI_CHECKPOINT_OLD);
+    if (tti_checkpoint_is_step(name, step))
+        return state_is_done(folder, *step, TTI_CHECKPOINT_OWN);
+    if (length < old || length >= sizeof own ||
+        strcmp(name + length - old, TTI_CHECKPOINT_OLD) != 0)
+        return false;
+    snprintf(own, sizeof own, "%.*s", (int)(length - old), name);
+    return tti_checkpoint_is_step(own, step) && tti_checkpoint_aside(folder, *step);
 }
 
 enum tutti_result tti_checkpoint_list(const char *folder, uint64_t **steps, size_t *count)
@@ -55,7 +76,7 @@ enum tutti_result tti_checkpoint_list(const char *folder, uint64_t **steps, size
     if (!entries && errno != ENOENT)
         return TTI_FAIL_ERRNO("cannot open the folder %s", folder);
     for (struct dirent *e; entries && result == TUTTI_OK && (e = readdir(entries));) {
-        if (!tti_checkpoint_is_step(e->d_name, &step) || !state_is_done(folder, step))
+        if (!state_is_found(folder, e->d_name, &step))
             continue;
         result = tti_grow((void **)&made, &capacity, used + 1, sizeof *made);
         if (result == TUTTI_OK)

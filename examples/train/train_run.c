@@ -121,6 +121,7 @@ static int run_go_on(struct train_run *r)
                     r->options->checkpoints);
             failed = 1;
         }
+        r->saved = r->trainer.steps;
     }
     free(tensors);
     return failed;
@@ -150,6 +151,14 @@ static int run_survive(struct train_run *r)
     return regroup_shrink(r->comm, &fewer) || run_take_over(r, fewer);
 }
 
+static int run_save(struct train_run *r)
+{
+    if (trainer_save(&r->trainer, r->sampler, r->options->checkpoints, r->options->keep))
+        return 1;
+    r->saved = r->trainer.steps;
+    return 0;
+}
+
 /* Somebody knocked: go on together. */
 static int run_admit(struct train_run *r)
 {
@@ -158,8 +167,7 @@ static int run_admit(struct train_run *r)
         return 1;
     if (!more)
         return 0;
-    if (r->trainer.options.ddp.zero > 0 &&
-        trainer_save(&r->trainer, r->sampler, r->options->checkpoints, r->options->keep)) {
+    if (r->trainer.options.ddp.zero > 0 && r->saved != r->trainer.steps && run_save(r)) {
         tutti_comm_destroy(more);
         return 1;
     }
@@ -224,14 +232,6 @@ int train_run_start(struct train_run *r)
         (r->options->resume && trainer_resume(&r->trainer, r->sampler, r->options->checkpoints));
     free(tensors);
     return failed || (r->rank == 0 && curve_open(&r->curve, r->options->log, r->trainer.steps));
-}
-
-static int run_save(struct train_run *r)
-{
-    if (trainer_save(&r->trainer, r->sampler, r->options->checkpoints, r->options->keep))
-        return 1;
-    r->saved = r->trainer.steps;
-    return 0;
 }
 
 /* A step, and what is due after it. After the last one nobody is let in: there is nothing to do. */

@@ -69,6 +69,8 @@ TUTTI_API enum tutti_result tutti_tensors_read(const tutti_tensor_file *file,
  *   state-00001-of-00004.safetensors   what else each rank gave (optimizer states, or its shards)
  *   state.json                         the step, the caller's values, size and hash of each file
  *   DONE                               written last: without it the checkpoint does not count
+ * It is written as FOLDER/step-00000120.part, and gets its name when all is there. One of the same
+ * step that is there before is step-00000120.old in the moment in between, and is found as such.
  * The folder must be the same for all ranks (one host, or a shared file system). A tensor may be
  * cut into flat pieces in any way: what N ranks wrote in pieces is read by M ranks in others. */
 
@@ -86,8 +88,9 @@ struct tutti_piece {
 /* Save; collective. Rank 0 gives the parameters (part NULL) whole; other pieces are given by the
  * rank that is to write them, each element by one rank. `values` (rank 0's are taken): printable
  * ASCII without quotes and backslashes. Of the finished checkpoints in `folder`, those but for the
- * newest `keep` are removed afterwards (0: none is). Every rank returns the same code, and the text
- * names the rank that failed and why; the earlier checkpoints are as before then. Blocks until all
+ * newest `keep` are removed afterwards (0: none is); one that cannot be removed is no error, but a
+ * warning in the log. Every rank returns the same code, and the text names the rank that failed and
+ * why; the earlier checkpoints are as before then, one of the same step included. Blocks until all
  * is on disk. */
 TUTTI_API enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder,
                                                   uint64_t step, const struct tutti_piece *pieces,

@@ -1,5 +1,6 @@
 /* Checkpoints: what some ranks wrote in pieces, others read in other pieces; what is missing, torn,
  * changed or of another model is refused by name. Ranks are threads. */
+#include "base/log.h"
 #include "tests/integration/ranks.h"
 #include "tests/tutti_cmocka.h"
 #include "tutti/ddp.h"
@@ -280,13 +281,9 @@ static int save_fails(tutti_comm *comm, void *argument)
            !strstr(tutti_last_error(), "while saving the checkpoint");
 }
 
-static void no_room(void **state)
+static void save_without_room(struct job *job)
 {
-    (void)state;
-    struct job job = job_new();
     struct rlimit before, little;
-    run(save, 2, &job);
-    job.step = 6;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     little = before;
     little.rlim_cur = 100;
@@ -295,10 +292,98 @@ static void no_room(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
     const struct tti_ranks how = {
         .ranks = 2, .options = {.size = sizeof(struct tutti_options), .transports = "inproc"}};
-    const int failed = tti_ranks_run(&how, save_fails, &job);
+    const int failed = tti_ranks_run(&how, save_fails, job);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(failed, 0);
+}
+
+static void no_room(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    job.step = 6;
+    save_without_room(&job);
     job.step = 5;
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+/* Of step 5, as a save that replaces it leaves things when it is killed between its two renames. */
+static void killed_between(const struct job *job)
+{
+    char own[96], part[128], old[128], file[160];
+    snprintf(own, sizeof own, "%s/step-00000005", job->folder);
+    snprintf(part, sizeof part, "%s.part", own);
+    snprintf(old, sizeof old, "%s.old", own);
+    assert_int_equal(rename(own, old), 0);
+    assert_true(mkdir(part, 0777) == 0 || errno == EEXIST);
+    snprintf(file, sizeof file, "%s/DONE", part);
+    FILE *done = fopen(file, "w");
+    assert_non_null(done);
+    fclose(done);
+}
+
+static bool left(const struct job *job, const char *suffix)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/step-00000005%s", job->folder, suffix);
+    return access(path, F_OK) == 0;
+}
+
+/* A step that is saved again: at every moment there is a finished checkpoint of it. */
+static void same_step_again(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    save_without_room(&job);
+    run(load, 2, &job);
+    job.scale = 2;
+    run(save, 3, &job);
+    run(load, 2, &job);
+    assert_false(left(&job, ".part") || left(&job, ".old"));
+    killed_between(&job);
+    run(load, 2, &job);
+    run(load_other, 1, &job); /* asks for the step */
+    save_without_room(&job);
+    run(load, 2, &job);
+    assert_false(left(&job, ".old"));
+    killed_between(&job);
+    job.scale = 3;
+    run(save, 2, &job);
+    run(load, 1, &job);
+    assert_false(left(&job, ".part") || left(&job, ".old"));
+    /* It is removed under whatever name it has. */
+    killed_between(&job);
+    job.step = 6, job.keep = 1;
+    run(save, 2, &job);
+    run(load, 2, &job);
+    assert_false(left(&job, "") || left(&job, ".part") || left(&job, ".old"));
+    job_end(&job);
+}
+
+static _Atomic int warnings;
+
+static void listen_in(enum tti_log_level level, const char *text)
+{
+    if (level == TTI_LOG_WARN && strstr(text, "step-00000008: "))
+        warnings++;
+}
+
+/* An old one that cannot be removed is left, with a warning: the new one is on disk. */
+static void old_one_stays(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    job.step = 8;
+    run(save, 2, &job);
+    assert_int_equal(mkdir(job_path(&job, 8, "open elsewhere"), 0777), 0);
+    job.step = 9, job.keep = 1;
+    tti_log_divert(TTI_LOG_WARN, listen_in);
+    run(save, 2, &job);
+    tti_log_divert(TTI_LOG_WARN, NULL);
+    assert_int_equal(warnings, 1);
     run(load, 2, &job);
     job_end(&job);
 }
@@ -311,6 +396,8 @@ int main(void)
         cmocka_unit_test(damaged),
         cmocka_unit_test(other_models),
         cmocka_unit_test(no_room),
+        cmocka_unit_test(same_step_again),
+        cmocka_unit_test(old_one_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,20 @@ def elastic(folder):
         assert away < 1e-5, away
 
 
+def elastic_saves_once(folder):
+    """A newcomer is let in after a step that was just saved: by that checkpoint, not by another."""
+    saved = folder + "/saved"
+    flags = (*SHORT[:-6], "--steps", 3, "--batch", 12, "--warmup", 1, "--check-every", 0, "--zero", 1,
+             "--checkpoints", saved, "--save-every", 1, "--keep", 1, "--elastic", folder)
+    newcomer = runs.knocking("transformer", *flags, folder=folder)
+    first = runs.by_hand("transformer", *flags, ranks=2, settings={"TUTTI_LOG": "info"})
+    said = runs.ends([*first, *newcomer])
+    assert "1 joined; going on with 3 ranks" in said[0], said[0]
+    for step in (1, 2, 3):
+        assert said[0].count(f"saved the checkpoint {saved}/step-{step:08}") == 1, said[0]
+    assert os.listdir(saved) == ["step-00000003"], os.listdir(saved)
+
+
 def elastic_under_tuttirun(folder):
     """Its job goes on without the rank that dies, with the losses of one that was never there."""
     flags = (*SHORT, "--batch", 12)
@@ -271,6 +285,6 @@ def wrong_input(folder):
 
 
 runs.main([learns, how_it_is_run_changes_rounding_only, reproducible,
-           bfloat16_and_hooks_stay_near, sharded, resumed_with_other_sharding, killed_and_resumed, elastic, elastic_under_tuttirun, elastic_without_rank_0, over_hosts,
+           bfloat16_and_hooks_stay_near, sharded, resumed_with_other_sharding, killed_and_resumed, elastic, elastic_saves_once, elastic_under_tuttirun, elastic_without_rank_0, over_hosts,
            a_trace_is_drawn, token_shards, on_a_simulated_gpu, wrong_input],
           few=[resumed_with_other_sharding, elastic, token_shards])

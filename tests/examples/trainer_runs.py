@@ -37,13 +37,14 @@ def run(program, *flags, ranks=0, restarts=0, status=0, transport=None, prefix=(
     return done.stdout
 
 
-def by_hand(program, *flags, ranks):
+def by_hand(program, *flags, ranks, settings=None):
     """Ranks that nobody minds: if one dies, the others are left alone. Their processes."""
     port = str(job.free_port())
     command = [os.path.join(BIN, program), *map(str, flags), "--plot", "none"]
     return [subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(
         ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TUTTI_IFNAME="lo"))
+        LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TUTTI_IFNAME="lo",
+        **(settings or {})))
             for rank in range(ranks)]
 
 
