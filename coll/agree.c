@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/crowd.h"
+#include "coll/door.h"
 #include "coll/nics.h"
 #include "coll/tuning.h"
 #include "device/cpu_caches.h"
@@ -20,6 +21,7 @@ struct agree_words {
     uint64_t reproducible;
     uint64_t meshed; /* tti_cpu_meshed */
     uint64_t ahead;  /* TUTTI_STAGED_AHEAD */
+    uint64_t device; /* 1: this rank has one in use */
     struct tti_cpus cpus;
     struct tti_nic_place place;
 };
@@ -85,6 +87,9 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     for (int level = 0; level < 3; level++)
         cache[level] = (double)words[0].cache[level];
     comm->job = words[0].number;
+    comm->devices = true;
+    for (int r = 0; r < comm->size; r++)
+        comm->devices &= words[r].device != 0;
     tti_profile_default(cache, words[0].meshed, 1,
                         &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)
@@ -106,6 +111,13 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     }
     if (comm->tuning)
         agree_keep_own(comm);
+}
+
+/* What goes wrong here is told when the device's side is made. */
+static bool agree_device(void)
+{
+    const struct tti_gpu_ops *ops = NULL;
+    return tti_gpu_in_use(&ops) == TUTTI_OK && ops;
 }
 
 enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
@@ -130,6 +142,7 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         mine.reproducible = comm->settings.reproducible;
         mine.meshed = tti_cpu_meshed();
         mine.ahead = comm->settings.staged_ahead;
+        mine.device = agree_device();
         tti_cpus_own(&mine.cpus);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }

@@ -33,6 +33,19 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
     return TUTTI_OK;
 }
 
+static enum tutti_result api_nothing(tutti_comm *comm, tutti_request **request)
+{
+    TTI_TRY(tti_comm_check(comm));
+    if (!request)
+        return TUTTI_OK;
+    struct tutti_request *made = tti_calloc(1, sizeof *made);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    made->comm = comm;
+    *request = made;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
                                tutti_stream stream, tutti_request **request)
 {
@@ -60,6 +73,8 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
         return tti_group_add(comm, operation, device, stream, async ? request : NULL);
     if (device)
         return api_device(comm, operation, stream, async ? request : NULL);
+    if (tti_gpu_drops(comm, operation))
+        return api_nothing(comm, async ? request : NULL);
     if (comm->gpu)
         TTI_TRY(tti_gpu_before_host(comm));
     if (!async)
@@ -293,6 +308,8 @@ enum tutti_result tutti_test(tutti_request *request)
 {
     if (!request)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_test: request is NULL");
+    if (!request->work && !request->mark)
+        return tti_comm_check(request->comm);
     return request->work ? tti_work_test(request->work)
                          : tti_gpu_mark_test(request->comm, request->mark);
 }
@@ -301,8 +318,9 @@ enum tutti_result tutti_wait(tutti_request *request)
 {
     if (!request)
         return TUTTI_OK;
-    enum tutti_result result = request->work ? tti_work_wait(request->work)
-                                             : tti_gpu_mark_wait(request->comm, request->mark);
+    enum tutti_result result = request->work   ? tti_work_wait(request->work)
+                               : request->mark ? tti_gpu_mark_wait(request->comm, request->mark)
+                                               : tti_comm_check(request->comm);
     free(request);
     return result;
 }

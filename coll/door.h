@@ -7,9 +7,15 @@
 /* The implementation that new communicators use for device memory, by TUTTI_DEVICE or because
  * NVIDIA's driver is loaded; NULL for none. */
 enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops);
+/* Has this process NVIDIA's driver loaded? Loads nothing. */
+bool tti_gpu_driver_loaded(void);
 /* Set up for device memory now what the first collective on it would: collective, on `device`. From
  * here on calls on device memory do not block, and may be captured. Nothing without a device. */
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device);
+/* From here on NULL is a stream for page-locked memory, too, as it always is for device memory: the
+ * device's default stream. Else such memory without a stream is host memory. Before the first
+ * operation, on all ranks alike; nothing without a device. */
+void tti_comm_order_default(tutti_comm *comm);
 /* Communicators that the calling thread makes from here on are for this device, so that they take
  * NICs near it. -1: for the one that the process works on, as at first. */
 void tti_comm_by_device(int device);

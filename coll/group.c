@@ -13,6 +13,7 @@ struct group_call {
     struct tutti_comm *comm;
     struct tti_operation operation;
     bool device;
+    bool dropped; /* tti_gpu_drops: no part of a batch, nor between two */
     tutti_stream stream;
     struct tutti_request **request;
     struct tti_work *work; /* the first call of a batch holds the reference */
@@ -49,6 +50,7 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
     group.calls[group.count++] = (struct group_call){.comm = comm,
                                                      .operation = *operation,
                                                      .device = device,
+                                                     .dropped = tti_gpu_drops(comm, operation),
                                                      .stream = stream,
                                                      .request = request};
     return TUTTI_OK;
@@ -73,7 +75,7 @@ static bool group_several_comms(void)
 
 static bool group_joins(const struct group_call *first, const struct group_call *call)
 {
-    return call->comm == first->comm && call->device == first->device &&
+    return call->comm == first->comm && call->device == first->device && !call->dropped &&
            call->stream == first->stream && first->operation.collective == TUTTI_SEND_RECV &&
            call->operation.collective == TUTTI_SEND_RECV &&
            first->operation.alone == TTI_NOT_ALONE && call->operation.alone == TTI_NOT_ALONE;
@@ -113,7 +115,8 @@ static enum tutti_result group_post(size_t first, bool thread)
     }
     for (size_t i = first; i < group.count; i++) {
         struct group_call *call = &group.calls[i];
-        if (i > first && call->comm == head->comm && !group_joins(head, call))
+        const bool between = call->comm == head->comm && !call->dropped;
+        if (i > first && between && !group_joins(head, call))
             break;
         if (i == first || (group_joins(head, call) && !call->posted))
             ops[count++] = call->operation;
@@ -182,6 +185,25 @@ static enum tutti_result group_room(size_t from, size_t end)
     return TUTTI_OK;
 }
 
+/* Who asked for a request gets one, that of the stream's point now if there is a stream. */
+static enum tutti_result group_drop(const struct group_call *call)
+{
+    if (!call->request)
+        return TUTTI_OK;
+    struct tutti_request *request = tti_calloc(1, sizeof *request);
+    if (!request)
+        return TUTTI_ERR_MEMORY;
+    request->comm = call->comm;
+    const enum tutti_result result =
+        call->device ? tti_gpu_call(call->comm, &call->operation, 1, call->stream, &request->mark)
+                     : TUTTI_OK;
+    if (result == TUTTI_OK)
+        *call->request = request;
+    else
+        free(request);
+    return result;
+}
+
 static enum tutti_result group_run(void)
 {
     bool async = false;
@@ -192,7 +214,7 @@ static enum tutti_result group_run(void)
     /* What several communicators queue may wait for each other: no waiting between them. */
     enum tutti_result result = group_room(0, several ? group.count : 0);
     for (size_t i = 0; i < group.count && result == TUTTI_OK; i++) {
-        if (group.calls[i].posted)
+        if (group.calls[i].posted || group.calls[i].dropped)
             continue;
         result = several ? TUTTI_OK : group_room(i, i + 1);
         if (result != TUTTI_OK && i > 0) /* what is queued cannot be taken back */
@@ -200,6 +222,8 @@ static enum tutti_result group_run(void)
         if (result == TUTTI_OK)
             result = group_post(i, thread);
     }
+    for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)
+        result = group.calls[i].dropped ? group_drop(&group.calls[i]) : TUTTI_OK;
     return group_collect(result);
 }
 

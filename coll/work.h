@@ -52,7 +52,7 @@ struct tti_work_queue {
 
 struct tutti_request {
     struct tti_work *work;     /* NULL: device memory, then */
-    struct tti_gpu_mark *mark; /* ... a point on a stream (gpu/gpu_calls.h) */
+    struct tti_gpu_mark *mark; /* ... a point on a stream (gpu/gpu_calls.h); NULL: it is over */
     struct tutti_comm *comm;   /* ... of this communicator */
 };
 

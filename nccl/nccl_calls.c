@@ -1,9 +1,11 @@
 /* Operations: NCCL's arguments become ours. What they wait for differs:
  *
- *   device memory          queued on the stream
- *   host memory            over when the call returns (or ncclGroupEnd); on a communicator that
- * does not block, when ncclCommGetAsyncError says ncclSuccess simulated device,      as host
- * memory: there is nothing else that a program could wait for stream NULL
+ * - Device memory is queued on the stream, and NULL is one. Page-locked memory likewise, if CUDA is
+ *   in use.
+ * - Host memory: over when the call returns (or ncclGroupEnd); on a communicator that does not
+ *   block, when ncclCommGetAsyncError says ncclSuccess.
+ * - The simulated device, stream NULL: as host memory, since there is nothing else that a program
+ *   could wait for.
  *
  * Read next: nccl_group.c. */
 #include "nccl/nccl_comm.h"
@@ -193,6 +195,24 @@ static bool call_on_device(const struct tti_nccl_call *c)
            c->comm->gpu_ops->pointer(any, &info) == TUTTI_OK && info.kind != TTI_MEMORY_HOST;
 }
 
+/* The host would read what only the device can. */
+static ncclResult_t call_not_late(const struct tti_nccl_call *c)
+{
+    struct ncclComm *comm = c->comm;
+    const void *any = c->in ? c->in : c->out;
+    if (comm->gpu_ops || c->count == 0 || !any ||
+        any == atomic_load_explicit(&comm->on_host, memory_order_relaxed))
+        return ncclSuccess;
+    if (tti_nccl_late_device(any))
+        return tti_nccl_fail(ncclInvalidUsage,
+                             "%s: the buffer %p is device memory, but NVIDIA's driver was not "
+                             "loaded in this process when the communicator was made; use CUDA "
+                             "before (cudaSetDevice, for one), or set TUTTI_DEVICE=cuda",
+                             tutti_collective_name(c->collective), any);
+    atomic_store_explicit(&comm->on_host, any, memory_order_relaxed);
+    return ncclSuccess;
+}
+
 /* Keep a request for ncclCommGetAsyncError. */
 static enum tutti_result call_pend(struct ncclComm *comm, tutti_request *request)
 {
@@ -249,7 +269,9 @@ static ncclResult_t call_entered(const struct tti_nccl_call *c)
     if ((unsigned)c->type >= ncclNumTypes)
         return tti_nccl_fail(ncclInvalidArgument, "%s: %d is no data type",
                              tutti_collective_name(c->collective), (int)c->type);
-    ncclResult_t result = tti_nccl_result(call_op(c, &op, &made));
+    ncclResult_t result = call_not_late(c);
+    if (result == ncclSuccess)
+        result = tti_nccl_result(call_op(c, &op, &made));
     if (result != ncclSuccess)
         return result;
     result = call_begin(c, op);

@@ -59,6 +59,7 @@ struct ncclComm {
     const struct tti_gpu_ops *gpu_ops;      /* NULL: host memory only */
     struct tti_gpu *gpu;                    /* simulated device only: */
     tutti_stream stream;                    /* ... what stands in for stream NULL */
+    _Atomic(const void *) on_host;          /* without gpu_ops: the last buffer, which is */
     const void *factors[TTI_NCCL_USER_OPS]; /* of operators with a factor in device memory */
     ncclDataType_t factor_types[TTI_NCCL_USER_OPS];
 
@@ -255,8 +256,12 @@ ncclResult_t tti_nccl_group_failed(ncclResult_t code);
 
 /* ---- nccl_memory.c ---- */
 
-/* The device that the calling thread has current; 0 where there is none. */
+/* The device that the calling thread has current; 0 where there is none. Loads NVIDIA's driver in a
+ * process that has CUDA's runtime. */
 int tti_nccl_current_device(void);
+/* Is that device memory, of a driver that was loaded when the communicators for host memory alone
+ * had been made? */
+bool tti_nccl_late_device(const void *address);
 /* What the program has not deregistered, once ours (which ends its windows) is gone. */
 void tti_nccl_buffers_free(struct ncclComm *comm);
 /* The window of that handle; NULL: it is none of the communicator. */

@@ -57,6 +57,8 @@ ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti)
         result = tti_comm_prepare_device(tutti, comm->device);
     if (result == TUTTI_OK)
         result = comm_simulated(comm);
+    if (comm->gpu_ops && !comm->stream) /* a program's stream 0 */
+        tti_comm_order_default(tutti);
     pthread_mutex_lock(&comm->lock);
     comm->tutti = tutti;
     comm->rank = tutti_comm_rank(tutti);

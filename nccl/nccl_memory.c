@@ -4,16 +4,71 @@
  * a buffer that cannot be moved, since operations work on any. */
 #include "nccl/nccl_comm.h"
 
+#include "base/config.h"
 #include "base/memory.h"
 #include "device/cuda/cuda_driver.h"
 #include "device/memory.h"
 
+#include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- the current device ---- */
+/* ---- the driver, and the current device ---- */
+
+static int driver_runtime(struct dl_phdr_info *info, size_t bytes, void *found)
+{
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+    (void)bytes;
+    *(bool *)found = strncmp(name, "libcudart", strlen("libcudart")) == 0;
+    return *(bool *)found;
+}
+
+/* A program may come here before it uses CUDA, which loads the driver at its first call: NCCL would
+ * itself. One that has no runtime of CUDA has no device memory either, and shall not pay for a
+ * driver. (A runtime that is linked statically is not seen: tti_nccl_late_device.) What goes wrong
+ * is told where the driver is used. */
+static void driver_begin(void)
+{
+    bool runtime = false;
+    int count = 0;
+    if (tti_config_text("TUTTI_DEVICE") || tti_gpu_driver_loaded())
+        return;
+    (void)dl_iterate_phdr(driver_runtime, &runtime);
+    if (runtime || dlsym(RTLD_DEFAULT, "cudaGetDevice"))
+        (void)tti_gpu_cuda()->count(&count);
+}
+
+static int driver_adds(struct dl_phdr_info *info, size_t bytes, void *adds)
+{
+    (void)bytes;
+    *(unsigned long long *)adds = info->dlpi_adds;
+    return 1;
+}
+
+/* Libraries are counted first, which is quicker than to look for one. */
+bool tti_nccl_late_device(const void *address)
+{
+    static _Atomic unsigned long long without; /* the driver, when there were so many */
+    unsigned long long adds = 0;
+    struct tti_gpu_pointer info;
+    int count = 0;
+    (void)dl_iterate_phdr(driver_adds, &adds);
+    if (adds == atomic_load_explicit(&without, memory_order_relaxed))
+        return false;
+    if (tti_config_text("TUTTI_DEVICE") || !tti_gpu_driver_loaded()) {
+        atomic_store_explicit(&without, adds, memory_order_relaxed);
+        return false;
+    }
+    return tti_gpu_cuda()->count(&count) == TUTTI_OK && count > 0 &&
+           tti_gpu_cuda()->pointer(address, &info) == TUTTI_OK && info.kind == TTI_MEMORY_DEVICE;
+}
 
 int tti_nccl_current_device(void)
 {
+    driver_begin();
     const struct tti_gpu_ops *ops = NULL;
     const struct tti_cuda_driver *driver = NULL;
     tti_cu_context context = NULL;
@@ -41,10 +96,11 @@ static struct allocation *allocations;
 static enum tutti_result allocation_make(size_t bytes, struct allocation *made)
 {
     const struct tti_gpu_ops *ops = NULL;
+    const int device = tti_nccl_current_device();
     TTI_TRY(tti_gpu_in_use(&ops));
     if (!ops)
         return tutti_alloc(bytes, &made->memory);
-    TTI_TRY(ops->open(tti_nccl_current_device(), &made->gpu));
+    TTI_TRY(ops->open(device, &made->gpu));
     enum tutti_result result = ops->alloc_shared(made->gpu, bytes, &made->memory);
     if (result != TUTTI_OK)
         ops->close(made->gpu);

@@ -19,6 +19,15 @@ enum { CHUNK_BYTES = 2 << 20 };
 
 /* ---- making and ending ---- */
 
+bool tti_gpu_driver_loaded(void)
+{
+    const char *set = tti_config_text("TUTTI_LIBCUDA");
+    void *driver = dlopen(set ? set : "libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    if (driver)
+        dlclose(driver);
+    return driver != NULL;
+}
+
 /* Programs that never touch a GPU must not pay for one: without TUTTI_DEVICE, NVIDIA's driver is
  * used only if the process has it loaded already. */
 enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops)
@@ -28,12 +37,8 @@ enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops)
     *ops = NULL;
     if (name && strcmp(name, "host") == 0)
         return TUTTI_OK;
-    if (!name) {
-        void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-        if (!driver)
-            return TUTTI_OK;
-        dlclose(driver);
-    }
+    if (!name && !tti_gpu_driver_loaded())
+        return TUTTI_OK;
     const struct tti_gpu_ops *found = NULL;
     enum tutti_result result = tti_gpu_find(name ? name : "cuda", &found);
     if (result != TUTTI_OK)
@@ -202,8 +207,15 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
                         "device cannot reach; both must be device, managed or page-locked memory, "
                         "or both host memory",
                         tti_operation_name(operation), operation->in, operation->out);
-    *takes = buffers.device || (stream && (buffers.pinned || none));
+    const bool pinned = buffers.pinned && !buffers.host;
+    *takes = buffers.device || (stream && none) || ((stream || comm->gpu->in_default) && pinned);
     return TUTTI_OK;
+}
+
+bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *operation)
+{
+    return comm->devices && operation->count == 0 && operation->collective == TUTTI_SEND_RECV &&
+           operation->alone == TTI_NOT_ALONE;
 }
 
 /* ---- the first operation ---- */
@@ -468,6 +480,12 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
     enum tutti_result result = side_call(comm, ops, count, stream, mark);
     pthread_mutex_unlock(&comm->gpu->lock);
     return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
+}
+
+void tti_comm_order_default(tutti_comm *comm)
+{
+    if (comm->gpu)
+        comm->gpu->in_default = true;
 }
 
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)

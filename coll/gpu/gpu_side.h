@@ -59,10 +59,11 @@ struct tti_gpu_side {
     struct tti_gpu_point last;     /* after the work of the last call that was not captured */
     struct tti_gpu_point captured; /* ... that was, in this capture */
     uint64_t capture;
-    bool staged; /* the links are, or will be, in use by work on a stream */
-    bool shared; /* ranks of this process share the device: no default stream ... */
-    bool held;   /* ... and nobody far ahead: also while it is not known */
-    bool unsure; /* at the end: work may yet be on the device that no event tells of */
+    bool in_default; /* tti_comm_order_default */
+    bool staged;     /* the links are, or will be, in use by work on a stream */
+    bool shared;     /* ranks of this process share the device: no default stream ... */
+    bool held;       /* ... and nobody far ahead: also while it is not known */
+    bool unsure;     /* at the end: work may yet be on the device that no event tells of */
     _Atomic uint64_t
         drained_by;             /* after a failure nobody waits for the device beyond; 0: not yet */
     struct tti_gpu_mark *marks; /* free */

@@ -13,6 +13,7 @@
  * differently. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/memory.h"
@@ -465,8 +466,8 @@ static enum tutti_result stage_run(struct tutti_comm *comm, const struct tti_ope
 enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
                                  size_t count, tutti_stream stream, bool capturing)
 {
-    if (ops[0].count == 0 && ops[0].collective != TUTTI_SEND_RECV)
-        return TUTTI_OK;
+    if (ops[0].count == 0 && (ops[0].collective != TUTTI_SEND_RECV || tti_gpu_drops(comm, ops)))
+        return TUTTI_OK; /* a message of nothing is never part of a group */
     TTI_TRY(stage_begin(comm->gpu));
     comm->gpu->staged = true;
     enum tutti_result result = stage_run(comm, ops, count, stream, capturing);

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,9 +49,9 @@ typedef void *handle;
     X(graph_launch, cuGraphLaunch, (handle, handle))                                            \
     X(exec_free, cuGraphExecDestroy, (handle))
 #define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-static struct {
+static struct driver {
     DRIVER(FIELD)
-} cu;
+} cu_loaded;
 
 static void refuse(const char *what)
 {
@@ -58,22 +59,30 @@ static void refuse(const char *what)
     exit(1);
 }
 
-__attribute__((constructor)) static void load(void)
+static void load(void)
 {
     const char *path = getenv("TUTTI_LIBCUDA");
     void *driver = path ? dlopen(path, RTLD_NOW) : NULL;
     if (!driver)
         refuse(path ? dlerror() : "there is no driver");
-#define LOAD(name, symbol, parameters)                  \
-    {                                                   \
-        void *found = dlsym(driver, #symbol);           \
-        if (!found)                                     \
-            refuse("the driver lacks " #symbol);        \
-        memcpy((void *)&cu.name, &found, sizeof found); \
+#define LOAD(name, symbol, parameters)                         \
+    {                                                          \
+        void *found = dlsym(driver, #symbol);                  \
+        if (!found)                                            \
+            refuse("the driver lacks " #symbol);               \
+        memcpy((void *)&cu_loaded.name, &found, sizeof found); \
     }
     DRIVER(LOAD)
-    if (cu.init(0) != 0)
+    if (cu_loaded.init(0) != 0)
         refuse("there is no device");
+}
+
+/* At the first call, as NVIDIA's. */
+static const struct driver *cu(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load);
+    return &cu_loaded;
 }
 
 static __thread cudaError_t last_error;
@@ -90,20 +99,20 @@ static cudaError_t told(unsigned code)
 static cudaError_t use(int device)
 {
     handle context = NULL, before = NULL;
-    const unsigned code = cu.retain(&context, device); /* for ever, as the runtime does */
+    const unsigned code = cu()->retain(&context, device); /* for ever, as the runtime does */
     if (code != 0)
         return told(code);
-    cu.current(&before);
+    cu()->current(&before);
     if (before)
-        cu.pop(&before);
+        cu()->pop(&before);
     device_now = device;
-    return told(cu.push(context));
+    return told(cu()->push(context));
 }
 
 static void begin(void)
 {
     handle context = NULL;
-    cu.current(&context);
+    cu()->current(&context);
     if (!context)
         (void)use(device_now);
 }
@@ -120,12 +129,12 @@ static address at(const void *memory)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    return told(cu.device_count(count));
+    return told(cu()->device_count(count));
 }
 cudaError_t cudaSetDevice(int device)
 {
     int count = 0;
-    cu.device_count(&count);
+    cu()->device_count(&count);
     return device < 0 || device >= count ? told(cudaErrorInvalidDevice) : use(device);
 }
 cudaError_t cudaGetDevice(int *device)
@@ -138,20 +147,20 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     memset(prop, 0, sizeof *prop);
     prop->major = 9;
     prop->multiProcessorCount = 16;
-    const unsigned code = cu.device_total(&prop->totalGlobalMem, device);
-    return told(code ? code : cu.device_name(prop->name, sizeof prop->name, device));
+    const unsigned code = cu()->device_total(&prop->totalGlobalMem, device);
+    return told(code ? code : cu()->device_name(prop->name, sizeof prop->name, device));
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-    return told(cu.device_attribute(value, attribute, device));
+    return told(cu()->device_attribute(value, attribute, device));
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
-    return DO(cu.finish());
+    return DO(cu()->finish());
 }
 cudaError_t cudaDeviceReset(void)
 {
-    return DO(cu.finish());
+    return DO(cu()->finish());
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
@@ -190,42 +199,42 @@ void __cudaUnregisterFatBinary(void **binary)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
-    return DO(cu.memory_left(left, all));
+    return DO(cu()->memory_left(left, all));
 }
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     address made = 0;
-    const cudaError_t error = DO(cu.alloc(&made, bytes));
+    const cudaError_t error = DO(cu()->alloc(&made, bytes));
     *memory = (void *)(uintptr_t)made;
     return error;
 }
 cudaError_t cudaFree(void *memory)
 {
-    return memory ? DO(cu.free(at(memory))) : cudaSuccess;
+    return memory ? DO(cu()->free(at(memory))) : cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
-    return DO(cu.alloc_host(memory, bytes, flags));
+    return DO(cu()->alloc_host(memory, bytes, flags));
 }
 cudaError_t cudaFreeHost(void *memory)
 {
-    return memory ? DO(cu.free_host(memory)) : cudaSuccess;
+    return memory ? DO(cu()->free_host(memory)) : cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     (void)kind;
-    return DO(cu.copy(at(dst), at(src), bytes, stream));
+    return DO(cu()->copy(at(dst), at(src), bytes, stream));
 }
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     const cudaError_t error = cudaMemcpyAsync(dst, src, bytes, kind, NULL);
-    return error ? error : told(cu.stream_finish(NULL));
+    return error ? error : told(cu()->stream_finish(NULL));
 }
 cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 {
-    const cudaError_t error = DO(cu.fill(at(dst), (unsigned char)byte, bytes, NULL));
-    return error ? error : told(cu.stream_finish(NULL));
+    const cudaError_t error = DO(cu()->fill(at(dst), (unsigned char)byte, bytes, NULL));
+    return error ? error : told(cu()->stream_finish(NULL));
 }
 
 /* ---- Streams, events, graphs ------------------------------------------------------------------
@@ -233,57 +242,57 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    return DO(cu.stream_create(stream, flags));
+    return DO(cu()->stream_create(stream, flags));
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    return DO(cu.stream_destroy(stream));
+    return DO(cu()->stream_destroy(stream));
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    return DO(cu.stream_query(stream));
+    return DO(cu()->stream_query(stream));
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    return DO(cu.stream_finish(stream));
+    return DO(cu()->stream_finish(stream));
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
-    return DO(cu.event_create(event, 0));
+    return DO(cu()->event_create(event, 0));
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    return DO(cu.event_destroy(event));
+    return DO(cu()->event_destroy(event));
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    return DO(cu.event_record(event, stream));
+    return DO(cu()->event_record(event, stream));
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
 {
-    return DO(cu.event_elapsed(milliseconds, from, to));
+    return DO(cu()->event_elapsed(milliseconds, from, to));
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    return DO(cu.capture_begin(stream, mode));
+    return DO(cu()->capture_begin(stream, mode));
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
-    return DO(cu.capture_end(stream, graph));
+    return DO(cu()->capture_end(stream, graph));
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
-    return DO(cu.graph_make(exec, graph, flags));
+    return DO(cu()->graph_make(exec, graph, flags));
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    return DO(cu.graph_free(graph));
+    return DO(cu()->graph_free(graph));
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    return DO(cu.graph_launch(exec, stream));
+    return DO(cu()->graph_launch(exec, stream));
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
-    return DO(cu.exec_free(exec));
+    return DO(cu()->exec_free(exec));
 }

@@ -1,6 +1,7 @@
 /* A program as NCCL's users write them, in CUDA's runtime and nccl.h alone: one thread that drives
  * all devices of its process, with groups, events and a captured graph. It runs here on a runtime
- * made of the simulated device (tests/device/fake_cudart.c); with NVIDIA's it would run on GPUs. */
+ * made of the simulated device (tests/device/fake_cudart.c); with NVIDIA's it would run on GPUs.
+ * "first": the communicators come before any call of CUDA. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -97,14 +98,17 @@ static void captured(void)
         CUDA(cudaGraphExecDestroy(execs[r]));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct cudaDeviceProp prop;
     int device = -1;
-    CUDA(cudaGetDeviceCount(&ranks));
+    if (argc > 1 && strcmp(argv[1], "first") == 0)
+        ranks = 2; /* nothing of CUDA is called before */
+    else
+        CUDA(cudaGetDeviceCount(&ranks));
     CHECK(ranks >= 2 && ranks <= MOST);
-    CUDA(cudaGetDeviceProperties(&prop, 0));
     OK(ncclCommInitAll(comms, ranks, NULL));
+    CUDA(cudaGetDeviceProperties(&prop, 0));
     for (int r = 0; r < ranks; r++) {
         CUDA(cudaSetDevice(r));
         CUDA(cudaGetDevice(&device));
@@ -120,7 +124,7 @@ int main(void)
     shift();
     expect(5, 1);
     captured();
-    CHECK(cudaSetDevice(ranks) == cudaErrorInvalidDevice);
+    CHECK(cudaSetDevice(MOST) == cudaErrorInvalidDevice);
     CHECK(cudaGetLastError() == cudaErrorInvalidDevice && cudaGetLastError() == cudaSuccess);
     for (int r = 0; r < ranks; r++) {
         CUDA(cudaSetDevice(r));
