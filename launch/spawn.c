@@ -3,7 +3,9 @@
  *
  * When a rank fails, the others first get SETTLE_S to notice and say so themselves; then SIGTERM,
  * then, after the grace, SIGKILL. A rank's process group ends with the rank, and orphans come to us
- * (PR_SET_CHILD_SUBREAPER), so nothing outlives the job. Read next: spawn_rank.c, spawn_output.c.
+ * (PR_SET_CHILD_SUBREAPER), so nothing outlives the job. Who reads our output and stands still
+ * holds up the ranks' output, but neither signals nor deaths. Read next: spawn_rank.c,
+ * spawn_output.c, spawn_orphans.c.
  */
 #include "launch/spawn.h"
 
@@ -22,12 +24,14 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const double SETTLE_S = 1;
 static const double GRACE_S = 5;
 static const double ORPHANS_S = 2;
+static const double READER_S = 2; /* for who reads our output, when the job is told to end */
 
 enum job_phase { JOB_RUNS, JOB_SETTLES, JOB_TERMINATES, JOB_KILLS };
 
@@ -35,6 +39,9 @@ struct job {
     const struct tti_spawn *spawn;
     struct tti_spawn_setup setup;
     struct tti_spawn_rank *ranks;
+    struct tti_spawn_elders elders;
+    struct tti_spawn_sink out; /* our stdout and stderr */
+    struct tti_spawn_sink err;
     struct pollfd *polls;
     int signal_fd;
     int held_fd;               /* keeps rank 0's port between its meetings; -1 */
@@ -48,15 +55,15 @@ struct job {
     int running;
     int well;        /* ranks that ended with status 0 */
     int signalled;   /* the signal that ends the job; 0 */
+    uint64_t told;   /* when it came */
     int first;       /* index of the rank that failed first; -1 */
     int missing;     /* errno of the program that could not be run; 0 */
     bool print_gone; /* who reads our output is gone */
 };
 
-static void job_say(const struct job *job, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void job_say(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void job_say(const struct job *job, const char *format, ...)
+static void job_say(struct job *job, const char *format, ...)
 {
     char text[1400];
     int used = snprintf(text, sizeof text, "%s: ", job->spawn->program);
@@ -66,7 +73,7 @@ static void job_say(const struct job *job, const char *format, ...)
     va_end(args);
     size_t bytes = strlen(text);
     text[bytes++] = '\n';
-    (void)tti_spawn_write(STDERR_FILENO, text, bytes);
+    tti_spawn_sink_put(job->setup.err, text, bytes);
 }
 
 /* ---- Signals and phases --------------------------------------------------------------------- */
@@ -128,6 +135,7 @@ static void job_on_signal(struct job *job, int number)
         return;
     }
     job->signalled = number;
+    job->told = tti_now_ns();
     job_signal_ranks(job, number);
     if (job->phase < JOB_TERMINATES)
         job_enter(job, JOB_TERMINATES);
@@ -151,7 +159,7 @@ static void job_how(int status, char *how, size_t bytes)
 }
 
 /* Elastic: one less. */
-static void job_lost(const struct job *job, const struct tti_spawn_rank *rank)
+static void job_lost(struct job *job, const struct tti_spawn_rank *rank)
 {
     char how[200];
     job_how(rank->status, how, sizeof how);
@@ -201,6 +209,7 @@ static void job_reap(struct job *job)
             (void)kill(-info.si_pid, SIGKILL);
         if (waitpid(info.si_pid, &status, 0) != info.si_pid)
             return;
+        tti_spawn_elders_forget(&job->elders, info.si_pid);
         if (is_rank) {
             job_rank_ended(job, index, status);
             job->ranks[index].pid = -info.si_pid; /* remembered for the report */
@@ -209,50 +218,125 @@ static void job_reap(struct job *job)
 }
 
 /* Orphans that left their group: each pass may bring up new ones. */
-static void job_end_orphans(void)
+static void job_end_orphans(struct job *job)
 {
     uint64_t deadline = tti_deadline_in(ORPHANS_S);
     while (!tti_deadline_passed(deadline)) {
+        const int others = tti_spawn_kill_orphans(&job->elders);
         pid_t pid = 0;
-        tti_spawn_kill_orphans();
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-            ;
-        if (pid < 0)
+            tti_spawn_elders_forget(&job->elders, pid);
+        if (pid < 0 || others == 0)
             return;
         (void)poll(NULL, 0, 5);
     }
 }
 
-/* ---- The loop ------------------------------------------------------------------------------- */
+/* ---- Output --------------------------------------------------------------------------------- */
 
-static void job_read(struct job *job, struct tti_spawn_stream *stream)
+/* When to give up on who reads it and stands still: after a while, once the job is told to end; at
+ * once when it is told so again. */
+static uint64_t job_patience(const struct job *job, const struct tti_spawn_sink *sink)
 {
-    if (tti_spawn_stream_read(stream) || job->print_gone)
-        return;
-    job->print_gone = true;
-    if (job->phase < JOB_TERMINATES)
-        job_terminate(job);
+    if (!job->signalled || !tti_spawn_sink_holds(sink))
+        return UINT64_MAX;
+    if (job->phase == JOB_KILLS)
+        return 0;
+    return (sink->moved > job->told ? sink->moved : job->told) + (uint64_t)(READER_S * 1e9);
 }
+
+static uint64_t job_patience_ends(const struct job *job)
+{
+    const uint64_t out = job_patience(job, &job->out), err = job_patience(job, &job->err);
+    return out < err ? out : err;
+}
+
+/* Pass on what is kept, as far as it goes. */
+static void job_flush(struct job *job)
+{
+    struct tti_spawn_sink *sinks[2] = {&job->out, &job->err};
+    for (int i = 0; i < 2; i++) {
+        tti_spawn_sink_flush(sinks[i]);
+        if (tti_deadline_passed(job_patience(job, sinks[i])))
+            tti_spawn_sink_drop(sinks[i]);
+    }
+}
+
+static void job_hear(struct job *job)
+{
+    struct signalfd_siginfo info;
+    while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        job_on_signal(job, (int)info.ssi_signo);
+}
+
+static struct pollfd job_poll_sink(const struct tti_spawn_sink *sink)
+{
+    const int fd = tti_spawn_sink_holds(sink) ? sink->fd : -1;
+    return (struct pollfd){.fd = fd, .events = POLLOUT};
+}
+
+static struct pollfd job_poll_stream(const struct tti_spawn_stream *stream)
+{
+    const bool full = stream->fd >= 0 && tti_spawn_sink_holds(stream->sink);
+    return (struct pollfd){.fd = full ? -1 : stream->fd, .events = POLLIN};
+}
+
+/* No rank runs any more: wait for who reads our output, as long as the job is not told to end. */
+static void job_drain(struct job *job)
+{
+    while (tti_spawn_sink_holds(&job->out) || tti_spawn_sink_holds(&job->err)) {
+        struct pollfd polls[3] = {{.fd = job->signal_fd, .events = POLLIN},
+                                  job_poll_sink(&job->out),
+                                  job_poll_sink(&job->err)};
+        if (poll(polls, 3, tti_deadline_ms(job_patience_ends(job), 60000)) < 0 && errno != EINTR)
+            return;
+        job_hear(job);
+        job_flush(job);
+    }
+}
+
+/* The rank is gone; what it said is in the pipe. */
+static void job_end_stream(struct job *job, struct tti_spawn_stream *stream)
+{
+    bool more = stream->fd >= 0;
+    while (more) {
+        tti_spawn_stream_read(stream);
+        more = stream->fd >= 0 && tti_spawn_sink_holds(stream->sink);
+        job_drain(job);
+    }
+    tti_spawn_stream_close(stream);
+    job_drain(job);
+}
+
+/* ---- The loop ------------------------------------------------------------------------------- */
 
 static enum tutti_result job_turn(struct job *job)
 {
     int nproc = job->spawn->nproc;
+    const uint64_t patience = job_patience_ends(job);
+    const uint64_t next = patience < job->phase_ends ? patience : job->phase_ends;
     job->polls[0] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
     for (int i = 0; i < nproc; i++) {
-        job->polls[1 + 2 * i] = (struct pollfd){.fd = job->ranks[i].out.fd, .events = POLLIN};
-        job->polls[2 + 2 * i] = (struct pollfd){.fd = job->ranks[i].err.fd, .events = POLLIN};
+        job->polls[1 + 2 * i] = job_poll_stream(&job->ranks[i].out);
+        job->polls[2 + 2 * i] = job_poll_stream(&job->ranks[i].err);
     }
-    if (poll(job->polls, (nfds_t)(1 + 2 * nproc), tti_deadline_ms(job->phase_ends, 60000)) < 0 &&
+    job->polls[1 + 2 * nproc] = job_poll_sink(&job->out);
+    job->polls[2 + 2 * nproc] = job_poll_sink(&job->err);
+    if (poll(job->polls, (nfds_t)(3 + 2 * nproc), tti_deadline_ms(next, 60000)) < 0 &&
         errno != EINTR)
         return TTI_FAIL_ERRNO("poll over the output of %d ranks", nproc);
-    struct signalfd_siginfo info;
-    while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        job_on_signal(job, (int)info.ssi_signo);
+    job_hear(job);
+    job_flush(job);
     for (int i = 0; i < nproc; i++) {
         if (job->polls[1 + 2 * i].revents)
-            job_read(job, &job->ranks[i].out);
+            tti_spawn_stream_read(&job->ranks[i].out);
         if (job->polls[2 + 2 * i].revents)
-            job_read(job, &job->ranks[i].err);
+            tti_spawn_stream_read(&job->ranks[i].err);
+    }
+    if (!job->print_gone && (job->out.gone || job->err.gone)) {
+        job->print_gone = true;
+        if (job->phase < JOB_TERMINATES)
+            job_terminate(job);
     }
     job_reap(job);
     job_on_clock(job);
@@ -304,23 +388,21 @@ static enum tutti_result job_round(struct job *job)
             job_reap(job);
         }
     }
-    job_end_orphans();
+    job_end_orphans(job);
     if (job->held_fd >= 0)
         close(job->held_fd);
     if (job->spawn->elastic && job->well > 0 && !job->signalled)
         job->first = -1; /* who failed was told of */
     for (int i = 0; i < job->spawn->nproc; i++) {
-        (void)tti_spawn_stream_read(&job->ranks[i].out);
-        (void)tti_spawn_stream_read(&job->ranks[i].err);
-        (void)tti_spawn_stream_close(&job->ranks[i].out);
-        (void)tti_spawn_stream_close(&job->ranks[i].err);
+        job_end_stream(job, &job->ranks[i].out);
+        job_end_stream(job, &job->ranks[i].err);
     }
     return result;
 }
 
 /* ---- The report ----------------------------------------------------------------------------- */
 
-static void job_last_lines(const struct job *job, const struct tti_spawn_rank *rank)
+static void job_last_lines(struct job *job, const struct tti_spawn_rank *rank)
 {
     const struct tti_spawn_stream *err = &rank->err;
     size_t kept =
@@ -332,12 +414,12 @@ static void job_last_lines(const struct job *job, const struct tti_spawn_rank *r
         char line[1024];
         int bytes =
             snprintf(line, sizeof line, "    %.1000s\n", err->last[i % TTI_SPAWN_LAST_LINES]);
-        (void)tti_spawn_write(STDERR_FILENO, line, (size_t)bytes);
+        tti_spawn_sink_put(job->setup.err, line, (size_t)bytes);
     }
 }
 
 /* What became of the round; the last thing that is printed. */
-static void job_report(const struct job *job, bool again)
+static void job_report(struct job *job, bool again)
 {
     const struct tti_spawn_rank *rank = &job->ranks[job->first];
     char host[64] = "?";
@@ -444,6 +526,8 @@ static enum tutti_result job_rounds(struct job *job, int *status)
         } else if (failed && result == TUTTI_OK) {
             job_report(job, again);
         }
+        job_drain(job);
+        again = again && !job->signalled;
         for (int i = 0; i < job->spawn->nproc; i++)
             tti_spawn_rank_clear(&job->ranks[i]);
         if (result == TUTTI_OK && !again)
@@ -454,23 +538,43 @@ static enum tutti_result job_rounds(struct job *job, int *status)
     }
 }
 
+/* One sink where both go to one reader, so that no line comes into the midst of another. */
+static void job_sinks(struct job *job)
+{
+    struct stat out, err;
+    const bool both = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                      out.st_dev == err.st_dev && out.st_ino == err.st_ino && !S_ISREG(out.st_mode);
+    tti_spawn_sink_open(&job->out, STDOUT_FILENO);
+    job->setup.out = job->setup.err = &job->out;
+    if (both)
+        return;
+    tti_spawn_sink_open(&job->err, STDERR_FILENO);
+    job->setup.err = &job->err;
+}
+
 enum tutti_result tti_spawn_run(const struct tti_spawn *spawn, int *status)
 {
     TTI_TRY(job_check(spawn));
     struct job job = {.spawn = spawn, .signal_fd = -1, .first = -1, .setup = {.spawn = spawn}};
     job.ranks = tti_calloc((size_t)spawn->nproc, sizeof *job.ranks);
-    job.polls = tti_calloc(1 + 2 * (size_t)spawn->nproc, sizeof *job.polls);
+    job.polls = tti_calloc(3 + 2 * (size_t)spawn->nproc, sizeof *job.polls);
     enum tutti_result result = job.ranks && job.polls ? TUTTI_OK : TUTTI_ERR_MEMORY;
     for (int i = 0; job.ranks && i < spawn->nproc; i++)
         job.ranks[i].out.fd = job.ranks[i].err.fd = -1;
     if (result == TUTTI_OK)
         result = job_secrets(&job);
     if (result == TUTTI_OK)
+        result = tti_spawn_elders_find(&job.elders);
+    job_sinks(&job);
+    if (result == TUTTI_OK)
         result = job_signals(&job);
     if (result == TUTTI_OK) {
         result = job_rounds(&job, status);
         job_signals_back(&job);
     }
+    tti_spawn_sink_close(&job.out);
+    tti_spawn_sink_close(&job.err);
+    free(job.elders.pids);
     free(job.ranks);
     free(job.polls);
     return result;

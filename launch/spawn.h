@@ -30,7 +30,8 @@ struct tti_spawn {
 /* Run the job to its end; returns the exit status for the launcher: 0, or the first failing rank's
  * status (128 + signal for a death by signal). Forwards SIGINT, SIGTERM, SIGHUP, SIGUSR1 and
  * SIGUSR2. When a rank fails the others are ended, and the failure is the last thing printed on
- * stderr, with that rank's last lines. Nothing is left running. */
+ * stderr, with that rank's last lines. Nothing is left running but children that the process had
+ * before. Output waits for who reads it; once a signal has told the job to end, 2 s. */
 enum tutti_result tti_spawn_run(const struct tti_spawn *spawn, int *status);
 
 #endif

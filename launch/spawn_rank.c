@@ -7,8 +7,6 @@
 
 #include "base/memory.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -194,8 +192,7 @@ static void rank_stream_clear(struct tti_spawn_stream *stream)
 {
     if (stream->fd >= 0)
         close(stream->fd);
-    if (stream->owned)
-        close(stream->target);
+    tti_spawn_sink_close(&stream->log);
     for (int i = 0; i < TTI_SPAWN_LAST_LINES; i++)
         free(stream->last[i]);
     memset(stream, 0, sizeof *stream);
@@ -207,35 +204,4 @@ void tti_spawn_rank_clear(struct tti_spawn_rank *rank)
     rank_stream_clear(&rank->out);
     rank_stream_clear(&rank->err);
     rank->pid = 0;
-}
-
-/* The parent of a process, from /proc/<pid>/stat: the second field after the name's ")". */
-static pid_t rank_parent_of(const char *pid)
-{
-    char path[300];
-    char text[512];
-    int parent = 0;
-    snprintf(path, sizeof path, "/proc/%s/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[got] = '\0';
-    char *name_end = strrchr(text, ')');
-    if (!name_end || sscanf(name_end + 1, " %*c %d", &parent) != 1)
-        return 0;
-    return parent;
-}
-
-void tti_spawn_kill_orphans(void)
-{
-    DIR *folder = opendir("/proc");
-    struct dirent *entry;
-    if (!folder)
-        return;
-    while ((entry = readdir(folder)))
-        if (isdigit((unsigned char)entry->d_name[0]) && rank_parent_of(entry->d_name) == getpid())
-            (void)kill((pid_t)atoi(entry->d_name), SIGKILL);
-    closedir(folder);
 }

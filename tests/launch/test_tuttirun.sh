@@ -133,6 +133,68 @@ timeout -s KILL 100 "$run" -n 2 bash -c "echo \$\$ >>$dir/piped; while echo line
 [ "$(wc -l <"$dir/out")" = 3 ] || wrong "head did not get its lines"
 gone_soon "$dir/piped"
 
+# Who reads our output stands still, with the pipe full: a line is not lost for that, ...
+mkfifo "$dir/still"
+exec 7<>"$dir/still"
+full() {
+    for _ in $(seq 3000); do
+        dd if=/dev/zero of="$dir/still" bs=4096 count=1 oflag=nonblock conv=notrunc status=none 2>/dev/null || return
+        sleep 0.02
+    done
+    wrong "the pipe does not get full"
+}
+rm -f "$dir/up"
+"$run" -n 2 bash -c "echo \$\$ >>$dir/up; seq 20000; seq 20000 >&2" >"$dir/still" 2>&1 7<&- &
+pid=$!
+full
+head -n 80000 <&7 | tr -d '\0' >"$dir/out"
+wait $pid || wrong "status $? where the reader was slow"
+for k in 0 1; do
+    [ "$(grep -c "^\[$k\] [0-9]*$" "$dir/out")" = 40000 ] || wrong "lines are lost or torn"
+done
+gone "$dir/up"
+# ... a rank's end is seen, ...
+rm -f "$dir/up" "$dir/go"
+"$run" -n 2 bash -c "echo \$\$ >>$dir/up; while [ \$RANK = 0 ]; do echo line; done
+until [ -e $dir/go ]; do sleep 0.02; done; exit 7" >"$dir/still" 2>"$dir/err" 7<&- &
+pid=$!
+await "$dir/up" 2
+full
+touch "$dir/go"
+gone_soon "$dir/up"
+cat <&7 >"$dir/out" &
+reader=$!
+wait $pid
+status=$?
+kill $reader
+[ $status = 7 ] || wrong "status $status where a rank failed, not 7"
+# ... and the job can be ended.
+rm -f "$dir/up"
+"$run" -n 2 bash -c "echo \$\$ >>$dir/up; while :; do echo line; done" >"$dir/still" 2>"$dir/err" 7<&- &
+pid=$!
+await "$dir/up" 2
+full
+kill -TERM $pid
+echo $pid >"$dir/run"
+gone_soon "$dir/run"
+kill -KILL $pid 2>/dev/null
+wait $pid
+status=$?
+[ $status = 143 ] || wrong "status $status after SIGTERM with a reader that stands still, not 143"
+gone_soon "$dir/up"
+exec 7<&-
+
+# Children that it has by an exec are not the ranks': they see its end, the ranks' orphans do not.
+rm -f "$dir/log"
+bash -c 'exec "$@" 2> >(cat >'"$dir"'/log; echo end >>'"$dir"'/end)' - "$run" -n 2 bash -c '
+[ $RANK = 0 ] && exec sleep 600
+setsid sleep 600 & echo $! >>'"$dir"'/left; exit 7'
+status=$?
+[ $status = 7 ] || wrong "status $status with a child of its own, not 7"
+await "$dir/end" 1
+tail -n 1 "$dir/log" | grep -q 'exited with status 7; the others were ended$' || wrong "who reads stderr was killed"
+gone "$dir/left"
+
 # Log files instead of output; failures are still told.
 try 4 "$run" -n 2 --log-dir "$dir/logs/a" sh -c 'echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 4'
 [ ! -s "$dir/out" ] || wrong "output beside the log files"
