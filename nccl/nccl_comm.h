@@ -119,8 +119,8 @@ void tti_nccl_transports(const char *network, bool ib, char *list, size_t room);
 void tti_nccl_log_line(const char *text);
 /* Read the NCCL_* variables, once. Every function that may be a program's first calls it. */
 void tti_nccl_settings(void);
-/* Check what the caller gave (NULL: nothing) and fill in *config: its values, else `parent`'s (may
- * be NULL), else undefined. */
+/* Check what the caller gave and fill in *config: its values. NULL: nothing was given, then all are
+ * `parent`'s (may be NULL), or undefined. */
 ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *parent,
                              ncclConfig_t *config);
 /* Ours, for a new communicator; `network` is ncclConfig_t.netName, or empty. */
@@ -162,6 +162,13 @@ struct tti_nccl_job {
     ncclResult_t result;
     char text[TTI_ERROR_TEXT_BYTES];
 };
+/* Does the caller wait for it? As with NCCL the communicator says so that there is: a parent goes
+ * before its child. */
+static inline bool tti_nccl_job_waits(const struct tti_nccl_job *job)
+{
+    return (job->parent ? job->parent : job->comm)->blocking;
+}
+
 /* A new communicator, not enlisted and in no job: settings from `given`, else `parent`'s. */
 ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
                                const ncclConfig_t *parent, struct ncclComm **comm);

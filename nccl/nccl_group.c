@@ -158,7 +158,7 @@ static void group_chain_jobs(void)
 /* A chain that has a job that blocks is waited for, with those that need not be. */
 static bool group_waits(const struct tti_nccl_job *job)
 {
-    while (job && !job->comm->blocking)
+    while (job && !tti_nccl_job_waits(job))
         job = job->after;
     return job != NULL;
 }

@@ -237,7 +237,7 @@ static ncclResult_t job_submit(struct tti_nccl_job *job)
         tti_nccl_group_add_job(job);
         return ncclSuccess;
     }
-    if (!job->comm->blocking)
+    if (!tti_nccl_job_waits(job))
         return tti_nccl_job_start(job);
     tti_nccl_job_run(job);
     return tti_nccl_job_finish(job);
@@ -474,7 +474,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
     job->color = color;
     job->key = key;
     /* Who gets none has nothing to ask either: the job ends what stands for it. */
-    const bool none = color == NCCL_SPLIT_NOCOLOR && !job->comm->blocking;
+    const bool none = color == NCCL_SPLIT_NOCOLOR && !tti_nccl_job_waits(job);
     job->comm->orphan = none;
     result = tti_nccl_job_submit(job);
     if (none)

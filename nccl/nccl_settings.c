@@ -275,8 +275,6 @@ ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *pare
     memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
     config->size = sizeof *config;
     config_drop_padding(config);
-    if (parent && config->blocking == NCCL_CONFIG_UNDEF_INT)
-        config->blocking = parent->blocking;
     config_variable(config);
     return config_values(config);
 }

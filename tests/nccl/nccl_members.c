@@ -87,6 +87,46 @@ static void windows_and_splits(void)
         as_threads(3, windows_rank);
 }
 
+/* ---- blocking, or not, as parent and child ---- */
+
+/* The communicator does not block. */
+static void in_progress(ncclComm_t comm, int *memory)
+{
+    CHECK(ncclAllReduce(memory, memory, 1, ncclInt32, ncclSum, comm, NULL) == ncclInProgress);
+    CHECK(settle(comm) == ncclSuccess);
+}
+
+/* The parent says who waits for a child to be made; the child's configuration, if it has one, how
+ * the child is then. */
+static void blocking_rank(struct rank *r)
+{
+    ncclConfig_t without = NCCL_CONFIG_INITIALIZER, unset = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t child = NULL, other = NULL;
+    int *memory = NULL;
+    without.blocking = 0;
+    OK(ncclMemAlloc((void **)&memory, sizeof *memory));
+    const ncclResult_t begun = ncclCommInitRankConfig(&r->comm, ranks, id, r->rank, &without);
+    CHECK(begun == ncclInProgress && settle(r->comm) == ncclSuccess);
+    CHECK(ncclCommSplit(r->comm, 0, r->rank, &child, &unset) == ncclInProgress);
+    CHECK(settle(r->comm) == ncclSuccess && settle(child) == ncclSuccess);
+    check_sum(child, ranks, (1 << ranks) - 1); /* each call of it is over when it returns */
+    CHECK(ncclCommSplit(r->comm, 0, r->rank, &other, NULL) == ncclInProgress);
+    CHECK(settle(r->comm) == ncclSuccess && settle(other) == ncclSuccess);
+    in_progress(other, memory);
+    OK(ncclCommDestroy(other));
+    OK(ncclCommSplit(child, 0, r->rank, &other, &without));
+    in_progress(other, memory);
+    OK(ncclCommDestroy(other));
+    OK(ncclCommDestroy(child));
+    OK(ncclCommDestroy(r->comm));
+    OK(ncclMemFree(memory));
+}
+
+static void blocking(void)
+{
+    as_threads(3, blocking_rank);
+}
+
 /* ---- going on with more ---- */
 
 static ncclUniqueId grow_id;
@@ -209,6 +249,7 @@ static void shrinks(void)
 }
 
 static const struct test_named cases[] = {{"mixed_splits", mixed_splits},
+                                          {"blocking", blocking},
                                           {"windows_and_splits", windows_and_splits},
                                           {"grows", grows},
                                           {"shrinks", shrinks},
