@@ -476,6 +476,19 @@ static struct desk_entry **desk_held(const uint8_t secret[static TTI_SECRET_BYTE
     return link;
 }
 
+/* At once, or by the thread that listens for it. Under the lock. */
+static void desk_let_go(struct desk_entry **link)
+{
+    struct desk_entry *entry = *link;
+    entry->gone = true;
+    if (entry->listen_fd < 0) {
+        *link = entry->next;
+        desk_free(entry);
+    } else {
+        desk_wake();
+    }
+}
+
 enum tutti_result tti_desk_claim(const uint8_t secret[static TTI_SECRET_BYTES], int *fd,
                                  bool *alone)
 {
@@ -490,14 +503,17 @@ enum tutti_result tti_desk_claim(const uint8_t secret[static TTI_SECRET_BYTES], 
             *alone = !entry->inherited;
             entry->held_fd = -1;
         }
-        entry->gone = true;
-        if (entry->listen_fd < 0) {
-            *link = entry->next;
-            desk_free(entry);
-        } else {
-            desk_wake();
-        }
+        desk_let_go(link);
     }
     pthread_mutex_unlock(&desk.lock);
     return result;
+}
+
+void tti_desk_forget(const uint8_t secret[static TTI_SECRET_BYTES])
+{
+    pthread_mutex_lock(&desk.lock);
+    struct desk_entry **link = desk_held(secret);
+    if (*link)
+        desk_let_go(link);
+    pthread_mutex_unlock(&desk.lock);
 }

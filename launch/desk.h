@@ -10,9 +10,9 @@
  * failed: so another rank 0 is refused meanwhile, and the id can be used again afterwards.
  *
  * One thread serves all ids of a process that nobody has claimed. It ends with the last of them: an
- * id goes when rank 0 claims it in this process, or when nobody has used it again, after a meeting,
- * for as long as the most patient rank 0 so far had in all. Until then the maker must live, as with
- * NCCL. */
+ * id goes when rank 0 claims it in this process, when it is given up, or when nobody has used it
+ * again, after a meeting, for as long as the most patient rank 0 so far had in all. Until then the
+ * maker must live, as with NCCL. */
 #ifndef TTI_LAUNCH_DESK_H
 #define TTI_LAUNCH_DESK_H
 
@@ -29,6 +29,9 @@ enum tutti_result tti_desk_add(struct tti_meeting *meeting, int held_fd, bool an
  * it, so that nobody else has to be told. SYSTEM: another process listens on the port. */
 enum tutti_result tti_desk_claim(const uint8_t secret[static TTI_SECRET_BYTES], int *fd,
                                  bool *alone);
+
+/* The id will not be used: what is held for it is closed, if it was made here. */
+void tti_desk_forget(const uint8_t secret[static TTI_SECRET_BYTES]);
 
 /* ---- the ranks (desk_visit.c) ---- */
 

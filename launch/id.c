@@ -124,3 +124,10 @@ enum tutti_result tti_meeting_from_id(const struct tutti_id *id, int rank,
     *meeting = made;
     return TUTTI_OK;
 }
+
+void tti_id_forget(const struct tutti_id *id)
+{
+    struct tti_meeting made;
+    if (tti_id_parse(id, &made) == TUTTI_OK)
+        tti_desk_forget(made.secret);
+}

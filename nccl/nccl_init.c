@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "launch/boot.h"
+#include "launch/id.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -389,6 +390,11 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myra
             tti_nccl_fail(ncclInvalidArgument,
                           "ncclCommInitRankScalable: %d ids at %p; expected 1 to nranks (%d)", nId,
                           (void *)commIds, nranks));
+    for (int i = 1; i < nId; i++) {
+        struct tutti_id id;
+        if (tti_nccl_id_read(&commIds[i], &id, NULL) == ncclSuccess)
+            tti_id_forget(&id);
+    }
     return init_comm(newcomm, nranks, &commIds[0], myrank, config, -1);
 }
 TTI_NCCL_ALSO(CommInitRankScalable);

@@ -1,5 +1,5 @@
 /* Communicators that are made of others, by a program that knows nothing but nccl.h: with more
- * ranks, with fewer, of those that survive, and of several kinds in one group.
+ * ranks, with fewer, of those that survive, of several kinds in one group, and from several ids.
  *
  *     nccl_members CASE        (no CASE: lists them) */
 #include <nccl.h>
@@ -7,6 +7,7 @@
 #include "tests/nccl/nccl_check.h"
 #include "tests/nccl/nccl_threads.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -125,6 +126,43 @@ static void blocking_rank(struct rank *r)
 static void blocking(void)
 {
     as_threads(3, blocking_rank);
+}
+
+/* ---- several ids ---- */
+
+static ncclUniqueId extra;
+
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    CHECK(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void scalable_rank(struct rank *r)
+{
+    ncclUniqueId both[2] = {id, extra};
+    OK(ncclCommInitRankScalable(&r->comm, ranks, r->rank, 2, both, NULL));
+    check_sum(r->comm, ranks, (1 << ranks) - 1);
+    OK(ncclCommDestroy(r->comm));
+}
+
+/* What was held for the one that is not used is given back. */
+static void scalable(void)
+{
+    OK(ncclGetUniqueId(&extra));
+    as_threads(2, scalable_rank); /* what the process makes once is there from here on */
+    const int before = descriptors();
+    for (int turn = 0; turn < 3; turn++) {
+        OK(ncclGetUniqueId(&extra));
+        as_threads(2, scalable_rank);
+    }
+    while (descriptors() > before)
+        nap();
 }
 
 /* ---- going on with more ---- */
@@ -250,6 +288,7 @@ static void shrinks(void)
 
 static const struct test_named cases[] = {{"mixed_splits", mixed_splits},
                                           {"blocking", blocking},
+                                          {"scalable", scalable},
                                           {"windows_and_splits", windows_and_splits},
                                           {"grows", grows},
                                           {"shrinks", shrinks},
