@@ -234,14 +234,12 @@ static void job_end_orphans(struct job *job)
 
 /* ---- Output --------------------------------------------------------------------------------- */
 
-/* When to give up on who reads it and stands still: after a while, once the job is told to end; at
- * once when it is told so again. */
+/* When to give up on who reads it, if the job is told to end: when it has stood still for a while.
+ * A second signal changes nothing: it is for the ranks, and their end is still to be reported. */
 static uint64_t job_patience(const struct job *job, const struct tti_spawn_sink *sink)
 {
     if (!job->signalled || !tti_spawn_sink_holds(sink))
         return UINT64_MAX;
-    if (job->phase == JOB_KILLS)
-        return 0;
     return (sink->moved > job->told ? sink->moved : job->told) + (uint64_t)(READER_S * 1e9);
 }
 
