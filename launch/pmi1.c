@@ -139,7 +139,7 @@ static enum tutti_result pmi1_exchange(uint64_t deadline, struct tti_place *plac
     char line[PMI1_LINE_BYTES];
     char request[PMI1_LINE_BYTES];
     char space[300];
-    char value[300];
+    char value[300] = "";
     size_t bytes = 0;
     struct tutti_id id;
     TTI_TRY(pmi1_begin(deadline, &fd));
@@ -147,7 +147,8 @@ static enum tutti_result pmi1_exchange(uint64_t deadline, struct tti_place *plac
     if (!tti_pmi1_value(line, bytes, "vallen_max", value, sizeof value) ||
         atoi(value) < (int)sizeof id.text)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "the process manager's values hold too few bytes for an address (%s)",
+                        "the process manager's values hold too few bytes for an address "
+                        "(vallen_max \"%s\")",
                         value);
     TTI_TRY(pmi1_call(fd, "cmd=get_my_kvsname\n", "my_kvsname", deadline, line, &bytes));
     if (!tti_pmi1_value(line, bytes, "kvsname", space, sizeof space))

@@ -87,13 +87,19 @@ static enum tutti_result variable_file(const char *path, char *text, size_t room
     if (fd < 0)
         return TTI_FAIL_ERRNO("cannot open TUTTI_SECRET_FILE %s", path);
     bool stated = fstat(fd, &status) == 0;
-    ssize_t got = stated && S_ISREG(status.st_mode) ? read(fd, text, room - 1) : -1;
+    ssize_t got = stated && S_ISREG(status.st_mode) ? read(fd, text, room - 1) : 0;
     int saved = errno;
     close(fd);
     if (!stated || got < 0) {
         errno = saved;
         return TTI_FAIL_ERRNO("cannot read TUTTI_SECRET_FILE %s", path);
     }
+    /* Each rank reads it, some more than once; a pipe gives what it has to one. */
+    if (!S_ISREG(status.st_mode))
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "TUTTI_SECRET_FILE %s is no regular file, which every rank can read for "
+                        "itself; put the secret into one, or into TUTTI_SECRET",
+                        path);
     if ((status.st_mode & 077) || status.st_uid != geteuid())
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "TUTTI_SECRET_FILE %s has mode %03o and owner %u; it must be yours alone "

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -162,6 +163,8 @@ static const struct {
      "64 hexadecimal"},
     {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 TUTTI_SECRET_FILE=/nowhere/s",
      "TUTTI_SECRET_FILE", "/nowhere/s"},
+    {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 TUTTI_SECRET_FILE=/dev/null",
+     "TUTTI_SECRET_FILE /dev/null", "is no regular file"},
     {"TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RUN_ID", "RANK and WORLD_SIZE"},
     {"RANK=2 WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4", "RANK is 2",
      "OMPI_COMM_WORLD_RANK is 1"},
@@ -349,13 +352,37 @@ static void pmi1_replies(void **state)
     assert_string_equal(value, "");
 }
 
+/* A process manager that does not say how long its values may be. */
+static void pmi1_without_lengths(void **state)
+{
+    (void)state;
+    static const char replies[] = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"
+                                  "cmd=maxes kvsname_max=256 keylen_max=64\n";
+    char text[64];
+    int ends[2];
+    struct tti_place place;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(write(ends[1], replies, sizeof replies - 1), sizeof replies - 1);
+    snprintf(text, sizeof text, "PMI_RANK=0 PMI_SIZE=2 PMI_FD=%d", ends[0]);
+    set(text);
+    assert_int_equal(tti_place_find(tti_deadline_in(60), &place), TUTTI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tutti_last_error(), "(vallen_max \"\")"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places),     cmocka_unit_test(refusals),
-        cmocka_unit_test(secrets),    cmocka_unit_test(listening_socket),
-        cmocka_unit_test(host_lists), cmocka_unit_test(task_lists),
-        cmocka_unit_test(interfaces), cmocka_unit_test(pmi1_replies),
+        cmocka_unit_test(places),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(secrets),
+        cmocka_unit_test(listening_socket),
+        cmocka_unit_test(host_lists),
+        cmocka_unit_test(task_lists),
+        cmocka_unit_test(interfaces),
+        cmocka_unit_test(pmi1_replies),
+        cmocka_unit_test(pmi1_without_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
