@@ -28,6 +28,8 @@ static int tokens_append(struct tokens *t, const char *path, const uint8_t *data
         fprintf(stderr, "%s: text and token shards do not mix\n", path);
         return 1;
     }
+    if (count == 0)
+        return 0;
     uint16_t *grown = realloc(t->list, (t->count + count) * sizeof *grown);
     if (!grown) {
         fprintf(stderr, "no memory for the %zu tokens of %s\n", count, path);

@@ -223,11 +223,12 @@ def a_trace_is_drawn(folder):
 
 def token_shards(folder):
     tokens = [(i * i) % 50257 for i in range(4000)]
-    for name, count in (("a.bin", 4000), ("b.bin", 4000), ("torn.bin", 3999)):
+    for name, said, count in (("a.bin", 4000, 4000), ("b.bin", 4000, 4000), ("torn.bin", 4000, 3999),
+                              ("0.bin", 0, 0), ("1.bin", 0, 0)):
         with open(f"{folder}/{name}", "wb") as out:
-            out.write(struct.pack("<256i", 20240520, 1, 4000, *([0] * 253)))
+            out.write(struct.pack("<256i", 20240520, 1, said, *([0] * 253)))
             out.write(struct.pack(f"<{count}H", *tokens[:count]))
-    said = runs.run("transformer", *MODEL, "--data", f"{folder}/a.bin,{folder}/[b-c].bin", "--steps", 1,
+    said = runs.run("transformer", *MODEL, "--data", f"{folder}/[0-1].bin,{folder}/a.bin,{folder}/[b-c].bin", "--steps", 1,
                     "--batch", 2, "--channels", 8, "--sample", 3)
     assert "8000 tokens of 50257" in said and "a sample:\n50256 " in said, said
     said = runs.run("transformer", *MODEL, "--data", folder + "/torn.bin", status=1)
