@@ -13,6 +13,7 @@
 #include "coll/forked.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
+#include "coll/group.h"
 #include "coll/nics.h"
 #include "coll/post.h"
 #include "coll/progress.h"
@@ -326,6 +327,7 @@ enum tutti_result tutti_comm_background(tutti_comm *comm, bool background)
 void tutti_comm_destroy(tutti_comm *comm)
 {
     bool failed = comm && atomic_load(&comm->failed) != TUTTI_OK;
+    tti_group_forget(comm);
     if (comm)
         comm_release(comm, failed ? LINGER_FAILED_SECONDS : LINGER_SECONDS);
 }

@@ -35,6 +35,16 @@ bool tti_group_open(void)
     return group.depth > 0;
 }
 
+enum tutti_result tti_group_refuse(const char *call)
+{
+    if (!tti_group_open())
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_USAGE,
+                    "%s: not between tutti_group_start and tutti_group_end, as it waits for the "
+                    "other ranks",
+                    call);
+}
+
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
                                 bool device, tutti_stream stream, struct tutti_request **request)
 {
@@ -238,6 +248,23 @@ enum tutti_result tutti_group_end(void)
     free(group.calls);
     memset(&group, 0, sizeof group);
     return result;
+}
+
+void tti_group_forget(const struct tutti_comm *comm)
+{
+    size_t first = 0;
+    while (first < group.count && group.calls[first].comm != comm)
+        first++;
+    if (first == group.count)
+        return;
+    if (group.failed == TUTTI_OK) {
+        group.failed = TTI_FAIL(TUTTI_ERR_USAGE,
+                                "the communicator of %s was destroyed before tutti_group_end; no "
+                                "call of the group was run",
+                                tti_operation_name(&group.calls[first].operation));
+        tti_error_save(&group.error, group.failed);
+    }
+    group.count = 0;
 }
 
 void tti_group_discard(void)

@@ -8,11 +8,17 @@ struct tutti_comm;
 
 /* Is the calling thread inside a group? */
 bool tti_group_open(void);
+/* For a public call that waits for the other ranks by operations of its own: these would only be
+ * collected inside a group. USAGE there, with a text that names the call. */
+enum tutti_result tti_group_refuse(const char *call);
 /* Remember a checked call; `device`: one on device memory, for `stream`. `request` is where an
  * asynchronous call wants its request, or NULL. */
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
                                 bool device, tutti_stream stream, struct tutti_request **request);
 
+/* The communicator is being destroyed: if the calling thread's group has calls of it, the group
+ * fails as a whole, and nothing of it runs. */
+void tti_group_forget(const struct tutti_comm *comm);
 /* End the calling thread's group at whatever depth, and forget what it has collected. */
 void tti_group_discard(void);
 

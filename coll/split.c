@@ -3,6 +3,7 @@
 #include "coll/comm.h"
 
 #include "base/memory.h"
+#include "coll/group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,7 @@ enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti
     if (!parent || !comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_split: %s is NULL",
                         parent ? "comm" : "parent");
+    TTI_TRY(tti_group_refuse("tutti_comm_split"));
     struct split_member mine = {.color = color, .key = key, .rank = parent->rank};
     struct split_member *all = tti_calloc((size_t)parent->size, sizeof *all);
     if (!all)

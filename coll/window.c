@@ -252,10 +252,7 @@ enum tutti_result tutti_window_create(void *memory, size_t bytes, tutti_comm *co
                         !comm     ? "comm"
                         : !window ? "window"
                                   : "memory");
-    if (tti_group_open())
-        return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "tutti_window_create: not between tutti_group_start and tutti_group_end, "
-                        "as it waits for the other ranks");
+    TTI_TRY(tti_group_refuse("tutti_window_create"));
     enum tutti_result result =
         comm->forked ? tti_comm_check(comm) : window_new(comm, memory, bytes, &made);
     if (result == TUTTI_OK)

@@ -1,5 +1,6 @@
 /* Loading checkpoints (tutti/ddp.h): whatever pieces wrote them, whatever pieces are wanted. */
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/checkpoint.h"
 #include "ddp/host_memory.h"
 
@@ -136,6 +137,7 @@ static enum tutti_result load_newest(const char *folder, uint64_t *step)
 enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, uint64_t step,
                                         tutti_checkpoint **checkpoint)
 {
+    TTI_TRY(tti_group_refuse("tutti_checkpoint_open"));
     struct tti_checkpoint_report report = {.step = step}, *all = NULL;
     enum tutti_result result = TUTTI_OK;
     const bool newest = step == UINT64_MAX;

@@ -5,6 +5,7 @@
  * before is found until the new one is in its place. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/checkpoint.h"
 #include "ddp/host_memory.h"
 
@@ -296,6 +297,7 @@ enum tutti_result tutti_checkpoint_save(tutti_comm *comm, const char *folder, ui
                                         const struct tutti_pair *values, size_t value_count,
                                         int keep)
 {
+    TTI_TRY(tti_group_refuse("tutti_checkpoint_save"));
     const bool first = tutti_comm_rank(comm) == 0;
     struct saving s = {
         .comm = comm, .folder = folder, .step = step, .pieces = pieces, .count = count};

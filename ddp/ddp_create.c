@@ -4,6 +4,7 @@
  * What one rank sees wrong in its own call must not leave the others waiting: its finding travels
  * with the comparison (ddp_verify.c). Read next: ddp_verify.c, ddp_layout.c. */
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/ddp_state.h"
 #include "ddp/host_memory.h"
 #include "device/reclaim.h"
@@ -268,6 +269,7 @@ enum tutti_result tutti_ddp_broadcast(tutti_ddp *ddp)
 {
     if (!ddp)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_broadcast: ddp is NULL");
+    TTI_TRY(tti_group_refuse("tutti_ddp_broadcast"));
     TTI_TRY(create_broadcast(ddp, true, true));
     ddp->broadcast_done = true;
     return TUTTI_OK;
@@ -323,6 +325,7 @@ enum tutti_result tutti_ddp_create(tutti_comm *comm, const struct tutti_ddp_tens
 {
     if (!comm || !ddp)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_create: %s is NULL", comm ? "ddp" : "comm");
+    TTI_TRY(tti_group_refuse("tutti_ddp_create"));
     struct tutti_ddp *made = tti_calloc(1, sizeof *made);
     if (!made)
         return TUTTI_ERR_MEMORY;

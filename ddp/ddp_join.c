@@ -8,6 +8,7 @@
  * Who has data is asked once a step, where it begins: the others' first pass, synchronised or not,
  * may need this rank's shards already. */
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/ddp_state.h"
 
 static bool join_notes(const struct tutti_ddp *ddp)
@@ -95,6 +96,7 @@ enum tutti_result tutti_ddp_join(tutti_ddp *ddp, bool *more)
         return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_join: %s",
                         ddp->open ? "a pass is open; call tutti_ddp_wait first"
                                   : "options.uneven was not set");
+    TTI_TRY(tti_group_refuse("tutti_ddp_join"));
     TTI_TRY(tti_ddp_begin_step(ddp, false));
     if (ddp->active == 0) {
         *more = false;

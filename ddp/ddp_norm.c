@@ -5,6 +5,7 @@
  * cut divides, in double, and the groups in fixed point, where order does not matter. Scaling by
  * a power of two next to the largest magnitude is exact and leaves no room for overflow. */
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/ddp_state.h"
 #include "device/reduce.h"
 
@@ -199,6 +200,7 @@ enum tutti_result tutti_ddp_clip(tutti_ddp *ddp, double most, double *norm)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_clip: there are no reduced gradients; call it after the "
                         "tutti_ddp_wait of a synchronised pass");
+    TTI_TRY(tti_group_refuse("tutti_ddp_clip"));
     TTI_TRY(norm_global(ddp, &found));
     double factor = most > 0 && isfinite(found) ? most / (found + 1e-6) : 1;
     if (factor < 1)

@@ -6,6 +6,7 @@
  * ddp_join.c. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "coll/group.h"
 #include "ddp/ddp_state.h"
 
 #include <stdio.h>
@@ -179,6 +180,7 @@ enum tutti_result tutti_ddp_begin(tutti_ddp *ddp, bool synchronise)
     if (ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE,
                         "tutti_ddp_begin: the pass before is not over; call tutti_ddp_wait");
+    TTI_TRY(tti_group_refuse("tutti_ddp_begin"));
     TTI_TRY(tti_ddp_begin_step(ddp, true));
     if (synchronise)
         TTI_TRY(tti_ddp_note_call(ddp, TTI_DDP_SYNCHRONISE, TTI_DDP_NONE));
@@ -399,6 +401,7 @@ enum tutti_result tutti_ddp_wait(tutti_ddp *ddp)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_ddp_wait: ddp is NULL");
     if (!ddp->open)
         return TTI_FAIL(TUTTI_ERR_USAGE, "tutti_ddp_wait: no pass has begun (tutti_ddp_begin)");
+    TTI_TRY(tti_group_refuse("tutti_ddp_wait"));
     ddp->open = false;
     if (!ddp->synchronise) {
         pthread_mutex_lock(&ddp->lock);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/door.h"
+#include "coll/group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -413,6 +414,7 @@ enum tutti_result tti_comm_release_device(tutti_comm *comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "operations of the communicator were captured, and their graphs have the "
                         "addresses of its device memory: it stays");
+    TTI_TRY(tti_group_refuse("giving device memory back"));
     TTI_TRY(tti_comm_settle(comm));
     const enum tutti_result result = tutti_barrier(comm);
     if (result != TUTTI_OK)

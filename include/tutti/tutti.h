@@ -362,7 +362,10 @@ TUTTI_API enum tutti_result tutti_wait_all(tutti_request **requests, size_t coun
 
 /* Calls of this thread between start and end are collected and run together at the end: all sends
  * and receives of a communicator at once, collectives in the order of the calls. Groups nest; the
- * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. On device
+ * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. Calls
+ * that exchange something among the ranks themselves (tutti_comm_split, tutti_window_create,
+ * tutti_ddp_*) give TUTTI_ERR_USAGE inside a group, and a group of whose communicators one is
+ * destroyed before its end fails there, with nothing run. On device
  * memory the end waits for room on the streams (see the operations) before it queues the calls, if
  * they are of several communicators, and then no more: keep such groups below some 400 commands a
  * stream. */

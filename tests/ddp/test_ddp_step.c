@@ -436,6 +436,41 @@ static int what_happened(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* The ranks' own words to each other are not collected, nor is the pass lost: each call is refused
+ * until the group has ended. */
+static int refused_in_groups(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_tensor tensors[MODEL_TENSORS];
+    tutti_ddp *ddp = NULL, *none = NULL;
+    const int rank = tutti_comm_rank(comm);
+    double norm = 0;
+    model_tensors(tensors);
+    if (begin_model(comm, NULL, &ddp))
+        return 1;
+    CHECK_OK(tutti_ddp_begin(ddp, true));
+    for (size_t i = MODEL_TENSORS; i-- > 0;) {
+        if (model_backward(ddp, rank, 1, i))
+            return 1;
+        CHECK_OK(tutti_ddp_ready(ddp, i));
+    }
+    CHECK_OK(tutti_group_start());
+    CHECK(tutti_ddp_create(comm, tensors, MODEL_TENSORS, NULL, &none) == TUTTI_ERR_USAGE && !none);
+    CHECK(strstr(tutti_last_error(), "tutti_ddp_create: not between tutti_group_start"));
+    CHECK(tutti_ddp_wait(ddp) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "tutti_ddp_wait: not between tutti_group_start"));
+    CHECK(tutti_ddp_broadcast(ddp) == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(tutti_ddp_wait(ddp));
+    CHECK_OK(tutti_group_start());
+    CHECK(tutti_ddp_begin(ddp, true) == TUTTI_ERR_USAGE);
+    CHECK(tutti_ddp_clip(ddp, 1, &norm) == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(tutti_ddp_clip(ddp, 1, &norm));
+    tutti_ddp_destroy(ddp);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct model_case cases[] = {
@@ -444,6 +479,7 @@ int main(int argc, char **argv)
         {"means_over_tokens", means_over_tokens}, {"clipping", clipping},
         {"single_waits", single_waits},           {"last_bucket", last_bucket},
         {"schedule_order", schedule_order},       {"what_happened", what_happened},
+        {"refused_in_groups", refused_in_groups},
     };
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -4,6 +4,7 @@
 #include "coll/comm.h"
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
+#include "tutti/windows.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -99,6 +100,47 @@ static int grouped_collectives(tutti_comm *comm, void *argument)
     CHECK(b == size * (size - 1) / 2);
     CHECK(d == 7);
     CHECK(tutti_group_end() == TUTTI_ERR_USAGE);
+    return 0;
+}
+
+/* What waits for the other ranks by operations of its own is not collected: it is refused, and the
+ * group is as before. */
+static int refused_in_group(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    tutti_comm *none = NULL;
+    tutti_window *window = NULL;
+    int32_t one = 1, sum = 0;
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK(tutti_comm_split(comm, 0, 0, &none) == TUTTI_ERR_USAGE && !none);
+    CHECK(strstr(tutti_last_error(), "tutti_comm_split: not between tutti_group_start"));
+    CHECK(tutti_window_create(&one, sizeof one, comm, &window) == TUTTI_ERR_USAGE && !window);
+    CHECK(strstr(tutti_last_error(), "tutti_window_create: not between tutti_group_start"));
+    CHECK_OK(tutti_group_end());
+    CHECK(sum == tutti_comm_size(comm));
+    return 0;
+}
+
+/* Calls of a communicator that is destroyed before the group ends: none of the group is run. */
+static int destroyed_in_group(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    tutti_comm *aside = NULL;
+    tutti_request *request = NULL;
+    int32_t one = 1, sums[3] = {0, 0, 0};
+    CHECK_OK(tutti_comm_split(comm, 0, tutti_comm_rank(comm), &aside));
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_all_reduce(&one, &sums[0], 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK_OK(
+        tutti_all_reduce_async(&one, &sums[1], 1, TUTTI_INT32, TUTTI_SUM, aside, NULL, &request));
+    tutti_comm_destroy(aside);
+    CHECK_OK(tutti_all_reduce(&one, &sums[2], 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK(tutti_group_end() == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "destroyed before tutti_group_end"));
+    CHECK(!request && sums[0] == 0 && sums[1] == 0 && sums[2] == 0);
+    CHECK_OK(tutti_all_reduce(&one, &sums[0], 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK(sums[0] == tutti_comm_size(comm));
     return 0;
 }
 
@@ -282,6 +324,8 @@ static const struct {
     {"many messages in a group", many_messages, 1, 0},
     {"asynchronous all-reduces", asynchronous, 1, 0},
     {"collectives in a group", grouped_collectives, 1, 0},
+    {"calls that a group refuses", refused_in_group, 1, 0},
+    {"a communicator destroyed in a group", destroyed_in_group, 1, 0},
     {"split", splitting, 1, 0},
     {"pre-multiplied sum", user_operator, 1, 0},
     {"bfloat16 sums round once", rounds_once, 1, 0},
