@@ -12,10 +12,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- making: what the ranks tell each other of their parts ---- */
 
 struct introduction {
+    int32_t failed;     /* enum tutti_result: not OK if it could not make its part; then no more */
     struct tutti_id id; /* rank 0's, at the first window: where the post's communicator meets */
     uint64_t bytes, address, device;
     struct tti_region_place place;       /* of the memory */
@@ -111,10 +113,6 @@ static enum tutti_result window_wire(struct tutti_comm *comm, const struct tutti
     struct tti_meeting meeting;
     if (comm->size == 1)
         return TUTTI_OK;
-    if (!id->text[0])
-        return TTI_FAIL(TUTTI_ERR_PEER,
-                        "rank 0 (%s) could not start to listen for the window's connections",
-                        comm->peers.all[0].name);
     TTI_TRY(tti_meeting_from_id(id, comm->rank, &meeting));
     return tti_comm_open_child(comm, &meeting, comm->rank, comm->size, wire);
 }
@@ -185,11 +183,31 @@ static enum tutti_result window_introduce(struct tutti_window *window, struct in
     }
     if (!comm->post)
         TTI_TRY(window_introduce_board(comm, mine, board));
-    if (!comm->post && comm->rank == 0 && comm->size > 1)
-        TTI_TRY(tti_id_make(window_address(comm), false, &mine->id));
     mine->bytes = window->bytes;
     mine->address = (uintptr_t)window->memory;
     mine->device = window->device;
+    if (!comm->post && comm->rank == 0 && comm->size > 1)
+        return tti_id_make(window_address(comm), false, &mine->id);
+    return TUTTI_OK;
+}
+
+static enum tutti_result window_lacks(const struct tutti_comm *comm, int rank)
+{
+    return TTI_FAIL(TUTTI_ERR_PEER,
+                    "rank %d (%s) could not make its part of the window (its own error says why)",
+                    rank, comm->peers.all[rank].name);
+}
+
+/* Could all make their parts so far? Who could not is named, and nobody goes on to wait for it. */
+static enum tutti_result window_introduced(const struct tutti_comm *comm,
+                                           const struct introduction *all,
+                                           const struct tti_error *own)
+{
+    if (own->code != TUTTI_OK)
+        return tti_error_restore(own);
+    for (int r = 0; r < comm->size; r++)
+        if (all[r].failed != TUTTI_OK)
+            return window_lacks(comm, r);
     return TUTTI_OK;
 }
 
@@ -207,12 +225,38 @@ static enum tutti_result window_agree(struct tutti_window *window, enum tutti_re
         result = tti_error_restore(&error);
     for (int r = 0; r < comm->size && result == TUTTI_OK; r++)
         if (all[r] != TUTTI_OK)
-            result = TTI_FAIL(TUTTI_ERR_PEER,
-                              "rank %d (%s) could not make its part of the window (its own error "
-                              "says why)",
-                              r, comm->peers.all[r].name);
+            result = window_lacks(comm, r);
     free(all);
     return result;
+}
+
+/* All have a post from here on, or none has: whether there is one decides what the ranks do at the
+ * next window. */
+static enum tutti_result window_finish(struct tutti_window *window, const struct introduction *all,
+                                       struct tti_board *board)
+{
+    struct tutti_comm *comm = window->comm;
+    const bool first = !comm->post;
+    struct tti_error error;
+    tti_error_save(&error, window_agree(window, window_join(window, all, board)));
+    if (error.code != TUTTI_OK && first && comm->post) {
+        tti_post_delist(comm->post, window);
+        tti_post_close(comm->post);
+        comm->post = NULL;
+    }
+    return tti_error_restore(&error);
+}
+
+/* Nothing was made of the introductions: rank 0 listens for nobody any more. */
+static void window_retract(struct tutti_comm *comm, const struct introduction *all,
+                           const struct introduction *mine)
+{
+    struct tti_meeting meeting;
+    if (!comm->post)
+        window_boards(comm, all);
+    if (mine->id.text[0] && tti_meeting_from_id(&mine->id, comm->rank, &meeting) == TUTTI_OK &&
+        meeting.listen_fd >= 0)
+        close(meeting.listen_fd);
 }
 
 static enum tutti_result window_make(struct tutti_comm *comm, struct tutti_window *window)
@@ -222,21 +266,21 @@ static enum tutti_result window_make(struct tutti_comm *comm, struct tutti_windo
     struct introduction *all = tti_calloc((size_t)comm->size, sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    enum tutti_result own = window_introduce(window, &mine, &board);
-    struct tti_error error;
-    tti_error_save(&error, own);
+    struct tti_error own, error;
+    tti_error_save(&own, window_introduce(window, &mine, &board));
+    mine.failed = own.code;
     enum tutti_result result = tutti_all_gather(&mine, all, sizeof mine, TUTTI_UINT8, comm);
     if (result == TUTTI_OK) {
         window->number = ++comm->windows;
-        if (own == TUTTI_OK) {
-            own = window_join(window, all, board);
+        result = window_introduced(comm, all, &own);
+        if (result == TUTTI_OK) {
+            result = window_finish(window, all, board);
             board = NULL;
         } else {
-            if (!comm->post)
-                window_boards(comm, all);
-            own = tti_error_restore(&error);
+            tti_error_save(&error, result);
+            window_retract(comm, all, &mine);
+            result = tti_error_restore(&error);
         }
-        result = window_agree(window, own);
     }
     tti_board_drop(board);
     free(all);
