@@ -48,6 +48,20 @@ static inline void tti_full_fence(void)
 #endif
 }
 
+/* Orders every earlier load before this one, which acquire does not: is what was read still what it
+ * was, after it was read? */
+static inline uint64_t tti_load_after_reads(const _Atomic uint64_t *word)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("" ::: "memory"); /* the processor loads in order */
+#elif defined(__aarch64__)
+    __asm__ volatile("dmb ishld" ::: "memory");
+#else
+    atomic_thread_fence(memory_order_acquire);
+#endif
+    return tti_load_acquire(word);
+}
+
 /* Ask for a cache line that will be read soon. A hint, and no access. Not the compiler's builtin:
  * GCC takes a function that only prefetches for one without effect, and leaves out calls of it. */
 static inline void tti_prefetch_read(const void *line)

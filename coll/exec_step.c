@@ -337,7 +337,9 @@ static enum tutti_result receive_through(struct tti_executor *x, struct tti_exec
     *n = bytes < want ? bytes / TUTTI_FRAGMENT_UNIT * TUTTI_FRAGMENT_UNIT / size : want / size;
     if (*n > 0)
         through_fill(x, step, room, dst, local, message, *n);
-    enum tutti_result result = ops->commit(queue->link->endpoint, queue->lane, x->tag, *n * size);
+    enum tutti_result result = tti_link_intact(&x->comm->links.all[step->from], lane->wire_lane);
+    if (result == TUTTI_OK) /* else nothing of it goes on */
+        result = ops->commit(queue->link->endpoint, queue->lane, x->tag, *n * size);
     if (result != TUTTI_OK)
         return tti_comm_link_failed(x->comm, result);
     queue->accepted += *n * size;
@@ -396,6 +398,9 @@ static enum tutti_result receive_peeked(struct tti_executor *x, struct tti_exec_
         TTI_TRY(receive_through(x, lane, step, message, &through));
     if (through == 0) {
         receive_piece(x, lane, step, message, &n);
+        result = tti_link_intact(link, lane->wire_lane);
+        if (result != TUTTI_OK)
+            return tti_comm_link_failed(x->comm, result);
     } else {
         n = through;
         lane->forward->ready = lane->done + n;

@@ -101,6 +101,9 @@ enum tutti_result tti_fused_receive(struct tti_fused_run *f, int peer, void *mes
         if (ready > bytes - taken)
             ready = bytes - taken;
         memcpy((char *)message + taken, data, ready);
+        result = tti_link_intact(link, 0);
+        if (result != TUTTI_OK)
+            return tti_comm_link_failed(f->comm, result);
         link->ops->consume(link->endpoint, 0, ready);
         taken += ready;
     }

@@ -63,6 +63,7 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
                                            &link->endpoint);
             link->ops = carrier->ops;
             link->await = tti_transport_awaits(carrier->ops);
+            link->intact = tti_transport_intacts(carrier->ops);
             carrier->in_use = true;
         }
         if (result == TUTTI_OK)

@@ -25,8 +25,9 @@ struct tti_link {
     const struct tutti_transport_ops *ops;
     void *endpoint; /* NULL: not begun */
     bool connected;
-    tti_transport_await *await; /* the transport's, or NULL */
-    tti_transport_send *lend;   /* the transport's, or its send */
+    tti_transport_await *await;   /* the transport's, or NULL */
+    tti_transport_intact *intact; /* the transport's, or NULL */
+    tti_transport_send *lend;     /* the transport's, or its send */
     size_t copies; /* fragments up to so many bytes are copied when they are accepted */
     /* Operations so far (tutti_send, tutti_recv), which numbers them; those that have tags. */
     uint64_t sends, receives;
@@ -47,6 +48,12 @@ struct tutti_comm;
 static inline bool tti_link_in_memory(const struct tti_link *link)
 {
     return link->ops->rank < TTI_FIRST_NETWORK_RANK;
+}
+
+/* Were the bytes that peek has shown what was sent, now that they are used? */
+static inline enum tutti_result tti_link_intact(const struct tti_link *link, int lane)
+{
+    return link->intact ? link->intact(link->endpoint, lane) : TUTTI_OK;
 }
 
 enum tutti_result tti_links_create(struct tti_links *links, int size, int lanes);

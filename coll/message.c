@@ -77,6 +77,9 @@ static enum tutti_result message_take(struct message *m, size_t *taken)
     if (*taken > m->left)
         *taken = m->left;
     memcpy(m->data, data, *taken);
+    result = tti_link_intact(link, 0);
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(m->comm, result);
     link->ops->consume(link->endpoint, 0, *taken);
     return TUTTI_OK;
 }

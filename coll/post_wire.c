@@ -184,10 +184,14 @@ static enum tutti_result peer_take(struct tti_post *post, struct tti_post_peer *
     } else {
         result = peer_data(post, peer, data, *bytes);
     }
+    if (result == TUTTI_OK)
+        result = tti_link_intact(peer->link, 0);
+    if (result != TUTTI_OK)
+        return result;
     ops->consume(peer->link->endpoint, 0, *bytes);
-    if (result == TUTTI_OK && peer->got == sizeof peer->incoming && peer->left == 0)
+    if (peer->got == sizeof peer->incoming && peer->left == 0)
         peer_finish(post, peer);
-    return result;
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_post_pull(struct tti_post *post, struct tti_post_peer *peer, bool *moved)

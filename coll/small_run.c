@@ -244,6 +244,9 @@ static enum tutti_result small_receive(struct small *s, const struct small_step 
             return tti_exec_torn(small_told(s), step->from, bytes, size);
         if (!straight) {
             small_take(s, step, message, taken, n);
+            result = tti_link_intact(link, 0);
+            if (result != TUTTI_OK)
+                return small_lost(s, result);
             ops->consume(link->endpoint, 0, n * size);
         }
         taken += n;

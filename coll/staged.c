@@ -191,10 +191,15 @@ static enum tutti_result staged_peek(struct staged *s, int p, const void **data,
     }
 }
 
-static void staged_consume(struct staged *s, int p, size_t n)
+/* The elements that were peeked are used. */
+static enum tutti_result staged_consume(struct staged *s, int p, size_t n)
 {
     struct tti_link *link = &s->comm->links.all[p];
+    const enum tutti_result result = tti_link_intact(link, 0);
+    if (result != TUTTI_OK)
+        return tti_comm_link_failed(s->comm, result);
     link->ops->consume(link->endpoint, 0, n * s->size);
+    return TUTTI_OK;
 }
 
 /* Combine a window of all ranks' inputs, the own among them, into the output. */
@@ -214,7 +219,7 @@ static enum tutti_result staged_combine(struct staged *s, size_t window)
             TTI_TRY(staged_peek(s, (rank + k) % ranks, &srcs[(rank + k) % ranks], &n));
         tti_fuse(sums ? TUTTI_SUM : o->op, o->type, &dst, 1, srcs, ranks, n, &finish, false);
         for (int k = 1; k < ranks; k++)
-            staged_consume(s, (rank + k) % ranks, n);
+            TTI_TRY(staged_consume(s, (rank + k) % ranks, n));
         done += n;
     }
     return TUTTI_OK;
@@ -229,7 +234,7 @@ static enum tutti_result staged_copy(struct staged *s, int p, size_t window, cha
         size_t n = count - done;
         TTI_TRY(staged_peek(s, p, &data, &n));
         tti_copy_bytes(to + done * s->size, data, n * s->size);
-        staged_consume(s, p, n);
+        TTI_TRY(staged_consume(s, p, n));
         done += n;
     }
     return TUTTI_OK;

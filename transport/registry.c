@@ -98,6 +98,9 @@ static const size_t TABLE_DEVICE = offsetof(struct tutti_transport_ops, device_s
 static const size_t TABLE_READS =
     offsetof(struct tutti_transport_ops, reads) + sizeof(((struct tutti_transport_ops *)0)->reads);
 
+static const size_t TABLE_INTACT = offsetof(struct tutti_transport_ops, intact) +
+                                   sizeof(((struct tutti_transport_ops *)0)->intact);
+
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
     return ops->size >= end;
@@ -170,6 +173,11 @@ void tti_transport_memory(const struct tutti_transport_ops *ops, void *transport
 size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint)
 {
     return registry_has(ops, TABLE_COPIES) && ops->copies ? ops->copies(endpoint) : 0;
+}
+
+tti_transport_intact *tti_transport_intacts(const struct tutti_transport_ops *ops)
+{
+    return registry_has(ops, TABLE_INTACT) ? ops->intact : NULL;
 }
 
 tti_transport_send *tti_transport_lends(const struct tutti_transport_ops *ops)

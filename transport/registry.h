@@ -30,6 +30,9 @@ double tti_transport_line(const struct tutti_transport_ops *ops, void *transport
 uint64_t tti_transport_reads(const struct tutti_transport_ops *ops, void *transport);
 /* What its table's `copies` says; 0 where it has none. */
 size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoint);
+/* Its operation `intact`, or NULL. */
+typedef enum tutti_result tti_transport_intact(void *endpoint, int lane);
+tti_transport_intact *tti_transport_intacts(const struct tutti_transport_ops *ops);
 /* Its operation `lend`, or `send`. */
 typedef enum tutti_result tti_transport_send(void *endpoint, int lane, uint64_t tag,
                                              const void *data, size_t bytes, size_t *accepted);

@@ -253,6 +253,14 @@ struct tutti_transport_ops {
      * where the peer says the same number; else it is copied on the way. Goes into the choice of
      * algorithms. Control: see above. */
     uint64_t (*reads)(void *transport);
+
+    /* ---- optional: memory that a peer may take back ---- */
+
+    /* What peek has shown may be the peer's own memory, and a peer that gives up takes that back,
+     * also while it is read. So this is asked when the bytes were used, before consume and before
+     * anything that was made of them is passed on: OK, they were what was sent. Hot. May give
+     * PEER. */
+    enum tutti_result (*intact)(void *endpoint, int lane);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "tests/awake.h"
 #include "tests/conformance/exchange.h"
+#include "transport/registry.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -235,6 +236,50 @@ static void end_unread_region(struct conf_rank *me)
     end_unread(me, true);
 }
 
+/* Closed while a peer is at what it has sent: the bytes stay what they were, or the transport says
+ * that they have not. */
+static void end_while_read(struct conf_rank *me, bool region)
+{
+    const void *data = NULL;
+    uint64_t tag = 0;
+    size_t bytes = 0, accepted = 0;
+    conf_all(me);
+    conf_barrier(me);
+    unsigned char *block = conf_memory(me, END_BYTES, region);
+    conf_fill(1, 0, block, END_BYTES);
+    if (me->rank == 0)
+        CONF_OK(me, me->ops->send(me->endpoints[1], 0, 1, block, END_BYTES, &accepted));
+    while (me->rank == 1 && bytes == 0) {
+        CONF_OK(me, me->ops->progress(me->transport));
+        CONF_OK(me, me->ops->peek(me->endpoints[0], 0, &tag, &data, &bytes));
+        conf_watch(me, "waiting for what rank 0 has sent");
+    }
+    conf_barrier(me);
+    if (me->rank == 0) {
+        conf_close(me);
+        memset(block, 0, END_BYTES);
+    }
+    conf_barrier(me);
+    if (me->rank == 1 && conf_compare(1, 0, data, bytes) != SIZE_MAX) {
+        tti_transport_intact *intact = tti_transport_intacts(me->ops);
+        CONF_REQUIRE(me, intact && intact(me->endpoints[0], 0) == TUTTI_ERR_PEER,
+                     "bytes that changed while they were read, and nobody says so");
+    }
+    conf_barrier(me);
+    if (me->rank == 1)
+        conf_close(me);
+}
+
+static void end_while_read_plain(struct conf_rank *me)
+{
+    end_while_read(me, false);
+}
+
+static void end_while_read_region(struct conf_rank *me)
+{
+    end_while_read(me, true);
+}
+
 static void end_killed(struct conf_rank *me, bool asleep)
 {
     conf_all(me);
@@ -284,6 +329,8 @@ const struct conf_check conf_checks_end[] = {
     {"peer_closes_late_reader", 2, 0, end_peer_closes_late_reader},
     {"peer_closes_unread", 2, 0, end_unread_plain},
     {"peer_closes_unread_region", 2, 0, end_unread_region},
+    {"peer_closes_while_read", 2, 0, end_while_read_plain},
+    {"peer_closes_while_read_region", 2, 0, end_while_read_region},
     {"peer_killed", 2, CONF_PROCESSES | CONF_RANK_0_DIES, end_peer_killed},
     {"peer_killed_asleep", 2, CONF_PROCESSES | CONF_RANK_0_DIES, end_peer_killed_asleep},
     {"peer_killed_others_go_on", 3, CONF_PROCESSES | CONF_RANK_0_DIES, end_others_go_on},

@@ -351,4 +351,5 @@ const struct tutti_transport_ops tti_fault_ops = {
     .unmap = fault_unmap,
     .withdraw = fault_withdraw,
     .memory = fault_memory,
+    .intact = tti_fault_intact,
 };

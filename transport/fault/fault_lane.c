@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "transport/registry.h"
 
 #include <signal.h>
 #include <string.h>
@@ -202,6 +203,13 @@ enum tutti_result tti_fault_peek(void *endpoint, int number, uint64_t *tag, cons
     return TUTTI_OK;
 }
 
+enum tutti_result tti_fault_intact(void *endpoint, int number)
+{
+    struct fault_endpoint *e = endpoint;
+    tti_transport_intact *intact = tti_transport_intacts(e->transport->ops);
+    return intact ? intact(e->inner, number) : TUTTI_OK;
+}
+
 void tti_fault_consume(void *endpoint, int number, size_t bytes)
 {
     struct fault_endpoint *e = endpoint;
@@ -224,6 +232,7 @@ enum tutti_result tti_fault_receive(void *endpoint, int number, uint64_t *tag, v
     ready = ready < bytes ? ready : bytes;
     if (ready > 0) {
         memcpy(into, data, ready);
+        TTI_TRY(tti_fault_intact(endpoint, number));
         tti_fault_consume(endpoint, number, ready);
     }
     *taken = ready;

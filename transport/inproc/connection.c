@@ -156,6 +156,7 @@ void tti_inproc_connection_leave(struct inproc_connection *connection, int side,
             break;
         }
     tti_store_release(&connection->left[side], how);
+    tti_full_fence(); /* before what was lent is written again */
     if (tti_load_acquire(&connection->joined[!side]))
         tti_inproc_bell_ring(connection->bell[!side]);
     bool last = --connection->holders == 0;

@@ -249,6 +249,18 @@ static enum tutti_result inproc_peek(void *endpoint, int number, uint64_t *tag, 
     return TUTTI_OK;
 }
 
+/* Was the sender's memory still lent when the last byte was read? */
+static enum tutti_result inproc_intact(void *endpoint, int number)
+{
+    const struct inproc_endpoint *self = endpoint;
+    const struct inproc_lane *lane = &self->lane[number];
+    const struct inproc_fragment *slot = &lane->in->slots[lane->consumed % INPROC_SLOTS];
+    if (slot->data != slot->copy &&
+        tti_load_after_reads(&self->connection->left[!self->side]) == INPROC_CUT)
+        return inproc_fail_left(self);
+    return TUTTI_OK;
+}
+
 static void inproc_consume(void *endpoint, int number, size_t bytes)
 {
     struct inproc_endpoint *self = endpoint;
@@ -272,6 +284,7 @@ static enum tutti_result inproc_receive(void *endpoint, int number, uint64_t *ta
         ready = bytes;
     if (ready) {
         memcpy(into, data, ready);
+        TTI_TRY(inproc_intact(endpoint, number));
         inproc_consume(endpoint, number, ready);
     }
     *taken = ready;
@@ -481,4 +494,5 @@ const struct tutti_transport_ops tti_inproc_ops = {
     .map = inproc_map,
     .unmap = inproc_unmap,
     .withdraw = inproc_withdraw,
+    .intact = inproc_intact,
 };

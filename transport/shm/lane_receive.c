@@ -232,6 +232,17 @@ static enum tutti_result receive_there(struct shm_endpoint *self, struct shm_in 
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
+/* The sender's region is read in place: was it still lent when the last byte was read? One that
+ * gives up says that it is not before its memory may change. */
+enum tutti_result tti_shm_intact(void *endpoint, int number)
+{
+    struct shm_endpoint *self = endpoint;
+    const struct shm_in *in = &self->lane[number].in;
+    if (in->kind == SHM_KIND_REGION && tti_load_after_reads(&self->theirs->left) == SHM_CUT)
+        return tti_shm_fail_gone(self);
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_shm_peek(void *endpoint, int number, uint64_t *tag, const void **data,
                                size_t *bytes)
 {
@@ -323,6 +334,7 @@ enum tutti_result tti_shm_receive(void *endpoint, int number, uint64_t *tag, voi
         memcpy(into, in->stage + (in->offset - in->stage_from), ready);
     else
         TTI_TRY(receive_there(self, in, into, ready, &ready));
+    TTI_TRY(tti_shm_intact(self, number));
     *tag = in->tag;
     tti_shm_consume(self, number, ready);
     *taken = ready;

@@ -344,8 +344,10 @@ static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
     while (*at != self)
         at = &(*at)->next;
     *at = self->next;
-    if (owed)
+    if (owed) {
         shm_say(self, SHM_CUT);
+        tti_full_fence(); /* before what was lent is written again: see tti_shm_intact */
+    }
     tti_shm_endpoint_free(self);
 }
 
@@ -437,4 +439,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .copies = tti_shm_copies,
     .lend = tti_shm_lend,
     .reads = tti_shm_reads,
+    .intact = tti_shm_intact,
 };

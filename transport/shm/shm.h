@@ -356,6 +356,7 @@ enum tutti_result tti_shm_commit(void *endpoint, int lane, uint64_t tag, size_t 
 /* Take note of what the peer has consumed; false when its count makes no sense. */
 bool tti_shm_collect(struct shm_out *out);
 
+enum tutti_result tti_shm_intact(void *endpoint, int lane);
 enum tutti_result tti_shm_peek(void *endpoint, int lane, uint64_t *tag, const void **data,
                                size_t *bytes);
 void tti_shm_consume(void *endpoint, int lane, size_t bytes);
