@@ -29,7 +29,8 @@
 #include <unistd.h>
 
 enum { FUSED_LEAST = 512 };                    /* below, the fused path is not even thought of */
-static const double LINGER_SECONDS = 5;        /* how long rank 0's server waits for goodbyes ... */
+static const double LINGER_SECONDS = 5;        /* how long what is staged waits to be read, and
+                                                * rank 0's server for goodbyes ... */
 static const double LINGER_FAILED_SECONDS = 1; /* ... and, once all were told of a failure */
 
 /* ---- settings ---- */
@@ -88,6 +89,7 @@ static enum tutti_result settings_read(const struct tutti_options *options,
     TTI_TRY(tti_config_int("TUTTI_STAGED_AHEAD", 0, TTI_STAGED_LARGE / TTI_STAGED_WINDOW,
                            TTI_STAGED_AHEAD, &ahead));
     settings->staged_ahead = (size_t)ahead;
+    settings->linger_s = LINGER_SECONDS;
     settings->fused_forced = tti_config_text("TUTTI_FUSED_FROM") != NULL;
     settings->fast = fast != 0;
     settings->reproducible = reproducible || o->reproducible;
@@ -213,6 +215,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_work_queue_end(&comm->queue);
     tti_post_close(comm->post);
     tti_executor_destroy(comm->executor);
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
+        tti_stage_linger(comm, tti_deadline_in(comm->settings.linger_s));
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
     tti_gpu_send_destroy(comm->gpu_send);
     tti_links_destroy(&comm->links);

@@ -1,6 +1,7 @@
 /* The ring of windows of the staged path (coll/stage.h). */
 #include "coll/stage.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "coll/comm.h"
 #include "device/memory.h"
@@ -94,4 +95,19 @@ bool tti_stage_take(struct tutti_comm *comm, size_t bytes, const struct tti_stag
     stage->head = begin + tti_stage_room(bytes);
     stage->filled++;
     return true;
+}
+
+void tti_stage_linger(struct tutti_comm *comm, uint64_t deadline)
+{
+    enum { SLEEP_MS = 100 };
+    int behind = -1, rank = -1;
+    while (comm->stage && (behind = stage_collect(comm)) >= 0 && !tti_deadline_passed(deadline)) {
+        if (tti_boot_poll(comm->boot, &rank) != TUTTI_OK || tti_links_progress(comm) != TUTTI_OK)
+            return;
+        if (tti_boot_has_left(comm->boot, behind)) { /* it reads no more */
+            comm->stage->read[behind] = comm->stage->filled;
+            continue;
+        }
+        tti_links_sleep(comm, tti_deadline_ms(deadline, SLEEP_MS));
+    }
 }

@@ -49,6 +49,11 @@ void tti_stage_destroy(struct tti_stage *stage);
 bool tti_stage_take(struct tutti_comm *comm, size_t bytes, const struct tti_stage_limit *limit,
                     int *behind);
 
+/* Before the links end: wait until all that was sent is read, so that who comes late to an
+ * operation that this rank has returned from still finds its data. Until `deadline`, or until the
+ * bootstrap tells of a failure; not for those who have left. */
+void tti_stage_linger(struct tutti_comm *comm, uint64_t deadline);
+
 /* What a window of so many bytes takes of the ring. */
 static inline size_t tti_stage_room(size_t bytes)
 {

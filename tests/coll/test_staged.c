@@ -299,6 +299,92 @@ static int all_leads(void)
     return bad;
 }
 
+/* ---- a root that leaves when it has made all its calls ---- */
+
+enum late { READS, LEAVES, ABORTS }; /* what the others do then */
+
+static _Thread_local bool leaving;
+static _Atomic int left; /* roots that wait in destroy, or are through with their links */
+
+void __real_tti_links_sleep(struct tutti_comm *comm, int most_ms);
+void __wrap_tti_links_sleep(struct tutti_comm *comm, int most_ms);
+void __wrap_tti_links_sleep(struct tutti_comm *comm, int most_ms)
+{
+    if (leaving)
+        atomic_store(&left, 1);
+    __real_tti_links_sleep(comm, most_ms);
+}
+
+void __real_tti_links_end(struct tutti_comm *comm);
+void __wrap_tti_links_end(struct tutti_comm *comm);
+void __wrap_tti_links_end(struct tutti_comm *comm)
+{
+    __real_tti_links_end(comm);
+    if (leaving)
+        atomic_store(&left, 1);
+}
+
+static int broadcasts(tutti_comm *comm, int count)
+{
+    enum { BYTES = 8 << 10 };
+    struct tti_operation o = {.collective = TUTTI_BROADCAST, .count = BYTES, .type = TUTTI_UINT8};
+    struct tti_ways ways;
+    unsigned char x[BYTES] = "";
+    const struct tti_selection *way = staged_way(comm, &o, &ways);
+    int bad = !way;
+    tti_select_try(comm, way);
+    for (int i = 0; i < count && !bad; i++) {
+        if (comm->rank == 0)
+            write_marks(x, BYTES, i);
+        bad = tutti_broadcast(x, x, BYTES, TUTTI_UINT8, 0, comm) != TUTTI_OK ||
+              wrong_marks(x, BYTES, i);
+    }
+    tti_select_try(comm, NULL);
+    return bad ? fprintf(stderr, "rank %d: %s\n", comm->rank, tutti_last_error()), 1 : 0;
+}
+
+/* Rank 0 is in destroy, with broadcasts that nobody has read, when the others come to them: they
+ * find their data. It does not wait for those who have left, nor after a failure. */
+static int leaves(tutti_comm *comm, void *argument)
+{
+    enum { UNREAD = 20, LONG_SECONDS = 3600 };
+    const enum late late = *(const enum late *)argument;
+    const struct timespec tick = {.tv_nsec = 1000000};
+    tutti_comm *aside = NULL;
+    int bad = 0;
+    if (comm->rank == 0)
+        atomic_store(&left, 0);
+    if (tutti_comm_split(comm, 0, comm->rank, &aside) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", tutti_last_error()), 1;
+    aside->settings.linger_s = LONG_SECONDS;
+    bad = broadcasts(aside, 1); /* connects */
+    if (comm->rank == 0) {
+        bad |= broadcasts(aside, UNREAD);
+        leaving = true;
+    } else {
+        while (!atomic_load(&left))
+            nanosleep(&tick, NULL);
+        if (late == READS)
+            bad |= broadcasts(aside, UNREAD);
+        else if (late == ABORTS && comm->rank == 1)
+            tutti_comm_abort(aside, "the test says so");
+    }
+    tutti_comm_destroy(aside);
+    leaving = false;
+    return bad;
+}
+
+static int all_leave(const char *transport)
+{
+    struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
+    int bad = 0;
+    how.options.transports = transport;
+    for (enum late late = READS; late <= ABORTS; late++)
+        bad += tti_ranks_run(&how, leaves, &late);
+    printf("a root leaves, %s: %s\n", transport, bad ? "FAILED" : "ok");
+    return bad;
+}
+
 static int all(const char *transport, bool processes, const char *what)
 {
     struct tti_ranks how = {.ranks = RANKS, .processes = processes, .options = TUTTI_OPTIONS_INIT};
@@ -317,7 +403,8 @@ int main(void)
     CPU_SET(sched_getcpu(), &one);
     if (sched_setaffinity(0, sizeof one, &one) != 0)
         return perror("sched_setaffinity"), 1;
-    int failed = all("inproc", false, "inproc") + all("shm", true, "shm") + all_leads();
+    int failed = all("inproc", false, "inproc") + all("shm", true, "shm") + all_leads() +
+                 all_leave("inproc") + all_leave("shm");
     /* No references, and room for less than a window. */
     setenv("TUTTI_SHM_REGION_FROM", "1M", 1);
     setenv("TUTTI_SHM_SLOT_BYTES", "4096", 1);
