@@ -29,10 +29,11 @@ struct tti_checkpoint_state {
 
 /* What one rank tells all others when it has done its part of a collective step. */
 struct tti_checkpoint_report {
-    int32_t code;  /* enum tutti_result */
-    int32_t files; /* bits: 1: the model, 2: a state file; opening: 4: it is aside */
-    struct tti_file_sum sums[2];
+    int32_t code;                /* enum tutti_result */
+    int32_t files;               /* bits: 1: the model, 2: a state file; opening: 4: it is aside */
+    struct tti_file_sum sums[2]; /* opening: the first is state.json's */
     uint64_t step;
+    uint64_t nonce; /* saving: of the folder's name, from rank 0 */
     char text[512];
 };
 
@@ -42,14 +43,21 @@ enum tutti_result tti_checkpoint_agree(tutti_comm *comm, enum tutti_result mine,
                                        struct tti_checkpoint_report *report,
                                        struct tti_checkpoint_report **all);
 
-/* Names of a checkpoint's folder: its own; while it is written; of one that another of the same
- * step is about to replace. */
+/* Names of a checkpoint's folder: its own; of one that another of the same step is about to
+ * replace. */
 #define TTI_CHECKPOINT_OWN ""
-#define TTI_CHECKPOINT_PART ".part"
 #define TTI_CHECKPOINT_OLD ".old"
 /* FOLDER/step-00000120 and the suffix. */
 enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
                                       const char *suffix);
+/* FOLDER/step-00000120.part-9c0d23a1b5e47f68: while it is written, and whatever is only to be
+ * removed. A name is used once: a host that shows cached names (NFS) may still have an earlier
+ * folder under one that was used before, wherever that folder is now. */
+enum tutti_result tti_checkpoint_part(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
+                                      uint64_t nonce);
+/* Is it the name of such a folder (or step-00000120.part, as they were once called)? Then its step.
+ */
+bool tti_checkpoint_is_part(const char *name, uint64_t *step);
 /* Is the finished checkpoint of that step the one aside? So it is when a process was killed that
  * had moved it there, and not yet the new one into its place. */
 bool tti_checkpoint_aside(const char *folder, uint64_t step);

@@ -5,6 +5,7 @@
 #include "ddp/host_memory.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,7 +27,7 @@ struct tutti_checkpoint {
     size_t slab_count, slab_capacity;
 };
 
-static enum tutti_result load_state(tutti_checkpoint *c)
+static enum tutti_result load_state(tutti_checkpoint *c, struct tti_file_sum *sum)
 {
     char path[TTI_PATH_BYTES];
     TTI_TRY(tti_path_join(path, c->path, "state.json"));
@@ -41,6 +42,10 @@ static enum tutti_result load_state(tutti_checkpoint *c)
     fclose(in);
     if (result == TUTTI_OK)
         result = tti_checkpoint_parse_state(text, bytes, path, &c->state);
+    if (result == TUTTI_OK) {
+        sum->bytes = bytes;
+        crypto_generichash(sum->hash, TTI_HASH_BYTES, (const unsigned char *)text, bytes, NULL, 0);
+    }
     free(text);
     return result;
 }
@@ -102,10 +107,11 @@ static int load_by_key(const void *left, const void *right)
     return a->first < b->first ? -1 : a->first > b->first;
 }
 
-static enum tutti_result load_all(tutti_checkpoint *c, int rank, int ranks)
+static enum tutti_result load_all(tutti_checkpoint *c, int rank, int ranks,
+                                  struct tti_file_sum *sum)
 {
     char path[TTI_PATH_BYTES];
-    TTI_TRY(load_state(c));
+    TTI_TRY(load_state(c, sum));
     c->files = tti_calloc(c->state.file_count, sizeof(tutti_tensor_file *));
     if (!c->files)
         return TUTTI_ERR_MEMORY;
@@ -134,6 +140,21 @@ static enum tutti_result load_newest(const char *folder, uint64_t *step)
     return TUTTI_OK;
 }
 
+/* A step may have been saved twice, and a host (NFS) still show the first under its name. */
+static enum tutti_result load_same_for_all(tutti_comm *comm, const tutti_checkpoint *c,
+                                           const struct tti_checkpoint_report *all)
+{
+    for (int r = 1; r < tutti_comm_size(comm); r++)
+        if (memcmp(&all[r].sums[0], &all[0].sums[0], sizeof all[0].sums[0]) != 0)
+            return TTI_FAIL(TUTTI_ERR_SYSTEM,
+                            "rank %d (%s) finds another checkpoint in %s than rank 0 (%s): is it "
+                            "the same folder on all hosts? A file system that caches names shows "
+                            "what was there before for some seconds",
+                            r, tutti_comm_rank_name(comm, r), c->path,
+                            tutti_comm_rank_name(comm, 0));
+    return TUTTI_OK;
+}
+
 enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, uint64_t step,
                                         tutti_checkpoint **checkpoint)
 {
@@ -141,9 +162,10 @@ enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, ui
     struct tti_checkpoint_report report = {.step = step}, *all = NULL;
     enum tutti_result result = TUTTI_OK;
     const bool newest = step == UINT64_MAX;
+    /* Rank 0 alone looks: a host that was told that there is none may remember that (NFS). */
     if (newest && tutti_comm_rank(comm) == 0)
         result = load_newest(folder, &report.step);
-    if (tti_checkpoint_aside(folder, report.step))
+    if (tutti_comm_rank(comm) == 0 && tti_checkpoint_aside(folder, report.step))
         report.files = 4;
     TTI_TRY(tti_checkpoint_agree(comm, result, &report, &all));
     step = all[0].step;
@@ -158,8 +180,12 @@ enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, ui
                                         aside ? TTI_CHECKPOINT_OLD : TTI_CHECKPOINT_OWN)
                   : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
-        result = load_all(made, tutti_comm_rank(comm), tutti_comm_size(comm));
-    result = tti_checkpoint_agree(comm, result, &report, NULL);
+        result = load_all(made, tutti_comm_rank(comm), tutti_comm_size(comm), &report.sums[0]);
+    result = tti_checkpoint_agree(comm, result, &report, &all);
+    if (result == TUTTI_OK) {
+        result = load_same_for_all(comm, made, all);
+        free(all);
+    }
     if (result != TUTTI_OK) {
         tutti_checkpoint_close(made);
         return TTI_CONTEXT(result, "while opening step %llu of %s", (unsigned long long)step,

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATE_TEXT_BYTES = 1024 };
+#define STATE_PART ".part"
+
+enum { STATE_TEXT_BYTES = 1024, STATE_NONCE_DIGITS = 16 };
 
 enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
                                       const char *suffix)
@@ -19,6 +21,14 @@ enum tutti_result tti_checkpoint_path(char path[TTI_PATH_BYTES], const char *fol
     char name[TTI_CHECKPOINT_NAME_BYTES];
     snprintf(name, sizeof name, "step-%08" PRIu64 "%s", step, suffix);
     return tti_path_join(path, folder, name);
+}
+
+enum tutti_result tti_checkpoint_part(char path[TTI_PATH_BYTES], const char *folder, uint64_t step,
+                                      uint64_t nonce)
+{
+    char suffix[sizeof STATE_PART + 1 + STATE_NONCE_DIGITS];
+    snprintf(suffix, sizeof suffix, STATE_PART "-%016" PRIx64, nonce);
+    return tti_checkpoint_path(path, folder, step, suffix);
 }
 
 bool tti_checkpoint_is_step(const char *name, uint64_t *step)
@@ -32,6 +42,27 @@ bool tti_checkpoint_is_step(const char *name, uint64_t *step)
         return false;
     *step = parsed;
     return true;
+}
+
+/* What follows the step in a folder's name; NULL if it does not begin with one. */
+static const char *state_suffix(const char *name, uint64_t *step)
+{
+    char own[TTI_CHECKPOINT_NAME_BYTES];
+    const size_t length = strcspn(name, ".");
+    if (length >= sizeof own)
+        return NULL;
+    snprintf(own, sizeof own, "%.*s", (int)length, name);
+    return tti_checkpoint_is_step(own, step) ? name + length : NULL;
+}
+
+bool tti_checkpoint_is_part(const char *name, uint64_t *step)
+{
+    const char *suffix = state_suffix(name, step);
+    if (!suffix || strncmp(suffix, STATE_PART, strlen(STATE_PART)) != 0)
+        return false;
+    suffix += strlen(STATE_PART);
+    return !*suffix || (*suffix == '-' && strlen(suffix) == 1 + STATE_NONCE_DIGITS &&
+                        strspn(suffix + 1, "0123456789abcdef") == STATE_NONCE_DIGITS);
 }
 
 static int state_ascending(const void *left, const void *right)
@@ -56,15 +87,10 @@ bool tti_checkpoint_aside(const char *folder, uint64_t step)
 /* Does a finished checkpoint lie in the folder of this name? Then its step. */
 static bool state_is_found(const char *folder, const char *name, uint64_t *step)
 {
-    char own[TTI_CHECKPOINT_NAME_BYTES];
-    const size_t length = strlen(name), old = strlen(TTI_CHECKPOINT_OLD);
-    if (tti_checkpoint_is_step(name, step))
+    const char *suffix = state_suffix(name, step);
+    if (suffix && !*suffix)
         return state_is_done(folder, *step, TTI_CHECKPOINT_OWN);
-    if (length < old || length >= sizeof own ||
-        strcmp(name + length - old, TTI_CHECKPOINT_OLD) != 0)
-        return false;
-    snprintf(own, sizeof own, "%.*s", (int)(length - old), name);
-    return tti_checkpoint_is_step(own, step) && tti_checkpoint_aside(folder, *step);
+    return suffix && strcmp(suffix, TTI_CHECKPOINT_OLD) == 0 && tti_checkpoint_aside(folder, *step);
 }
 
 enum tutti_result tti_checkpoint_list(const char *folder, uint64_t **steps, size_t *count)

@@ -69,10 +69,12 @@ TUTTI_API enum tutti_result tutti_tensors_read(const tutti_tensor_file *file,
  *   state-00001-of-00004.safetensors   what else each rank gave (optimizer states, or its shards)
  *   state.json                         the step, the caller's values, size and hash of each file
  *   DONE                               written last: without it the checkpoint does not count
- * It is written as FOLDER/step-00000120.part, and gets its name when all is there. One of the same
- * step that is there before is step-00000120.old in the moment in between, and is found as such.
- * The folder must be the same for all ranks (one host, or a shared file system). A tensor may be
- * cut into flat pieces in any way: what N ranks wrote in pieces is read by M ranks in others. */
+ * It is written as FOLDER/step-00000120.part-9c0d23a1b5e47f68 (digits that no other save has), and
+ * gets its name when all is there. One of the same step that is there before is step-00000120.old
+ * in the moment in between, and is found as such. What a killed save leaves (.part-...) goes with
+ * the next one of its step, or when no older step is kept. The folder must be the same for all
+ * ranks (one host, or a shared file system); saving and opening say so if it is not. A tensor may
+ * be cut into flat pieces in any way: what N ranks wrote in pieces is read by M ranks in others. */
 
 /* Elements first .. first+count-1 of a tensor. */
 struct tutti_piece {

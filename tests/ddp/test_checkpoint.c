@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ enum { ROWS = 7, COLUMNS = 11, BIG = ROWS * COLUMNS, SMALL = 5 };
 
 struct job {
     char folder[64];
+    const char *elsewhere; /* what the host of ranks but 0 has under the folder's name; or NULL */
     uint64_t step;
     int keep;
     float scale;             /* what is saved is multiplied by it */
@@ -52,6 +54,11 @@ static void share(size_t count, int r, int ranks, size_t *first, size_t *own)
     *own = count * (size_t)(r + 1) / (size_t)ranks - *first;
 }
 
+static const char *folder_of(tutti_comm *comm, const struct job *job)
+{
+    return tutti_comm_rank(comm) > 0 && job->elsewhere ? job->elsewhere : job->folder;
+}
+
 static int save(tutti_comm *comm, void *argument)
 {
     const struct job *job = argument;
@@ -72,7 +79,7 @@ static int save(tutti_comm *comm, void *argument)
         if (rank == 0)
             pieces[count++] = piece_of(tensor, NULL, 0, all, data[tensor]);
     }
-    return tutti_checkpoint_save(comm, job->folder, job->step, pieces, count, values, 2,
+    return tutti_checkpoint_save(comm, folder_of(comm, job), job->step, pieces, count, values, 2,
                                  job->keep) == TUTTI_OK
                ? 0
                : 1;
@@ -104,7 +111,7 @@ static int load(tutti_comm *comm, void *argument)
         pieces[tensor] = piece_of(tensor, NULL, 0, all, data[tensor]);
         pieces[2 + tensor] = piece_of(tensor, "exp_avg", first, own, data[2 + tensor]);
     }
-    enum tutti_result result = tutti_checkpoint_open(comm, job->folder, UINT64_MAX, &c);
+    enum tutti_result result = tutti_checkpoint_open(comm, folder_of(comm, job), UINT64_MAX, &c);
     if (result == TUTTI_OK && c)
         result = tutti_checkpoint_load(c, pieces, 4);
     int wrong = result != job->wants ? 1 : 0;
@@ -324,11 +331,15 @@ static void killed_between(const struct job *job)
     fclose(done);
 }
 
+/* Is there something of step 5 whose name ends so? (".part*": as a shell's.) */
 static bool left(const struct job *job, const char *suffix)
 {
     char path[128];
+    glob_t found;
     snprintf(path, sizeof path, "%s/step-00000005%s", job->folder, suffix);
-    return access(path, F_OK) == 0;
+    const bool any = glob(path, 0, NULL, &found) == 0;
+    globfree(&found);
+    return any;
 }
 
 /* A step that is saved again: at every moment there is a finished checkpoint of it. */
@@ -342,7 +353,7 @@ static void same_step_again(void **state)
     job.scale = 2;
     run(save, 3, &job);
     run(load, 2, &job);
-    assert_false(left(&job, ".part") || left(&job, ".old"));
+    assert_false(left(&job, ".part*") || left(&job, ".old"));
     killed_between(&job);
     run(load, 2, &job);
     run(load_other, 1, &job); /* asks for the step */
@@ -353,13 +364,179 @@ static void same_step_again(void **state)
     job.scale = 3;
     run(save, 2, &job);
     run(load, 1, &job);
-    assert_false(left(&job, ".part") || left(&job, ".old"));
+    assert_false(left(&job, ".part*") || left(&job, ".old"));
     /* It is removed under whatever name it has. */
     killed_between(&job);
     job.step = 6, job.keep = 1;
     run(save, 2, &job);
     run(load, 2, &job);
-    assert_false(left(&job, "") || left(&job, ".part") || left(&job, ".old"));
+    assert_false(left(&job, "") || left(&job, ".part*") || left(&job, ".old"));
+    job_end(&job);
+}
+
+/* A file in a folder that the library does not know: as one that is open elsewhere (NFS), it keeps
+ * the folder there. */
+static void plant(const struct job *job, const char *suffix)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/step-00000005%s", job->folder, suffix);
+    assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/step-00000005%s/open elsewhere", job->folder, suffix);
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+/* What cannot be removed is in no save's way, whatever its name was. */
+static void leftovers(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    plant(&job, ".old");
+    plant(&job, ".part");
+    for (job.scale = 2; job.scale < 4; job.scale++) {
+        run(save, 2, &job);
+        assert_false(left(&job, ".old"));
+    }
+    job.scale = 3;
+    run(load, 2, &job);
+    killed_between(&job);
+    plant(&job, "");
+    run(load, 2, &job);
+    save_without_room(&job);
+    assert_false(left(&job, ".old"));
+    run(load, 2, &job);
+    job.scale = 4;
+    run(save, 2, &job);
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+/* What other steps' saves did not finish goes when no older step is kept, and not before. */
+static void parts_of_other_steps(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    save_without_room(&job);
+    assert_true(left(&job, ".part-*"));
+    for (job.step = 4; job.step <= 6; job.step += 2) {
+        job.keep = 2;
+        run(save, 2, &job);
+        assert_true(left(&job, ".part-*"));
+    }
+    job.step = 7;
+    run(save, 2, &job);
+    assert_false(left(&job, ".part*"));
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+/* Of a checkpoint that was moved away, with a link in its place, the link goes. */
+static void link_to_a_checkpoint(void **state)
+{
+    (void)state;
+    struct job job = job_new(), moved = job_new();
+    char own[96], target[96];
+    snprintf(own, sizeof own, "%s/step-00000005", job.folder);
+    snprintf(target, sizeof target, "%s/step-00000005", moved.folder);
+    run(save, 2, &job);
+    assert_int_equal(rename(own, target), 0);
+    assert_int_equal(symlink(target, own), 0);
+    run(load, 2, &job);
+    job.scale = 2;
+    run(save, 2, &job);
+    run(load, 2, &job);
+    run(load, 2, &moved);
+    assert_false(left(&job, ".part*") || left(&job, ".old"));
+    job_end(&job);
+    job_end(&moved);
+}
+
+/* ---- A folder that is not the same for all ------------------------------------------------------
+ */
+
+/* Where each new folder of the job is made a second time, as if rank 1's host had its own; and a
+ * file of other size that is then where rank 1's should be. */
+static const struct job *mirrored;
+static bool mirrored_file;
+
+int mkdir(const char *path, mode_t mode)
+{
+    char there[256], file[256];
+    const size_t length = mirrored ? strlen(mirrored->folder) : 0;
+    const int made = mkdirat(AT_FDCWD, path, mode);
+    if (!mirrored || strncmp(path, mirrored->folder, length) != 0)
+        return made;
+    snprintf(there, sizeof there, "%s%s", mirrored->elsewhere, path + length);
+    (void)mkdirat(AT_FDCWD, there, mode);
+    snprintf(file, sizeof file, "%s/state-00001-of-00002.safetensors", path);
+    if (mirrored_file && path[length])
+        close(open(file, O_CREAT | O_WRONLY, 0666));
+    return made;
+}
+
+/* All say that of rank 1, with this text; the checkpoint that was there is whole. */
+static int save_unseen(tutti_comm *comm, void *argument)
+{
+    const struct job *job = argument;
+    if (!save(comm, argument)) {
+        fprintf(stderr, "save: went well\n");
+        return 1;
+    }
+    const bool right =
+        strstr(tutti_last_error(), "rank 1 (") && strstr(tutti_last_error(), job->text);
+    if (!right)
+        fprintf(stderr, "save: \"%s\"\n", tutti_last_error());
+    return !right;
+}
+
+static void save_elsewhere(struct job *job, const char *text)
+{
+    struct job other = job_new();
+    char name[96], target[96];
+    job->elsewhere = other.folder;
+    job->text = text;
+    job->scale++;
+    /* As a host that remembers where the earlier save wrote. */
+    snprintf(name, sizeof name, "%s/step-00000005.part", other.folder);
+    snprintf(target, sizeof target, "%s/step-00000005", job->folder);
+    assert_int_equal(symlink(target, name), 0);
+    run(save_unseen, 2, job);
+    mirrored = NULL;
+    job->elsewhere = NULL;
+    job->scale--;
+    run(load, 2, job);
+    job_end(&other);
+}
+
+static void rank_writes_elsewhere(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    save_elsewhere(&job, "cannot create");
+    mirrored = &job;
+    save_elsewhere(&job, "state-00001-of-00002.safetensors, and there is no such file");
+    mirrored = &job;
+    mirrored_file = true;
+    save_elsewhere(&job, "state-00001-of-00002.safetensors, and there are 0");
+    mirrored_file = false;
+    run(save, 2, &job);
+    run(load, 2, &job);
+    job_end(&job);
+}
+
+static void rank_reads_elsewhere(void **state)
+{
+    (void)state;
+    struct job job = job_new(), other = job_new();
+    run(save, 2, &job);
+    other.scale = 2;
+    run(save, 3, &other);
+    job.elsewhere = other.folder;
+    job.wants = TUTTI_ERR_SYSTEM;
+    job.text = "finds another checkpoint in ";
+    run(load, 2, &job);
+    job_end(&other);
     job_end(&job);
 }
 
@@ -397,6 +574,11 @@ int main(void)
         cmocka_unit_test(other_models),
         cmocka_unit_test(no_room),
         cmocka_unit_test(same_step_again),
+        cmocka_unit_test(leftovers),
+        cmocka_unit_test(parts_of_other_steps),
+        cmocka_unit_test(link_to_a_checkpoint),
+        cmocka_unit_test(rank_writes_elsewhere),
+        cmocka_unit_test(rank_reads_elsewhere),
         cmocka_unit_test(old_one_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
