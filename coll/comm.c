@@ -21,6 +21,7 @@
 #include "coll/tuning.h"
 #include "device/memory.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +30,10 @@
 #include <unistd.h>
 
 enum { FUSED_LEAST = 512 };                    /* below, the fused path is not even thought of */
-static const double LINGER_SECONDS = 5;        /* how long what is staged waits to be read, and
-                                                * rank 0's server for goodbyes ... */
+static const double LINGER_SECONDS = 5;        /* how long destroy waits for what is staged to be
+                                                * read, and then rank 0's server for goodbyes ... */
 static const double LINGER_FAILED_SECONDS = 1; /* ... and, once all were told of a failure */
+static const double GOODBYE_SECONDS = 1;       /* of the first: for the goodbyes in any case */
 
 /* ---- settings ---- */
 
@@ -212,15 +214,17 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
         return; /* nothing of it is ours; what it takes goes with the process */
     tti_forked_forget(comm);
     const bool idle = tti_gpu_side_destroy(comm); /* streams wait for the queue */
+    const uint64_t read_by = tti_deadline_in(linger_s - GOODBYE_SECONDS);
+    const uint64_t leave_by = tti_deadline_in(linger_s);
     tti_work_queue_end(&comm->queue);
     tti_post_close(comm->post);
     tti_executor_destroy(comm->executor);
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
-        tti_stage_linger(comm, tti_deadline_in(comm->settings.linger_s));
+        tti_stage_linger(comm, read_by);
     tti_links_end(comm); /* before rank 0 lingers for the others' goodbyes */
     tti_gpu_send_destroy(comm->gpu_send);
     tti_links_destroy(&comm->links);
-    tti_boot_destroy(comm->boot, linger_s);
+    tti_boot_destroy(comm->boot, tti_deadline_ms(leave_by, INT_MAX) / 1e3);
     tti_recorder_destroy(&comm->recorder);
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
@@ -333,7 +337,7 @@ void tutti_comm_destroy(tutti_comm *comm)
     bool failed = comm && atomic_load(&comm->failed) != TUTTI_OK;
     tti_group_forget(comm);
     if (comm)
-        comm_release(comm, failed ? LINGER_FAILED_SECONDS : LINGER_SECONDS);
+        comm_release(comm, failed ? LINGER_FAILED_SECONDS : comm->settings.linger_s);
 }
 
 void tti_comm_end(struct tutti_comm *comm, double linger_s)

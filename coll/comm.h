@@ -43,7 +43,8 @@ struct tti_settings {
     size_t
         staged_ahead;  /* broadcasts of 64 KiB that a root of the staged path may be ahead; 0: 16 */
     bool reproducible; /* only what combines in the order of ranks is taken */
-    double linger_s;   /* the most that destroy waits for peers to read what is staged (stage.h) */
+    double linger_s;   /* the most that destroy waits for peers, to read what is staged (stage.h)
+                        * and to say goodbye */
     int wire_lanes; /* lanes of a link: an algorithm may use one more, to make them even (tree) */
 };
 

@@ -3,6 +3,7 @@
  * transport has room for little. Ranks outnumber the cores here because all are bound to one.
  *
  * Contributions are random, so the order of combination shows in the sums. */
+#include "base/clock.h"
 #include "coll/comm.h"
 #include "coll/select.h"
 #include "tests/integration/ranks.h"
@@ -301,10 +302,13 @@ static int all_leads(void)
 
 /* ---- a root that leaves when it has made all its calls ---- */
 
-enum late { READS, LEAVES, ABORTS }; /* what the others do then */
+enum late { READS, LEAVES, ABORTS, STAYS }; /* what the others do then */
 
 static _Thread_local bool leaving;
-static _Atomic int left; /* roots that wait in destroy, or are through with their links */
+static _Atomic int left;           /* roots that wait in destroy, or are through with their links */
+static _Atomic int gone;           /* ... or are about to say goodbye */
+static bool overdue;               /* ... for longer than was left of their time */
+static const double stay_s = 1.05; /* all the time of a root that nobody reads from */
 
 void __real_tti_links_sleep(struct tutti_comm *comm, int most_ms);
 void __wrap_tti_links_sleep(struct tutti_comm *comm, int most_ms);
@@ -322,6 +326,33 @@ void __wrap_tti_links_end(struct tutti_comm *comm)
     __real_tti_links_end(comm);
     if (leaving)
         atomic_store(&left, 1);
+}
+
+/* All waits have one deadline: what the stage took, the goodbyes lack. A second is theirs. */
+static _Thread_local uint64_t read_by, read_ns;
+
+void __real_tti_stage_linger(struct tutti_comm *comm, uint64_t deadline);
+void __wrap_tti_stage_linger(struct tutti_comm *comm, uint64_t deadline);
+void __wrap_tti_stage_linger(struct tutti_comm *comm, uint64_t deadline)
+{
+    read_by = deadline;
+    if (leaving && deadline > tti_deadline_in(comm->settings.linger_s - 1))
+        overdue = true;
+    __real_tti_stage_linger(comm, deadline);
+    read_ns = tti_now_ns();
+}
+
+void __real_tti_boot_destroy(struct tti_boot *boot, double linger_s);
+void __wrap_tti_boot_destroy(struct tti_boot *boot, double linger_s);
+void __wrap_tti_boot_destroy(struct tti_boot *boot, double linger_s)
+{
+    const double rounded_s = 1e-3;
+    if (leaving &&
+        read_ns + (uint64_t)(linger_s * 1e9) > read_by + (uint64_t)((1 + rounded_s) * 1e9))
+        overdue = true;
+    if (leaving)
+        atomic_store(&gone, 1);
+    __real_tti_boot_destroy(boot, linger_s);
 }
 
 static int broadcasts(tutti_comm *comm, int count)
@@ -344,7 +375,7 @@ static int broadcasts(tutti_comm *comm, int count)
 }
 
 /* Rank 0 is in destroy, with broadcasts that nobody has read, when the others come to them: they
- * find their data. It does not wait for those who have left, nor after a failure. */
+ * find their data. It does not wait for those who have left, nor after a failure, nor for ever. */
 static int leaves(tutti_comm *comm, void *argument)
 {
     enum { UNREAD = 20, LONG_SECONDS = 3600 };
@@ -352,17 +383,19 @@ static int leaves(tutti_comm *comm, void *argument)
     const struct timespec tick = {.tv_nsec = 1000000};
     tutti_comm *aside = NULL;
     int bad = 0;
-    if (comm->rank == 0)
+    if (comm->rank == 0) {
         atomic_store(&left, 0);
+        atomic_store(&gone, 0);
+    }
     if (tutti_comm_split(comm, 0, comm->rank, &aside) != TUTTI_OK)
         return fprintf(stderr, "%s\n", tutti_last_error()), 1;
-    aside->settings.linger_s = LONG_SECONDS;
+    aside->settings.linger_s = late == STAYS ? stay_s : LONG_SECONDS;
     bad = broadcasts(aside, 1); /* connects */
     if (comm->rank == 0) {
         bad |= broadcasts(aside, UNREAD);
         leaving = true;
     } else {
-        while (!atomic_load(&left))
+        while (!atomic_load(late == STAYS ? &gone : &left))
             nanosleep(&tick, NULL);
         if (late == READS)
             bad |= broadcasts(aside, UNREAD);
@@ -370,6 +403,7 @@ static int leaves(tutti_comm *comm, void *argument)
             tutti_comm_abort(aside, "the test says so");
     }
     tutti_comm_destroy(aside);
+    bad |= leaving && overdue;
     leaving = false;
     return bad;
 }
@@ -379,7 +413,7 @@ static int all_leave(const char *transport)
     struct tti_ranks how = {.ranks = RANKS, .options = TUTTI_OPTIONS_INIT};
     int bad = 0;
     how.options.transports = transport;
-    for (enum late late = READS; late <= ABORTS; late++)
+    for (enum late late = READS; late <= STAYS; late++)
         bad += tti_ranks_run(&how, leaves, &late);
     printf("a root leaves, %s: %s\n", transport, bad ? "FAILED" : "ok");
     return bad;
