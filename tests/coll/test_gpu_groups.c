@@ -4,6 +4,7 @@
  *     test_gpu_groups threads | processes
  */
 #include "coll/comm.h"
+#include "coll/door.h"
 #include "coll/gpu/gpu_map.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -164,6 +165,26 @@ static int refused(tutti_comm *comm, void *argument)
     return seat_end(&s);
 }
 
+/* Giving device memory back waits for the others: a group refuses it, and runs what it has. */
+static int stays(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct seat s;
+    CHECK(seat_begin(comm, &s) == 0);
+    CHECK(seat_write(&s, 0) == 0);
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(seat_send(&s, 0, (s.rank + 1) % s.ranks));
+    CHECK_OK(seat_receive(&s, 0, (s.rank + s.ranks - 1) % s.ranks));
+    CHECK(tti_comm_release_device(comm) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "giving device memory back: not between tutti_group_start"));
+    CHECK(comm->gpu->map);
+    CHECK_OK(tutti_group_end());
+    CHECK(seat_read(&s, 0, 1, (s.rank + s.ranks - 1) % s.ranks, 0) == 0);
+    CHECK_OK(tti_comm_release_device(comm));
+    CHECK(!comm->gpu->map);
+    return seat_end(&s);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const paths[] = {"window", "coupled"};
@@ -175,6 +196,7 @@ int main(int argc, char **argv)
         for (how.ranks = 3; how.ranks <= 4; how.ranks++)
             bad |= device_ranks("a circle", paths[p], how, circle, NULL);
         how.ranks = 3;
+        bad |= device_ranks("device memory stays", paths[p], how, stays, NULL);
         bad |= device_ranks("replayed", paths[p], how, replayed, NULL);
         bad |= device_ranks("refused", paths[p], how, refused, NULL);
     }

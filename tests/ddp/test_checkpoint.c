@@ -565,6 +565,33 @@ static void old_one_stays(void **state)
     job_end(&job);
 }
 
+/* What a group collects is not there yet: saving and opening are refused until it has ended, and
+ * leave no trace. */
+static int refused_in_group(tutti_comm *comm, void *argument)
+{
+    struct job *job = argument;
+    tutti_checkpoint *c = NULL;
+    int wrong = tutti_group_start() != TUTTI_OK;
+    wrong += tutti_checkpoint_save(comm, job->folder, job->step, NULL, 0, NULL, 0, 0) !=
+                 TUTTI_ERR_USAGE ||
+             !strstr(tutti_last_error(), "tutti_checkpoint_save: not between tutti_group_start");
+    wrong += left(job, "") || left(job, ".part");
+    wrong += tutti_checkpoint_open(comm, job->folder, job->step, &c) != TUTTI_ERR_USAGE || c ||
+             !strstr(tutti_last_error(), "tutti_checkpoint_open: not between tutti_group_start");
+    wrong += tutti_group_end() != TUTTI_OK;
+    return wrong;
+}
+
+static void refused_in_groups(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(refused_in_group, 2, &job);
+    run(save, 2, &job);
+    run(load, 2, &job);
+    job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +607,7 @@ int main(void)
         cmocka_unit_test(rank_writes_elsewhere),
         cmocka_unit_test(rank_reads_elsewhere),
         cmocka_unit_test(old_one_stays),
+        cmocka_unit_test(refused_in_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -471,6 +471,26 @@ static int refused_in_groups(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Nobody has data: all join, once the group has ended, and are told so. */
+static int join_refused_in_group(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    tutti_ddp *ddp = NULL;
+    bool more = true;
+    options.uneven = true;
+    if (begin_model(comm, &options, &ddp))
+        return 1;
+    CHECK_OK(tutti_group_start());
+    CHECK(tutti_ddp_join(ddp, &more) == TUTTI_ERR_USAGE && more);
+    CHECK(strstr(tutti_last_error(), "tutti_ddp_join: not between tutti_group_start"));
+    CHECK_OK(tutti_group_end());
+    CHECK_OK(tutti_ddp_join(ddp, &more));
+    CHECK(!more);
+    tutti_ddp_destroy(ddp);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct model_case cases[] = {
@@ -479,7 +499,7 @@ int main(int argc, char **argv)
         {"means_over_tokens", means_over_tokens}, {"clipping", clipping},
         {"single_waits", single_waits},           {"last_bucket", last_bucket},
         {"schedule_order", schedule_order},       {"what_happened", what_happened},
-        {"refused_in_groups", refused_in_groups},
+        {"refused_in_groups", refused_in_groups}, {"join_refused_in_group", join_refused_in_group},
     };
     return model_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }
