@@ -131,6 +131,101 @@ static void joining_is_tried_again(void **state)
     assert_int_equal(settled, 40);
 }
 
+static bool given_up(int rail)
+{
+    return world.end[0]->qp[rail].hopeless || world.end[1]->qp[rail].hopeless;
+}
+
+/* Neither link's neighbour answers, until one has been given up at one end: then the other link's
+ * does, and it carries. Nor does the one that was given up hold up what carries: by no rail is
+ * joined while it rests. */
+static void one_that_answers_is_enough(void **state)
+{
+    (void)state;
+    int reserve = 0;
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        struct stream stream[2] = {{0, 0}, {0, 0}};
+        world_new(seed);
+        world.blocks = true;
+        for (int i = 0; i < 1000; i++)
+            world_step(stream, true);
+        assert_true(world_refuses(stream));
+        while (both_live() && !given_up(NEAR) && !given_up(FAR))
+            world_step(stream, true);
+        const int dead = given_up(NEAR) ? NEAR : FAR;
+        reserve += dead == NEAR;
+        world.up[!dead] = true;
+        for (const uint64_t most = world.now + 100 * SECOND; both_live() && world.now < most;) {
+            uint64_t rest = UINT64_MAX;
+            for (int r = 0; r < 2; r++) {
+                const uint64_t until = world.transport[r]->rail[dead].rest_ns;
+                rest = world.end[r]->lost == RAILS ? 0 : rest < until ? rest : until;
+            }
+            const int joins = world.joins[dead];
+            const bool rests = world.now + SECOND < rest;
+            world_step(stream, false);
+            assert_true(!rests || world.joins[dead] == joins);
+        }
+        for (int r = 0; r < 2; r++) {
+            const struct tti_rdma_endpoint *end = world.end[r];
+            if (end->state != TTI_RDMA_UP) {
+                (void)tti_error_restore(&world.end[r]->error);
+                fail_msg("seed %u, rank %d: %s", seed, r, tutti_last_error());
+            }
+            assert_int_equal(end->lost, 1);
+            assert_int_equal(stream[r].taken, stream[r].sent);
+        }
+        world_settles(stream, seed);
+        assert_true(both_live());
+        world_free();
+    }
+    print_message("%d times of 40 the one in reserve was enough\n", reserve);
+    assert_true(reserve > 0);
+}
+
+/* Joining blocks while a neighbour does not answer, so it is done for half of the time at most,
+ * however many ask; who asks by a rail that answers does not wait. */
+static void joining_blocks_half_the_time(void **state)
+{
+    (void)state;
+    enum { MORE = 6 };
+    const double patience_s = 1000;
+    struct tti_rdma_qp more[MORE];
+    world_new(3);
+    world.blocks = true;
+    world.up[NEAR] = false;
+    for (int i = 0; i < MORE; i++) {
+        struct tti_rdma_endpoint *end = world.end[0];
+        more[i] = (struct tti_rdma_qp){
+            .endpoint = end, .rail = end->qp[i % 2].rail, .peer_port = end->qp[i % 2].peer_port};
+        assert_int_equal(tti_rdma_qp_create(&more[i]), TUTTI_OK);
+    }
+    /* One by each rail: the next to ask by the near one waits. */
+    const int near = world.joins[NEAR];
+    assert_int_equal(tti_rdma_qp_join(&more[0], patience_s), TUTTI_IN_PROGRESS);
+    assert_int_equal(tti_rdma_qp_join(&more[1], patience_s), TUTTI_OK);
+    assert_int_equal(tti_rdma_qp_join(&more[2], patience_s), TUTTI_IN_PROGRESS);
+    assert_int_equal(world.joins[NEAR], near + 1);
+    /* Both refuse: together half of the time, but for the first try of the second. */
+    world.up[FAR] = false;
+    const uint64_t begun = world.now;
+    const int before = world.joins[NEAR] + world.joins[FAR];
+    while (world.now < begun + 100 * SECOND) {
+        for (int i = 2; i < MORE; i++)
+            assert_int_equal(tti_rdma_qp_join(&more[i], patience_s), TUTTI_IN_PROGRESS);
+        world.now += SECOND / 100;
+    }
+    assert_in_range(world.joins[NEAR] + world.joins[FAR] - before, 40, 52);
+    /* The near one answers: after the pause that is under way all are joined at once. */
+    world.up[NEAR] = true;
+    world.now += 2 * SECOND;
+    assert_int_equal(tti_rdma_qp_join(&more[2], patience_s), TUTTI_OK);
+    assert_int_equal(tti_rdma_qp_join(&more[4], patience_s), TUTTI_OK);
+    for (int i = 0; i < MORE; i++)
+        tti_rdma_qp_destroy(&more[i]);
+    world_free();
+}
+
 /* Both links come and go. A device that is believed ends the connection; whatever comes before is
  * right, nobody takes the other for mad, and no queue pair that cannot be made ends what carries.
  */
@@ -250,9 +345,13 @@ static void joining_seldom_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rail_comes_back),      cmocka_unit_test(joining_is_tried_again),
-        cmocka_unit_test(both_rails_come_and_go), cmocka_unit_test(trials_become_rare),
+        cmocka_unit_test(a_rail_comes_back),
+        cmocka_unit_test(joining_is_tried_again),
+        cmocka_unit_test(both_rails_come_and_go),
+        cmocka_unit_test(trials_become_rare),
         cmocka_unit_test(joining_seldom_blocks),
+        cmocka_unit_test(one_that_answers_is_enough),
+        cmocka_unit_test(joining_blocks_half_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Inside the RDMA transport: one object per rank and communicator, its rails (ports of RDMA
  * devices) and its endpoints. Everything runs on the thread that calls in; nothing blocks but
  * close, and the kernel while it looks for a neighbour on RoCE (up to a second, as a queue pair is
- * joined; rdma_rejoin.c keeps trials from it).
+ * joined; half of the time at most, and rdma_rejoin.c keeps trials from it).
  *
  * How bytes move. Each side of a connection has, per lane, a ring of slots in registered memory.
  * The sender writes a fragment (a header of 16 bytes and up to `slot_bytes`) into the next slot of
@@ -52,8 +52,10 @@ struct tti_rdma_rail {
     int cq_room, cq_used, cq_most;
     bool armed;     /* the next completion will be an event */
     bool port_down; /* the device said so */
-    /* rdma_rejoin.c: when the next trial may begin; until when none is joined. */
-    uint64_t trial_ns, rest_ns;
+    /* rdma_qp.c: a queue pair could not be joined; when that is tried again (0: the last could),
+     * and until when it is not where others carry. */
+    uint64_t join_ns, rest_ns;
+    uint64_t trial_ns; /* rdma_rejoin.c: when the next trial may begin */
 };
 
 /* Memory registered with every rail. */
@@ -141,15 +143,15 @@ struct tti_rdma_qp {
     uint32_t place; /* in the transport's table, and its number there: the upper half of wr_id */
     int room;       /* of the send queue */
     int depth;
-    int spent; /* receives to be posted anew */
-    /* The first time that it could not be joined; when that is tried again. */
-    uint64_t refused_ns, join_ns;
+    int spent;           /* receives to be posted anew */
+    uint64_t refused_ns; /* the first time that it could not be joined */
     /* rdma_failover.c: it carries nothing; that was said, here and there; its work waits for
      * others. */
     bool lost, said_lost, peer_lost, moved;
     /* rdma_rejoin.c: it shall be made again; has been, here and there; takes in what comes. */
     bool rejoin, renewed, peer_renewed, joined, peer_joined;
     bool again;               /* none was left: begin as soon as both sides have let go of it */
+    bool hopeless;            /* none is left, and making this one again is given up */
     bool trial;               /* others carry: it has to prove itself first, ... */
     int tried;                /* ... by so many sends, which are under way */
     uint64_t back_ns;         /* when it was made again last */
@@ -322,8 +324,9 @@ void tti_rdma_device_free(struct tti_rdma_transport *self);
 
 enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp);
 /* To where it can receive and send; its receives are posted. IN_PROGRESS: the way to the peer's is
- * not there, call again; an error once it has not been for `patience_s` (0: at once). May block,
- * for about a second. */
+ * not there, or another's by this rail was not a moment ago: call again; an error once it has not
+ * been for `patience_s` (0: at once). May block, for about a second: of all that are refused one at
+ * a time is tried, and then none for as long as it blocked. */
 enum tutti_result tti_rdma_qp_join(struct tti_rdma_qp *qp, double patience_s);
 void tti_rdma_qp_destroy(struct tti_rdma_qp *qp);
 /* Another in the place of one that broke and has given back all that was posted; not connected. */

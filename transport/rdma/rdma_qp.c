@@ -17,7 +17,8 @@ enum {
     QP_HOPS = 64,
     QP_POST_AT_ONCE = 16,
 };
-#define QP_APART_NS UINT64_C(100000000) /* between two tries to join one */
+#define QP_APART_NS UINT64_C(100000000) /* at least, between two tries to join one */
+#define QP_REST_NS UINT64_C(8000000000) /* of a rail by which one could not be joined */
 
 enum tutti_result tti_rdma_qp_fail(const struct tti_rdma_qp *qp, enum tutti_result code,
                                    const char *what, const char *advice)
@@ -98,7 +99,7 @@ enum tutti_result tti_rdma_qp_create(struct tti_rdma_qp *qp)
                 (endpoint->piece ? QP_PIECES : TTI_RDMA_SPARE);
     qp->room = qp->depth;
     qp->spent = qp->depth; /* none is posted yet */
-    qp->refused_ns = qp->join_ns = 0;
+    qp->refused_ns = 0;
     qp->psn = randombytes_random() & 0xffffff;
     TTI_TRY(tti_rdma_rail_reserve(self, rail, 2 * qp->depth));
     qp->qp = qp_make(self->verbs, rail, (uint32_t)qp->depth, &in_line);
@@ -255,27 +256,41 @@ static enum tutti_result qp_reset(struct tti_rdma_qp *qp)
     return qp_modify(qp, &change, IBV_QP_STATE, "it cannot be set up again: ");
 }
 
+/* It took from `began` to `now`, and nothing moved meanwhile: as long a time is the others', so no
+ * rail that refuses is tried before. A rail that does not is not kept from anything. */
+static void qp_refused(struct tti_rdma_qp *qp, uint64_t began, uint64_t now)
+{
+    struct tti_rdma_transport *self = qp->endpoint->transport;
+    const uint64_t next = now + (now - began > QP_APART_NS ? now - began : QP_APART_NS);
+    if (qp->refused_ns == 0)
+        qp->refused_ns = began;
+    qp->rail->join_ns = next;
+    qp->rail->rest_ns = now + QP_REST_NS;
+    for (int r = 0; r < self->rails; r++)
+        if (self->rail[r].join_ns > 0)
+            self->rail[r].join_ns = next;
+}
+
 /* The kernel asks for the neighbour of RoCE for a second, three times or so; where a link has just
  * come back, or all ask at once, that may be too short. */
 enum tutti_result tti_rdma_qp_join(struct tti_rdma_qp *qp, double patience_s)
 {
     const uint64_t began = tti_now_ns();
     enum tutti_result result = TUTTI_OK;
-    if (began < qp->join_ns)
+    if (began < qp->rail->join_ns)
         return TUTTI_IN_PROGRESS;
     if (qp->refused_ns > 0)
         result = qp_reset(qp);
     if (result == TUTTI_OK)
         result = qp_connect(qp);
-    if (result == TUTTI_OK)
+    if (result == TUTTI_OK) {
+        qp->rail->join_ns = 0;
         return TUTTI_OK;
+    }
     const uint64_t now = tti_now_ns();
-    if (qp->refused_ns == 0)
-        qp->refused_ns = began;
+    qp_refused(qp, began, now);
     if ((double)(now - qp->refused_ns) >= patience_s * 1e9)
         return result;
-    /* It blocks, and others wait meanwhile: half of the time is theirs. */
-    qp->join_ns = now + (now - began > QP_APART_NS ? now - began : QP_APART_NS);
     TTI_LOG(TTI_LOG_INFO, "rdma: %s; it is tried again", tti_error_text());
     return TUTTI_IN_PROGRESS;
 }

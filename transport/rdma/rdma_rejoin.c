@@ -22,7 +22,8 @@
  * Joining may block: where no neighbour answers, the kernel looks for one for a second (RoCE). So
  * nothing is tried by a port that is down, trials of one rail begin one after another, and none is
  * joined for some time after one that could not be. Where none carries, joining is tried for as
- * long as a device would be patient.
+ * long as a device would be patient, by each rail: the connection fails when all have been given up
+ * that could be made again, and not before.
  *
  * A link that loses packets, or lets them overtake each other, carries short writes where long ones
  * never get through: many devices take nothing behind a gap, and count repetitions until a whole
@@ -40,7 +41,6 @@ enum { REJOIN_PIECE = 16 << 10 };
 #define REJOIN_FIRST_NS UINT64_C(1000000000)
 #define REJOIN_MOST_NS UINT64_C(60000000000)
 #define REJOIN_APART_NS UINT64_C(100000000) /* between two trials of a rail */
-#define REJOIN_REST_NS UINT64_C(8000000000) /* of a rail by which one could not be joined */
 #define REJOIN_STALL_NS UINT64_C(200000000)
 #define REJOIN_GAP_NS UINT64_C(120000000) /* who did not look for longer does not know */
 
@@ -147,6 +147,8 @@ static void rejoin_done(struct tti_rdma_qp *qp)
                 qp->qp->qp_num, self->piece >> 10);
     qp->lost = qp->said_lost = qp->peer_lost = qp->moved = qp->trial = qp->again = false;
     qp->rejoin = qp->renewed = qp->peer_renewed = qp->joined = qp->peer_joined = false;
+    for (int i = 0; i < self->qps; i++)
+        self->qp[i].hopeless = false;
     qp->back_ns = tti_now_ns();
     self->lost--;
     self->transport->news = true;
@@ -246,13 +248,34 @@ void tti_rdma_tried(struct tti_rdma_qp *qp, bool success)
 /* What carries must not wait for a neighbour that does not answer. */
 static enum tutti_result rejoin_may_try(const struct tti_rdma_qp *qp)
 {
-    if (!qp->trial || qp->joined)
+    const bool others = qp->trial || qp->endpoint->lost < qp->endpoint->qps;
+    if (!others || qp->joined)
         return TUTTI_OK;
     if (qp->rail->port_down)
         return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "the port is down", "");
     if (tti_now_ns() < qp->rail->rest_ns)
         return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, "another could not be joined a moment ago", "");
     return TUTTI_OK;
+}
+
+/* The neighbour does not answer: nor would it by another queue pair that goes the same way. */
+static void rejoin_give_up(const struct tti_rdma_qp *qp)
+{
+    struct tti_rdma_endpoint *self = qp->endpoint;
+    for (int i = 0; i < self->qps; i++) {
+        struct tti_rdma_qp *other = &self->qp[i];
+        other->hopeless |=
+            !other->joined && other->rail == qp->rail && other->peer_port == qp->peer_port;
+    }
+}
+
+/* None carries: is there none left that may yet be made again? */
+static bool rejoin_hopeless(const struct tti_rdma_endpoint *self)
+{
+    for (int i = 0; i < self->qps; i++)
+        if (!self->qp[i].hopeless)
+            return false;
+    return true;
 }
 
 static enum tutti_result rejoin_join(struct tti_rdma_qp *qp)
@@ -264,7 +287,8 @@ static enum tutti_result rejoin_join(struct tti_rdma_qp *qp)
     if (result == TUTTI_IN_PROGRESS)
         return TUTTI_OK;
     if (result != TUTTI_OK) {
-        qp->rail->rest_ns = tti_now_ns() + REJOIN_REST_NS;
+        if (!others)
+            rejoin_give_up(qp);
         return result;
     }
     TTI_TRY(tti_rdma_say(qp, TTI_RDMA_JOINED));
@@ -276,6 +300,8 @@ static enum tutti_result rejoin_qp(struct tti_rdma_qp *qp)
 {
     struct tti_rdma_endpoint *self = qp->endpoint;
     if (!qp->lost || !qp->rejoin || !qp->moved || qp->tried > 0)
+        return TUTTI_OK;
+    if (qp->hopeless)
         return TUTTI_OK;
     TTI_TRY(rejoin_may_try(qp));
     if (!qp->renewed) {
@@ -348,13 +374,16 @@ void tti_rdma_rejoin_step(struct tti_rdma_endpoint *self)
     if (rejoin_begins(self))
         rejoin_all(self);
     for (int i = 0; i < self->qps && self->state == TTI_RDMA_UP; i++) {
-        enum tutti_result result = rejoin_qp(&self->qp[i]);
+        struct tti_rdma_qp *qp = &self->qp[i];
+        enum tutti_result result = rejoin_qp(qp);
         if (result == TUTTI_OK)
             continue;
-        if (self->qp[i].trial || self->lost < self->qps) {
-            rejoin_end(&self->qp[i]);
+        if (qp->trial || self->lost < self->qps) {
+            rejoin_end(qp);
             continue;
         }
+        if (qp->hopeless && !rejoin_hopeless(self))
+            continue;
         tti_rdma_endpoint_fail(self, result);
         return;
     }
