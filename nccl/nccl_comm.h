@@ -1,8 +1,9 @@
 /* Inside the NCCL door: a communicator, and what the files of this room share.
  *
- * Read in this order: nccl_init.c (communicators are made), nccl_calls.c (operations), nccl_group.c
- * (what waits for ncclGroupEnd), nccl_end.c (finalize, destroy, abort), nccl_memory.c,
- * nccl_error.c, nccl_settings.c (configurations and NCCL_* variables).
+ * Read in this order: nccl_init.c (communicators are made), nccl_job.c (what takes long),
+ * nccl_calls.c (operations), nccl_group.c (what waits for ncclGroupEnd), nccl_end.c (finalize,
+ * destroy, abort), nccl_memory.c, nccl_error.c, nccl_settings.c (configurations and NCCL_*
+ * variables).
  *
  * Threads: a communicator may be used by several threads at once, and aborted by another. Who works
  * on one has entered it; who ends it waits until all have left. */
@@ -71,7 +72,7 @@ struct ncclComm {
     bool making;           /* its making is not over: whoever waits for that has not taken it yet */
     bool ending;           /* nobody enters any more */
     bool orphan;           /* aborted while it was made: who takes it from its job frees it */
-    _Atomic bool given_up; /* ... or what it is made of was: it does not wait for the others */
+    _Atomic bool given_up; /* aborted, or what it is made of was: who makes it does not wait */
     struct tti_nccl_job *children; /* that are being made of it */
     bool finalized, revoked;
     bool suspended;                   /* nccl_suspend.c */
@@ -132,6 +133,18 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result);
 
 /* ---- nccl_init.c ---- */
 
+/* A new communicator, not enlisted and in no job: settings from `given`, else `parent`'s. */
+ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
+                               const ncclConfig_t *parent, struct ncclComm **comm);
+/* What has been made belongs to the communicator, which sets device memory up with the other ranks.
+ * Who ends it, or what it is made of, meanwhile aborts what has been made. */
+ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti);
+/* A unique id is ours as text, and the rank of those who meet that listens (`root` may be NULL). */
+ncclResult_t tti_nccl_id_read(const ncclUniqueId *unique, struct tutti_id *id, int *root);
+ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId *unique);
+
+/* ---- nccl_job.c ---- */
+
 /* Whether a rank that grows knows the id, and from where: it has made it and was not given it
  * again, or the program has passed it. */
 enum tti_nccl_grow_id { TTI_NCCL_GROW_NO_ID, TTI_NCCL_GROW_KEPT, TTI_NCCL_GROW_GIVEN };
@@ -145,6 +158,7 @@ struct tti_nccl_job {
     struct ncclComm *comm;        /* the new one */
     struct ncclComm *parent;      /* entered; or NULL */
     struct tti_nccl_job *sibling; /* in its list */
+    bool told;                    /* under its lock: what the job makes was aborted with it */
     ncclComm_t *handle;           /* where the caller has it */
     struct tutti_id id;
     int color, key;
@@ -169,17 +183,9 @@ static inline bool tti_nccl_job_waits(const struct tti_nccl_job *job)
     return (job->parent ? job->parent : job->comm)->blocking;
 }
 
-/* A new communicator, not enlisted and in no job: settings from `given`, else `parent`'s. */
-ncclResult_t tti_nccl_comm_new(int rank, int nranks, const ncclConfig_t *given,
-                               const ncclConfig_t *parent, struct ncclComm **comm);
-/* What has been made belongs to the communicator. */
-ncclResult_t tti_nccl_comm_take(struct ncclComm *comm, tutti_comm *tutti);
 ncclResult_t tti_nccl_job_new(struct ncclComm *comm, ncclComm_t *handle,
                               ncclResult_t (*run)(struct tti_nccl_job *),
                               struct tti_nccl_job **job);
-/* A unique id is ours as text, and the rank of those who meet that listens (`root` may be NULL). */
-ncclResult_t tti_nccl_id_read(const ncclUniqueId *unique, struct tutti_id *id, int *root);
-ncclResult_t tti_nccl_id_write(const struct tutti_id *id, int root, ncclUniqueId *unique);
 /* Run, record how it went, leave the parent, and the communicator if it was there before. */
 void tti_nccl_job_run(struct tti_nccl_job *job);
 void tti_nccl_job_free(struct tti_nccl_job *job);

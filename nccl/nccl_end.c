@@ -203,11 +203,37 @@ static bool end_wait(struct ncclComm *comm)
     return empty;
 }
 
-/* Under the lock. Of what is made of it, too, nobody waits for others any more. */
-static void children_give_up(struct ncclComm *comm)
+/* Under the lock; what was there to abort is entered. */
+static struct ncclComm *child_give_up(struct ncclComm *comm)
 {
-    for (struct tti_nccl_job *job = comm->children; job; job = job->sibling)
-        job->comm->given_up = true;
+    for (struct tti_nccl_job *job = comm->children; job; job = job->sibling) {
+        struct ncclComm *child = job->comm;
+        if (job->told)
+            continue;
+        pthread_mutex_lock(&child->lock);
+        child->given_up = true;
+        job->told = child->tutti != NULL; /* else whoever makes it sees that it is given up */
+        child->inside += job->told;
+        pthread_mutex_unlock(&child->lock);
+        if (job->told)
+            return child;
+    }
+    return NULL;
+}
+
+/* Of what is made of it, too, nobody waits for others any more. The communicator is entered. */
+static void children_give_up(struct ncclComm *comm, const char *what)
+{
+    struct ncclComm *child = NULL;
+    do {
+        pthread_mutex_lock(&comm->lock);
+        child = child_give_up(comm);
+        pthread_mutex_unlock(&comm->lock);
+        if (child) {
+            tutti_comm_abort(child->tutti, what);
+            tti_nccl_leave(child);
+        }
+    } while (child);
 }
 
 /* Nobody enters from here on. `*left`: it is being made and was aborted, so nothing remains to be
@@ -221,19 +247,18 @@ static ncclResult_t end_begin(struct ncclComm *comm, const char *what, bool abor
     const bool already = comm->ending;
     *left = abort && comm->making && !already;
     comm->ending = true;
-    if (*left) {
-        comm->orphan = true;
-        comm->given_up = true;
-    }
-    if (abort)
-        children_give_up(comm);
-    const bool tells = *left && comm->tutti; /* the others, to whom it is made */
+    comm->orphan |= *left;
+    comm->given_up |= abort;
+    const bool made = comm->tutti;
+    const bool tells = *left ? made : abort; /* the others, or what is made of it */
     comm->inside += tells;
     pthread_mutex_unlock(&comm->lock);
-    if (tells) {
+    if (tells && *left)
         tutti_comm_abort(comm->tutti, what);
+    else if (tells)
+        children_give_up(comm, what);
+    if (tells)
         tti_nccl_leave(comm);
-    }
     if (already)
         return tti_nccl_fail(ncclInvalidUsage, "%s: the communicator is being ended already", what);
     return ncclSuccess;
@@ -332,10 +357,8 @@ static ncclResult_t revoke_begin(struct ncclComm *comm, bool *made)
     if (!comm->ending && !comm->finalized && comm->jobs > 0)
         refusal = NULL;
     *made = !refusal && comm->tutti;
-    if (!refusal)
-        children_give_up(comm);
     comm->inside += *made;
-    comm->given_up |= !refusal && !*made;
+    comm->given_up |= !refusal && comm->making;
     pthread_mutex_unlock(&comm->lock);
     return refusal ? tti_nccl_fail(ncclInvalidUsage, "ncclCommRevoke: %s", refusal) : ncclSuccess;
 }
@@ -352,10 +375,11 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags)
     ncclResult_t result = revoke_begin(comm, &made);
     if (result != ncclSuccess || !made)
         return result;
+    children_give_up(comm, "ncclCommRevoke");
     tutti_comm_abort(comm->tutti, "ncclCommRevoke");
     (void)tti_nccl_pending_collect(comm, true);
     pthread_mutex_lock(&comm->lock);
-    comm->revoked = true;
+    comm->revoked = !comm->given_up; /* else its making fails, which it tells */
     pthread_mutex_unlock(&comm->lock);
     tti_nccl_leave(comm);
     return ncclSuccess;

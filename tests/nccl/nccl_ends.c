@@ -7,6 +7,7 @@
 #include "tests/nccl/nccl_check.h"
 #include "tests/nccl/nccl_threads.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -213,6 +214,102 @@ static void under_way(void)
     revoke_while_made();
 }
 
+/* ---- a parent that is ended while it is entered for a child ---- */
+
+/* libnccl.so.2 comes here when it makes a communicator, the parent's handle checked and the job not
+ * made yet. */
+static _Thread_local ncclComm_t ends_here;
+static ncclComm_t _Atomic to_be_ended;
+
+static int (*mutex_real)(pthread_mutex_t *, const pthread_mutexattr_t *);
+static pthread_once_t mutex_once = PTHREAD_ONCE_INIT;
+
+static void mutex_find(void)
+{
+    void *found = dlsym(RTLD_NEXT, "pthread_mutex_init");
+    CHECK(found);
+    memcpy((void *)&mutex_real, &found, sizeof found);
+}
+
+__attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *mutex,
+                                                              const pthread_mutexattr_t *attributes)
+{
+    const ncclComm_t comm = ends_here;
+    pthread_once(&mutex_once, mutex_find);
+    ends_here = NULL;
+    if (comm) {
+        to_be_ended = comm;
+        await_ending(comm);
+    }
+    return mutex_real(mutex, attributes);
+}
+
+static void *abort_when_told(void *unused)
+{
+    (void)unused;
+    while (!to_be_ended)
+        nap();
+    OK(ncclCommAbort(to_be_ended));
+    return NULL;
+}
+
+/* Rank 1 does not come to the shrink, and rank 0 hears that nobody wants it any more. */
+static void shrink_aborted(struct rank *r)
+{
+    pthread_t thread;
+    ncclComm_t rest = NULL;
+    int without = 2;
+    OK(make(r, 1));
+    pthread_barrier_wait(&all_there);
+    if (r->rank == 0) {
+        to_be_ended = NULL;
+        CHECK(pthread_create(&thread, NULL, abort_when_told, NULL) == 0);
+        ends_here = r->comm;
+        CHECK(ncclCommShrink(r->comm, &without, 1, &rest, NULL, NCCL_SHRINK_DEFAULT) !=
+              ncclSuccess);
+        CHECK(!rest);
+        pthread_join(thread, NULL);
+    }
+    pthread_barrier_wait(&all_there);
+    if (r->rank > 0)
+        OK(ncclCommAbort(r->comm));
+}
+
+static void entered(void)
+{
+    as_threads(3, shrink_aborted);
+}
+
+/* ---- a child of which only the parent is asked ---- */
+
+/* As the parent is ready, so is the child. */
+static void asks_parent(struct rank *r)
+{
+    enum { ROUNDS = 400 };
+    OK(make(r, 0));
+    for (int i = 0; i < ROUNDS; i++) {
+        ncclComm_t part = NULL;
+        ncclResult_t state = ncclInProgress;
+        int word = i;
+        CHECK(ncclCommSplit(r->comm, 0, 0, &part, NULL) == ncclInProgress);
+        while (state == ncclInProgress)
+            OK(ncclCommGetAsyncError(r->comm, &state));
+        OK(state);
+        state = ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, part, NULL);
+        if (state != ncclInProgress)
+            OK(state);
+        OK(settle(part));
+        CHECK(word == i);
+        OK(ncclCommDestroy(part));
+    }
+    OK(ncclCommDestroy(r->comm));
+}
+
+static void parent_alone(void)
+{
+    as_threads(1, asks_parent);
+}
+
 /* ---- nothing to end ---- */
 
 /* Whoever got no communicator by a split ends it like all others. */
@@ -234,10 +331,9 @@ static void none(void)
     as_threads(2, no_colour);
 }
 
-static const struct test_named cases[] = {{"in_groups", in_groups},
-                                          {"in_own_group", in_own_group},
-                                          {"under_way", under_way},
-                                          {"none", none}};
+static const struct test_named cases[] = {
+    {"in_groups", in_groups}, {"in_own_group", in_own_group}, {"under_way", under_way},
+    {"entered", entered},     {"parent_alone", parent_alone}, {"none", none}};
 
 int main(int argc, char **argv)
 {
