@@ -87,9 +87,9 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     for (int level = 0; level < 3; level++)
         cache[level] = (double)words[0].cache[level];
     comm->job = words[0].number;
-    comm->devices = true;
-    for (int r = 0; r < comm->size; r++)
-        comm->devices &= words[r].device != 0;
+    comm->without_device = -1;
+    for (int r = comm->size - 1; r >= 0; r--)
+        comm->without_device = words[r].device ? comm->without_device : r;
     tti_profile_default(cache, words[0].meshed, 1,
                         &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)

@@ -113,8 +113,8 @@ struct tutti_comm {
     uint64_t windows;              /* made so far */
     int wake_fd;                   /* eventfd: interrupts a sleeping operation */
     _Atomic bool background;       /* tutti_comm_background */
-    bool devices;                  /* all ranks have some device in use (agree.c) */
-    bool forked;                   /* this is a child's copy (forked.h) */
+    int without_device; /* the first rank that has none in use; -1: all have one (agree.c) */
+    bool forked;        /* this is a child's copy (forked.h) */
     struct tutti_comm *next_watched;
 };
 

@@ -9,12 +9,15 @@
 enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops);
 /* Has this process NVIDIA's driver loaded? Loads nothing. */
 bool tti_gpu_driver_loaded(void);
+/* Load it, for a process that will use it. One that does not start then is as none. */
+void tti_gpu_driver_ask(void);
 /* Set up for device memory now what the first collective on it would: collective, on `device`. From
- * here on calls on device memory do not block, and may be captured. Nothing without a device. */
+ * here on calls on device memory do not block, and may be captured. Nothing if a rank has no
+ * device: such calls fail then, and say which. */
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device);
 /* From here on NULL is a stream for page-locked memory, too, as it always is for device memory: the
  * device's default stream. Else such memory without a stream is host memory. Before the first
- * operation, on all ranks alike; nothing without a device. */
+ * operation, on all ranks alike; nothing if a rank has no device. */
 void tti_comm_order_default(tutti_comm *comm);
 /* Communicators that the calling thread makes from here on are for this device, so that they take
  * NICs near it. -1: for the one that the process works on, as at first. */

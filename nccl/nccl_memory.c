@@ -17,28 +17,36 @@
 
 /* ---- the driver, and the current device ---- */
 
+typedef int (*driver_ask_device)(int *device);
+
+/* CUDA's runtime, as the dynamic linker knows it: not one that is linked statically. */
 static int driver_runtime(struct dl_phdr_info *info, size_t bytes, void *found)
 {
     const char *slash = strrchr(info->dlpi_name, '/');
     const char *name = slash ? slash + 1 : info->dlpi_name;
+    const char **path = found;
     (void)bytes;
-    *(bool *)found = strncmp(name, "libcudart", strlen("libcudart")) == 0;
-    return *(bool *)found;
+    if (strncmp(name, "libcudart", strlen("libcudart")) != 0)
+        return 0;
+    *path = info->dlpi_name; /* nobody unloads it under a program that uses it */
+    return 1;
 }
 
-/* A program may come here before it uses CUDA, which loads the driver at its first call: NCCL would
- * itself. One that has no runtime of CUDA has no device memory either, and shall not pay for a
- * driver. (A runtime that is linked statically is not seen: tti_nccl_late_device.) What goes wrong
- * is told where the driver is used. */
-static void driver_begin(void)
+/* Its cudaGetDevice; NULL: the process has none. */
+static driver_ask_device driver_runtime_device(void)
 {
-    bool runtime = false;
-    int count = 0;
-    if (tti_config_text("TUTTI_DEVICE") || tti_gpu_driver_loaded())
-        return;
-    (void)dl_iterate_phdr(driver_runtime, &runtime);
-    if (runtime || dlsym(RTLD_DEFAULT, "cudaGetDevice"))
-        (void)tti_gpu_cuda()->count(&count);
+    const char *path = NULL;
+    driver_ask_device ask = NULL;
+    void *found = dlsym(RTLD_DEFAULT, "cudaGetDevice");
+    if (!found)
+        (void)dl_iterate_phdr(driver_runtime, &path);
+    void *runtime = path ? dlopen(path, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    if (runtime) {
+        found = dlsym(runtime, "cudaGetDevice");
+        dlclose(runtime);
+    }
+    *(void **)&ask = found;
+    return ask;
 }
 
 static int driver_adds(struct dl_phdr_info *info, size_t bytes, void *adds)
@@ -66,20 +74,36 @@ bool tti_nccl_late_device(const void *address)
            tti_gpu_cuda()->pointer(address, &info) == TUTTI_OK && info.kind == TTI_MEMORY_DEVICE;
 }
 
-int tti_nccl_current_device(void)
+/* By the context that is current. */
+static int driver_device(void)
 {
-    driver_begin();
-    const struct tti_gpu_ops *ops = NULL;
     const struct tti_cuda_driver *driver = NULL;
     tti_cu_context context = NULL;
     int device = 0;
-    if (tti_gpu_in_use(&ops) != TUTTI_OK || ops != tti_gpu_cuda())
-        return 0;
     if (tti_cuda_driver_load(&driver) != TUTTI_OK || !driver ||
         driver->context_current(&context) != TTI_CU_OK || !context ||
         driver->context_device(&device) != TTI_CU_OK)
         return 0;
     return device;
+}
+
+/* A program may come here before it uses CUDA, which loads the driver at its first call: NCCL would
+ * itself. One that has no runtime of CUDA has no device memory either, and shall not pay for a
+ * driver. (A runtime that is linked statically is not seen: tti_nccl_late_device.) What goes wrong
+ * is told where the driver is used.
+ *
+ * The runtime is asked for the device, for those before CUDA 12 make the context that would tell
+ * only at the first call that needs one. */
+int tti_nccl_current_device(void)
+{
+    const driver_ask_device ask = driver_runtime_device();
+    const struct tti_gpu_ops *ops = NULL;
+    int device = 0;
+    if (ask && !tti_config_text("TUTTI_DEVICE"))
+        tti_gpu_driver_ask();
+    if (tti_gpu_in_use(&ops) != TUTTI_OK || ops != tti_gpu_cuda())
+        return 0;
+    return ask && ask(&device) == 0 ? device : driver_device();
 }
 
 /* ---- allocation ---- */

@@ -372,6 +372,13 @@ static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
 
 enum tutti_result tti_gpu_map_make(struct tutti_comm *comm)
 {
+    const int without = comm->without_device;
+    if (without >= 0)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "rank %d (%s) has no device in use, so collectives on device memory are "
+                        "not possible; all ranks need one (TUTTI_LOG=info says there why it has "
+                        "none), or none (TUTTI_DEVICE=host, and host memory)",
+                        without, comm->peers.all[without].name);
     struct tti_gpu_map *map = tti_calloc(1, sizeof *map);
     if (!map)
         return TUTTI_ERR_MEMORY;

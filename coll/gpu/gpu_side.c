@@ -1,5 +1,6 @@
-/* The device side of a communicator (gpu_side.h): which implementation, which device, the order of
- * calls on streams. What a call does is chosen in tti_gpu_call. Next: gpu_settle.c. */
+/* The device side of a communicator (gpu_side.h): which device, the order of calls on streams. What
+ * a call does is chosen in tti_gpu_call. Before: gpu_use.c (which implementation). Next:
+ * gpu_settle.c. */
 #include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
@@ -10,7 +11,6 @@
 #include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,41 +18,6 @@
 enum { CHUNK_BYTES = 2 << 20 };
 
 /* ---- making and ending ---- */
-
-bool tti_gpu_driver_loaded(void)
-{
-    const char *set = tti_config_text("TUTTI_LIBCUDA");
-    void *driver = dlopen(set ? set : "libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-    if (driver)
-        dlclose(driver);
-    return driver != NULL;
-}
-
-/* Programs that never touch a GPU must not pay for one: without TUTTI_DEVICE, NVIDIA's driver is
- * used only if the process has it loaded already. */
-enum tutti_result tti_gpu_in_use(const struct tti_gpu_ops **ops)
-{
-    const char *name = tti_config_text("TUTTI_DEVICE");
-    int count = 0;
-    *ops = NULL;
-    if (name && strcmp(name, "host") == 0)
-        return TUTTI_OK;
-    if (!name && !tti_gpu_driver_loaded())
-        return TUTTI_OK;
-    const struct tti_gpu_ops *found = NULL;
-    enum tutti_result result = tti_gpu_find(name ? name : "cuda", &found);
-    if (result != TUTTI_OK)
-        return TTI_CONTEXT(result, "TUTTI_DEVICE (or host, for none)");
-    TTI_TRY(found->count(&count));
-    if (count == 0 && name)
-        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
-                        "TUTTI_DEVICE is \"%s\", but there is no such device here (TUTTI_LOG=info "
-                        "says why); unset it, or say host",
-                        name);
-    if (count > 0)
-        *ops = found;
-    return TUTTI_OK;
-}
 
 enum tutti_result tti_gpu_side_create(struct tutti_comm *comm)
 {
@@ -214,8 +179,8 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
 
 bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *operation)
 {
-    return comm->devices && operation->count == 0 && operation->collective == TUTTI_SEND_RECV &&
-           operation->alone == TTI_NOT_ALONE;
+    return comm->without_device < 0 && operation->count == 0 &&
+           operation->collective == TUTTI_SEND_RECV && operation->alone == TTI_NOT_ALONE;
 }
 
 /* ---- the first operation ---- */
@@ -484,14 +449,17 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
 
 void tti_comm_order_default(tutti_comm *comm)
 {
-    if (comm->gpu)
+    if (comm->gpu && comm->without_device < 0)
         comm->gpu->in_default = true;
 }
 
 enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
 {
     struct tti_gpu_side *side = comm->gpu;
-    if (!side)
+    if (side && comm->without_device >= 0)
+        TTI_LOG(TTI_LOG_WARN, "operations on device memory will fail: rank %d (%s) has no device",
+                comm->without_device, comm->peers.all[comm->without_device].name);
+    if (!side || comm->without_device >= 0)
         return TUTTI_OK;
     pthread_mutex_lock(&side->lock);
     enum tutti_result result = side_open(comm, device);

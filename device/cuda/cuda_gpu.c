@@ -36,6 +36,23 @@ void tti_cuda_leave(struct tti_cuda_gpu *gpu, const struct tti_cuda_visit *visit
         (void)gpu->cu->context_pop(&popped);
 }
 
+/* Who shares the primary context holds it, so that it stays until both are through, whoever
+ * releases it first. (cuDevicePrimaryCtxReset ends it under all who hold it, and nothing holds a
+ * context of cuCtxCreate's: whoever ends those ends them under the communicators that use them.) */
+static bool cuda_hold_primary(const struct tti_cuda_gpu *gpu, tti_cu_context now)
+{
+    const struct tti_cuda_driver *cu = gpu->cu;
+    tti_cu_context primary = NULL;
+    unsigned flags = 0;
+    int active = 0;
+    if (cu->primary_state(gpu->base.device, &flags, &active) != TTI_CU_OK || !active ||
+        cu->primary_retain(&primary, gpu->base.device) != TTI_CU_OK)
+        return false;
+    if (primary != now)
+        (void)cu->primary_release(gpu->base.device);
+    return primary == now;
+}
+
 static enum tutti_result cuda_context(struct tti_cuda_gpu *gpu)
 {
     const struct tti_cuda_driver *cu = gpu->cu;
@@ -44,6 +61,7 @@ static enum tutti_result cuda_context(struct tti_cuda_gpu *gpu)
     if (cu->context_current(&now) == TTI_CU_OK && now && cu->context_device(&device) == TTI_CU_OK &&
         device == gpu->base.device) {
         gpu->context = now;
+        gpu->retained = cuda_hold_primary(gpu, now);
         return TUTTI_OK;
     }
     TTI_TRY(tti_cuda_check(cu->primary_retain(&gpu->context, gpu->base.device),

@@ -37,7 +37,7 @@ struct tti_cuda_gpu {
     struct tti_gpu base;
     const struct tti_cuda_driver *cu;
     tti_cu_context context;
-    bool retained;     /* the primary context */
+    bool retained;     /* it is the primary context, and held */
     bool virtual_fd;   /* memory can be mapped piece by piece, and exported by descriptor ... */
     bool virtual_rdma; /* ... and be registered with NICs */
     bool dmabuf;       /* memory has descriptors for other devices */

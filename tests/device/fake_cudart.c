@@ -131,11 +131,23 @@ cudaError_t cudaGetDeviceCount(int *count)
 {
     return told(cu()->device_count(count));
 }
+/* TUTTI_FAKE_LAZY: the context comes with the first call that needs one, as before CUDA 12. */
+static cudaError_t use_later(int device)
+{
+    handle before = NULL;
+    cu()->current(&before);
+    if (before)
+        cu()->pop(&before);
+    device_now = device;
+    return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device)
 {
     int count = 0;
     cu()->device_count(&count);
-    return device < 0 || device >= count ? told(cudaErrorInvalidDevice) : use(device);
+    if (device < 0 || device >= count)
+        return told(cudaErrorInvalidDevice);
+    return getenv("TUTTI_FAKE_LAZY") ? use_later(device) : use(device);
 }
 cudaError_t cudaGetDevice(int *device)
 {

@@ -1,7 +1,8 @@
 /* A program as NCCL's users write them, in CUDA's runtime and nccl.h alone: one thread that drives
  * all devices of its process, with groups, events and a captured graph. It runs here on a runtime
  * made of the simulated device (tests/device/fake_cudart.c); with NVIDIA's it would run on GPUs.
- * "first": the communicators come before any call of CUDA. */
+ * "first": the communicators come before any call of CUDA. "by_rank": each with its device current.
+ * "no_driver": the driver does not start. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -98,8 +99,45 @@ static void captured(void)
         CUDA(cudaGraphExecDestroy(execs[r]));
 }
 
+static void make_by_rank(void)
+{
+    ncclUniqueId id;
+    int device = -1;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    for (int r = 0; r < ranks; r++) {
+        CUDA(cudaSetDevice(ranks - 1 - r));
+        OK(ncclCommInitRank(&comms[ranks - 1 - r], ranks, id, ranks - 1 - r));
+    }
+    OK(ncclGroupEnd());
+    for (int r = 0; r < ranks; r++) {
+        OK(ncclCommCuDevice(comms[r], &device));
+        CHECK(device == r);
+    }
+}
+
+/* What does not need a device works. */
+static int without_driver(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    int word = 3;
+    void *memory = NULL;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    OK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL));
+    CHECK(word == 3);
+    OK(ncclMemAlloc(&memory, COUNT));
+    memset(memory, 0, COUNT);
+    OK(ncclMemFree(memory));
+    OK(ncclCommDestroy(comm));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "no_driver") == 0)
+        return without_driver();
     struct cudaDeviceProp prop;
     int device = -1;
     if (argc > 1 && strcmp(argv[1], "first") == 0)
@@ -107,7 +145,10 @@ int main(int argc, char **argv)
     else
         CUDA(cudaGetDeviceCount(&ranks));
     CHECK(ranks >= 2 && ranks <= MOST);
-    OK(ncclCommInitAll(comms, ranks, NULL));
+    if (argc > 1 && strcmp(argv[1], "by_rank") == 0)
+        make_by_rank();
+    else
+        OK(ncclCommInitAll(comms, ranks, NULL));
     CUDA(cudaGetDeviceProperties(&prop, 0));
     for (int r = 0; r < ranks; r++) {
         CUDA(cudaSetDevice(r));

@@ -1,6 +1,7 @@
-/* Communicators that are given up while they set device memory up, which takes as long as the other
- * ranks let it. Rank 1 is a process that is part of everything but that: it uses what libnccl.so.2
- * is made of, where both are calls of their own.
+/* Communicators that set device memory up, which needs all ranks: one has no device, or they are
+ * given up meanwhile, which takes as long as the other ranks let it. There rank 1 is a process that
+ * is part of everything but that: it uses what libnccl.so.2 is made of, where both are calls of
+ * their own.
  *
  *     nccl_setup CASE        (no CASE: lists them) */
 #include <nccl.h>
@@ -154,7 +155,53 @@ static void revokes_parent(void)
     OK(ncclCommDestroy(comm));
 }
 
-static const struct test_named cases[] = {{"aborts", aborts},
+/* ---- a rank without a device ---- */
+
+static int sum_on_host(ncclComm_t comm)
+{
+    int word = 1;
+    OK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL));
+    return word;
+}
+
+static void as_peer_on_host(void)
+{
+    ncclComm_t comm = NULL;
+    CHECK(setenv("TUTTI_DEVICE", "host", 1) == 0);
+    hear(to_peer, &id, sizeof id);
+    OK(ncclCommInitRank(&comm, RANKS, id, 1));
+    CHECK(sum_on_host(comm) == RANKS);
+    CHECK(sum_on_host(comm) == RANKS);
+    OK(ncclCommDestroy(comm));
+}
+
+/* What needs no device works; what does is refused, and by whose doing is told. */
+static void mixed(void)
+{
+    void *memory = NULL;
+    ncclComm_t comm = NULL;
+    CHECK(pipe(to_peer) == 0);
+    const pid_t peer = fork();
+    CHECK(peer >= 0);
+    if (peer == 0) {
+        as_peer_on_host();
+        _exit(0);
+    }
+    OK(ncclGetUniqueId(&id));
+    say(to_peer, &id, sizeof id);
+    OK(ncclCommInitRank(&comm, RANKS, id, 0));
+    CHECK(sum_on_host(comm) == RANKS);
+    OK(ncclMemAlloc(&memory, sizeof(int)));
+    CHECK(ncclAllReduce(memory, memory, 1, ncclInt32, ncclSum, comm, NULL) == ncclInvalidUsage);
+    CHECK(strstr(ncclGetLastError(comm), "rank 1 ("));
+    OK(ncclMemFree(memory));
+    CHECK(sum_on_host(comm) == RANKS);
+    OK(ncclCommDestroy(comm));
+    peer_ends(peer);
+}
+
+static const struct test_named cases[] = {{"mixed", mixed},
+                                          {"aborts", aborts},
                                           {"revokes", revokes},
                                           {"aborts_parent", aborts_parent},
                                           {"revokes_parent", revokes_parent}};
