@@ -86,7 +86,7 @@ static bool group_several_comms(void)
 static bool group_joins(const struct group_call *first, const struct group_call *call)
 {
     return call->comm == first->comm && call->device == first->device && !call->dropped &&
-           call->stream == first->stream && first->operation.collective == TUTTI_SEND_RECV &&
+           first->operation.collective == TUTTI_SEND_RECV &&
            call->operation.collective == TUTTI_SEND_RECV &&
            first->operation.alone == TTI_NOT_ALONE && call->operation.alone == TTI_NOT_ALONE;
 }
@@ -109,39 +109,73 @@ static enum tutti_result group_request(const struct group_call *call, struct tti
     return TUTTI_OK;
 }
 
+/* The operations that are posted at once, and the stream of each. */
+enum { GROUP_FEW = 8 };
+struct group_batch {
+    struct tti_operation few[GROUP_FEW], *ops;
+    tutti_stream few_streams[GROUP_FEW], *streams;
+    size_t count;
+};
+
+static enum tutti_result batch_begin(struct group_batch *batch, size_t most)
+{
+    batch->ops = batch->few;
+    batch->streams = batch->few_streams;
+    batch->count = 0;
+    if (most <= GROUP_FEW)
+        return TUTTI_OK;
+    batch->ops = tti_calloc(most, sizeof *batch->ops);
+    batch->streams = tti_calloc(most, sizeof *batch->streams);
+    return batch->ops && batch->streams ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static void batch_end(struct group_batch *batch)
+{
+    if (batch->ops != batch->few)
+        free(batch->ops);
+    if (batch->streams != batch->few_streams)
+        free(batch->streams);
+}
+
+static void batch_fill(struct group_batch *batch, size_t first)
+{
+    const struct group_call *head = &group.calls[first];
+    for (size_t i = first; i < group.count; i++) {
+        const struct group_call *call = &group.calls[i];
+        const bool between = call->comm == head->comm && !call->dropped;
+        if (i > first && between && !group_joins(head, call))
+            break;
+        if (i == first || (group_joins(head, call) && !call->posted)) {
+            batch->ops[batch->count] = call->operation;
+            batch->streams[batch->count++] = call->stream;
+        }
+    }
+}
+
+static enum tutti_result batch_post(const struct group_batch *batch, struct group_call *head,
+                                    bool thread)
+{
+    if (head->device)
+        return tti_gpu_call(head->comm, batch->ops, batch->count, batch->streams, NULL);
+    if (head->comm->gpu)
+        TTI_TRY(tti_gpu_before_host(head->comm));
+    return tti_work_post(head->comm, batch->ops, batch->count, thread, &head->work);
+}
+
 /* Post call `first` and, when it is a send or receive, all others of its communicator up to that
  * communicator's next collective, put, signal or wait. */
 static enum tutti_result group_post(size_t first, bool thread)
 {
-    enum { FEW = 8 };
     struct group_call *head = &group.calls[first];
-    struct tti_operation few[FEW], *many = NULL, *ops = few;
-    struct tti_work *work = NULL;
-    size_t count = 0;
-    if (group.count - first > FEW) {
-        ops = many = tti_calloc(group.count - first, sizeof *ops);
-        if (!many)
-            return TUTTI_ERR_MEMORY;
+    struct group_batch batch;
+    enum tutti_result result = batch_begin(&batch, group.count - first);
+    if (result == TUTTI_OK) {
+        batch_fill(&batch, first);
+        result = batch_post(&batch, head, thread);
     }
-    for (size_t i = first; i < group.count; i++) {
-        struct group_call *call = &group.calls[i];
-        const bool between = call->comm == head->comm && !call->dropped;
-        if (i > first && between && !group_joins(head, call))
-            break;
-        if (i == first || (group_joins(head, call) && !call->posted))
-            ops[count++] = call->operation;
-    }
-    enum tutti_result result = TUTTI_OK;
-    if (head->device)
-        result = tti_gpu_call(head->comm, ops, count, head->stream, NULL);
-    else if (head->comm->gpu)
-        result = tti_gpu_before_host(head->comm);
-    if (result == TUTTI_OK && !head->device)
-        result = tti_work_post(head->comm, ops, count, thread, &work);
-    free(many);
+    batch_end(&batch);
     TTI_TRY(result);
-    head->work = work;
-    for (size_t i = first, seen = 0; seen < count; i++) {
+    for (size_t i = first, seen = 0; seen < batch.count; i++) {
         struct group_call *call = &group.calls[i];
         if (i != first && !group_joins(head, call))
             continue;
@@ -152,7 +186,7 @@ static enum tutti_result group_post(size_t first, bool thread)
         struct tutti_request *request = tti_calloc(1, sizeof *request);
         if (!request)
             return TUTTI_ERR_MEMORY; /* the work itself is waited for by the group */
-        TTI_TRY(group_request(call, work, request));
+        TTI_TRY(group_request(call, head->work, request));
         *call->request = request;
     }
     return TUTTI_OK;
@@ -205,7 +239,7 @@ static enum tutti_result group_drop(const struct group_call *call)
         return TUTTI_ERR_MEMORY;
     request->comm = call->comm;
     const enum tutti_result result =
-        call->device ? tti_gpu_call(call->comm, &call->operation, 1, call->stream, &request->mark)
+        call->device ? tti_gpu_call(call->comm, &call->operation, 1, &call->stream, &request->mark)
                      : TUTTI_OK;
     if (result == TUTTI_OK)
         *call->request = request;

@@ -285,14 +285,20 @@ static ncclResult_t call_entered(const struct tti_nccl_call *c)
     return result;
 }
 
+/* CUDA's handles of the two default streams, cudaStreamLegacy, which is what NULL is here, and
+ * cudaStreamPerThread. Without CUDA there is but one. */
+static tutti_stream call_stream(const struct ncclComm *comm, tutti_stream stream)
+{
+    const uintptr_t handles = comm->gpu_ops == tti_gpu_cuda() ? 1 : 2;
+    return (uintptr_t)stream <= handles ? NULL : stream;
+}
+
 ncclResult_t tti_nccl_call(struct tti_nccl_call c)
 {
-    /* The handles of the two default streams mean nothing without CUDA. */
     ncclResult_t result = tti_nccl_enter(c.comm, tutti_collective_name(c.collective));
     if (result != ncclSuccess)
         return tti_nccl_group_failed(result);
-    if (!c.comm->gpu_ops && (uintptr_t)c.stream <= 2)
-        c.stream = NULL;
+    c.stream = call_stream(c.comm, c.stream);
     result = call_entered(&c);
     const bool failed = result != ncclSuccess && result != ncclInProgress;
     if (failed || !tti_nccl_group_open())

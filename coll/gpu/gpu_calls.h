@@ -29,10 +29,12 @@ bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *op
 /* Before tti_gpu_call, and without a lock: wait until the stream has room, if ranks of the process
  * share the device (gpu_ahead.c). On an error nothing was queued. TIMEOUT: it had none. */
 enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream);
-/* Queue it (one collective, or `count` sends and receives at once) on the stream. `mark` may be
+/* Queue it (one collective, or `count` sends and receives at once) on the first of the streams, of
+ * which each operation has one: after what they all have, and they all wait for it. `mark` may be
  * NULL; else it is a point after the work, for a request. */
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                               size_t count, tutti_stream stream, struct tti_gpu_mark **mark);
+                               size_t count, const tutti_stream *streams,
+                               struct tti_gpu_mark **mark);
 /* Hear what the device has to say: a failure becomes the communicator's. */
 void tti_gpu_hear(struct tutti_comm *comm);
 /* A device that has failed fails the communicator. For the progress thread; where another thread

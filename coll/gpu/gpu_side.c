@@ -79,6 +79,7 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
     }
     side->ops->event_destroy(side->last.event);
     side->ops->event_destroy(side->captured.event);
+    side->ops->event_destroy(side->joined);
     if (side->gpu)
         tti_gpu_retire_device(side->gpu);
     tti_gpu_reclaim(side->ops);
@@ -258,6 +259,8 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
         result = side->ops->event_create(gpu, 0, &side->last.event);
     if (result == TUTTI_OK)
         result = side->ops->event_create(gpu, 0, &side->captured.event);
+    if (result == TUTTI_OK)
+        result = side->ops->event_create(gpu, 0, &side->joined);
     side->user.waits = threads > 1;
     side->held = threads > devices; /* until the ranks tell each other (gpu_map.c), if they do */
     side->user.idle = side_idle;
@@ -273,7 +276,8 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
         tti_gpu_user_leave(&side->user, true);
         side->ops->event_destroy(side->last.event);
         side->ops->event_destroy(side->captured.event);
-        side->last.event = side->captured.event = NULL;
+        side->ops->event_destroy(side->joined);
+        side->last.event = side->captured.event = side->joined = NULL;
         side->ops->close(gpu);
         return result;
     }
@@ -379,27 +383,33 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
 }
 
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
-                                    size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
+                                    size_t count, const tutti_stream *streams,
+                                    struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
+    const tutti_stream stream = streams[0];
     uint64_t capture = 0;
     if (stream)
         TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
     const bool collective = ops[0].collective != TUTTI_SEND_RECV, capturing = capture != 0;
     if (collective && !side->map)
         TTI_TRY(tti_gpu_map_make(comm));
-    if (!stream && side->shared)
-        return TTI_FAIL(TUTTI_ERR_USAGE,
-                        "ranks of this process share device %d; on its default stream they would "
-                        "wait for each other for ever: give each rank a stream of its own (the "
-                        "_async calls)",
-                        side->gpu->device);
+    for (size_t i = 0; i < count && side->shared; i++)
+        if (!streams[i])
+            return TTI_FAIL(TUTTI_ERR_USAGE,
+                            "ranks of this process share device %d; on its default stream they "
+                            "would wait for each other for ever: give each rank a stream of its "
+                            "own (the _async calls)",
+                            side->gpu->device);
     tti_gpu_ahead_begin(side, stream, capturing);
     TTI_TRY(side_order(side, stream, capture));
+    TTI_TRY(tti_gpu_join(side, streams, count, capture));
     enum tutti_result result = collective ? side_collective(comm, ops, stream, capturing)
                                           : side_messages(comm, ops, count, stream, capturing);
     if (result == TUTTI_OK)
         result = side_point(side, stream, capture);
+    if (result == TUTTI_OK)
+        result = tti_gpu_part(side, streams, count, capture);
     if (result == TUTTI_OK && mark)
         result = tti_gpu_mark_take(side, stream, mark);
     struct tti_error error;
@@ -414,7 +424,8 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
 }
 
 static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                                   size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
+                                   size_t count, const tutti_stream *streams,
+                                   struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
     bool found = side->gpu != NULL;
@@ -427,22 +438,23 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
         found |= buffers.device;
     }
     if (!found) /* page-locked memory is any device's, and a barrier has none */
-        TTI_TRY(side->ops->stream_device(stream, &index));
+        TTI_TRY(side->ops->stream_device(streams[0], &index));
     TTI_TRY(tti_comm_check(comm));
     TTI_TRY(side_open(comm, index));
     if (!side->map)
         tti_gpu_reclaim_idle(&side->user);
     tti_gpu_gate_enter(&side->user);
-    const enum tutti_result result = side_queue(comm, ops, count, stream, mark);
+    const enum tutti_result result = side_queue(comm, ops, count, streams, mark);
     tti_gpu_gate_leave(&side->user);
     return result;
 }
 
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                               size_t count, tutti_stream stream, struct tti_gpu_mark **mark)
+                               size_t count, const tutti_stream *streams,
+                               struct tti_gpu_mark **mark)
 {
     pthread_mutex_lock(&comm->gpu->lock);
-    enum tutti_result result = side_call(comm, ops, count, stream, mark);
+    enum tutti_result result = side_call(comm, ops, count, streams, mark);
     pthread_mutex_unlock(&comm->gpu->lock);
     return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
 }

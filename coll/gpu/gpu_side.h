@@ -59,11 +59,12 @@ struct tti_gpu_side {
     struct tti_gpu_point last;     /* after the work of the last call that was not captured */
     struct tti_gpu_point captured; /* ... that was, in this capture */
     uint64_t capture;
-    bool in_default; /* tti_comm_order_default */
-    bool staged;     /* the links are, or will be, in use by work on a stream */
-    bool shared;     /* ranks of this process share the device: no default stream ... */
-    bool held;       /* ... and nobody far ahead: also while it is not known */
-    bool unsure;     /* at the end: work may yet be on the device that no event tells of */
+    struct tti_gpu_event *joined; /* gpu_join.c */
+    bool in_default;              /* tti_comm_order_default */
+    bool staged;                  /* the links are, or will be, in use by work on a stream */
+    bool shared; /* ranks of this process share the device: no default stream ... */
+    bool held;   /* ... and nobody far ahead: also while it is not known */
+    bool unsure; /* at the end: work may yet be on the device that no event tells of */
     _Atomic uint64_t
         drained_by;             /* after a failure nobody waits for the device beyond; 0: not yet */
     struct tti_gpu_mark *marks; /* free */
@@ -105,6 +106,15 @@ void tti_gpu_listen(struct tutti_comm *comm);
 /* A mark at the point of the stream's last call. Under the lock. */
 enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
                                     struct tti_gpu_mark **mark);
+
+/* ---- gpu_join.c: under the lock ---- */
+
+/* The first of the streams waits for what the others have, and they for the last call, which was on
+ * the first. USAGE: not all of them are in the capture that the first is in, or in none. */
+enum tutti_result tti_gpu_join(struct tti_gpu_side *side, const tutti_stream *streams, size_t count,
+                               uint64_t capture);
+enum tutti_result tti_gpu_part(struct tti_gpu_side *side, const tutti_stream *streams, size_t count,
+                               uint64_t capture);
 
 /* ---- gpu_ahead.c: under the lock, but tti_gpu_room ---- */
 

@@ -365,7 +365,8 @@ TUTTI_API enum tutti_result tutti_wait_all(tutti_request **requests, size_t coun
  * outermost end runs them. Errors of the collected calls are reported by tutti_group_end. Calls
  * that exchange something among the ranks themselves (tutti_comm_split, tutti_window_create,
  * tutti_ddp_*) give TUTTI_ERR_USAGE inside a group, and a group of whose communicators one is
- * destroyed before its end fails there, with nothing run. On device
+ * destroyed before its end fails there, with nothing run. Sends and receives that run at once may
+ * have several streams: they come after what all of these have, and all of them wait. On device
  * memory the end waits for room on the streams (see the operations) before it queues the calls, if
  * they are of several communicators, and then no more: keep such groups below some 400 commands a
  * stream. */

@@ -23,6 +23,7 @@ typedef unsigned long long device_pointer;
     X(push, cuCtxPushCurrent_v2, (void *))                                              \
     X(pop, cuCtxPopCurrent_v2, (void **))                                               \
     X(release, cuDevicePrimaryCtxRelease_v2, (int))                                     \
+    X(state, cuDevicePrimaryCtxGetState, (int, unsigned *, int *))                      \
     X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                 \
     X(free, cuMemFree_v2, (device_pointer))                                             \
     X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                          \
@@ -253,6 +254,88 @@ static void pinned(void)
     as_threads(RANKS, pinned_rank);
 }
 
+/* ---- the handles of default streams ---- */
+
+static void sums(struct rank *r, int *host, void *in, void *out, uintptr_t handle)
+{
+    for (int i = 0; i < COUNT; i++)
+        host[i] = r->rank + 1 + i;
+    move(in, host, COUNT * sizeof *host);
+    OK(ncclAllReduce(in, out, COUNT, ncclInt32, ncclSum, r->comm, (cudaStream_t)handle));
+    finish();
+    move(host, out, COUNT * sizeof *host);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(host[i] == RANKS * (RANKS + 1) / 2 + RANKS * i);
+}
+
+/* cudaStreamLegacy is what NULL is, in one group, too; with no streams cudaStreamPerThread is. */
+static void handles_rank(struct rank *r)
+{
+    enum { BYTES = BIG * sizeof(int) };
+    int *host = calloc(1, BYTES);
+    void *in = NULL, *out = NULL;
+    const cudaStream_t legacy = (cudaStream_t)(uintptr_t)1;
+    const int next = (r->rank + 1) % RANKS, last = (r->rank + RANKS - 1) % RANKS;
+    begin(r);
+    CHECK(host);
+    OK(ncclMemAlloc(&in, BYTES));
+    OK(ncclMemAlloc(&out, BYTES));
+    sums(r, host, in, out, 0);
+    sums(r, host, in, out, 1);
+    if (!cu.init)
+        sums(r, host, in, out, 2);
+    for (int i = 0; i < BIG; i++)
+        host[i] = r->rank + i;
+    move(in, host, BYTES);
+    OK(ncclGroupStart());
+    OK(ncclSend(in, BIG, ncclInt32, next, r->comm, NULL));
+    OK(ncclRecv(out, BIG, ncclInt32, last, r->comm, legacy));
+    OK(ncclGroupEnd());
+    finish();
+    move(host, out, BYTES);
+    for (int i = 0; i < BIG; i++)
+        CHECK(host[i] == last + i);
+    OK(ncclMemFree(in));
+    OK(ncclMemFree(out));
+    free(host);
+    end(r);
+}
+
+static void handles(void)
+{
+    if (getenv("TUTTI_LIBCUDA"))
+        load();
+    as_threads(RANKS, handles_rank);
+}
+
+/* ---- a context that the program lets go first ---- */
+
+/* It is released before the communicator is, by a thread that does not have it current any more. */
+static void released_rank(struct rank *r)
+{
+    void *context = NULL;
+    int word = 1;
+    CU(cu.retain(&context, r->rank));
+    CU(cu.push(context));
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    OK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, r->comm, NULL));
+    CU(cu.pop(&context));
+    CU(cu.release(r->rank));
+    int active = -1;
+    unsigned flags = 0;
+    CU(cu.state(r->rank, &flags, &active));
+    CHECK(active); /* it is ours, too */
+    pthread_barrier_wait(&all_there);
+    OK(ncclCommDestroy(r->comm));
+    pthread_barrier_wait(&all_there);
+}
+
+static void released(void)
+{
+    load();
+    as_threads(RANKS, released_rank);
+}
+
 /* ---- a driver that comes late ---- */
 
 static void late_rank(struct rank *r)
@@ -289,6 +372,10 @@ static void late(void)
 
 int main(int argc, char **argv)
 {
-    static const struct test_named cases[] = {{"empty", empty}, {"pinned", pinned}, {"late", late}};
+    static const struct test_named cases[] = {{"empty", empty},
+                                              {"pinned", pinned},
+                                              {"handles", handles},
+                                              {"released", released},
+                                              {"late", late}};
     return named_run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

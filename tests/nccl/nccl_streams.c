@@ -12,30 +12,31 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { RANKS = 2, COUNT = 5000, REPLAYS = 3 };
+enum { RANKS = 2, COUNT = 5000, MANY = 400000, REPLAYS = 3 };
 
 typedef unsigned long long device_pointer;
 
 /* X(name here, symbol, parameters) */
-#define DRIVER(X)                                                                  \
-    X(init, cuInit, (unsigned))                                                    \
-    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                            \
-    X(push, cuCtxPushCurrent_v2, (void *))                                         \
-    X(pop, cuCtxPopCurrent_v2, (void **))                                          \
-    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                \
-    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                            \
-    X(free, cuMemFree_v2, (device_pointer))                                        \
-    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                     \
-    X(free_host, cuMemFreeHost, (void *))                                          \
-    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t)) \
-    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                   \
-    X(stream_destroy, cuStreamDestroy_v2, (cudaStream_t))                          \
-    X(finish, cuStreamSynchronize, (cudaStream_t))                                 \
-    X(capture_begin, cuStreamBeginCapture_v2, (cudaStream_t, unsigned))            \
-    X(capture_end, cuStreamEndCapture, (cudaStream_t, void **))                    \
-    X(make, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))    \
-    X(graph_free, cuGraphDestroy, (void *))                                        \
-    X(launch, cuGraphLaunch, (void *, cudaStream_t))                               \
+#define DRIVER(X)                                                                       \
+    X(init, cuInit, (unsigned))                                                         \
+    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                                 \
+    X(push, cuCtxPushCurrent_v2, (void *))                                              \
+    X(pop, cuCtxPopCurrent_v2, (void **))                                               \
+    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                     \
+    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                 \
+    X(free, cuMemFree_v2, (device_pointer))                                             \
+    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                          \
+    X(free_host, cuMemFreeHost, (void *))                                               \
+    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t))      \
+    X(hold, cuStreamWaitValue32_v2, (cudaStream_t, device_pointer, uint32_t, unsigned)) \
+    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                        \
+    X(stream_destroy, cuStreamDestroy_v2, (cudaStream_t))                               \
+    X(finish, cuStreamSynchronize, (cudaStream_t))                                      \
+    X(capture_begin, cuStreamBeginCapture_v2, (cudaStream_t, unsigned))                 \
+    X(capture_end, cuStreamEndCapture, (cudaStream_t, void **))                         \
+    X(make, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))         \
+    X(graph_free, cuGraphDestroy, (void *))                                             \
+    X(launch, cuGraphLaunch, (void *, cudaStream_t))                                    \
     X(exec_free, cuGraphExecDestroy, (void *))
 #define FIELD(name, symbol, parameters) unsigned(*name) parameters;
 static struct {
@@ -219,6 +220,59 @@ static void puts_in_order(struct rank *r)
     OK(ncclCommWindowDeregister(r->comm, window));
 }
 
+/* A group whose send and receive have streams of their own: they need each other at both ends, so
+ * they are one, which comes after what both streams have; and both wait for it. The message is more
+ * than what goes without its receiver. */
+static void exchange_across(struct rank *r, void *from, void *to, cudaStream_t first)
+{
+    const cudaStream_t second = first == r->stream ? r->other : r->stream;
+    OK(ncclGroupStart());
+    OK(ncclSend(from, MANY, ncclInt32, 1 - r->rank, r->comm, first));
+    OK(ncclRecv(to, MANY, ncclInt32, 1 - r->rank, r->comm, second));
+    OK(ncclGroupEnd());
+}
+
+static void several_streams(struct rank *r)
+{
+    enum { GEQ = 0 };
+    int32_t *late = NULL;
+    uint32_t *word = NULL;
+    device_pointer from = 0, to = 0;
+    CU(cu.alloc_host((void **)&late, MANY * sizeof *late, 0));
+    CU(cu.alloc_host((void **)&word, sizeof *word, 0));
+    CU(cu.alloc(&from, MANY * sizeof *late));
+    CU(cu.alloc(&to, MANY * sizeof *late));
+    for (int k = 0; k < REPLAYS; k++) {
+        const cudaStream_t first = k % 2 ? r->other : r->stream;
+        const cudaStream_t second = k % 2 ? r->stream : r->other;
+        for (int i = 0; i < MANY; i++)
+            late[i] = 1000 * k + r->rank + i;
+        __atomic_store_n(word, 0, __ATOMIC_RELEASE);
+        /* What is sent is written on the receive's stream, and after the group was queued. */
+        CU(cu.hold(second, (device_pointer)(uintptr_t)word, 1, GEQ));
+        CU(cu.copy(from, (device_pointer)(uintptr_t)late, MANY * sizeof *late, second));
+        exchange_across(r, (void *)(uintptr_t)from, (void *)(uintptr_t)to, first);
+        __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+        CU(cu.finish(second));
+        CU(cu.copy((device_pointer)(uintptr_t)late, to, MANY * sizeof *late, second));
+        CU(cu.finish(second));
+        for (int i = 0; i < MANY; i++)
+            CHECK(late[i] == 1000 * k + 1 - r->rank + i);
+        CU(cu.finish(first));
+    }
+    begin(r); /* the other stream is in no capture */
+    OK(ncclGroupStart());
+    OK(ncclSend(in(r), COUNT, ncclInt32, 1 - r->rank, r->comm, r->stream));
+    OK(ncclRecv(out(r), COUNT, ncclInt32, 1 - r->rank, r->comm, r->other));
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    CHECK(strstr(ncclGetLastError(r->comm), "same capture"));
+    CU(cu.exec_free(recorded(r)));
+    CU(cu.free(from));
+    CU(cu.free(to));
+    CU(cu.free_host(late));
+    CU(cu.free_host(word));
+}
+
 /* The factor is what earlier work on the stream leaves there. */
 static void factor(struct rank *r)
 {
@@ -255,6 +309,7 @@ static void *rank_main(void *argument)
     CHECK(device == 0);
     capture(r); /* first: making the communicator has set up all that it takes */
     order(r);
+    several_streams(r);
     captured_moves(r);
     puts_in_order(r);
     factor(r);
