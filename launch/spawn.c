@@ -5,7 +5,7 @@
  * then, after the grace, SIGKILL. A rank's process group ends with the rank, and orphans come to us
  * (PR_SET_CHILD_SUBREAPER), so nothing outlives the job. Who reads our output and stands still
  * holds up the ranks' output, but neither signals nor deaths. Read next: spawn_rank.c,
- * spawn_output.c, spawn_orphans.c.
+ * spawn_output.h, spawn_orphans.c.
  */
 #include "launch/spawn.h"
 
@@ -18,20 +18,17 @@
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const double SETTLE_S = 1;
 static const double GRACE_S = 5;
 static const double ORPHANS_S = 2;
-static const double READER_S = 2; /* for who reads our output, when the job is told to end */
 
 enum job_phase { JOB_RUNS, JOB_SETTLES, JOB_TERMINATES, JOB_KILLS };
 
@@ -40,8 +37,7 @@ struct job {
     struct tti_spawn_setup setup;
     struct tti_spawn_rank *ranks;
     struct tti_spawn_elders elders;
-    struct tti_spawn_sink out; /* our stdout and stderr */
-    struct tti_spawn_sink err;
+    struct tti_spawn_output output;
     struct pollfd *polls;
     int signal_fd;
     int held_fd;               /* keeps rank 0's port between its meetings; -1 */
@@ -55,26 +51,10 @@ struct job {
     int running;
     int well;        /* ranks that ended with status 0 */
     int signalled;   /* the signal that ends the job; 0 */
-    uint64_t told;   /* when it came */
     int first;       /* index of the rank that failed first; -1 */
     int missing;     /* errno of the program that could not be run; 0 */
     bool print_gone; /* who reads our output is gone */
 };
-
-static void job_say(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void job_say(struct job *job, const char *format, ...)
-{
-    char text[1400];
-    int used = snprintf(text, sizeof text, "%s: ", job->spawn->program);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, sizeof text - (size_t)used - 1, format, args);
-    va_end(args);
-    size_t bytes = strlen(text);
-    text[bytes++] = '\n';
-    tti_spawn_sink_put(job->setup.err, text, bytes);
-}
 
 /* ---- Signals and phases --------------------------------------------------------------------- */
 
@@ -135,7 +115,7 @@ static void job_on_signal(struct job *job, int number)
         return;
     }
     job->signalled = number;
-    job->told = tti_now_ns();
+    job->output.told = tti_now_ns();
     job_signal_ranks(job, number);
     if (job->phase < JOB_TERMINATES)
         job_enter(job, JOB_TERMINATES);
@@ -163,8 +143,8 @@ static void job_lost(struct job *job, const struct tti_spawn_rank *rank)
 {
     char how[200];
     job_how(rank->status, how, sizeof how);
-    job_say(job, "rank %d (%d) %s; %d of %d go on", rank->rank, (int)rank->pid, how, job->running,
-            job->spawn->nproc);
+    tti_spawn_output_say(&job->output, "rank %d (%d) %s; %d of %d go on", rank->rank,
+                         (int)rank->pid, how, job->running, job->spawn->nproc);
 }
 
 static void job_rank_ended(struct job *job, int index, int status)
@@ -234,32 +214,6 @@ static void job_end_orphans(struct job *job)
 
 /* ---- Output --------------------------------------------------------------------------------- */
 
-/* When to give up on who reads it, if the job is told to end: when it has stood still for a while.
- * A second signal changes nothing: it is for the ranks, and their end is still to be reported. */
-static uint64_t job_patience(const struct job *job, const struct tti_spawn_sink *sink)
-{
-    if (!job->signalled || !tti_spawn_sink_holds(sink))
-        return UINT64_MAX;
-    return (sink->moved > job->told ? sink->moved : job->told) + (uint64_t)(READER_S * 1e9);
-}
-
-static uint64_t job_patience_ends(const struct job *job)
-{
-    const uint64_t out = job_patience(job, &job->out), err = job_patience(job, &job->err);
-    return out < err ? out : err;
-}
-
-/* Pass on what is kept, as far as it goes. */
-static void job_flush(struct job *job)
-{
-    struct tti_spawn_sink *sinks[2] = {&job->out, &job->err};
-    for (int i = 0; i < 2; i++) {
-        tti_spawn_sink_flush(sinks[i]);
-        if (tti_deadline_passed(job_patience(job, sinks[i])))
-            tti_spawn_sink_drop(sinks[i]);
-    }
-}
-
 static void job_hear(struct job *job)
 {
     struct signalfd_siginfo info;
@@ -267,29 +221,17 @@ static void job_hear(struct job *job)
         job_on_signal(job, (int)info.ssi_signo);
 }
 
-static struct pollfd job_poll_sink(const struct tti_spawn_sink *sink)
-{
-    const int fd = tti_spawn_sink_holds(sink) ? sink->fd : -1;
-    return (struct pollfd){.fd = fd, .events = POLLOUT};
-}
-
-static struct pollfd job_poll_stream(const struct tti_spawn_stream *stream)
-{
-    const bool full = stream->fd >= 0 && tti_spawn_sink_holds(stream->sink);
-    return (struct pollfd){.fd = full ? -1 : stream->fd, .events = POLLIN};
-}
-
 /* No rank runs any more: wait for who reads our output, as long as the job is not told to end. */
 static void job_drain(struct job *job)
 {
-    while (tti_spawn_sink_holds(&job->out) || tti_spawn_sink_holds(&job->err)) {
-        struct pollfd polls[3] = {{.fd = job->signal_fd, .events = POLLIN},
-                                  job_poll_sink(&job->out),
-                                  job_poll_sink(&job->err)};
-        if (poll(polls, 3, tti_deadline_ms(job_patience_ends(job), 60000)) < 0 && errno != EINTR)
+    while (tti_spawn_output_holds(&job->output)) {
+        struct pollfd polls[3] = {{.fd = job->signal_fd, .events = POLLIN}};
+        tti_spawn_output_poll(&job->output, NULL, 0, polls + 1);
+        const uint64_t patience = tti_spawn_output_patience(&job->output);
+        if (poll(polls, 3, tti_deadline_ms(patience, 60000)) < 0 && errno != EINTR)
             return;
         job_hear(job);
-        job_flush(job);
+        tti_spawn_output_flush(&job->output);
     }
 }
 
@@ -311,27 +253,17 @@ static void job_end_stream(struct job *job, struct tti_spawn_stream *stream)
 static enum tutti_result job_turn(struct job *job)
 {
     int nproc = job->spawn->nproc;
-    const uint64_t patience = job_patience_ends(job);
+    const uint64_t patience = tti_spawn_output_patience(&job->output);
     const uint64_t next = patience < job->phase_ends ? patience : job->phase_ends;
     job->polls[0] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
-    for (int i = 0; i < nproc; i++) {
-        job->polls[1 + 2 * i] = job_poll_stream(&job->ranks[i].out);
-        job->polls[2 + 2 * i] = job_poll_stream(&job->ranks[i].err);
-    }
-    job->polls[1 + 2 * nproc] = job_poll_sink(&job->out);
-    job->polls[2 + 2 * nproc] = job_poll_sink(&job->err);
+    tti_spawn_output_poll(&job->output, job->ranks, nproc, job->polls + 1);
     if (poll(job->polls, (nfds_t)(3 + 2 * nproc), tti_deadline_ms(next, 60000)) < 0 &&
         errno != EINTR)
         return TTI_FAIL_ERRNO("poll over the output of %d ranks", nproc);
     job_hear(job);
-    job_flush(job);
-    for (int i = 0; i < nproc; i++) {
-        if (job->polls[1 + 2 * i].revents)
-            tti_spawn_stream_read(&job->ranks[i].out);
-        if (job->polls[2 + 2 * i].revents)
-            tti_spawn_stream_read(&job->ranks[i].err);
-    }
-    if (!job->print_gone && (job->out.gone || job->err.gone)) {
+    tti_spawn_output_flush(&job->output);
+    tti_spawn_output_read(&job->output, job->ranks, nproc, job->polls + 1);
+    if (!job->print_gone && tti_spawn_output_gone(&job->output)) {
         job->print_gone = true;
         if (job->phase < JOB_TERMINATES)
             job_terminate(job);
@@ -400,22 +332,6 @@ static enum tutti_result job_round(struct job *job)
 
 /* ---- The report ----------------------------------------------------------------------------- */
 
-static void job_last_lines(struct job *job, const struct tti_spawn_rank *rank)
-{
-    const struct tti_spawn_stream *err = &rank->err;
-    size_t kept =
-        err->last_count < TTI_SPAWN_LAST_LINES ? err->last_count : (size_t)TTI_SPAWN_LAST_LINES;
-    if (kept == 0)
-        return;
-    job_say(job, "rank %d's last lines on stderr:", rank->rank);
-    for (size_t i = err->last_count - kept; i < err->last_count; i++) {
-        char line[1024];
-        int bytes =
-            snprintf(line, sizeof line, "    %.1000s\n", err->last[i % TTI_SPAWN_LAST_LINES]);
-        tti_spawn_sink_put(job->setup.err, line, (size_t)bytes);
-    }
-}
-
 /* What became of the round; the last thing that is printed. */
 static void job_report(struct job *job, bool again)
 {
@@ -434,9 +350,12 @@ static void job_report(struct job *job, bool again)
         snprintf(then, sizeof then, "; no rank ended well");
     else if (job->spawn->nproc > 1)
         snprintf(then, sizeof then, "; the others were ended");
-    if (!job->signalled)
-        job_last_lines(job, rank);
-    job_say(job, "rank %d (%s:%d) %s%s", rank->rank, host, (int)-rank->pid, how, then);
+    if (!job->signalled && rank->err.last_count > 0) {
+        tti_spawn_output_say(&job->output, "rank %d's last lines on stderr:", rank->rank);
+        tti_spawn_stream_repeat(&rank->err, job->output.err);
+    }
+    tti_spawn_output_say(&job->output, "rank %d (%s:%d) %s%s", rank->rank, host, (int)-rank->pid,
+                         how, then);
 }
 
 /* ---- Set-up --------------------------------------------------------------------------------- */
@@ -510,6 +429,20 @@ static enum tutti_result job_secrets(struct job *job)
     return TUTTI_OK;
 }
 
+/* A restart was announced, and that waited for who reads it: what came meanwhile takes it back. */
+static bool job_called_off(struct job *job)
+{
+    if (job->signalled)
+        tti_spawn_output_say(&job->output, "no restart after all: the job was sent %s",
+                             strsignal(job->signalled));
+    else if (tti_spawn_output_gone(&job->output))
+        tti_spawn_output_say(&job->output, "no restart after all: nobody reads the output");
+    else
+        return false;
+    job_drain(job);
+    return true;
+}
+
 static enum tutti_result job_rounds(struct job *job, int *status)
 {
     for (;;) {
@@ -519,13 +452,14 @@ static enum tutti_result job_rounds(struct job *job, int *status)
                      job->setup.restarts < job->spawn->max_restarts;
         int found = failed ? job_exit_status(job->ranks[job->first].status) : 0;
         if (job->missing) {
-            job_say(job, "cannot run %s: %s", job->spawn->argv[0], strerror(job->missing));
+            tti_spawn_output_say(&job->output, "cannot run %s: %s", job->spawn->argv[0],
+                                 strerror(job->missing));
             found = job->missing == ENOENT ? 127 : 126;
         } else if (failed && result == TUTTI_OK) {
             job_report(job, again);
         }
         job_drain(job);
-        again = again && !job->signalled;
+        again = again && !job_called_off(job);
         for (int i = 0; i < job->spawn->nproc; i++)
             tti_spawn_rank_clear(&job->ranks[i]);
         if (result == TUTTI_OK && !again)
@@ -534,20 +468,6 @@ static enum tutti_result job_rounds(struct job *job, int *status)
             return result;
         job->setup.restarts++;
     }
-}
-
-/* One sink where both go to one reader, so that no line comes into the midst of another. */
-static void job_sinks(struct job *job)
-{
-    struct stat out, err;
-    const bool both = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-                      out.st_dev == err.st_dev && out.st_ino == err.st_ino && !S_ISREG(out.st_mode);
-    tti_spawn_sink_open(&job->out, STDOUT_FILENO);
-    job->setup.out = job->setup.err = &job->out;
-    if (both)
-        return;
-    tti_spawn_sink_open(&job->err, STDERR_FILENO);
-    job->setup.err = &job->err;
 }
 
 enum tutti_result tti_spawn_run(const struct tti_spawn *spawn, int *status)
@@ -563,15 +483,15 @@ enum tutti_result tti_spawn_run(const struct tti_spawn *spawn, int *status)
         result = job_secrets(&job);
     if (result == TUTTI_OK)
         result = tti_spawn_elders_find(&job.elders);
-    job_sinks(&job);
+    tti_spawn_output_open(&job.output, spawn->program);
+    job.setup.output = &job.output;
     if (result == TUTTI_OK)
         result = job_signals(&job);
     if (result == TUTTI_OK) {
         result = job_rounds(&job, status);
         job_signals_back(&job);
     }
-    tti_spawn_sink_close(&job.out);
-    tti_spawn_sink_close(&job.err);
+    tti_spawn_output_close(&job.output);
     free(job.elders.pids);
     free(job.ranks);
     free(job.polls);

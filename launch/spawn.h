@@ -31,7 +31,9 @@ struct tti_spawn {
  * status (128 + signal for a death by signal). Forwards SIGINT, SIGTERM, SIGHUP, SIGUSR1 and
  * SIGUSR2. When a rank fails the others are ended, and the failure is the last thing printed on
  * stderr, with that rank's last lines. Nothing is left running but children that the process had
- * before. Output waits for who reads it; once a signal has told the job to end, 2 s. */
+ * before. Output waits for who reads it; once a signal has told the job to end, 2 s. A restart that
+ * was announced, and waits for the reader, is taken back by such a signal, with a line that says
+ * so. */
 enum tutti_result tti_spawn_run(const struct tti_spawn *spawn, int *status);
 
 #endif

@@ -31,11 +31,10 @@ static uint64_t awake_look(void)
 
 static void *awake_main(void *argument)
 {
-    for (bool runs = true; runs;) {
+    for (;;) {
         (void)poll(NULL, 0, AWAKE_MS);
         pthread_mutex_lock(&awake_lock);
         (void)awake_look();
-        runs = awake_runs;
         pthread_mutex_unlock(&awake_lock);
     }
     return argument;
@@ -51,14 +50,4 @@ uint64_t test_awake_ns(void)
     const uint64_t now = awake_look();
     pthread_mutex_unlock(&awake_lock);
     return now;
-}
-
-void test_awake_stop(void)
-{
-    pthread_mutex_lock(&awake_lock);
-    const bool ran = awake_runs;
-    awake_runs = false;
-    pthread_mutex_unlock(&awake_lock);
-    if (ran)
-        pthread_join(awake_thread, NULL);
 }

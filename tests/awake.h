@@ -6,9 +6,7 @@
 
 #include <stdint.h>
 
-/* Nanoseconds, for differences. The first call starts a thread. */
+/* Nanoseconds, for differences. The first call starts a thread, which a forked child has not. */
 uint64_t test_awake_ns(void);
-/* End it: before a fork, whose child would not have it. The next call starts another. */
-void test_awake_stop(void);
 
 #endif
