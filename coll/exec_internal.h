@@ -4,6 +4,7 @@
 
 #include "coll/comm.h"
 #include "coll/executor.h"
+#include "device/copy_trial.h"
 
 /* A range of elements of one step, placed in memory. Element `e` of the range lies at window
  * position first + e; windows wrap into the next block every `window` elements. */
@@ -76,6 +77,14 @@ struct tti_exec_turn {
     bool from_end;
 };
 
+enum { TTI_EXEC_COPIES = 4 };
+
+/* How what a call receives by several lanes is copied (executor.c). */
+struct tti_exec_copies {
+    uint64_t call; /* what is alike each time it is made */
+    struct tti_copy_trial trial;
+};
+
 struct tti_executor {
     struct tutti_comm *comm;
     struct tti_send_record *free_records;
@@ -100,6 +109,7 @@ struct tti_executor {
     size_t passes;
     bool from_end; /* the passes go over the windows from the last one to the first */
     struct tti_exec_turn turns[TTI_EXEC_TURNS];
+    struct tti_exec_copies copies[TTI_EXEC_COPIES];
     size_t type_size;
     size_t slot_elements;
     struct tti_exec_buffers buffers;

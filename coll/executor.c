@@ -264,19 +264,45 @@ static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
     }
 }
 
+/* What a call has alike each time it is made: the tag without the number of the operation. */
+static uint64_t exec_call(uint64_t tag)
+{
+    return tag & ~tti_tag_numbered(0, UINT64_MAX);
+}
+
+/* One of four places, where what is known of a call is kept. */
+static size_t exec_slot(uint64_t call)
+{
+    return call * UINT64_C(0x9e3779b97f4a7c15) >> 62;
+}
+_Static_assert(TTI_EXEC_TURNS == 4 && TTI_EXEC_COPIES == 4, "exec_slot gives two bits");
+
 /* A call that comes again goes through its windows from the end every second time: it begins with
  * what the caches have kept of the last time. All ranks must go the same way, so what counts is
  * what all know alike, the tag without the number of the operation: not whether buffers are the
  * same. */
 static void exec_turn(struct tti_executor *x, uint64_t tag)
 {
-    const uint64_t call = tag & ~tti_tag_numbered(0, UINT64_MAX);
-    struct tti_exec_turn *turn = &x->turns[call * UINT64_C(0x9e3779b97f4a7c15) >> 62];
+    const uint64_t call = exec_call(tag);
+    struct tti_exec_turn *turn = &x->turns[exec_slot(call)];
     turn->from_end = turn->call == call && !turn->from_end;
     turn->call = call;
     x->from_end = turn->from_end;
 }
-_Static_assert(TTI_EXEC_TURNS == 4, "exec_turn gives two bits");
+
+/* How copies of what is received go this time, where the thread was told that several lanes bring
+ * it: each rank finds out for itself. NULL: there is nothing to choose. */
+static struct tti_copy_trial *exec_copies(struct tti_executor *x, uint64_t tag)
+{
+    if (!tti_copy_fetches())
+        return NULL;
+    const uint64_t call = exec_call(tag);
+    struct tti_exec_copies *copies = &x->copies[exec_slot(call)];
+    if (copies->call != call)
+        *copies = (struct tti_exec_copies){.call = call};
+    tti_copy_choose(copies->trial.way == TTI_COPY_STRINGS, tti_copy_trial_times(&copies->trial));
+    return &copies->trial;
+}
 
 enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_operation *op,
                                    const struct tti_plan_entry *entry, uint64_t tag,
@@ -294,6 +320,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     x->label = label;
     const size_t touched = exec_touched(x, op);
     tti_copy_expect_lanes(touched, exec_cached(x, op, touched), plan->nlanes);
+    struct tti_copy_trial *trial = exec_copies(x, tag);
     x->lend_from =
         tti_copy_spills() || tti_exec_crowded(x->comm) ? SIZE_MAX : tti_lend_from(op->collective);
     for (int lane = 0; lane < plan->nlanes; lane++) {
@@ -305,6 +332,8 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
             x->lanes[lane].pass = x->passes;
     }
     enum tutti_result result = exec_loop(x, deadline);
+    if (trial)
+        tti_copy_trial_next(trial, tti_copy_took());
     tti_exec_sends_drop(x);
     return result;
 }

@@ -6,6 +6,7 @@
  * read completely before it is written, so dst may be a source. */
 #include "device/reduce.h"
 
+#include "base/clock.h"
 #include "base/types.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu_caches.h"
@@ -154,6 +155,8 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
 }
 
 static _Thread_local bool copy_streams, copy_spills, copy_fetches; /* see tti_copy_expect */
+static _Thread_local bool copy_timed;
+static _Thread_local uint64_t copy_ns, copy_of; /* so long, so many bytes */
 
 void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 {
@@ -165,10 +168,29 @@ void tti_copy_bytes(void *dst, const void *src, size_t bytes)
 
 void tti_copy_received(void *dst, const void *src, size_t bytes)
 {
-    if (copy_fetches && bytes >= TTI_STREAM_BYTES && bytes < AROUND_BYTES)
+    const bool large = bytes >= TTI_STREAM_BYTES && bytes < AROUND_BYTES;
+    const bool timed = copy_timed && large;
+    const uint64_t began = timed ? tti_now_ns() : 0;
+    if (copy_fetches && large)
         tti_kernels_now()->copy_lines(dst, src, bytes);
     else
         tti_copy_bytes(dst, src, bytes);
+    if (timed) {
+        copy_ns += tti_now_ns() - began;
+        copy_of += bytes;
+    }
+}
+
+void tti_copy_choose(bool strings, bool timed)
+{
+    copy_fetches = copy_fetches && !strings;
+    copy_timed = timed;
+    copy_ns = copy_of = 0;
+}
+
+float tti_copy_took(void)
+{
+    return copy_timed && copy_of > 0 ? (float)copy_ns / (float)copy_of : 0;
 }
 
 /* Bytes of a core's second cache, and of the last one that this machine's CPUs may count on. */
@@ -199,7 +221,7 @@ void tti_copy_expect(size_t operation_bytes)
 {
     copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
     copy_spills = copy_streams && operation_bytes / 2 > last_cache_bytes();
-    copy_fetches = false;
+    copy_fetches = copy_timed = false;
 }
 
 void tti_copy_expect_lanes(size_t operation_bytes, size_t cached, int lanes)

@@ -66,6 +66,12 @@ bool tti_copy_spills(void);
  * happen. */
 void tti_copy_expect_lanes(size_t operation_bytes, size_t cached, int lanes);
 bool tti_copy_fetches(void);
+/* Where tti_copy_fetches says so, which is quicker is measured (copy_trial.h): this time by strings
+ * after all, and with a look at the clock. */
+void tti_copy_choose(bool strings, bool timed);
+/* Nanoseconds a byte of all that this thread has received since it was told to look at the clock;
+ * 0: nothing, or nothing that large. */
+float tti_copy_took(void);
 
 /* Many operands, many results (fuse.c): dsts[d][i] = finish(srcs[0][i] (op) srcs[1][i] (op) ...)
  * for all d, combined from the left in acc(type), rounded once. One source: a copy, `finish` NULL.

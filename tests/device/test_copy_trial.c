@@ -1,0 +1,120 @@
+/* Trials of two ways to copy (device/copy_trial.h), with made-up times: the quicker way is taken
+ * and kept, and left when it turns out badly. */
+#include "device/copy_trial.h"
+#include "tests/tutti_cmocka.h"
+
+/* ns a byte of either way, as the next operations take. */
+struct pace {
+    float fetches, strings;
+};
+
+/* `count` operations; how many of them went by strings. */
+static int run(struct tti_copy_trial *trial, struct pace pace, int count)
+{
+    int strings = 0;
+    for (int i = 0; i < count; i++) {
+        const bool by_strings = trial->way == TTI_COPY_STRINGS;
+        strings += by_strings;
+        const float took = by_strings ? pace.strings : pace.fetches;
+        tti_copy_trial_next(trial, tti_copy_trial_times(trial) ? took : 0);
+    }
+    return strings;
+}
+
+static void test_the_quicker_is_taken(void **fixture)
+{
+    const struct {
+        struct pace pace;
+        enum tti_copy_way way;
+    } cases[] = {
+        {{0.020F, 0.017F}, TTI_COPY_STRINGS},
+        {{0.020F, 0.050F}, TTI_COPY_FETCHES},
+        {{0.020F, 0.0198F}, TTI_COPY_FETCHES}, /* as good as alike */
+    };
+    (void)fixture;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct tti_copy_trial trial = {0};
+        assert_int_equal(run(&trial, cases[c].pace, TTI_COPY_TRIAL), 0);
+        assert_int_equal(run(&trial, cases[c].pace, TTI_COPY_TRIAL), TTI_COPY_TRIAL);
+        const int count = 100000, strings = run(&trial, cases[c].pace, count);
+        const int expected = cases[c].way == TTI_COPY_STRINGS ? count : 0;
+        /* trials from time to time, less and less often: under one operation in a hundred */
+        assert_in_range(strings > expected ? strings - expected : expected - strings, 1,
+                        count / 100);
+    }
+}
+
+/* One slow operation among quick ones changes nothing. */
+static void test_a_disturbance_decides_nothing(void **fixture)
+{
+    struct tti_copy_trial trial = {0};
+    (void)fixture;
+    for (int i = 0; i < 2 * TTI_COPY_TRIAL; i++) {
+        const float usual = trial.way == TTI_COPY_STRINGS ? 0.017F : 0.020F;
+        tti_copy_trial_next(&trial, tti_copy_trial_times(&trial) ? (i % 4 ? usual : 9.0F) : 0);
+    }
+    assert_true(trial.held);
+    assert_int_equal(trial.way, TTI_COPY_STRINGS);
+    const struct pace usual = {0.020F, 0.017F}, disturbed = {9.0F, 9.0F};
+    for (int i = 0; i < 4; i++) {
+        (void)run(&trial, disturbed, TTI_COPY_WATCH * (TTI_COPY_SLOW - 1));
+        (void)run(&trial, usual, TTI_COPY_WATCH);
+    }
+    assert_true(trial.held);
+    assert_int_equal(trial.way, TTI_COPY_STRINGS);
+}
+
+/* Strings that did well when they were tried and are slow afterwards are left soon, and for long.
+ */
+static void test_what_turns_out_badly_is_left(void **fixture)
+{
+    struct tti_copy_trial trial = {0};
+    (void)fixture;
+    (void)run(&trial, (struct pace){0.020F, 0.017F}, 2 * TTI_COPY_TRIAL);
+    assert_int_equal(trial.way, TTI_COPY_STRINGS);
+    const struct pace bad = {0.020F, 0.050F};
+    assert_int_equal(run(&trial, bad, TTI_COPY_WATCH * TTI_COPY_SLOW),
+                     TTI_COPY_WATCH * TTI_COPY_SLOW);
+    assert_int_equal(run(&trial, bad, TTI_COPY_HOLD_MOST), 0);
+    assert_false(trial.held); /* and then they are tried again */
+}
+
+/* Both become slower, as when the cores move apart: that is no reason to go to and fro. */
+static void test_both_slower(void **fixture)
+{
+    struct tti_copy_trial trial = {0};
+    (void)fixture;
+    (void)run(&trial, (struct pace){0.020F, 0.017F}, 2 * TTI_COPY_TRIAL);
+    const struct pace apart = {0.030F, 0.032F};
+    (void)run(&trial, apart, 2 * TTI_COPY_WATCH * TTI_COPY_SLOW);
+    const uint8_t way = trial.way;
+    for (int i = 0; i < TTI_COPY_HOLD_MOST / 2; i++) {
+        (void)run(&trial, apart, 1);
+        assert_int_equal(trial.way, way);
+    }
+    (void)run(&trial, apart, 2 * TTI_COPY_HOLD_MOST);
+    assert_int_equal(trial.won, TTI_COPY_FETCHES);
+}
+
+/* A root receives nothing: there is nothing to time. */
+static void test_nothing_copied(void **fixture)
+{
+    struct tti_copy_trial trial = {0};
+    (void)fixture;
+    for (int i = 0; i < 3 * TTI_COPY_HOLD_MOST; i++) {
+        assert_int_equal(trial.way, TTI_COPY_FETCHES);
+        tti_copy_trial_next(&trial, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_quicker_is_taken),
+        cmocka_unit_test(test_a_disturbance_decides_nothing),
+        cmocka_unit_test(test_what_turns_out_badly_is_left),
+        cmocka_unit_test(test_both_slower),
+        cmocka_unit_test(test_nothing_copied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
