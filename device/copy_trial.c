@@ -30,6 +30,7 @@ static void trial_begin(struct tti_copy_trial *trial, enum tti_copy_way way)
 {
     trial->way = (uint8_t)way;
     trial->held = false;
+    trial->slow = 0;
     trial->count = 0;
     trial->timed = 0;
 }
@@ -64,6 +65,16 @@ static void trial_over(struct tti_copy_trial *trial)
     trial_hold(trial, way, hold);
 }
 
+/* Has the present way now taken much more than the other one, several times in a row? */
+static bool trial_too_slow(struct tti_copy_trial *trial, float took)
+{
+    const enum tti_copy_way other =
+        trial->way == TTI_COPY_FETCHES ? TTI_COPY_STRINGS : TTI_COPY_FETCHES;
+    const float most = TRIAL_TOO_SLOW * trial->cost[other];
+    trial->slow = most > 0 && took > most ? trial->slow + 1 : 0;
+    return trial->slow == TTI_COPY_SLOW;
+}
+
 void tti_copy_trial_next(struct tti_copy_trial *trial, float took)
 {
     const bool timed = tti_copy_trial_times(trial) && took > 0;
@@ -71,20 +82,17 @@ void tti_copy_trial_next(struct tti_copy_trial *trial, float took)
     if (!trial->held) {
         if (timed)
             trial->took[trial->timed++] = took;
-        if (trial->count == TTI_COPY_TRIAL)
+        /* Who is beaten so clearly need not go on: strings alone, which come second. */
+        const bool beaten = timed && trial->way == TTI_COPY_STRINGS && trial_too_slow(trial, took);
+        if (trial->count == TTI_COPY_TRIAL || beaten)
             trial_over(trial);
         return;
     }
-    if (timed) {
-        const enum tti_copy_way other =
-            trial->way == TTI_COPY_FETCHES ? TTI_COPY_STRINGS : TTI_COPY_FETCHES;
-        const float most = TRIAL_TOO_SLOW * trial->cost[other];
-        trial->slow = most > 0 && took > most ? trial->slow + 1 : 0;
-        if (trial->slow == TTI_COPY_SLOW) { /* not soon again: it did well when it was tried */
-            trial->cost[trial->way] = took;
-            trial_hold(trial, other, TTI_COPY_HOLD_MOST);
-            return;
-        }
+    if (timed && trial_too_slow(trial, took)) { /* not soon again: it did well when it was tried */
+        trial->cost[trial->way] = took;
+        trial_hold(trial, trial->way == TTI_COPY_FETCHES ? TTI_COPY_STRINGS : TTI_COPY_FETCHES,
+                   TTI_COPY_HOLD_MOST);
+        return;
     }
     if (trial->count == trial->hold)
         trial_begin(trial, TTI_COPY_FETCHES);
