@@ -103,6 +103,10 @@ static void tcp_lane_event(struct tti_tcp_transport *transport, struct tti_tcp_l
         transport->control_due = true; /* the acceptor may be ready */
     if ((events & (EPOLLOUT | end)) && tti_tcp_lane_waits(lane))
         transport->news |= tti_tcp_lane_flush(lane);
+    /* Both ways are closed. Who has nothing more to read there would not find out, and the peer may
+     * be waiting to be called. */
+    if (events & EPOLLHUP)
+        (void)tti_tcp_lane_cut(lane, (events & EPOLLERR) ? ECONNRESET : 0);
 }
 
 static void tcp_event(struct tti_tcp_transport *transport, const struct epoll_event *event)

@@ -34,12 +34,16 @@ enum { RESUME_SPOILED = 8 }; /* records in a row that do not fit their checksums
 /* ---- losing --------------------------------------------------------------------------------- */
 
 /* The socket may be in order, and the loss our own opinion: from here on nothing that comes is
- * taken in, and so acknowledged, any more. */
+ * taken in, and so acknowledged, any more. Closing it resets the connection: an orderly end would
+ * stand in line behind what the peer has no room for, and never get there, as its word that there
+ * is room again is not taken in either. What the peer has received it reads all the same. */
 static void resume_shut(int socket)
 {
     struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog program = {1, &nothing};
+    const struct linger reset = {.l_onoff = 1, .l_linger = 0};
     setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+    setsockopt(socket, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
 /* Read what the socket still has. False: no memory. */
