@@ -59,12 +59,13 @@ enum tutti_result tti_checkpoint_part(char path[TTI_PATH_BYTES], const char *fol
  */
 bool tti_checkpoint_is_part(const char *name, uint64_t *step);
 /* Is the finished checkpoint of that step the one aside? So it is when a process was killed that
- * had moved it there, and not yet the new one into its place. */
-bool tti_checkpoint_aside(const char *folder, uint64_t step);
+ * had moved it there, and not yet the new one into its place. If not, the one under its own name is
+ * finished, or none is. An error if the file system does not say. */
+enum tutti_result tti_checkpoint_aside(const char *folder, uint64_t step, bool *aside);
 /* Is it the name of such a folder? Then its step. */
 bool tti_checkpoint_is_step(const char *name, uint64_t *step);
 /* The steps of the finished checkpoints in `folder`, ascending, in malloc'ed *steps; none for a
- * folder that is not there. */
+ * folder that is not there. An error if one of them cannot be looked at. */
 enum tutti_result tti_checkpoint_list(const char *folder, uint64_t **steps, size_t *count);
 
 enum tutti_result tti_checkpoint_write_state(const struct tti_checkpoint_state *state, FILE *out);

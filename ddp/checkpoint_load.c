@@ -165,11 +165,13 @@ enum tutti_result tutti_checkpoint_open(tutti_comm *comm, const char *folder, ui
     /* Rank 0 alone looks: a host that was told that there is none may remember that (NFS). */
     if (newest && tutti_comm_rank(comm) == 0)
         result = load_newest(folder, &report.step);
-    if (tutti_comm_rank(comm) == 0 && tti_checkpoint_aside(folder, report.step))
-        report.files = 4;
+    bool aside = false;
+    if (result == TUTTI_OK && tutti_comm_rank(comm) == 0 && report.step != UINT64_MAX)
+        result = tti_checkpoint_aside(folder, report.step, &aside);
+    report.files = aside ? 4 : 0;
     TTI_TRY(tti_checkpoint_agree(comm, result, &report, &all));
     step = all[0].step;
-    const bool aside = all[0].files == 4;
+    aside = all[0].files == 4;
     free(all);
     if (newest && step == UINT64_MAX) {
         *checkpoint = NULL;

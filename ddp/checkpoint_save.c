@@ -123,9 +123,11 @@ static enum tutti_result save_clear(const struct saving *s, const char *path)
 static enum tutti_result save_recover(const struct saving *s)
 {
     char old[TTI_PATH_BYTES];
+    bool aside = false;
     save_tidy_parts(s, s->step, s->step);
     TTI_TRY(tti_checkpoint_path(old, s->folder, s->step, TTI_CHECKPOINT_OLD));
-    if (!tti_checkpoint_aside(s->folder, s->step))
+    TTI_TRY(tti_checkpoint_aside(s->folder, s->step, &aside));
+    if (!aside)
         return save_clear(s, old);
     TTI_TRY(save_clear(s, s->own));
     return rename(old, s->own) == 0 ? TUTTI_OK

@@ -71,43 +71,76 @@ static int state_ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-static bool state_is_done(const char *folder, uint64_t step, const char *suffix)
+/* Is its DONE there? An error if the file system does not say: what is done with one that is not
+ * finished destroys it, or passes it over. */
+static enum tutti_result state_is_done(const char *folder, uint64_t step, const char *suffix,
+                                       bool *is_done)
 {
     char path[TTI_PATH_BYTES], done[TTI_PATH_BYTES];
-    return tti_checkpoint_path(path, folder, step, suffix) == TUTTI_OK &&
-           tti_path_join(done, path, "DONE") == TUTTI_OK && access(done, F_OK) == 0;
+    TTI_TRY(tti_checkpoint_path(path, folder, step, suffix));
+    TTI_TRY(tti_path_join(done, path, "DONE"));
+    const bool there = access(done, F_OK) == 0;
+    if (!there && errno != ENOENT && errno != ENOTDIR)
+        return TTI_FAIL_ERRNO("cannot look whether %s is there", done);
+    *is_done = there;
+    return TUTTI_OK;
 }
 
-bool tti_checkpoint_aside(const char *folder, uint64_t step)
+enum tutti_result tti_checkpoint_aside(const char *folder, uint64_t step, bool *aside)
 {
-    return !state_is_done(folder, step, TTI_CHECKPOINT_OWN) &&
-           state_is_done(folder, step, TTI_CHECKPOINT_OLD);
+    bool own = false;
+    TTI_TRY(state_is_done(folder, step, TTI_CHECKPOINT_OWN, &own));
+    if (!own)
+        return state_is_done(folder, step, TTI_CHECKPOINT_OLD, aside);
+    *aside = false;
+    return TUTTI_OK;
 }
 
 /* Does a finished checkpoint lie in the folder of this name? Then its step. */
-static bool state_is_found(const char *folder, const char *name, uint64_t *step)
+static enum tutti_result state_is_found(const char *folder, const char *name, uint64_t *step,
+                                        bool *found)
 {
     const char *suffix = state_suffix(name, step);
+    *found = false;
     if (suffix && !*suffix)
-        return state_is_done(folder, *step, TTI_CHECKPOINT_OWN);
-    return suffix && strcmp(suffix, TTI_CHECKPOINT_OLD) == 0 && tti_checkpoint_aside(folder, *step);
+        return state_is_done(folder, *step, TTI_CHECKPOINT_OWN, found);
+    return suffix && strcmp(suffix, TTI_CHECKPOINT_OLD) == 0
+               ? tti_checkpoint_aside(folder, *step, found)
+               : TUTTI_OK;
+}
+
+/* The next name; NULL at the end, or when the folder cannot be read on: then errno is not 0. */
+static const char *state_next(DIR *entries)
+{
+    errno = 0;
+    const struct dirent *e = readdir(entries);
+    return e ? e->d_name : NULL;
+}
+
+static enum tutti_result state_gather(const char *folder, DIR *entries, uint64_t **steps,
+                                      size_t *count)
+{
+    size_t capacity = 0;
+    uint64_t step = 0;
+    bool found = false;
+    for (const char *name; (name = state_next(entries));) {
+        TTI_TRY(state_is_found(folder, name, &step, &found));
+        if (!found)
+            continue;
+        TTI_TRY(tti_grow((void **)steps, &capacity, *count + 1, sizeof **steps));
+        (*steps)[(*count)++] = step;
+    }
+    return errno == 0 ? TUTTI_OK : TTI_FAIL_ERRNO("cannot read the folder %s", folder);
 }
 
 enum tutti_result tti_checkpoint_list(const char *folder, uint64_t **steps, size_t *count)
 {
-    uint64_t *made = NULL, step = 0;
-    size_t used = 0, capacity = 0;
-    enum tutti_result result = TUTTI_OK;
+    uint64_t *made = NULL;
+    size_t used = 0;
     DIR *entries = opendir(folder);
     if (!entries && errno != ENOENT)
         return TTI_FAIL_ERRNO("cannot open the folder %s", folder);
-    for (struct dirent *e; entries && result == TUTTI_OK && (e = readdir(entries));) {
-        if (!state_is_found(folder, e->d_name, &step))
-            continue;
-        result = tti_grow((void **)&made, &capacity, used + 1, sizeof *made);
-        if (result == TUTTI_OK)
-            made[used++] = step;
-    }
+    enum tutti_result result = entries ? state_gather(folder, entries, &made, &used) : TUTTI_OK;
     if (entries)
         closedir(entries);
     if (result != TUTTI_OK) {

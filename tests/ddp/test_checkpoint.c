@@ -540,6 +540,86 @@ static void rank_reads_elsewhere(void **state)
     job_end(&job);
 }
 
+/* ---- A file system that does not answer ---------------------------------------------------------
+ */
+
+/* What ends so cannot be looked at, and why (rank 0 alone looks, on its thread). */
+static const char *unanswered;
+static int unanswered_errno;
+int __real_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode)
+{
+    const size_t length = strlen(path), end = unanswered ? strlen(unanswered) : 0;
+    if (!unanswered || length < end || strcmp(path + length - end, unanswered) != 0)
+        return __real_access(path, mode);
+    errno = unanswered_errno;
+    return -1;
+}
+
+static int save_cannot_look(tutti_comm *comm, void *argument)
+{
+    return !save(comm, argument) || !strstr(tutti_last_error(), "cannot look whether ") ||
+           !strstr(tutti_last_error(), "/DONE is there");
+}
+
+static void save_unanswered(struct job *job, const char *name, int error)
+{
+    unanswered = name;
+    unanswered_errno = error;
+    job->scale++;
+    run(save_cannot_look, 2, job);
+    unanswered = NULL;
+    job->scale--;
+    run(load, 2, job);
+}
+
+/* A save cannot tell whether the checkpoint that was there is finished: it leaves it there. */
+static void unanswered_saving(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    char own[96], kept[96], old[128];
+    snprintf(own, sizeof own, "%s/step-00000005", job.folder);
+    snprintf(kept, sizeof kept, "%s/kept", job.folder);
+    snprintf(old, sizeof old, "%s.old", own);
+    run(save, 2, &job);
+    killed_between(&job); /* the one aside is the only one */
+    save_unanswered(&job, "step-00000005.old/DONE", EIO);
+    save_unanswered(&job, "step-00000005/DONE", ESTALE);
+    assert_int_equal(rename(old, kept), 0);
+    job.scale = 2;
+    run(save, 2, &job);
+    assert_int_equal(rename(kept, old), 0); /* both are finished, the own one is newer */
+    save_unanswered(&job, "step-00000005/DONE", EIO);
+    job_end(&job);
+}
+
+static void load_unanswered(struct job *job, const char *name, int error)
+{
+    unanswered = name;
+    unanswered_errno = error;
+    job->wants = TUTTI_ERR_SYSTEM;
+    job->text = name;
+    run(load, 2, job);
+    unanswered = NULL;
+    job->wants = TUTTI_OK;
+    run(load, 2, job);
+}
+
+/* The newest cannot be looked at: an older one is not taken for it, nor none. */
+static void unanswered_opening(void **state)
+{
+    (void)state;
+    struct job job = job_new();
+    run(save, 2, &job);
+    load_unanswered(&job, "step-00000005/DONE", EACCES);
+    job.step = 6, job.scale = 2;
+    run(save, 2, &job);
+    load_unanswered(&job, "step-00000006/DONE", EIO);
+    job_end(&job);
+}
+
 static _Atomic int warnings;
 
 static void listen_in(enum tti_log_level level, const char *text)
@@ -606,6 +686,8 @@ int main(void)
         cmocka_unit_test(link_to_a_checkpoint),
         cmocka_unit_test(rank_writes_elsewhere),
         cmocka_unit_test(rank_reads_elsewhere),
+        cmocka_unit_test(unanswered_saving),
+        cmocka_unit_test(unanswered_opening),
         cmocka_unit_test(old_one_stays),
         cmocka_unit_test(refused_in_groups),
     };
