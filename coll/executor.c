@@ -333,7 +333,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     }
     enum tutti_result result = exec_loop(x, deadline);
     if (trial)
-        tti_copy_trial_next(trial, tti_copy_took());
+        tti_copy_trial_next(trial, TTI_COPY_WAYS, tti_copy_took());
     tti_exec_sends_drop(x);
     return result;
 }

@@ -1,9 +1,9 @@
-/* Trials of two ways to copy (copy_trial.h). */
+/* Trials of a few ways to copy (copy_trial.h). */
 #include "device/copy_trial.h"
 
-/* Strings are the way that can turn out badly later: they have to be quicker by this much. */
+/* Other ways than the first can turn out badly later: they have to be quicker by this much. */
 static const float TRIAL_MARGIN = 0.97F;
-/* A winner that takes so many times what the other one took is not the winner any more. */
+/* A winner that takes so many times what another one took is not the winner any more. */
 static const float TRIAL_TOO_SLOW = 1.3F;
 
 bool tti_copy_trial_times(const struct tti_copy_trial *trial)
@@ -26,7 +26,7 @@ static float trial_median(struct tti_copy_trial *trial)
     return trial->took[trial->timed / 2];
 }
 
-static void trial_begin(struct tti_copy_trial *trial, enum tti_copy_way way)
+static void trial_begin(struct tti_copy_trial *trial, int way)
 {
     trial->way = (uint8_t)way;
     trial->held = false;
@@ -35,65 +35,82 @@ static void trial_begin(struct tti_copy_trial *trial, enum tti_copy_way way)
     trial->timed = 0;
 }
 
-static void trial_hold(struct tti_copy_trial *trial, enum tti_copy_way way, int operations)
+static void trial_hold(struct tti_copy_trial *trial, int way, int turns)
 {
     trial->way = trial->won = (uint8_t)way;
     trial->held = true;
     trial->slow = 0;
     trial->count = 0;
-    trial->hold = (uint16_t)operations;
+    trial->hold = (uint16_t)turns;
 }
 
-static void trial_over(struct tti_copy_trial *trial)
+/* The quickest way that has been measured, but for `besides` (-1: for none); -1 if there is none.
+ */
+static int trial_best(const struct tti_copy_trial *trial, int ways, int besides)
 {
-    if (trial->timed == 0) { /* nothing was copied: begin again, some day */
-        trial_hold(trial, TTI_COPY_FETCHES, TTI_COPY_HOLD);
+    int best = -1;
+    for (int way = 0; way < ways; way++)
+        if (way != besides && trial->cost[way] > 0 &&
+            (best < 0 || trial->cost[way] < (best == 0 ? TRIAL_MARGIN : 1) * trial->cost[best]))
+            best = way;
+    return best;
+}
+
+static void trial_over(struct tti_copy_trial *trial, int ways)
+{
+    if (trial->timed > 0)
+        trial->cost[trial->way] = trial_median(trial);
+    trial->tried++;
+    if (trial->tried < ways && trial->cost[trial->won] > 0) {
+        trial_begin(trial, (trial->way + 1) % ways);
         return;
     }
-    trial->cost[trial->way] = trial_median(trial);
-    if (trial->way == TTI_COPY_FETCHES) {
-        trial_begin(trial, TTI_COPY_STRINGS);
+    const int best = trial_best(trial, ways, -1);
+    if (best < 0) { /* nothing was copied: begin again, some day */
+        trial_hold(trial, 0, TTI_COPY_HOLD);
         return;
     }
-    const enum tti_copy_way way =
-        trial->cost[TTI_COPY_STRINGS] < TRIAL_MARGIN * trial->cost[TTI_COPY_FETCHES]
-            ? TTI_COPY_STRINGS
-            : TTI_COPY_FETCHES;
     int hold = TTI_COPY_HOLD;
-    if (trial->hold > 0 && trial->won == way)
+    if (trial->hold > 0 && trial->won == best)
         hold = trial->hold < TTI_COPY_HOLD_MOST / 2 ? 2 * trial->hold : TTI_COPY_HOLD_MOST;
-    trial_hold(trial, way, hold);
+    trial_hold(trial, best, hold);
 }
 
-/* Has the present way now taken much more than the other one, several times in a row? */
-static bool trial_too_slow(struct tti_copy_trial *trial, float took)
+/* Has the present way now taken much more than another one did, several times in a row? */
+static bool trial_too_slow(struct tti_copy_trial *trial, int ways, float took)
 {
-    const enum tti_copy_way other =
-        trial->way == TTI_COPY_FETCHES ? TTI_COPY_STRINGS : TTI_COPY_FETCHES;
-    const float most = TRIAL_TOO_SLOW * trial->cost[other];
-    trial->slow = most > 0 && took > most ? trial->slow + 1 : 0;
+    const int other = trial_best(trial, ways, trial->way);
+    trial->slow =
+        other >= 0 && took > TRIAL_TOO_SLOW * trial->cost[other] ? (uint8_t)(trial->slow + 1) : 0;
     return trial->slow == TTI_COPY_SLOW;
 }
 
-void tti_copy_trial_next(struct tti_copy_trial *trial, float took)
+static void trial_again(struct tti_copy_trial *trial)
+{
+    for (int way = 0; way < TTI_TRIAL_WAYS; way++)
+        trial->cost[way] = 0;
+    trial->tried = 0;
+    trial_begin(trial, trial->won);
+}
+
+void tti_copy_trial_next(struct tti_copy_trial *trial, int ways, float took)
 {
     const bool timed = tti_copy_trial_times(trial) && took > 0;
     trial->count++;
     if (!trial->held) {
         if (timed)
             trial->took[trial->timed++] = took;
-        /* Who is beaten so clearly need not go on: strings alone, which come second. */
-        const bool beaten = timed && trial->way == TTI_COPY_STRINGS && trial_too_slow(trial, took);
+        /* Who is beaten so clearly by one that was tried before need not go on. */
+        const bool beaten = timed && trial_too_slow(trial, ways, took);
         if (trial->count == TTI_COPY_TRIAL || beaten)
-            trial_over(trial);
+            trial_over(trial, ways);
         return;
     }
-    if (timed && trial_too_slow(trial, took)) { /* not soon again: it did well when it was tried */
+    if (timed && trial_too_slow(trial, ways, took)) { /* not soon again: it did well before */
         trial->cost[trial->way] = took;
-        trial_hold(trial, trial->way == TTI_COPY_FETCHES ? TTI_COPY_STRINGS : TTI_COPY_FETCHES,
-                   TTI_COPY_HOLD_MOST);
+        trial_hold(trial, trial_best(trial, ways, trial->way), TTI_COPY_HOLD_MOST);
         return;
     }
     if (trial->count == trial->hold)
-        trial_begin(trial, TTI_COPY_FETCHES);
+        trial_again(trial);
 }

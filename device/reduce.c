@@ -166,6 +166,11 @@ void tti_copy_bytes(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
+void tti_copy_around(void *dst, const void *src, size_t bytes)
+{
+    tti_kernels_now()->copy_around(dst, src, bytes);
+}
+
 void tti_copy_received(void *dst, const void *src, size_t bytes)
 {
     const bool large = bytes >= TTI_STREAM_BYTES && bytes < AROUND_BYTES;

@@ -39,7 +39,10 @@ void tti_scale(void *dst, const void *src, const void *scalar, enum tutti_type t
 /* memcpy that stays out of the caches when `bytes` is large. */
 void tti_copy_bytes(void *dst, const void *src, size_t bytes);
 
-/* The same of what another core has just written, by stores that fetch each line where
+/* Around the caches, whatever the size; all stores are ordered before the return. */
+void tti_copy_around(void *dst, const void *src, size_t bytes);
+
+/* tti_copy_bytes of what another core has just written, by stores that fetch each line where
  * tti_copy_expect_lanes says so. */
 void tti_copy_received(void *dst, const void *src, size_t bytes);
 

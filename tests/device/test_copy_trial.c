@@ -1,5 +1,5 @@
-/* Trials of two ways to copy (device/copy_trial.h), with made-up times: the quicker way is taken
- * and kept, and left when it turns out badly. */
+/* Trials of ways to copy (device/copy_trial.h), with made-up times: the quickest way is taken and
+ * kept, and left when it turns out badly. */
 #include "device/copy_trial.h"
 #include "tests/tutti_cmocka.h"
 
@@ -16,7 +16,7 @@ static int run(struct tti_copy_trial *trial, struct pace pace, int count)
         const bool by_strings = trial->way == TTI_COPY_STRINGS;
         strings += by_strings;
         const float took = by_strings ? pace.strings : pace.fetches;
-        tti_copy_trial_next(trial, tti_copy_trial_times(trial) ? took : 0);
+        tti_copy_trial_next(trial, TTI_COPY_WAYS, tti_copy_trial_times(trial) ? took : 0);
     }
     return strings;
 }
@@ -53,7 +53,8 @@ static void test_a_disturbance_decides_nothing(void **fixture)
     (void)fixture;
     for (int i = 0; i < 2 * TTI_COPY_TRIAL; i++) {
         const float usual = trial.way == TTI_COPY_STRINGS ? 0.017F : 0.020F;
-        tti_copy_trial_next(&trial, tti_copy_trial_times(&trial) ? (i % 4 ? usual : 9.0F) : 0);
+        tti_copy_trial_next(&trial, TTI_COPY_WAYS,
+                            tti_copy_trial_times(&trial) ? (i % 4 ? usual : 9.0F) : 0);
     }
     assert_true(trial.held);
     assert_int_equal(trial.way, TTI_COPY_STRINGS);
@@ -105,8 +106,30 @@ static void test_nothing_copied(void **fixture)
     (void)fixture;
     for (int i = 0; i < 3 * TTI_COPY_HOLD_MOST; i++) {
         assert_int_equal(trial.way, TTI_COPY_FETCHES);
-        tti_copy_trial_next(&trial, 0);
+        tti_copy_trial_next(&trial, TTI_COPY_WAYS, 0);
     }
+}
+
+/* Of three ways the last one wins, then the middle one: trials begin with who won, so that those
+ * who are clearly slower are soon done with. */
+static void test_three_ways(void **fixture)
+{
+    static const float costs[2][3] = {{0.110F, 0.040F, 0.020F}, {0.110F, 0.030F, 0.090F}};
+    struct tti_copy_trial trial = {0};
+    int turns[3] = {0};
+    (void)fixture;
+    for (int pace = 0; pace < 2; pace++) {
+        for (int i = 0; i < 100000; i++) {
+            turns[trial.way] += pace == 0;
+            tti_copy_trial_next(&trial, 3,
+                                tti_copy_trial_times(&trial) ? costs[pace][trial.way] : 0);
+        }
+        assert_true(trial.held);
+        assert_int_equal(trial.way, pace == 0 ? 2 : 1);
+    }
+    const int beaten = TTI_COPY_TRIAL - TTI_COPY_TIMED + TTI_COPY_SLOW;
+    assert_int_equal(turns[0] % beaten, TTI_COPY_TRIAL % beaten); /* the very first trial alone */
+    assert_in_range(turns[0] + turns[1], 2 * TTI_COPY_TRIAL, 1000);
 }
 
 int main(void)
@@ -117,6 +140,7 @@ int main(void)
         cmocka_unit_test(test_what_turns_out_badly_is_left),
         cmocka_unit_test(test_both_slower),
         cmocka_unit_test(test_nothing_copied),
+        cmocka_unit_test(test_three_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

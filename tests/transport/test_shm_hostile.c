@@ -69,6 +69,7 @@ static void hostile_lines(void **state)
     refuses_line(piece, ring, 1, 0, no);
     refuses_line(piece, ring - 63, 64, 0, no);
     refuses_line(piece, UINT64_MAX - 10, 64, 0, no);
+    refuses_line(piece, ring, 64, SHM_WIDE + 1, no);
     refuses_line(region, 0, 64, 77, no); /* never passed */
     refuses_line(memory, 0, UINT64_MAX, 0, no);
     refuses_line(memory, 64, 4096, 0, TUTTI_ERR_SYSTEM); /* not mapped there */
@@ -281,7 +282,7 @@ static void strangers(void **state)
     for (int i = 0; i < STRANGERS; i++) {
         struct shm_message hello = {.kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job};
         hello.from = i % 3 == 0 ? 1 : -7;
-        hello.piece_ring = 8 * 65536;
+        hello.piece_narrow = hello.piece_ring = 8 * 65536;
         memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
         hello.secret[i % TUTTI_SECRET_BYTES] ^= 1;
         int passed[2] = {segment, segment};
@@ -304,7 +305,8 @@ static void strangers(void **state)
 }
 
 /* The secret is right, the segment or what is said of it is not. */
-static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, const char *why)
+static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t ring,
+                            const char *why)
 {
     struct shm_pair pair;
     shm_pair_open(&pair);
@@ -312,7 +314,8 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, const cha
                                 .lanes = 1,
                                 .job = pair.env[0].job,
                                 .from = 1,
-                                .piece_ring = 8 * 65536,
+                                .piece_narrow = 8 * 65536,
+                                .piece_ring = ring,
                                 .tail_most = tail_most,
                                 .pieces_shift = pieces_shift};
     memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
@@ -326,7 +329,8 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, const cha
     for (int i = 0; i < 10 && result == TUTTI_IN_PROGRESS; i++)
         result = shm->advance(pair.endpoint[0]);
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
-    assert_non_null(strstr(tutti_last_error(), why));
+    if (!strstr(tutti_last_error(), why))
+        fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), why);
     shm_pair_close(&pair);
     close(fd);
     close(segment);
@@ -335,10 +339,16 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, const cha
 static void forged_segment(void **state)
 {
     (void)state;
-    refuses_segment(SHM_TAIL_LEAST, 0, "sealed");
-    refuses_segment(SHM_TAIL_BYTES + 512, 0, "tails of 1536 bytes");
-    refuses_segment(0, 0, "tails of 0 bytes");
-    refuses_segment(SHM_TAIL_BYTES, SHM_PAGE, "pieces 4096 bytes behind a page");
+    enum { RING = 8 * 65536 };
+    refuses_segment(SHM_TAIL_LEAST, 0, RING, "sealed");
+    refuses_segment(SHM_TAIL_BYTES + 512, 0, RING, "tails of 1536 bytes");
+    refuses_segment(0, 0, RING, "tails of 0 bytes");
+    refuses_segment(SHM_TAIL_BYTES, SHM_PAGE, RING, "pieces 4096 bytes behind a page");
+    refuses_segment(SHM_TAIL_BYTES, 0, 2 * RING, "sealed"); /* larger than ours may be: and then? */
+    refuses_segment(SHM_TAIL_BYTES, 0, RING - SHM_PAGE, "rings of 520192 bytes");
+    refuses_segment(SHM_TAIL_BYTES, 0, RING + 1, "rings of 524289 bytes");
+    refuses_segment(SHM_TAIL_BYTES, 0, UINT64_MAX - SHM_PAGE + 1,
+                    "rings of 18446744073709547520 bytes");
 }
 
 /* ---- too few descriptors -------------------------------------------------------------------- */
@@ -432,10 +442,11 @@ static void scarce_descriptors(void **state)
 static void bad_settings(void **state)
 {
     (void)state;
-    static const char *const bad[][2] = {{"TUTTI_SHM_SLOTS", "1"},
-                                         {"TUTTI_SHM_SLOT_BYTES", "1000"},
-                                         {"TUTTI_SHM_SLOT_BYTES", "1G"},
-                                         {"TUTTI_SHM_CMA", "maybe"}};
+    static const char *const bad[][2] = {
+        {"TUTTI_SHM_SLOTS", "1"},       {"TUTTI_SHM_SLOT_BYTES", "1000"},
+        {"TUTTI_SHM_SLOT_BYTES", "1G"}, {"TUTTI_SHM_CMA", "maybe"},
+        {"TUTTI_SHM_PIECES", "broad"},  {"TUTTI_SHM_WIDE", "1000"},
+        {"TUTTI_SHM_WIDE", "2G"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct tutti_transport_env env = {
             .size = sizeof env, .secret = shm_pair_secret, .nranks = 1};
@@ -464,5 +475,6 @@ int main(void)
         cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
+    setenv("TUTTI_SHM_PIECES", "narrow", 1); /* rings of one size on all machines */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

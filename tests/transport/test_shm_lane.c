@@ -571,5 +571,6 @@ int main(void)
         cmocka_unit_test(the_maker_lays_out),
         cmocka_unit_test(nothing_is_skipped_for_nothing),
     };
+    setenv("TUTTI_SHM_PIECES", "narrow", 1); /* the other ways: test_shm_ways.c */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

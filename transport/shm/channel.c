@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint64_t channel_magic = 0x35306d6873747574u; /* "tutshm05" */
+static const uint64_t channel_magic = 0x36306d6873747574u; /* "tutshm06" */
 
 union channel_control {
     struct cmsghdr header;

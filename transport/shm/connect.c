@@ -73,11 +73,13 @@ static void connect_lay_out(struct shm_endpoint *self)
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
+        out->took = header->ack[peer * TUTTI_MAX_LANES + i].took;
         out->share = &header->ack[peer * TUTTI_MAX_LANES + i].share;
         in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
         in->tails = base + shm_tails_offset(lanes, peer, i);
         in->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, peer, i);
         in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
+        in->took = header->ack[me * TUTTI_MAX_LANES + i].took;
         in->share = &header->ack[me * TUTTI_MAX_LANES + i].share;
     }
 }
@@ -158,6 +160,7 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
                                   .job = env->job,
                                   .from = env->rank,
                                   .to = self->peer->rank,
+                                  .piece_narrow = self->transport->settings.piece_narrow,
                                   .piece_ring = self->piece_ring,
                                   .tail_most = (uint32_t)self->tail_most,
                                   .pieces_shift = (uint32_t)self->pieces_shift,
@@ -234,12 +237,26 @@ static enum tutti_result connect_welcomed(struct shm_endpoint *self,
 static enum tutti_result connect_take_layout(struct shm_endpoint *self,
                                              const struct shm_message *hello)
 {
+    const size_t narrow = self->transport->settings.piece_narrow;
+    if ((int)hello->lanes != self->lanes || hello->piece_narrow != narrow)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                        "rank %d (%s) has %u lanes of %llu bytes, we have %d of %zu; set "
+                        "TUTTI_LANES and TUTTI_SHM_* alike on all ranks",
+                        self->peer->rank, self->peer->name, hello->lanes,
+                        (unsigned long long)hello->piece_narrow, self->lanes, narrow);
+    if (hello->piece_ring < narrow || hello->piece_ring > SHM_RING_MOST ||
+        hello->piece_ring % SHM_PAGE)
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                        "rank %d (%s) passed a segment with rings of %llu bytes; is its Tutti "
+                        "another version?",
+                        self->peer->rank, self->peer->name, (unsigned long long)hello->piece_ring);
     if ((hello->tail_most != SHM_TAIL_BYTES && hello->tail_most != SHM_TAIL_LEAST) ||
         (hello->pieces_shift != SHM_PIECES_SHIFT && hello->pieces_shift != 0))
         return TTI_FAIL(TUTTI_ERR_PROTOCOL,
                         "rank %d (%s) passed a segment with tails of %u bytes and pieces %u bytes "
                         "behind a page; is its Tutti another version?",
                         self->peer->rank, self->peer->name, hello->tail_most, hello->pieces_shift);
+    self->piece_ring = (size_t)hello->piece_ring;
     self->tail_most = hello->tail_most;
     self->pieces_shift = hello->pieces_shift;
     return TUTTI_OK;
@@ -255,15 +272,7 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
     self->pid = guest->pid;
     guest->socket = guest->fds[0] = guest->fds[1] = -1;
     tti_shm_guest_drop(self->transport, guest);
-    enum tutti_result result = TUTTI_OK;
-    if ((int)hello.lanes != self->lanes || hello.piece_ring != self->piece_ring)
-        result = TTI_FAIL(TUTTI_ERR_PROTOCOL,
-                          "rank %d (%s) has %u lanes of %llu bytes, we have %d of %zu; set "
-                          "TUTTI_LANES and TUTTI_SHM_* alike on all ranks",
-                          self->peer->rank, self->peer->name, hello.lanes,
-                          (unsigned long long)hello.piece_ring, self->lanes, self->piece_ring);
-    if (result == TUTTI_OK)
-        result = connect_take_layout(self, &hello);
+    enum tutti_result result = connect_take_layout(self, &hello);
     if (result == TUTTI_OK)
         result = connect_map_segment(self, segment);
     close(segment);
@@ -434,6 +443,7 @@ void tti_shm_endpoint_free(struct shm_endpoint *self)
     for (int i = 0; i < self->lanes; i++) {
         free(self->lane[i].in.stage);
         free(self->lane[i].out.lent);
+        free(self->lane[i].out.bounce);
     }
     if (self->segment)
         munmap(self->segment, self->segment_bytes);

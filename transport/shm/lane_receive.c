@@ -69,6 +69,8 @@ static enum tutti_result receive_open_far(struct shm_endpoint *self, struct shm_
         if (where > ring || bytes > ring - where)
             return receive_refuse(self, "a piece beyond the end of its ring");
         in->data = in->pieces + where;
+        in->bytes = bytes;
+        tti_shm_piece_opened(self, in, id, where);
     } else if (kind == SHM_KIND_REGION) {
         TTI_TRY(receive_find_region(self, id, &mapping));
         if (where > mapping->bytes || bytes > mapping->bytes - where)
@@ -296,6 +298,8 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
         tti_shm_region_done(self, in->mapping);
     in->mapping = NULL;
     in->open = false;
+    if (in->kind == SHM_KIND_PIECE && in->began_ns != 0)
+        tti_shm_piece_read(in);
     in->consumed++;
     in->row++;
     self->lane[number].out.row = 0;

@@ -2,30 +2,13 @@
  *
  * A fragment goes the cheapest way that its size and place allow: inside its line; in the line's
  * tail; as a reference to a region that the peer maps; as an address that the peer reads with
- * process_vm_readv, where TUTTI_SHM_CMA allows it; or as a copy in the piece ring. References and
- * addresses keep the caller's memory busy. */
+ * process_vm_readv, where TUTTI_SHM_CMA allows it; or as a copy in the piece ring (lane_ways.c).
+ * References and addresses keep the caller's memory busy. */
 #include "transport/shm/shm.h"
 
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-/* Into the caches, whatever the size: the peer reads it there at once. It has read what was here
- * before, so that vector stores would fetch each line from it only to overwrite it; a string of
- * bytes need not. */
-static inline void send_copy(const struct shm_settings *settings, void *to, const void *from,
-                             size_t bytes)
-{
-#if defined(__x86_64__)
-    enum { FROM = 1024, TO = 8192 }; /* where the C library's memcpy does not do it already */
-    if (settings->strings && bytes >= FROM && bytes <= TO) {
-        __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-        return;
-    }
-#endif
-    (void)settings;
-    memcpy(to, from, bytes);
-}
 
 bool tti_shm_collect(struct shm_out *out)
 {
@@ -80,7 +63,8 @@ static inline void send_own_next(const struct shm_endpoint *self, const struct s
             out->tails + (out->sent + SHM_TAIL_AHEAD) % SHM_TAILS * out->tail_most;
         for (size_t at = 0; at < bytes; at += TTI_CACHE_LINE)
             tti_prefetch_write(tail + at);
-    } else if (kind == SHM_KIND_PIECE && bytes <= self->transport->settings.ahead_most) {
+    } else if (kind == SHM_KIND_PIECE && bytes <= self->transport->settings.ahead_most &&
+               shm_way_of(self, out, bytes) != SHM_AROUND) {
         const size_t room = out->piece_head % self->piece_ring;
         for (size_t at = 0; at < bytes && room + at < self->piece_ring; at += TTI_CACHE_LINE)
             tti_prefetch_write(out->pieces + room + at);
@@ -92,7 +76,10 @@ static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, 
 {
     struct shm_line *line = &out->lines[shm_line_at(out->sent)];
     out->tail_bytes = kind == SHM_KIND_TAIL ? bytes : 0;
-    out->piece_bytes = kind == SHM_KIND_PIECE && bytes <= SHM_FETCH_MOST ? bytes : 0;
+    out->piece_bytes = kind == SHM_KIND_PIECE && bytes <= SHM_FETCH_MOST &&
+                               shm_way_of(self, out, bytes) != SHM_AROUND
+                           ? bytes
+                           : 0;
     out->log[out->sent % SHM_LINES] =
         (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
     line->tag = tag;
@@ -141,24 +128,34 @@ static unsigned char *send_tail(struct shm_out *out)
 
 /* ---- the piece ring ------------------------------------------------------------------------- */
 
-/* Small pieces keep to the start of the ring while the peer keeps up: a lap through all of it would
- * push everything else out of the caches, and touch new pages for long, each of which makes a
- * message wait. Not too near: the peer reads faster what has left the writer's first-level cache
- * for the second, if the writer goes on meanwhile; one that waits for an answer had better find its
- * room in the first. And one that goes on shall have room for a piece in each line, and no more:
- * where ranks share a core, the further it gets in its turn the fewer of its messages are waited
- * for. Two that have a core each, and a cache in common, pass larger pieces on faster the closer
- * one follows the other: there is room for as many as the settings say. */
+/* So much of the ring is used by pieces of this size. */
+static size_t send_ring(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
+{
+    return shm_way_of(self, out, want) == SHM_WIDE ? self->piece_ring
+                                                   : self->transport->settings.piece_narrow;
+}
+
+/* Where a lap turns back: the whole ring, or the narrow part of it. In that small pieces keep to
+ * the start while the peer keeps up: a lap through all of it would push everything else out of the
+ * caches, and touch new pages for long, each of which makes a message wait. Not too near: the peer
+ * reads faster what has left the writer's first-level cache for the second, if the writer goes on
+ * meanwhile; one that waits for an answer had better find its room in the first. And one that goes
+ * on shall have room for a piece in each line, and no more: where ranks share a core, the further
+ * it gets in its turn the fewer of its messages are waited for. Two that have a core each, and a
+ * cache in common, pass larger pieces on faster the closer one follows the other: there is room for
+ * as many as the settings say. */
 static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
     const size_t piece = (want + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
     const size_t ahead =
         want <= SHM_NEAREST_PIECE ? SHM_LINES : self->transport->settings.ahead_pieces;
-    const size_t near = want > SHM_NEAR_PIECE      ? self->piece_ring
+    const size_t ring = send_ring(self, out, want);
+    const size_t near = want > SHM_NEAR_PIECE || ring > self->transport->settings.piece_narrow
+                            ? ring
                         : out->row >= SHM_ROW      ? ahead * piece
                         : want > SHM_NEAREST_PIECE ? SHM_NEAR_RING
                                                    : SHM_NEAREST_RING;
-    return near < self->piece_ring ? near : self->piece_ring;
+    return near < ring ? near : ring;
 }
 
 static bool send_turns_back(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
@@ -171,18 +168,21 @@ static bool send_turns_back(const struct shm_endpoint *self, const struct shm_ou
 static size_t send_skips(const struct shm_endpoint *self, size_t want)
 {
     const bool small = want > SHM_NEAREST_PIECE && want <= SHM_NEAR_PIECE;
-    return small && self->piece_ring >= 4 * SHM_NEAR_PIECE ? self->pieces_shift : 0;
+    return small && self->transport->settings.piece_narrow >= 4 * SHM_NEAR_PIECE
+               ? self->pieces_shift
+               : 0;
 }
 
 /* Contiguous room for up to `want` bytes; skips the end of the ring when the start has more. */
 static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
 {
-    size_t ring = self->piece_ring, offset = out->piece_head % ring;
-    size_t free_bytes = ring - (size_t)(out->piece_head - out->piece_tail);
-    size_t to_end = ring - offset, most = self->transport->settings.piece_bytes;
+    const size_t ring = self->piece_ring, offset = out->piece_head % ring;
+    const size_t free_bytes = ring - (size_t)(out->piece_head - out->piece_tail);
+    const size_t most = self->transport->settings.piece_bytes;
     if (want > most)
         want = most;
-    const size_t skips = send_skips(self, want), skipped = to_end + skips;
+    const size_t end = send_ring(self, out, want), to_end = offset < end ? end - offset : 0;
+    const size_t skips = send_skips(self, want), skipped = ring - offset + skips;
     if (offset < skips && free_bytes >= skips - offset + want) {
         out->piece_head += skips - offset;
         return want;
@@ -216,11 +216,12 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
     return room < worth ? 0 : room;
 }
 
-static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t tag, size_t bytes)
+static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t tag, size_t bytes,
+                       uint64_t id)
 {
     uint64_t where = out->piece_head % self->piece_ring;
     out->piece_head += (bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
-    send_far(self, out, tag, SHM_KIND_PIECE, where, 0, bytes);
+    send_far(self, out, tag, SHM_KIND_PIECE, where, id, bytes);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -297,11 +298,8 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
     size_t taken = send_reference(self, out, tag, data, bytes, false);
     if (taken == 0) {
         taken = send_piece_room(self, out, bytes);
-        if (taken > 0) {
-            send_copy(&self->transport->settings, out->pieces + out->piece_head % self->piece_ring,
-                      data, taken);
-            send_piece(self, out, tag, taken);
-        }
+        if (taken > 0)
+            send_piece(self, out, tag, taken, tti_shm_copy_piece(self, out, data, taken));
     }
     *accepted = taken;
     return TUTTI_OK;
@@ -351,8 +349,12 @@ size_t tti_shm_reserve(void *endpoint, int number, size_t want, void **room)
     if (self->state != SHM_READY || (send_full(out) && (!tti_shm_collect(out) || send_full(out))))
         return 0;
     size_t bytes = send_piece_room(self, out, want);
-    if (bytes > 0)
-        *room = out->pieces + out->piece_head % self->piece_ring;
+    if (bytes == 0)
+        return 0;
+    *room = out->pieces + out->piece_head % self->piece_ring;
+    out->bounced = shm_way_of(self, out, bytes) == SHM_AROUND && tti_shm_bounce(self, out);
+    if (out->bounced)
+        *room = out->bounce;
     return bytes;
 }
 
@@ -366,9 +368,12 @@ enum tutti_result tti_shm_commit(void *endpoint, int number, uint64_t tag, size_
     }
     self->lane[number].in.row = 0;
     TTI_TRY(send_check(self, out));
+    const unsigned char *built =
+        out->bounced ? out->bounce : out->pieces + out->piece_head % self->piece_ring;
     if (bytes <= SHM_INLINE)
-        send_inline(self, out, tag, out->pieces + out->piece_head % self->piece_ring, bytes);
+        send_inline(self, out, tag, built, bytes);
     else
-        send_piece(self, out, tag, bytes);
+        send_piece(self, out, tag, bytes,
+                   out->bounced ? tti_shm_copy_piece(self, out, built, bytes) : 0);
     return TUTTI_OK;
 }

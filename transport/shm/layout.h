@@ -2,7 +2,8 @@
  *
  *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, ...
  *            acks        [side][lane]            a cache line each: lines consumed by that side,
- *                                                and what it offers to be helped with
+ *                                                how fast it reads pieces, and what it offers to
+ *                                                be helped with
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    tails       [side][lane][32]        1 KiB each: copies of small fragments. Or 512 B,
@@ -54,7 +55,17 @@ enum {
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
     SHM_PIECES_SHIFT = 2048,      /* bytes behind a page where a ring of pieces may begin */
     SHM_FOLLOWED = 16, /* larger ones than that, of who is not answered, that a pair has room for */
+    SHM_LARGE_PIECE = 16 * 1024, /* how larger pieces go is another matter than how others do */
 };
+
+/* How what is copied into the ring of pieces goes: found out by the sender (lane_ways.c). */
+enum shm_way {
+    SHM_NARROW, /* through a part of the ring that the caches hold */
+    SHM_AROUND, /* the same, by stores that go around the caches */
+    SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half */
+    SHM_WAYS,
+};
+enum { SHM_SIZES = 2 }; /* up to SHM_LARGE_PIECE, and above */
 
 enum shm_kind {
     SHM_KIND_INLINE = 1, /* bytes: in the line */
@@ -70,7 +81,7 @@ struct shm_line {
     union {
         unsigned char bytes[SHM_INLINE];
         struct {
-            uint64_t where, bytes, id;
+            uint64_t where, bytes, id; /* id of a piece: its way + 1 if it shall be timed, else 0 */
         } far;
     };
 };
@@ -111,6 +122,9 @@ struct shm_share {
 
 struct shm_ack {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t consumed;
+    /* By sizes: what this side takes to read a piece that came one way or another, in ps a byte,
+     * 16 bits for each way; 0: not known. */
+    _Atomic uint64_t took[SHM_SIZES];
     struct shm_share share;
 };
 _Static_assert(sizeof(struct shm_ack) == TTI_CACHE_LINE, "an ack is one cache line");

@@ -78,6 +78,43 @@ static size_t shm_ahead_pieces(int ranks)
                                                                                 : SHM_LINES;
 }
 
+/* A rank's wide rings together are two second-level caches (of a lane and direction): then the
+ * caches of both ends have let go of a line before it is written again. */
+static size_t shm_wide_ring(size_t narrow, int ranks)
+{
+    uint64_t cache[3];
+    tti_cpu_caches("", cache);
+    const size_t all = 2 * (cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20);
+    const size_t ring =
+        (all < SHM_WIDE_MOST ? all : SHM_WIDE_MOST) / (size_t)(ranks > 1 ? ranks - 1 : 1);
+    return ring > narrow ? ring / SHM_PAGE * SHM_PAGE : narrow;
+}
+
+/* TUTTI_SHM_PIECES, and what there is to choose if it says nothing. */
+static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
+{
+    static const char *const names[] = {"narrow", "around", "wide", "auto"};
+    const int automatic = SHM_WAYS;
+    const bool tried = !tti_cpu_meshed() && ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+    int way = automatic;
+    TTI_TRY(tti_config_name("TUTTI_SHM_PIECES", names, SHM_WAYS + 1, automatic, &way));
+    settings->piece_ring = settings->piece_narrow;
+    size_t wide = 0;
+    TTI_TRY(
+        tti_config_bytes("TUTTI_SHM_WIDE", shm_wide_ring(settings->piece_narrow, ranks), &wide));
+    if (wide % SHM_PAGE || wide > SHM_RING_MOST)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                        "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
+                        SHM_RING_MOST);
+    if (way == SHM_WIDE || (way == automatic && tried))
+        settings->piece_ring = wide > settings->piece_narrow ? wide : settings->piece_narrow;
+    settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;
+    settings->ways = way != automatic || !tried                       ? 1
+                     : settings->piece_ring == settings->piece_narrow ? SHM_WIDE
+                                                                      : SHM_WAYS;
+    return TUTTI_OK;
+}
+
 static enum tutti_result shm_read_settings(struct shm_settings *settings, int ranks)
 {
     long slots = 0, memory = 0;
@@ -101,7 +138,8 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings, int ra
     settings->nearest_there = cluster_pair;
     settings->ahead_pieces = shm_ahead_pieces(ranks);
     settings->piece_bytes = bytes;
-    settings->piece_ring = bytes * (size_t)slots;
+    settings->piece_narrow = bytes * (size_t)slots;
+    TTI_TRY(shm_read_ways(settings, ranks));
     settings->memory = (enum shm_memory)memory;
     settings->strings = shm_has_strings();
     return TUTTI_OK;

@@ -1,11 +1,13 @@
 /* What the files of the shm transport share. layout.h has the memory, shm.c the life of a
  * transport, door.c how peers are let in, connect.c how a connection is made, channel.c messages
- * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, lane_share.c
- * what both ends copy at once, regions.c mapped memory of peers, reach.c its use by the caller. */
+ * and descriptors over its socket, lane_send.c and lane_receive.c the hot operations, lane_ways.c
+ * how copies go, lane_share.c what both ends copy at once, regions.c mapped memory of peers,
+ * reach.c its use by the caller. */
 #ifndef TTI_TRANSPORT_SHM_SHM_H
 #define TTI_TRANSPORT_SHM_SHM_H
 
 #include "base/error.h"
+#include "device/copy_trial.h"
 #include "transport/shm/layout.h"
 
 #include <pthread.h>
@@ -22,8 +24,11 @@ enum shm_memory {
 
 /* TUTTI_SHM_*, read when a transport opens. */
 struct shm_settings {
-    size_t piece_bytes; /* the most in one piece */
-    size_t piece_ring;  /* all pieces of a lane and direction */
+    size_t piece_bytes;  /* the most in one piece */
+    size_t piece_narrow; /* all pieces of a lane and direction that go the narrow way */
+    size_t piece_ring;   /* ... and the wide one */
+    int ways;            /* that pieces may go; 1: what `way` says */
+    enum shm_way way;
     size_t region_from; /* fragments from this size refer to a region, if they lie in one */
     size_t memory_from; /* ... are read by process_vm_readv, if they do not */
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
@@ -42,6 +47,9 @@ enum {
     SHM_STAGE_BYTES = 256 << 10,  /* read at once for peek; fits a level-2 cache */
     SHM_MAX_MAPPINGS = 4096,      /* regions of one peer */
     SHM_NONCE_BYTES = 16,
+    SHM_WAY_TURN = 64 << 10,  /* bytes of pieces between two looks at how they go */
+    SHM_WIDE_MOST = 16 << 20, /* bytes of all wide rings of a lane and direction together */
+    SHM_RING_MOST = 1 << 30,  /* bytes of a ring: 1024 slots of a MiB */
 };
 
 /* ---- the local socket ----------------------------------------------------------------------- */
@@ -60,8 +68,9 @@ struct shm_message {
     uint32_t lanes;
     uint64_t job;
     int32_t from, to;
-    uint64_t piece_ring;
-    uint32_t tail_most, pieces_shift; /* of the segment that comes with a hello */
+    uint64_t piece_narrow;
+    uint64_t piece_ring; /* of the segment that comes with a hello, as the next two */
+    uint32_t tail_most, pieces_shift;
     uint64_t id, bytes;
     uint64_t sparse; /* not 0: to be mapped without huge pages */
     uint64_t nonce_address;
@@ -112,16 +121,25 @@ struct shm_lent {
     const unsigned char *data;
 };
 
+/* How pieces of one class of sizes go. */
+struct shm_ways {
+    struct tti_copy_trial trial;
+    bool timed;  /* in this turn, */
+    size_t of;   /* ... of which so many bytes are done, */
+    uint64_t ns; /* ... and took the sender so long */
+};
+
 struct shm_out {
     struct shm_line *lines;
     unsigned char *tails;
     unsigned char *pieces;
     const _Atomic uint64_t *acked;
-    struct shm_share *share; /* the peer's offer */
-    uint64_t sent, freed;    /* lines published, and of these consumed by the peer, */
-    uint64_t known_freed;    /* ... when arm told last */
-    uint64_t counted;        /* lines that are in `released`; at least `freed` */
-    uint64_t asked;          /* `sent` when a tail was last asked for */
+    const _Atomic uint64_t *took; /* [SHM_SIZES]: what pieces take the peer */
+    struct shm_share *share;      /* the peer's offer */
+    uint64_t sent, freed;         /* lines published, and of these consumed by the peer, */
+    uint64_t known_freed;         /* ... when arm told last */
+    uint64_t counted;             /* lines that are in `released`; at least `freed` */
+    uint64_t asked;               /* `sent` when a tail was last asked for */
     uint64_t released;
     uint64_t piece_head, piece_tail; /* bytes of the ring ever taken and freed */
     size_t tail_bytes;               /* of the last message, if it went through a tail */
@@ -130,7 +148,13 @@ struct shm_out {
     struct shm_sent log[SHM_LINES];
     struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
     size_t tail_most;      /* bytes of a tail */
+    struct shm_ways ways[SHM_SIZES];
+    bool there;            /* the pages of all of the ring are */
+    unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
+    bool bounced;          /* what was reserved is there */
 };
+
+enum { SHM_SAMPLES = 8 };
 
 struct shm_in {
     const struct shm_line *lines;
@@ -138,6 +162,7 @@ struct shm_in {
     const unsigned char *pieces;
     size_t tail_bytes; /* of the last fragment, if it came in a tail: the next one may too */
     _Atomic uint64_t *ack;
+    _Atomic uint64_t *took;   /* [SHM_SIZES] */
     struct shm_share *share;  /* our offer */
     bool share_over;          /* the peer may still look at the last one: no more offers */
     unsigned share_missed;    /* offers in a row that were not taken, */
@@ -155,6 +180,12 @@ struct shm_in {
     unsigned char *stage; /* holds [stage_from, stage_to) of the fragment */
     size_t stage_from, stage_to;
     size_t tail_most; /* bytes of a tail */
+    bool there;       /* the pages of all of the ring are */
+    /* When the oldest fragment was opened, if its sender wants to know, and its way. */
+    uint64_t began_ns;
+    enum shm_way way;
+    uint16_t sample[SHM_SIZES][SHM_WAYS][SHM_SAMPLES];
+    uint8_t samples[SHM_SIZES][SHM_WAYS];
 };
 
 struct shm_lane {
@@ -345,6 +376,31 @@ uint64_t tti_shm_released(void *endpoint, int lane);
 enum tutti_result tti_shm_lend(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 size_t tti_shm_copies(void *endpoint);
+
+/* ---- lane_ways.c: how pieces go ------------------------------------------------------------- */
+
+static inline int shm_size_of(size_t bytes)
+{
+    return bytes > SHM_LARGE_PIECE;
+}
+/* The way of a piece of so many bytes that is sent now. */
+static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
+                                      size_t bytes)
+{
+    const struct shm_settings *settings = &self->transport->settings;
+    return settings->ways == 1 ? settings->way
+                               : (enum shm_way)out->ways[shm_size_of(bytes)].trial.way;
+}
+/* Copy into the ring, at the present place. Returns what the line of that piece has for an id. */
+uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, const void *data,
+                            size_t bytes);
+/* Room for a piece that cannot be built in the ring, because it is to go around the caches; NULL
+ * without memory for it. */
+unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out);
+/* The peer has opened a piece whose line has this id, at `where` in the ring, ... */
+void tti_shm_piece_opened(struct shm_endpoint *self, struct shm_in *in, uint64_t id, size_t where);
+/* ... and is through with it. */
+void tti_shm_piece_read(struct shm_in *in);
 
 /* reads.c; `proc`: where /proc is. */
 uint64_t tti_shm_reads(void *transport);

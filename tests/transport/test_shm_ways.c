@@ -1,0 +1,234 @@
+/* How copies go through the ring of pieces (transport/shm/lane_ways.c): by each way all arrives
+ * and lies where it should, and of several the one that takes both ends least is taken. */
+#include "tests/transport/shm_pair.h"
+
+#include "tests/tutti_cmocka.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 256 << 10, NARROW = 512 << 10, WIDE = 2 << 20 };
+static const size_t sizes[] = {1025, 2048, 4096, 8192, 8193, 16384, 16385, 65536, 100000, MOST};
+
+struct ways_test {
+    struct shm_pair pair;
+    const struct tutti_transport_ops *shm;
+    unsigned char *data, *got;
+    uint64_t number;
+    uint64_t furthest; /* where a piece ended in the ring */
+};
+
+/* Two ranks whose pieces go as `way` says, on any machine. */
+static void open_ways(struct ways_test *t, const char *way)
+{
+    memset(t, 0, sizeof *t);
+    t->shm = shm_pair_ops();
+    t->data = malloc(MOST);
+    t->got = malloc(MOST);
+    assert_true(t->data && t->got);
+    setenv("TUTTI_SHM_PIECES", way, 1);
+    setenv("TUTTI_SHM_WIDE", "2M", 1);
+    shm_pair_open(&t->pair);
+    for (int i = 0; i < 2; i++) {
+        struct shm_settings *settings = &((struct shm_transport *)t->pair.transport[i])->settings;
+        settings->memory = SHM_MEMORY_NONE;
+        if (strcmp(way, "auto") != 0) /* else whatever this machine is like: */
+            continue;
+        settings->ways = SHM_WAYS;
+        settings->piece_ring = WIDE;
+    }
+    shm_pair_connect(&t->pair);
+    unsetenv("TUTTI_SHM_PIECES");
+    unsetenv("TUTTI_SHM_WIDE");
+}
+
+static void close_ways(struct ways_test *t)
+{
+    shm_pair_close(&t->pair);
+    free(t->data);
+    free(t->got);
+}
+
+static struct shm_out *sender(const struct ways_test *t)
+{
+    return &((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out;
+}
+
+/* One fragment from rank 0, sent or built in the transport's memory, and received or peeked.
+ * Returns what its line has for an id. */
+static uint64_t pass(struct ways_test *t, size_t bytes)
+{
+    const struct shm_line *line = &sender(t)->lines[shm_line_at(sender(t)->sent)];
+    size_t done = 0, ready = 0;
+    uint64_t tag = 0;
+    const bool built = t->number % 3 == 2, peeked = t->number % 2;
+    for (size_t i = 0; i < bytes; i += 61)
+        t->data[i] = (unsigned char)(t->number * 7 + i / 61);
+    t->data[bytes - 1] = (unsigned char)t->number;
+    if (built) {
+        void *room = NULL;
+        done = t->shm->reserve(t->pair.endpoint[0], 0, bytes, &room);
+        assert_int_equal(done, bytes);
+        memcpy(room, t->data, bytes);
+        assert_int_equal(t->shm->commit(t->pair.endpoint[0], 0, t->number, bytes), TUTTI_OK);
+    } else {
+        assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, t->number, t->data, bytes, &done),
+                         TUTTI_OK);
+        assert_int_equal(done, bytes);
+    }
+    assert_int_equal(line->flag >> 8 & 0xff, SHM_KIND_PIECE);
+    const uint64_t id = line->far.id, end = line->far.where + bytes;
+    t->furthest = end > t->furthest ? end : t->furthest;
+    if (peeked) {
+        const void *seen = NULL;
+        assert_int_equal(t->shm->peek(t->pair.endpoint[1], 0, &tag, &seen, &ready), TUTTI_OK);
+        assert_int_equal(ready, bytes);
+        assert_memory_equal(seen, t->data, bytes);
+        t->shm->consume(t->pair.endpoint[1], 0, bytes);
+    } else {
+        assert_int_equal(t->shm->receive(t->pair.endpoint[1], 0, &tag, t->got, bytes, &ready),
+                         TUTTI_OK);
+        assert_int_equal(ready, bytes);
+        assert_memory_equal(t->got, t->data, bytes);
+    }
+    assert_int_equal(tag, t->number);
+    t->number++;
+    return id;
+}
+
+/* By one way alone: the narrow ones keep to their part of the ring, and nobody is asked to look at
+ * the clock. */
+static void one_way(void **state)
+{
+    static const char *const names[SHM_WAYS] = {"narrow", "around", "wide"};
+    (void)state;
+    for (int way = 0; way < SHM_WAYS; way++) {
+        struct ways_test t;
+        open_ways(&t, names[way]);
+        for (int i = 0; i < 600; i++)
+            assert_int_equal(pass(&t, sizes[(size_t)i * 7 % (sizeof sizes / sizeof *sizes)]), 0);
+        if (way == SHM_WIDE)
+            assert_in_range(t.furthest, WIDE - MOST, WIDE);
+        else
+            assert_in_range(t.furthest, NARROW / 2, NARROW);
+        assert_int_equal(atomic_load(&sender(&t)->took[0]), 0);
+        close_ways(&t);
+    }
+}
+
+/* Send until the pieces of a size have had so many turns. */
+static void turns(struct ways_test *t, size_t bytes, int count)
+{
+    const size_t turn = bytes > SHM_WAY_TURN ? bytes : SHM_WAY_TURN;
+    for (size_t sent = 0; sent < turn * (size_t)count; sent += bytes)
+        (void)pass(t, bytes);
+}
+
+/* All ways are tried, each end times them, and what it found is known at the other. */
+static void all_are_tried(void **state)
+{
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "auto");
+    for (int size = 0; size < SHM_SIZES; size++) {
+        const size_t bytes = size == 0 ? 8192 : 65536;
+        bool seen[SHM_WAYS + 1] = {false};
+        for (int i = 0; i < 3 * TTI_COPY_TRIAL * SHM_WAY_TURN / (int)bytes; i++) {
+            const uint64_t id = pass(&t, bytes);
+            assert_in_range(id, 0, SHM_WAYS);
+            seen[id] = true;
+        }
+        const uint64_t took = atomic_load(&sender(&t)->took[size]);
+        for (int way = 0; way < SHM_WAYS; way++) {
+            assert_true(seen[way + 1]);
+            assert_int_not_equal(took >> (16 * way) & 0xffff, 0);
+        }
+        assert_int_equal(took >> (16 * SHM_WAYS), 0);
+    }
+    close_ways(&t);
+}
+
+/* Whatever the machine is like: what the peer says that a way takes it decides, if it is much. */
+static void the_peer_counts(void **state)
+{
+    (void)state;
+    for (int best = 0; best < SHM_WAYS; best++) {
+        struct ways_test t;
+        _Atomic uint64_t nowhere[SHM_SIZES] = {0, 0};
+        uint64_t told = 0;
+        open_ways(&t, "auto");
+        struct shm_in *in = &((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in;
+        for (int way = 0; way < SHM_WAYS; way++)
+            told |= (uint64_t)(way == best ? 1 : 60000) << (16 * way); /* 60 ns a byte */
+        atomic_store(&in->took[1], told);
+        in->took = nowhere;                   /* what it measures is not told */
+        turns(&t, 65536, 5 * TTI_COPY_TRIAL); /* what is built in the ring does not count */
+        const struct tti_copy_trial *trial = &sender(&t)->ways[1].trial;
+        assert_true(trial->held);
+        assert_int_equal(trial->way, best);
+        t.furthest = 0;
+        turns(&t, 65536, 2 * WIDE / SHM_WAY_TURN);
+        assert_true(best == SHM_WIDE ? t.furthest > WIDE - MOST : t.furthest <= NARROW);
+        close_ways(&t);
+    }
+}
+
+/* A process may take the machine for another one: the ring is as who makes the segment says. */
+static void the_maker_lays_out(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        struct ways_test t = {.shm = shm_pair_ops(), .data = malloc(MOST), .got = malloc(MOST)};
+        assert_true(t.data && t.got);
+        setenv("TUTTI_SHM_PIECES", wide ? "narrow" : "wide", 1); /* rank 0, and rank 1 at first */
+        shm_pair_open(&t.pair);
+        struct shm_settings *maker = &((struct shm_transport *)t.pair.transport[1])->settings;
+        maker->way = wide ? SHM_WIDE : SHM_NARROW;
+        maker->piece_ring = wide ? WIDE : NARROW;
+        maker->memory = SHM_MEMORY_NONE;
+        ((struct shm_transport *)t.pair.transport[0])->settings.memory = SHM_MEMORY_NONE;
+        shm_pair_connect(&t.pair);
+        unsetenv("TUTTI_SHM_PIECES");
+        assert_int_equal(((struct shm_endpoint *)t.pair.endpoint[0])->piece_ring,
+                         wide ? WIDE : NARROW);
+        for (int i = 0; i < 100; i++)
+            (void)pass(&t, sizes[(size_t)i % (sizeof sizes / sizeof *sizes)]);
+        assert_true(t.furthest <= NARROW);
+        close_ways(&t);
+    }
+}
+
+/* Many ranks have no more memory than before, and ranks that share cores nothing to measure. */
+static void many_ranks(void **state)
+{
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "narrow");
+    for (int ranks = 2; ranks <= 64; ranks *= 2) {
+        struct tutti_transport_env env = t.pair.env[0];
+        void *opened = NULL;
+        env.nranks = ranks;
+        assert_int_equal(t.shm->open(&env, &opened), TUTTI_OK);
+        const struct shm_settings *settings = &((struct shm_transport *)opened)->settings;
+        if (ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
+            assert_int_equal(settings->ways, 1);
+            assert_int_equal(settings->way, SHM_NARROW);
+            assert_int_equal(settings->piece_ring, settings->piece_narrow);
+        }
+        assert_true((settings->piece_ring - settings->piece_narrow) * (size_t)(ranks - 1) <=
+                    SHM_WIDE_MOST);
+        t.shm->close(opened);
+    }
+    close_ways(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_way),         cmocka_unit_test(all_are_tried),
+        cmocka_unit_test(the_peer_counts), cmocka_unit_test(the_maker_lays_out),
+        cmocka_unit_test(many_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
