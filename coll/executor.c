@@ -290,6 +290,9 @@ static void exec_turn(struct tti_executor *x, uint64_t tag)
     x->from_end = turn->from_end;
 }
 
+/* Strings can turn out badly later. */
+static const struct tti_copy_choice exec_ways = {.ways = TTI_COPY_WAYS, .margin = 0.97F};
+
 /* How copies of what is received go this time, where the thread was told that several lanes bring
  * it: each rank finds out for itself. NULL: there is nothing to choose. */
 static struct tti_copy_trial *exec_copies(struct tti_executor *x, uint64_t tag)
@@ -333,7 +336,7 @@ enum tutti_result tti_executor_run(struct tti_executor *x, const struct tti_oper
     }
     enum tutti_result result = exec_loop(x, deadline);
     if (trial)
-        tti_copy_trial_next(trial, TTI_COPY_WAYS, tti_copy_took());
+        tti_copy_trial_next(trial, &exec_ways, tti_copy_took());
     tti_exec_sends_drop(x);
     return result;
 }

@@ -1,8 +1,6 @@
 /* Trials of a few ways to copy (copy_trial.h). */
 #include "device/copy_trial.h"
 
-/* Other ways than the first can turn out badly later: they have to be quicker by this much. */
-static const float TRIAL_MARGIN = 0.97F;
 /* A winner that takes so many times what another one took is not the winner any more. */
 static const float TRIAL_TOO_SLOW = 1.3F;
 
@@ -46,26 +44,27 @@ static void trial_hold(struct tti_copy_trial *trial, int way, int turns)
 
 /* The quickest way that has been measured, but for `besides` (-1: for none); -1 if there is none.
  */
-static int trial_best(const struct tti_copy_trial *trial, int ways, int besides)
+static int trial_best(const struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
+                      int besides)
 {
     int best = -1;
-    for (int way = 0; way < ways; way++)
+    for (int way = 0; way < choice->ways; way++)
         if (way != besides && trial->cost[way] > 0 &&
-            (best < 0 || trial->cost[way] < (best == 0 ? TRIAL_MARGIN : 1) * trial->cost[best]))
+            (best < 0 || trial->cost[way] < (best == 0 ? choice->margin : 1) * trial->cost[best]))
             best = way;
     return best;
 }
 
-static void trial_over(struct tti_copy_trial *trial, int ways)
+static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choice *choice)
 {
     if (trial->timed > 0)
         trial->cost[trial->way] = trial_median(trial);
     trial->tried++;
-    if (trial->tried < ways && trial->cost[trial->won] > 0) {
-        trial_begin(trial, (trial->way + 1) % ways);
+    if (trial->tried < choice->ways && trial->cost[trial->won] > 0) {
+        trial_begin(trial, (trial->way + 1) % choice->ways);
         return;
     }
-    const int best = trial_best(trial, ways, -1);
+    const int best = trial_best(trial, choice, -1);
     if (best < 0) { /* nothing was copied: begin again, some day */
         trial_hold(trial, 0, TTI_COPY_HOLD);
         return;
@@ -77,9 +76,10 @@ static void trial_over(struct tti_copy_trial *trial, int ways)
 }
 
 /* Has the present way now taken much more than another one did, several times in a row? */
-static bool trial_too_slow(struct tti_copy_trial *trial, int ways, float took)
+static bool trial_too_slow(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
+                           float took)
 {
-    const int other = trial_best(trial, ways, trial->way);
+    const int other = trial_best(trial, choice, trial->way);
     trial->slow =
         other >= 0 && took > TRIAL_TOO_SLOW * trial->cost[other] ? (uint8_t)(trial->slow + 1) : 0;
     return trial->slow == TTI_COPY_SLOW;
@@ -93,7 +93,8 @@ static void trial_again(struct tti_copy_trial *trial)
     trial_begin(trial, trial->won);
 }
 
-void tti_copy_trial_next(struct tti_copy_trial *trial, int ways, float took)
+void tti_copy_trial_next(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
+                         float took)
 {
     const bool timed = tti_copy_trial_times(trial) && took > 0;
     trial->count++;
@@ -101,14 +102,14 @@ void tti_copy_trial_next(struct tti_copy_trial *trial, int ways, float took)
         if (timed)
             trial->took[trial->timed++] = took;
         /* Who is beaten so clearly by one that was tried before need not go on. */
-        const bool beaten = timed && trial_too_slow(trial, ways, took);
+        const bool beaten = timed && trial_too_slow(trial, choice, took);
         if (trial->count == TTI_COPY_TRIAL || beaten)
-            trial_over(trial, ways);
+            trial_over(trial, choice);
         return;
     }
-    if (timed && trial_too_slow(trial, ways, took)) { /* not soon again: it did well before */
+    if (timed && trial_too_slow(trial, choice, took)) { /* not soon again: it did well before */
         trial->cost[trial->way] = took;
-        trial_hold(trial, trial_best(trial, ways, trial->way), TTI_COPY_HOLD_MOST);
+        trial_hold(trial, trial_best(trial, choice, trial->way), TTI_COPY_HOLD_MOST);
         return;
     }
     if (trial->count == trial->hold)

@@ -22,8 +22,7 @@ enum {
     TTI_COPY_HOLD_MOST = 8192, /* up to so many */
 };
 
-/* Zeros: nothing is known, and the first trial begins, of way 0. Another one has to be clearly
- * quicker than that. */
+/* Zeros: nothing is known, and the first trial begins, of way 0. */
 struct tti_copy_trial {
     uint8_t way;                /* of the present turn */
     bool held;                  /* it has won; else it is being tried */
@@ -39,8 +38,13 @@ struct tti_copy_trial {
 
 /* Shall the turn that begins be timed? */
 bool tti_copy_trial_times(const struct tti_copy_trial *trial);
-/* A turn is over, of one of the ways 0 to `ways` - 1. `took`: ns a byte, if it was timed and has
- * copied; else 0 or less. */
-void tti_copy_trial_next(struct tti_copy_trial *trial, int ways, float took);
+/* What there is to choose from. */
+struct tti_copy_choice {
+    int ways;     /* 0 to `ways` - 1 */
+    float margin; /* what another way than 0 takes, to be quicker: at most so much of what 0 does */
+};
+/* A turn is over. `took`: ns a byte, if it was timed and has copied; else 0 or less. */
+void tti_copy_trial_next(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
+                         float took);
 
 #endif

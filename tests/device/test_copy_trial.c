@@ -3,6 +3,8 @@
 #include "device/copy_trial.h"
 #include "tests/tutti_cmocka.h"
 
+static const struct tti_copy_choice two = {TTI_COPY_WAYS, 0.97F}, three = {3, 0.9F};
+
 /* ns a byte of either way, as the next operations take. */
 struct pace {
     float fetches, strings;
@@ -16,7 +18,7 @@ static int run(struct tti_copy_trial *trial, struct pace pace, int count)
         const bool by_strings = trial->way == TTI_COPY_STRINGS;
         strings += by_strings;
         const float took = by_strings ? pace.strings : pace.fetches;
-        tti_copy_trial_next(trial, TTI_COPY_WAYS, tti_copy_trial_times(trial) ? took : 0);
+        tti_copy_trial_next(trial, &two, tti_copy_trial_times(trial) ? took : 0);
     }
     return strings;
 }
@@ -53,7 +55,7 @@ static void test_a_disturbance_decides_nothing(void **fixture)
     (void)fixture;
     for (int i = 0; i < 2 * TTI_COPY_TRIAL; i++) {
         const float usual = trial.way == TTI_COPY_STRINGS ? 0.017F : 0.020F;
-        tti_copy_trial_next(&trial, TTI_COPY_WAYS,
+        tti_copy_trial_next(&trial, &two,
                             tti_copy_trial_times(&trial) ? (i % 4 ? usual : 9.0F) : 0);
     }
     assert_true(trial.held);
@@ -106,7 +108,7 @@ static void test_nothing_copied(void **fixture)
     (void)fixture;
     for (int i = 0; i < 3 * TTI_COPY_HOLD_MOST; i++) {
         assert_int_equal(trial.way, TTI_COPY_FETCHES);
-        tti_copy_trial_next(&trial, TTI_COPY_WAYS, 0);
+        tti_copy_trial_next(&trial, &two, 0);
     }
 }
 
@@ -121,7 +123,7 @@ static void test_three_ways(void **fixture)
     for (int pace = 0; pace < 2; pace++) {
         for (int i = 0; i < 100000; i++) {
             turns[trial.way] += pace == 0;
-            tti_copy_trial_next(&trial, 3,
+            tti_copy_trial_next(&trial, &three,
                                 tti_copy_trial_times(&trial) ? costs[pace][trial.way] : 0);
         }
         assert_true(trial.held);

@@ -132,9 +132,11 @@ static void all_are_tried(void **state)
     (void)state;
     open_ways(&t, "auto");
     for (int size = 0; size < SHM_SIZES; size++) {
-        const size_t bytes = size == 0 ? 8192 : 65536;
+        static const size_t of_size[SHM_SIZES] = {8192, 65536, MOST};
+        const size_t bytes = of_size[size];
+        const size_t turn = bytes > SHM_WAY_TURN ? bytes : SHM_WAY_TURN;
         bool seen[SHM_WAYS + 1] = {false};
-        for (int i = 0; i < 3 * TTI_COPY_TRIAL * SHM_WAY_TURN / (int)bytes; i++) {
+        for (size_t i = 0; i < 5 * TTI_COPY_TRIAL * turn / bytes; i++) {
             const uint64_t id = pass(&t, bytes);
             assert_in_range(id, 0, SHM_WAYS);
             seen[id] = true;
@@ -155,7 +157,7 @@ static void the_peer_counts(void **state)
     (void)state;
     for (int best = 0; best < SHM_WAYS; best++) {
         struct ways_test t;
-        _Atomic uint64_t nowhere[SHM_SIZES] = {0, 0};
+        _Atomic uint64_t nowhere[SHM_SIZES] = {0};
         uint64_t told = 0;
         open_ways(&t, "auto");
         struct shm_in *in = &((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in;

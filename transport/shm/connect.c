@@ -73,13 +73,13 @@ static void connect_lay_out(struct shm_endpoint *self)
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;
-        out->took = header->ack[peer * TUTTI_MAX_LANES + i].took;
+        out->took = header->took[peer * TUTTI_MAX_LANES + i].size;
         out->share = &header->ack[peer * TUTTI_MAX_LANES + i].share;
         in->lines = (const struct shm_line *)(base + shm_lines_offset(lanes, peer, i));
         in->tails = base + shm_tails_offset(lanes, peer, i);
         in->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, peer, i);
         in->ack = &header->ack[me * TUTTI_MAX_LANES + i].consumed;
-        in->took = header->ack[me * TUTTI_MAX_LANES + i].took;
+        in->took = header->took[me * TUTTI_MAX_LANES + i].size;
         in->share = &header->ack[me * TUTTI_MAX_LANES + i].share;
     }
 }

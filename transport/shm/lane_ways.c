@@ -9,16 +9,23 @@
  *
  * So the sender times its copies now and then, the receiver, asked to by the line, its reading
  * (median of the last eight, struct shm_ack), and what both take together decides
- * (device/copy_trial.h), 64 KiB at a time, apart for small pieces and large ones. Where
- * cores share a mesh nobody has measured it, and ranks that share cores would measure each other's
- * turns: there pieces go the narrow way. */
+ * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
+ * what is larger still. Where cores share a mesh nobody has measured it, and ranks that share cores
+ * would measure each other's turns: there pieces go the narrow way. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/reduce.h"
 
 #include <sys/mman.h>
+
+#if defined(MADV_POPULATE_WRITE)
+enum { WAYS_MAKE_PAGES = MADV_POPULATE_WRITE, WAYS_MAP_PAGES = MADV_POPULATE_READ };
+#else /* one that does nothing: they come as they are touched */
+enum { WAYS_MAKE_PAGES = MADV_NORMAL, WAYS_MAP_PAGES = MADV_NORMAL };
+#endif
 
 /* Fast short strings: copies from here to there by a string of bytes (tti_shm_copy_piece). */
 enum { WAYS_STRING_FROM = 1024, WAYS_STRING_TO = 8192 };
@@ -40,18 +47,18 @@ static inline void ways_copy(const struct shm_settings *settings, void *to, cons
     memcpy(to, from, bytes);
 }
 
-/* Have the pages of all of the ring there, once: coming one by one they would make its first lap
- * slow, and its trial. */
-static void ways_populate(struct shm_endpoint *self, const unsigned char *pieces, bool *there)
+/* The pages of the wide ring up to `end`, and some more, be there or mapped: not one by one, each
+ * of which would make a piece wait, nor all at once (a millisecond). */
+static void ways_populate(const struct shm_endpoint *self, const unsigned char *pieces,
+                          size_t *there, size_t end, int advice)
 {
-#ifdef MADV_POPULATE_WRITE
-    if (!*there)
-        (void)madvise((void *)(uintptr_t)(pieces - self->pieces_shift), self->piece_ring,
-                      MADV_POPULATE_WRITE);
-#else
-    (void)self, (void)pieces;
-#endif
-    *there = true;
+    end += self->pieces_shift;
+    while (*there < end && *there < self->piece_ring) {
+        const size_t left = self->piece_ring - *there;
+        const size_t next = left < SHM_WAY_PAGES ? left : SHM_WAY_PAGES;
+        (void)madvise((void *)(uintptr_t)(pieces - self->pieces_shift + *there), next, advice);
+        *there += next;
+    }
 }
 
 /* What a byte takes the peer that comes this way, ns. */
@@ -61,6 +68,10 @@ static float ways_theirs(const struct shm_out *out, int size, enum shm_way way)
     return (float)(all >> (16 * (unsigned)way) & 0xffff) / 1000;
 }
 
+static const char *const ways_names[SHM_WAYS] = {"narrow", "around", "wide"};
+static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more than 16 KiB",
+                                                       "the full size"};
+
 static void ways_turn(struct shm_endpoint *self, struct shm_out *out, int size)
 {
     struct shm_ways *ways = &out->ways[size];
@@ -68,12 +79,20 @@ static void ways_turn(struct shm_endpoint *self, struct shm_out *out, int size)
                            ? (float)ways->ns / (float)ways->of +
                                  ways_theirs(out, size, (enum shm_way)ways->trial.way)
                            : 0;
-    tti_copy_trial_next(&ways->trial, self->transport->settings.ways, took);
+    const bool held = ways->trial.held;
+    /* What is timed is not all that a wide ring costs: it takes the caches from others. */
+    const struct tti_copy_choice choice = {self->transport->settings.ways, 0.9F};
+    tti_copy_trial_next(&ways->trial, &choice, took);
+    if (ways->trial.held && !held)
+        TTI_LOG(TTI_LOG_DEBUG,
+                "shm: pieces of %s to rank %d go %s; ns a byte at both ends: narrow %.3f, around "
+                "%.3f, wide %.3f",
+                ways_size_names[size], self->peer->rank, ways_names[ways->trial.way],
+                (double)ways->trial.cost[SHM_NARROW], (double)ways->trial.cost[SHM_AROUND],
+                (double)ways->trial.cost[SHM_WIDE]);
     ways->timed = tti_copy_trial_times(&ways->trial);
     ways->of = 0;
     ways->ns = 0;
-    if (ways->trial.way == SHM_WIDE)
-        ways_populate(self, out->pieces, &out->there);
 }
 
 uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, const void *data,
@@ -82,9 +101,12 @@ uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, cons
     const struct shm_settings *settings = &self->transport->settings;
     unsigned char *to = out->pieces + out->piece_head % self->piece_ring;
     const enum shm_way way = shm_way_of(self, out, bytes);
-    const int size = shm_size_of(bytes);
+    const int size = shm_size_of(self, bytes);
     struct shm_ways *ways = &out->ways[size];
     const bool timed = ways->timed;
+    if (way == SHM_WIDE && (size_t)(to - out->pieces) + bytes > out->there)
+        ways_populate(self, out->pieces, &out->there, (size_t)(to - out->pieces) + bytes,
+                      WAYS_MAKE_PAGES);
     const uint64_t began = timed ? tti_now_ns() : 0;
     if (way == SHM_AROUND)
         tti_copy_around(to, data, bytes);
@@ -107,22 +129,23 @@ unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out)
     return out->bounce;
 }
 
-void tti_shm_piece_opened(struct shm_endpoint *self, struct shm_in *in, uint64_t id, size_t where)
+void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, uint64_t id,
+                          size_t where)
 {
     in->began_ns = 0;
-    if (where >= self->transport->settings.piece_narrow && !in->there)
-        ways_populate(self, in->pieces, &in->there);
+    if (where >= self->transport->settings.piece_narrow && where + in->bytes > in->there)
+        ways_populate(self, in->pieces, &in->there, where + in->bytes, WAYS_MAP_PAGES);
     if (id == 0 || id > SHM_WAYS)
         return;
     in->way = (enum shm_way)(id - 1);
     in->began_ns = tti_now_ns();
 }
 
-void tti_shm_piece_read(struct shm_in *in)
+void tti_shm_piece_read(const struct shm_endpoint *self, struct shm_in *in)
 {
     const uint64_t ns = tti_now_ns() - in->began_ns;
     const uint64_t ps_a_byte = ns * 1000 / in->bytes;
-    const int size = shm_size_of(in->bytes);
+    const int size = shm_size_of(self, in->bytes);
     uint8_t *count = &in->samples[size][in->way];
     uint16_t *sample = in->sample[size][in->way], sorted[SHM_SAMPLES];
     sample[*count % SHM_SAMPLES] = (uint16_t)(ps_a_byte < UINT16_MAX ? ps_a_byte : UINT16_MAX);

@@ -2,8 +2,8 @@
  *
  *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, ...
  *            acks        [side][lane]            a cache line each: lines consumed by that side,
- *                                                how fast it reads pieces, and what it offers to
- *                                                be helped with
+ *                                                and what it offers to be helped with
+ *            tooks       [side][lane]            how fast that side reads pieces
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    tails       [side][lane][32]        1 KiB each: copies of small fragments. Or 512 B,
@@ -65,7 +65,9 @@ enum shm_way {
     SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half */
     SHM_WAYS,
 };
-enum { SHM_SIZES = 2 }; /* up to SHM_LARGE_PIECE, and above */
+/* By sizes: up to SHM_LARGE_PIECE, above, and as large as a piece may be, of messages that are
+ * larger still. */
+enum { SHM_SIZES = 3 };
 
 enum shm_kind {
     SHM_KIND_INLINE = 1, /* bytes: in the line */
@@ -122,9 +124,6 @@ struct shm_share {
 
 struct shm_ack {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t consumed;
-    /* By sizes: what this side takes to read a piece that came one way or another, in ps a byte,
-     * 16 bits for each way; 0: not known. */
-    _Atomic uint64_t took[SHM_SIZES];
     struct shm_share share;
 };
 _Static_assert(sizeof(struct shm_ack) == TTI_CACHE_LINE, "an ack is one cache line");
@@ -134,10 +133,17 @@ struct shm_hold {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t held; /* this side uses the other's memory now */
 };
 
+/* What a side takes to read a piece that came one way or another, in ps a byte, 16 bits for each
+ * way; 0: not known. */
+struct shm_took {
+    _Atomic uint64_t size[4]; /* SHM_SIZES of them */
+};
+
 struct shm_header {
     struct shm_side side[2];
     struct shm_ack ack[2 * TUTTI_MAX_LANES]; /* [side * TUTTI_MAX_LANES + lane] */
     struct shm_hold hold[2];
+    struct shm_took took[2 * TUTTI_MAX_LANES]; /* as ack */
 };
 _Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "the header fits its page");
 

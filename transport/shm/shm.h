@@ -47,9 +47,10 @@ enum {
     SHM_STAGE_BYTES = 256 << 10,  /* read at once for peek; fits a level-2 cache */
     SHM_MAX_MAPPINGS = 4096,      /* regions of one peer */
     SHM_NONCE_BYTES = 16,
-    SHM_WAY_TURN = 64 << 10,  /* bytes of pieces between two looks at how they go */
-    SHM_WIDE_MOST = 16 << 20, /* bytes of all wide rings of a lane and direction together */
-    SHM_RING_MOST = 1 << 30,  /* bytes of a ring: 1024 slots of a MiB */
+    SHM_WAY_TURN = 64 << 10,   /* bytes of pieces between two looks at how they go */
+    SHM_WAY_PAGES = 256 << 10, /* bytes of the wide ring that are made there at a time */
+    SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
+    SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
 };
 
 /* ---- the local socket ----------------------------------------------------------------------- */
@@ -149,7 +150,7 @@ struct shm_out {
     struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
     size_t tail_most;      /* bytes of a tail */
     struct shm_ways ways[SHM_SIZES];
-    bool there;            /* the pages of all of the ring are */
+    size_t there;          /* bytes of the ring whose pages are, for the wide way */
     unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
     bool bounced;          /* what was reserved is there */
 };
@@ -180,7 +181,7 @@ struct shm_in {
     unsigned char *stage; /* holds [stage_from, stage_to) of the fragment */
     size_t stage_from, stage_to;
     size_t tail_most; /* bytes of a tail */
-    bool there;       /* the pages of all of the ring are */
+    size_t there;     /* bytes of the ring whose pages are mapped, for the wide way */
     /* When the oldest fragment was opened, if its sender wants to know, and its way. */
     uint64_t began_ns;
     enum shm_way way;
@@ -379,9 +380,9 @@ size_t tti_shm_copies(void *endpoint);
 
 /* ---- lane_ways.c: how pieces go ------------------------------------------------------------- */
 
-static inline int shm_size_of(size_t bytes)
+static inline int shm_size_of(const struct shm_endpoint *self, size_t bytes)
 {
-    return bytes > SHM_LARGE_PIECE;
+    return (bytes > SHM_LARGE_PIECE) + (bytes >= self->transport->settings.piece_bytes);
 }
 /* The way of a piece of so many bytes that is sent now. */
 static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
@@ -389,7 +390,7 @@ static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const str
 {
     const struct shm_settings *settings = &self->transport->settings;
     return settings->ways == 1 ? settings->way
-                               : (enum shm_way)out->ways[shm_size_of(bytes)].trial.way;
+                               : (enum shm_way)out->ways[shm_size_of(self, bytes)].trial.way;
 }
 /* Copy into the ring, at the present place. Returns what the line of that piece has for an id. */
 uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, const void *data,
@@ -398,9 +399,10 @@ uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, cons
  * without memory for it. */
 unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out);
 /* The peer has opened a piece whose line has this id, at `where` in the ring, ... */
-void tti_shm_piece_opened(struct shm_endpoint *self, struct shm_in *in, uint64_t id, size_t where);
+void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, uint64_t id,
+                          size_t where);
 /* ... and is through with it. */
-void tti_shm_piece_read(struct shm_in *in);
+void tti_shm_piece_read(const struct shm_endpoint *self, struct shm_in *in);
 
 /* reads.c; `proc`: where /proc is. */
 uint64_t tti_shm_reads(void *transport);
