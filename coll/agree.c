@@ -19,7 +19,7 @@ struct agree_words {
     uint64_t tuning; /* digest of the file; 0: none */
     uint64_t cache[3];
     uint64_t reproducible;
-    uint64_t meshed; /* tti_cpu_meshed */
+    uint64_t cpu;    /* tti_cpu_kind */
     uint64_t ahead;  /* TUTTI_STAGED_AHEAD */
     uint64_t device; /* 1: this rank has one in use */
     struct tti_cpus cpus;
@@ -90,7 +90,7 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
     comm->without_device = -1;
     for (int r = comm->size - 1; r >= 0; r--)
         comm->without_device = words[r].device ? comm->without_device : r;
-    tti_profile_default(cache, words[0].meshed, 1,
+    tti_profile_default(cache, (enum tti_cpu_kind)words[0].cpu, 1,
                         &comm->profile); /* the cores are tti_crowd's to say */
     for (int r = 0; r < comm->size; r++)
         comm->cpus[r] = words[r].cpus;
@@ -140,7 +140,7 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         mine.tuning = comm->tuning ? comm->tuning->digest : 0;
         tti_cpu_caches_usable("", mine.cache);
         mine.reproducible = comm->settings.reproducible;
-        mine.meshed = tti_cpu_meshed();
+        mine.cpu = tti_cpu_kind();
         mine.ahead = comm->settings.staged_ahead;
         mine.device = agree_device();
         tti_cpus_own(&mine.cpus);

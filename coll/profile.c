@@ -1,4 +1,4 @@
-/* Built-in constants of the cost model (coll/profile.h), of two kinds of processors.
+/* Built-in constants of the cost model (coll/profile.h), of three kinds of processors.
  *
  * Those of clusters were fitted by `tutti-tune --constants` to what it measured on a virtual
  * machine with 2 cores of an AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4
@@ -19,6 +19,10 @@
  * without crowds, one_way and one_way_touch were fitted again to what 2 ranks take now
  * (docs/measurements/host/amd), and those of crowds by a search over all ways of 3, 4 and 8 ranks
  * on 2 cores, mostly for 4 (decisions.md, "What passes between cores counts, at both ends").
+ *
+ * Those of earlier clusters are what `tutti-tune --constants` fitted on a virtual machine with 2
+ * cores of an AMD EPYC (Zen 4; 32 KiB, 1 MiB and 32 MiB of caches), near each other, with 2 ranks;
+ * for crowds with 2 and 4. Then by hand what is touched was made less, as allreduce_bench takes it.
  */
 #include "coll/profile.h"
 
@@ -96,16 +100,32 @@ static const double meshes_private[TTI_COSTS] = {
     23.7e-12, 62e-12,   28e-12,   14.1e-12, 38.1e-12, 35.3e-12, 43.9e-12, 29.6e-12,
     23.8e-12, 35.8e-12, 39.9e-12, 25e-12,   43.3e-12, 34.3e-12, 152e-12};
 
-void tti_profile_default(const double cache[3], bool meshed, double cores,
+/* Of clusters before Zen 5, where a line comes back slowly; threads as there. */
+static const double earlier_mapped[TTI_COSTS] = {
+    .0467e-6, .0143e-6, .0482e-6, .00816e-6, .0933e-6, .109e-6,  .0139e-6, .83e-6,
+    1.08e-6,  1.21,     1.02,     .264e-6,   1.53,     .0175e-6, 1.96,     20.2e-12,
+    10e-12,   14.5e-12, 45.4e-12, 5.9e-12,   7.4e-12,  11.9e-12, 45e-12,   27.8e-12,
+    15e-12,   18.4e-12, 49.2e-12, 0,         0,        0,        0};
+static const double earlier_private[TTI_COSTS] = {
+    .023e-6,  .017e-6,  .05e-6, .0042e-6, .085e-6, .1e-6,    .0269e-6, 1.26e-6,
+    .939e-6,  1.19,     .531,   .245e-6,  1,       .0101e-6, 1.33,     30e-12,
+    28e-12,   36e-12,   60e-12, 5.6e-12,  8.8e-12, 12.5e-12, 40e-12,   36.7e-12,
+    21.3e-12, 24.2e-12, 34e-12, 0,        0,       0,        0};
+
+void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double cores,
                          struct tti_profile *profile)
 {
     static const double typical[3] = {32 << 10, 1 << 20, 32 << 20};
     for (int level = 0; level < 3; level++)
         profile->cache[level] = cache[level] > 0 ? cache[level] : typical[level];
     profile->cores = cores > 0 ? cores : 1;
-    profile->meshed = meshed;
+    profile->meshed = kind == TTI_CPU_MESH;
     memcpy(profile->cost, clusters, sizeof clusters);
-    if (meshed) {
+    if (kind == TTI_CPU_EARLIER_CLUSTERS) {
+        memcpy(profile->cost[TTI_MAPPED], earlier_mapped, sizeof earlier_mapped);
+        memcpy(profile->cost[TTI_PRIVATE], earlier_private, sizeof earlier_private);
+    }
+    if (profile->meshed) {
         memcpy(profile->cost[TTI_THREADS], meshes_mapped, sizeof meshes_mapped);
         memcpy(profile->cost[TTI_MAPPED], meshes_mapped, sizeof meshes_mapped);
         memcpy(profile->cost[TTI_PRIVATE], meshes_private, sizeof meshes_private);

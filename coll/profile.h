@@ -5,6 +5,8 @@
 #ifndef TTI_COLL_PROFILE_H
 #define TTI_COLL_PROFILE_H
 
+#include "device/cpu_caches.h"
+
 #include <stdbool.h>
 
 /* What lies between the ranks. */
@@ -52,9 +54,8 @@ struct tti_profile {
     double cost[TTI_MEDIA][TTI_COSTS];
 };
 
-/* The built-in constants, with typical caches where the machine does not tell its own. `meshed`: of
- * the processors of which tti_cpu_meshed says so. */
-void tti_profile_default(const double cache[3], bool meshed, double cores,
+/* The built-in constants, with typical caches where the machine does not tell its own. */
+void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double cores,
                          struct tti_profile *profile);
 
 #endif

@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 enum { MOST_CACHES = 8, PATH_BYTES = 400, TEXT_BYTES = 64 };
 /* As much of an L3 as any processor has for a core (2 to 16 MiB are usual, 32 the most). */
 static const uint64_t L3_PER_CPU = UINT64_C(32) << 20;
@@ -92,4 +96,20 @@ bool tti_cpu_meshed(void)
 #else
     return true;
 #endif
+}
+
+enum tti_cpu_kind tti_cpu_kind(void)
+{
+    if (tti_cpu_meshed())
+        return TTI_CPU_MESH;
+#if defined(__x86_64__)
+    enum { ZEN_5 = 0x1a };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d)) {
+        const unsigned family = a >> 8 & 0xf, more = a >> 20 & 0xff;
+        if ((family == 0xf ? family + more : family) < ZEN_5)
+            return TTI_CPU_EARLIER_CLUSTERS;
+    }
+#endif
+    return TTI_CPU_CLUSTERS;
 }

@@ -16,6 +16,17 @@ void tti_cpu_caches_usable(const char *root, uint64_t cache[3]);
 /* So much of an L3 of so many bytes, if so many CPUs are known to share it (0: unknown). */
 uint64_t tti_cpu_cache_usable(uint64_t bytes, uint64_t sharers);
 
+/* What a line goes through on its way from core to core. All ranks of a communicator go by what
+ * rank 0 says, so the numbers are part of what they exchange. */
+enum tti_cpu_kind {
+    TTI_CPU_CLUSTERS = 0,         /* the few cores that share an L3 */
+    TTI_CPU_MESH = 1,             /* the whole processor */
+    TTI_CPU_EARLIER_CLUSTERS = 2, /* as the first, and what a peer has read is slow to write again:
+                                     AMD's before Zen 5 */
+    TTI_CPU_KINDS,
+};
+enum tti_cpu_kind tti_cpu_kind(void);
+
 /* Whether a line on its way from core to core crosses the whole processor, because all cores share
  * one L3 over a mesh (Intel's servers, most of Arm's), and not the few of a cluster (AMD's). */
 bool tti_cpu_meshed(void);

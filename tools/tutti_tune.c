@@ -163,7 +163,7 @@ static void tuning_profile(const struct tti_machine *machine, struct tti_profile
     for (int level = 0; level < 3; level++)
         cache[level] = (double)tti_cpu_cache_usable(machine->cache[level],
                                                     level == 2 ? (uint64_t)machine->cpus : 0);
-    tti_profile_default(cache, tti_cpu_meshed(), machine->cpus, profile);
+    tti_profile_default(cache, tti_cpu_kind(), machine->cpus, profile);
 }
 
 /* Fit, write, and say so. */

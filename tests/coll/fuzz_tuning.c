@@ -33,7 +33,7 @@ static void choose(struct tti_tuning *tuning)
     comm.peers.nhosts = 1;
     comm.settings.lanes = 16;
     comm.tuning = tuning;
-    tti_profile_default(no_caches, false, 2, &comm.profile);
+    tti_profile_default(no_caches, TTI_CPU_CLUSTERS, 2, &comm.profile);
     for (int medium = 0; medium < TTI_MEDIA; medium++)
         if (tuning->fitted[medium])
             memcpy(comm.profile.cost[medium], tuning->cost[medium], sizeof tuning->cost[medium]);

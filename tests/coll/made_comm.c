@@ -14,7 +14,7 @@ struct tutti_comm *comm_of(int size, char *algorithms)
     comm.size = size;
     comm.peers.nhosts = 1;
     static const double no_caches[3];
-    tti_profile_default(no_caches, false, 64, &comm.profile);
+    tti_profile_default(no_caches, TTI_CPU_CLUSTERS, 64, &comm.profile);
     comm.settings.lanes = 2;
     comm.settings.algorithms = algorithms;
     return &comm;
@@ -23,7 +23,7 @@ struct tutti_comm *comm_on_a_mesh(int ranks, int cores)
 {
     static const double caches[3] = {48 << 10, 2 << 20, 64 << 20};
     struct tutti_comm *comm = comm_of(ranks, NULL);
-    tti_profile_default(caches, true, cores, &comm->profile);
+    tti_profile_default(caches, TTI_CPU_MESH, cores, &comm->profile);
     comm->settings.fast = true;
     comm->peers.reads = true;
     return comm;
@@ -33,7 +33,7 @@ struct tutti_comm *comm_in_clusters(int ranks, int cores)
 {
     static const double caches[3] = {48 << 10, 1 << 20, 32 << 20};
     struct tutti_comm *comm = comm_of(ranks, NULL);
-    tti_profile_default(caches, false, cores, &comm->profile);
+    tti_profile_default(caches, TTI_CPU_CLUSTERS, cores, &comm->profile);
     comm->settings.fast = true;
     return comm;
 }

@@ -64,7 +64,7 @@ static void ranks_of_a_core_share_its_caches(void **state)
     for (int each = 2; each <= 3; each++) {
         const struct tti_cost_place place = {.medium = TTI_MAPPED, .most_local = 6};
         struct tti_profile profile;
-        tti_profile_default(caches, false, 6.0 / each, &profile);
+        tti_profile_default(caches, TTI_CPU_CLUSTERS, 6.0 / each, &profile);
         double *cost = profile.cost[TTI_MAPPED], *touch = &cost[TTI_COST_CROWDED_FUSED_TOUCH];
         memset(cost, 0, sizeof profile.cost[TTI_MAPPED]);
         touch[0] = touch[1] = inside;
@@ -76,6 +76,35 @@ static void ranks_of_a_core_share_its_caches(void **state)
             fail_msg("%d ranks a core: %g ps a byte of what it holds, %g of more", each, in * 1e12,
                      out * 1e12);
     }
+}
+
+/* What is copied between cores of earlier clusters takes twice as long, and what each rank only
+ * reads hardly longer, so that the choice is another one. */
+static void earlier_clusters_copy_slowly(void **state)
+{
+    enum { COUNT = (64 << 10) / sizeof(float) };
+    static const double caches[3] = {32 << 10, 1 << 20, 32 << 20};
+    double seconds[2];
+    (void)state;
+    for (int earlier = 0; earlier < 2; earlier++) {
+        struct tutti_comm *comm = comm_in_clusters(2, 2);
+        struct tti_selection selection;
+        tti_profile_default(caches, earlier ? TTI_CPU_EARLIER_CLUSTERS : TTI_CPU_CLUSTERS, 2,
+                            &comm->profile);
+        assert_false(comm->profile.meshed);
+        assert_int_equal(
+            tti_select_plan(comm, TUTTI_ALL_REDUCE, COUNT, TUTTI_FLOAT32, 0, &selection), TUTTI_OK);
+        assert_string_equal(selection.algorithm->name, "two_shot");
+        struct tti_ways ways;
+        assert_int_equal(
+            tti_select_ways(comm, TUTTI_ALL_REDUCE, COUNT, TUTTI_FLOAT32, false, &ways), TUTTI_OK);
+        seconds[earlier] = 0;
+        for (int i = 0; i < ways.count; i++)
+            if (ways.way[i].path == TTI_PATH_PLAN && ways.way[i].algorithm == selection.algorithm)
+                seconds[earlier] = ways.way[i].predicted_s;
+    }
+    if (seconds[1] < 1.5 * seconds[0] || seconds[1] > 3 * seconds[0])
+        fail_msg("%g us in clusters, %g in earlier ones", seconds[0] * 1e6, seconds[1] * 1e6);
 }
 
 /* ---- who waits for whom ---- */
@@ -306,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(caches_serve_what_they_hold),
         cmocka_unit_test(ranks_of_a_core_share_its_caches),
+        cmocka_unit_test(earlier_clusters_copy_slowly),
         cmocka_unit_test(crowds_wait_for_one_at_a_time),
         cmocka_unit_test(roots_gain_by_being_ahead),
         cmocka_unit_test(who_waits_helps),

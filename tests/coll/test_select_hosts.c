@@ -31,7 +31,7 @@ static void hops_count_between_hosts(void **state)
     for (int meshed = 0; meshed < 2; meshed++) {
         struct tutti_comm *comm = hosts_of(2, 4, 10e9);
         struct tti_ways ways;
-        tti_profile_default(caches, meshed, 2, &comm->profile);
+        tti_profile_default(caches, meshed ? TTI_CPU_MESH : TTI_CPU_CLUSTERS, 2, &comm->profile);
         assert_int_equal(tti_select_ways(comm, TUTTI_BROADCAST, 64, TUTTI_FLOAT32, false, &ways),
                          TUTTI_OK);
         name[meshed] = ways.way[0].algorithm->name;

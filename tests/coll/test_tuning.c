@@ -54,7 +54,7 @@ static struct tutti_comm *comm_of(struct tti_tuning *tuning, char *algorithms)
     comm.settings.lanes = 4;
     comm.settings.algorithms = algorithms;
     comm.tuning = tuning;
-    tti_profile_default(no_caches, false, 64, &comm.profile);
+    tti_profile_default(no_caches, TTI_CPU_CLUSTERS, 64, &comm.profile);
     return &comm;
 }
 

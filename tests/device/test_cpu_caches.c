@@ -49,9 +49,20 @@ static void as_much_as_a_core_can_have(void **state)
     assert_int_equal(cache[2], UINT64_C(480) << 20);
 }
 
+/* The two words that are asked for the kind of this machine's processor agree. */
+static void one_kind(void **state)
+{
+    (void)state;
+    assert_in_range(tti_cpu_kind(), TTI_CPU_CLUSTERS, TTI_CPU_KINDS - 1);
+    assert_int_equal(tti_cpu_meshed(), tti_cpu_kind() == TTI_CPU_MESH);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        as_much_as_a_core_can_have, made_folder, made_folder_removed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(as_much_as_a_core_can_have, made_folder,
+                                        made_folder_removed),
+        cmocka_unit_test(one_kind),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
