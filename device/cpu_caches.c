@@ -4,6 +4,7 @@
 #include "device/near.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,34 @@ void tti_cpu_caches_usable(const char *root, uint64_t cache[3])
     uint64_t sharers[3];
     caches_look(root, cache, sharers);
     cache[2] = tti_cpu_cache_usable(cache[2], sharers[2]);
+}
+
+struct known_caches {
+    _Atomic size_t second, last;
+};
+
+static const struct known_caches *caches_known(void)
+{
+    static struct known_caches known;
+    if (atomic_load_explicit(&known.last, memory_order_acquire) > 0)
+        return &known;
+    uint64_t cache[3];
+    tti_cpu_caches_usable("", cache);
+    atomic_store_explicit(&known.second, cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20,
+                          memory_order_relaxed);
+    atomic_store_explicit(&known.last, cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20,
+                          memory_order_release);
+    return &known;
+}
+
+size_t tti_cpu_second_cache(void)
+{
+    return caches_known()->second;
+}
+
+size_t tti_cpu_last_cache(void)
+{
+    return caches_known()->last;
 }
 
 bool tti_cpu_meshed(void)

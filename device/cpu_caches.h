@@ -3,6 +3,7 @@
 #define TTI_DEVICE_CPU_CACHES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Bytes of the caches L1, L2 and L3 that CPU 0 sees; 0: unknown or none. `root` is "" or, in
@@ -12,6 +13,11 @@ void tti_cpu_caches(const char *root, uint64_t cache[3]);
 /* The same, with as much of L3 as this machine's CPUs may count on: a virtual machine is told of
  * all of it, and not of the processors beside it who fill it, too. */
 void tti_cpu_caches_usable(const char *root, uint64_t cache[3]);
+
+/* Bytes of a core's second cache, and of the last one that this machine's CPUs may count on (what
+ * is usual, where the kernel does not tell). Looked at once for the process. */
+size_t tti_cpu_second_cache(void);
+size_t tti_cpu_last_cache(void);
 
 /* So much of an L3 of so many bytes, if so many CPUs are known to share it (0: unknown). */
 uint64_t tti_cpu_cache_usable(uint64_t bytes, uint64_t sharers);

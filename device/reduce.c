@@ -198,34 +198,10 @@ float tti_copy_took(void)
     return copy_timed && copy_of > 0 ? (float)copy_ns / (float)copy_of : 0;
 }
 
-/* Bytes of a core's second cache, and of the last one that this machine's CPUs may count on. */
-struct known_caches {
-    _Atomic size_t second, last;
-};
-
-static const struct known_caches *known_caches(void)
-{
-    static struct known_caches known;
-    if (atomic_load_explicit(&known.last, memory_order_acquire) > 0)
-        return &known;
-    uint64_t cache[3];
-    tti_cpu_caches_usable("", cache);
-    atomic_store_explicit(&known.second, cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20,
-                          memory_order_relaxed);
-    atomic_store_explicit(&known.last, cache[2] > 0 ? (size_t)cache[2] : (size_t)32 << 20,
-                          memory_order_release);
-    return &known;
-}
-
-static size_t last_cache_bytes(void)
-{
-    return known_caches()->last;
-}
-
 void tti_copy_expect(size_t operation_bytes)
 {
-    copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > last_cache_bytes();
-    copy_spills = copy_streams && operation_bytes / 2 > last_cache_bytes();
+    copy_streams = operation_bytes >= AROUND_BYTES && operation_bytes > tti_cpu_last_cache();
+    copy_spills = copy_streams && operation_bytes / 2 > tti_cpu_last_cache();
     copy_fetches = copy_timed = false;
 }
 
@@ -233,12 +209,12 @@ void tti_copy_expect_lanes(size_t operation_bytes, size_t cached, int lanes)
 {
     tti_copy_expect(cached);
     copy_fetches = lanes > 1 && !tti_cpu_meshed() && !copy_streams &&
-                   operation_bytes >= 2 * known_caches()->second;
+                   operation_bytes >= 2 * tti_cpu_second_cache();
 }
 
 void tti_copy_expect_turns(size_t operation_bytes, size_t touched)
 {
-    const bool ours = !tti_cpu_meshed() && touched <= last_cache_bytes();
+    const bool ours = !tti_cpu_meshed() && touched <= tti_cpu_last_cache();
     tti_copy_expect(ours ? 0 : operation_bytes);
 }
 

@@ -69,7 +69,6 @@ static void hostile_lines(void **state)
     refuses_line(piece, ring, 1, 0, no);
     refuses_line(piece, ring - 63, 64, 0, no);
     refuses_line(piece, UINT64_MAX - 10, 64, 0, no);
-    refuses_line(piece, ring, 64, SHM_WIDE + 1, no);
     refuses_line(region, 0, 64, 77, no); /* never passed */
     refuses_line(memory, 0, UINT64_MAX, 0, no);
     refuses_line(memory, 64, 4096, 0, TUTTI_ERR_SYSTEM); /* not mapped there */
@@ -344,7 +343,8 @@ static void forged_segment(void **state)
     refuses_segment(SHM_TAIL_BYTES + 512, 0, RING, "tails of 1536 bytes");
     refuses_segment(0, 0, RING, "tails of 0 bytes");
     refuses_segment(SHM_TAIL_BYTES, SHM_PAGE, RING, "pieces 4096 bytes behind a page");
-    refuses_segment(SHM_TAIL_BYTES, 0, 2 * RING, "sealed"); /* larger than ours may be: and then? */
+    refuses_segment(SHM_TAIL_BYTES, 0, 2 * RING, "sealed"); /* larger than ours it may be */
+    refuses_segment(SHM_TAIL_BYTES, 0, RING + SHM_WIDE_MOST + SHM_PAGE, "rings of 17305600 bytes");
     refuses_segment(SHM_TAIL_BYTES, 0, RING - SHM_PAGE, "rings of 520192 bytes");
     refuses_segment(SHM_TAIL_BYTES, 0, RING + 1, "rings of 524289 bytes");
     refuses_segment(SHM_TAIL_BYTES, 0, UINT64_MAX - SHM_PAGE + 1,

@@ -176,6 +176,145 @@ static void the_peer_counts(void **state)
     }
 }
 
+/* Fragments of all sizes, many unread at a time, while each class of them changes its way at random
+ * and what is reserved is not always used: all arrives, in order, nothing lies beyond its ring, and
+ * there is room again when all is read. */
+static void ways_change(void **state)
+{
+    enum { STEPS = 20000, UNREAD = 200, LARGE = 64 << 10 };
+    const unsigned seed = (unsigned)getpid();
+    (void)state;
+    print_message("seed %u\n", seed);
+    for (int small = 0; small < 2; small++) {
+        struct ways_test t;
+        size_t sizes_sent[UNREAD];
+        uint64_t sent = 0, received = 0;
+        unsigned random = seed;
+        int full = 0;
+        open_ways(&t, "auto");
+        const size_t slot = small ? 4096 : MOST;
+        for (int i = 0; i < 2; i++) {
+            struct shm_settings *settings =
+                &((struct shm_transport *)t.pair.transport[i])->settings;
+            settings->piece_bytes = slot;
+            settings->piece_narrow = 2 * slot;
+        }
+        for (int step = 0; step < STEPS; step++) {
+            struct shm_out *out = sender(&t);
+            const unsigned what = (unsigned)rand_r(&random) % 16;
+            if (what == 0)
+                out->ways[rand_r(&random) % SHM_SIZES].trial.way =
+                    (uint8_t)(rand_r(&random) % SHM_WAYS);
+            const size_t bytes = SHM_INLINE + 1 + (size_t)rand_r(&random) % LARGE;
+            if (what < 9 && sent - received < UNREAD) {
+                size_t taken = 0;
+                void *room = NULL;
+                for (size_t i = 0; i < bytes; i++)
+                    t.data[i] = (unsigned char)(sent * 13 + i * 3);
+                if (what % 2) {
+                    taken = t.shm->reserve(t.pair.endpoint[0], 0, bytes, &room);
+                    if (what == 7 && taken > 0) {
+                        assert_int_equal(t.shm->commit(t.pair.endpoint[0], 0, sent, 0), TUTTI_OK);
+                        continue;
+                    }
+                    if (taken > 0) {
+                        memcpy(room, t.data, taken);
+                        assert_int_equal(t.shm->commit(t.pair.endpoint[0], 0, sent, taken),
+                                         TUTTI_OK);
+                    }
+                } else {
+                    assert_int_equal(
+                        t.shm->send(t.pair.endpoint[0], 0, sent, t.data, bytes, &taken), TUTTI_OK);
+                }
+                full += taken == 0;
+                sizes_sent[sent % UNREAD] = taken;
+                sent += taken > 0;
+            } else if (received < sent) {
+                /* now and then all of it: then there must be room for what comes next */
+                const uint64_t until = what == 15 ? sent : received + 1;
+                for (; received < until; received++) {
+                    const size_t expected = sizes_sent[received % UNREAD];
+                    uint64_t tag = 0;
+                    size_t got = 0;
+                    assert_int_equal(t.shm->receive(t.pair.endpoint[1], 0, &tag, t.got, MOST, &got),
+                                     TUTTI_OK);
+                    assert_int_equal(got, expected);
+                    assert_int_equal(tag, received);
+                    for (size_t i = 0; i < got; i++)
+                        if (t.got[i] != (unsigned char)(received * 13 + i * 3))
+                            fail_msg("byte %zu of fragment %llu of %zu bytes (seed %u)", i,
+                                     (unsigned long long)received, got, seed);
+                }
+                if (what == 15) {
+                    size_t taken = 0;
+                    assert_int_equal(
+                        t.shm->send(t.pair.endpoint[0], 0, sent, t.data, bytes, &taken), TUTTI_OK);
+                    assert_true(taken > 0);
+                    uint64_t tag = 0;
+                    size_t got = 0;
+                    assert_int_equal(t.shm->receive(t.pair.endpoint[1], 0, &tag, t.got, MOST, &got),
+                                     TUTTI_OK);
+                    assert_int_equal(got, taken);
+                    assert_memory_equal(t.got, t.data, taken);
+                    sent++;
+                    received++;
+                }
+            }
+        }
+        assert_true(sent > 1000 && full > 0);
+        close_ways(&t);
+    }
+}
+
+/* What is told of ids and times by a peer changes how pieces go, and nothing else. */
+static void any_id_and_time(void **state)
+{
+    static const uint64_t ids[] = {SHM_WAYS + 1, 77, UINT64_MAX};
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "auto");
+    struct shm_endpoint *reader = t.pair.endpoint[1];
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        struct shm_line *line = &sender(&t)->lines[shm_line_at(sender(&t)->sent)];
+        size_t done = 0;
+        uint64_t tag = 0;
+        memset(t.data, (int)i + 1, 4096);
+        assert_int_equal(t.shm->send(t.pair.endpoint[0], 0, i, t.data, 4096, &done), TUTTI_OK);
+        line->far.id = ids[i];
+        assert_int_equal(t.shm->receive(reader, 0, &tag, t.got, 4096, &done), TUTTI_OK);
+        assert_int_equal(done, 4096);
+        assert_memory_equal(t.got, t.data, 4096);
+        assert_int_equal(atomic_load(&reader->lane[0].in.took[0]), 0);
+    }
+    t.number = sizeof ids / sizeof ids[0];
+    for (int size = 0; size < SHM_SIZES; size++)
+        atomic_store(&reader->lane[0].in.took[size], UINT64_MAX);
+    turns(&t, 65536, 5 * TTI_COPY_TRIAL);
+    turns(&t, 4096, 5 * TTI_COPY_TRIAL);
+    close_ways(&t);
+}
+
+/* What the peer has not read it cannot have timed: a turn of a way of which nothing is known is no
+ * part of a trial, for as long as a lap takes and some more. */
+static void an_unknown_cost_is_waited_for(void **state)
+{
+    enum { BYTES = 20000 }; /* some of each turn are copied, not built */
+    struct ways_test t;
+    _Atomic uint64_t nowhere[SHM_SIZES] = {0};
+    (void)state;
+    open_ways(&t, "auto");
+    ((struct shm_endpoint *)t.pair.endpoint[1])->lane[0].in.took = nowhere;
+    const struct tti_copy_trial *trial = &sender(&t)->ways[1].trial;
+    const int untimed = TTI_COPY_TRIAL - TTI_COPY_TIMED;
+    turns(&t, BYTES, 3 * TTI_COPY_TRIAL / 2);
+    assert_int_equal(trial->way, SHM_NARROW);
+    assert_int_equal(trial->count, untimed);
+    assert_int_equal(trial->timed, 0);
+    turns(&t, BYTES, WIDE / SHM_WAY_TURN + 3 * SHM_WAY_LATE);
+    assert_true(trial->count > untimed); /* it never comes: then without */
+    close_ways(&t);
+}
+
 /* A process may take the machine for another one: the ring is as who makes the segment says. */
 static void the_maker_lays_out(void **state)
 {
@@ -230,7 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_way),         cmocka_unit_test(all_are_tried),
         cmocka_unit_test(the_peer_counts), cmocka_unit_test(the_maker_lays_out),
-        cmocka_unit_test(many_ranks),
+        cmocka_unit_test(many_ranks),      cmocka_unit_test(ways_change),
+        cmocka_unit_test(any_id_and_time), cmocka_unit_test(an_unknown_cost_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

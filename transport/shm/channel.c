@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint64_t channel_magic = 0x36306d6873747574u; /* "tutshm06" */
+static const uint64_t channel_magic = 0x37306d6873747574u; /* "tutshm07" */
 
 union channel_control {
     struct cmsghdr header;

@@ -43,8 +43,8 @@ static enum tutti_result connect_make_segment(struct shm_endpoint *self, int *fd
         close(made);
         errno = error;
         return TTI_FAIL_ERRNO("making a segment of %zu bytes with rank %d (less: "
-                              "TUTTI_SHM_SLOTS, TUTTI_SHM_SLOT_BYTES, TUTTI_LANES; `ulimit -f` "
-                              "counts, too)",
+                              "TUTTI_SHM_WIDE, TUTTI_SHM_SLOTS, TUTTI_SHM_SLOT_BYTES, "
+                              "TUTTI_LANES; `ulimit -f` counts, too)",
                               bytes, self->peer->rank);
     }
     *fd = made;
@@ -95,8 +95,8 @@ static void connect_populate(struct shm_endpoint *self)
     unsigned char *base = self->segment;
     const size_t lines = SHM_LINES * sizeof(struct shm_line);
     const size_t tails = SHM_TAILS * self->tail_most;
-    const size_t nearest =
-        self->piece_ring < SHM_NEAREST_RING ? self->piece_ring : SHM_NEAREST_RING;
+    const size_t narrow = self->transport->settings.piece_narrow;
+    const size_t nearest = narrow < SHM_NEAREST_RING ? narrow : SHM_NEAREST_RING;
     const size_t pieces = nearest + self->pieces_shift; /* from a page on */
     if (self->transport->env->nranks > FEW_RANKS)
         return;
@@ -244,7 +244,8 @@ static enum tutti_result connect_take_layout(struct shm_endpoint *self,
                         "TUTTI_LANES and TUTTI_SHM_* alike on all ranks",
                         self->peer->rank, self->peer->name, hello->lanes,
                         (unsigned long long)hello->piece_narrow, self->lanes, narrow);
-    if (hello->piece_ring < narrow || hello->piece_ring > SHM_RING_MOST ||
+    const size_t own = self->transport->settings.piece_ring, most = narrow + SHM_WIDE_MOST;
+    if (hello->piece_ring < narrow || hello->piece_ring > (own > most ? own : most) ||
         hello->piece_ring % SHM_PAGE)
         return TTI_FAIL(TUTTI_ERR_PROTOCOL,
                         "rank %d (%s) passed a segment with rings of %llu bytes; is its Tutti "

@@ -299,7 +299,7 @@ void tti_shm_consume(void *endpoint, int number, size_t bytes)
     in->mapping = NULL;
     in->open = false;
     if (in->kind == SHM_KIND_PIECE && in->began_ns != 0)
-        tti_shm_piece_read(self, in);
+        tti_shm_piece_read(in);
     in->consumed++;
     in->row++;
     self->lane[number].out.row = 0;

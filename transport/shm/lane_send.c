@@ -128,11 +128,14 @@ static unsigned char *send_tail(struct shm_out *out)
 
 /* ---- the piece ring ------------------------------------------------------------------------- */
 
-/* So much of the ring is used by pieces of this size. */
+/* So much of the ring is used by a piece of this size. Right behind one that goes the wide way all
+ * of it: who turned back there would have the wide way go round at the start. */
 static size_t send_ring(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
-    return shm_way_of(self, out, want) == SHM_WIDE ? self->piece_ring
-                                                   : self->transport->settings.piece_narrow;
+    const bool behind = out->wide_head > 0 && out->piece_head - out->wide_head < SHM_WIDE_STAYS;
+    return behind || shm_way_of(self, out, want) == SHM_WIDE
+               ? self->piece_ring
+               : self->transport->settings.piece_narrow;
 }
 
 /* Where a lap turns back: the whole ring, or the narrow part of it. In that small pieces keep to
@@ -221,7 +224,10 @@ static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t 
 {
     uint64_t where = out->piece_head % self->piece_ring;
     out->piece_head += (bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
+    if (shm_way_of(self, out, bytes) == SHM_WIDE)
+        out->wide_head = out->piece_head;
     send_far(self, out, tag, SHM_KIND_PIECE, where, id, bytes);
+    tti_shm_piece_sent(self, out, bytes);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -370,10 +376,12 @@ enum tutti_result tti_shm_commit(void *endpoint, int number, uint64_t tag, size_
     TTI_TRY(send_check(self, out));
     const unsigned char *built =
         out->bounced ? out->bounce : out->pieces + out->piece_head % self->piece_ring;
-    if (bytes <= SHM_INLINE)
+    if (bytes <= SHM_INLINE) {
         send_inline(self, out, tag, built, bytes);
-    else
-        send_piece(self, out, tag, bytes,
-                   out->bounced ? tti_shm_copy_piece(self, out, built, bytes) : 0);
+        return TUTTI_OK;
+    }
+    if (out->bounced)
+        tti_shm_copy_bounced(self, out, bytes);
+    send_piece(self, out, tag, bytes, 0);
     return TUTTI_OK;
 }

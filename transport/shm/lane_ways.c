@@ -8,7 +8,7 @@
  * several times their size; or, from afar, around the caches.
  *
  * So the sender times its copies now and then, the receiver, asked to by the line, its reading
- * (median of the last eight, struct shm_ack), and what both take together decides
+ * (median of the last eight, struct shm_took), and what both take together decides
  * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
  * what is larger still. Where cores share a mesh nobody has measured it, and ranks that share cores
  * would measure each other's turns: there pieces go the narrow way. */
@@ -72,17 +72,26 @@ static const char *const ways_names[SHM_WAYS] = {"narrow", "around", "wide"};
 static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more than 16 KiB",
                                                        "the full size"};
 
-static void ways_turn(struct shm_endpoint *self, struct shm_out *out, int size)
+/* A turn is over. The peer's word on a way comes when it has read of it, which is a lap later if
+ * the sender is far ahead: until then nothing is known. */
+static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out,
+                      struct shm_ways *ways, int size)
 {
-    struct shm_ways *ways = &out->ways[size];
-    const float took = ways->timed && ways->of > 0
-                           ? (float)ways->ns / (float)ways->of +
-                                 ways_theirs(out, size, (enum shm_way)ways->trial.way)
-                           : 0;
-    const bool held = ways->trial.held;
     /* What is timed is not all that a wide ring costs: it takes the caches from others. */
     const struct tti_copy_choice choice = {self->transport->settings.ways, 0.9F};
+    const unsigned latest = (unsigned)(self->piece_ring / SHM_WAY_TURN) + SHM_WAY_LATE;
+    const float theirs = ways_theirs(out, size, (enum shm_way)ways->trial.way);
+    const bool held = ways->trial.held, timed = ways->timed && ways->of > 0;
+    const float took = timed ? (float)ways->ns / (float)ways->of + theirs : 0;
+    ways->done = ways->of = 0;
+    ways->ns = 0;
+    if (timed && theirs == 0 && ways->late < latest) {
+        ways->late++;
+        return;
+    }
+    ways->late = 0;
     tti_copy_trial_next(&ways->trial, &choice, took);
+    ways->timed = tti_copy_trial_times(&ways->trial);
     if (ways->trial.held && !held)
         TTI_LOG(TTI_LOG_DEBUG,
                 "shm: pieces of %s to rank %d go %s; ns a byte at both ends: narrow %.3f, around "
@@ -90,36 +99,43 @@ static void ways_turn(struct shm_endpoint *self, struct shm_out *out, int size)
                 ways_size_names[size], self->peer->rank, ways_names[ways->trial.way],
                 (double)ways->trial.cost[SHM_NARROW], (double)ways->trial.cost[SHM_AROUND],
                 (double)ways->trial.cost[SHM_WIDE]);
-    ways->timed = tti_copy_trial_times(&ways->trial);
-    ways->of = 0;
-    ways->ns = 0;
 }
 
-uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, const void *data,
+void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, size_t bytes)
+{
+    const int size = shm_size_of(bytes);
+    struct shm_ways *ways = &out->ways[size];
+    if (self->transport->settings.ways == 1)
+        return;
+    ways->done += bytes;
+    if (ways->done >= SHM_WAY_TURN)
+        ways_turn(self, out, ways, size);
+}
+
+uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out, const void *data,
                             size_t bytes)
 {
-    const struct shm_settings *settings = &self->transport->settings;
     unsigned char *to = out->pieces + out->piece_head % self->piece_ring;
     const enum shm_way way = shm_way_of(self, out, bytes);
-    const int size = shm_size_of(self, bytes);
-    struct shm_ways *ways = &out->ways[size];
-    const bool timed = ways->timed;
-    if (way == SHM_WIDE && (size_t)(to - out->pieces) + bytes > out->there)
-        ways_populate(self, out->pieces, &out->there, (size_t)(to - out->pieces) + bytes,
-                      WAYS_MAKE_PAGES);
-    const uint64_t began = timed ? tti_now_ns() : 0;
+    struct shm_ways *ways = &out->ways[shm_size_of(bytes)];
+    const size_t end = (size_t)(to - out->pieces) + bytes;
+    if (way == SHM_WIDE && end > out->there)
+        ways_populate(self, out->pieces, &out->there, end, WAYS_MAKE_PAGES);
+    const uint64_t began = ways->timed ? tti_now_ns() : 0;
     if (way == SHM_AROUND)
         tti_copy_around(to, data, bytes);
     else
-        ways_copy(settings, to, data, bytes);
-    if (settings->ways == 1)
+        ways_copy(&self->transport->settings, to, data, bytes);
+    if (!ways->timed)
         return 0;
-    if (timed)
-        ways->ns += tti_now_ns() - began;
+    ways->ns += tti_now_ns() - began;
     ways->of += bytes;
-    if (ways->of >= SHM_WAY_TURN)
-        ways_turn(self, out, size);
-    return timed ? (uint64_t)way + 1 : 0;
+    return (uint64_t)way + 1;
+}
+
+void tti_shm_copy_bounced(const struct shm_endpoint *self, struct shm_out *out, size_t bytes)
+{
+    tti_copy_around(out->pieces + out->piece_head % self->piece_ring, out->bounce, bytes);
 }
 
 unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out)
@@ -141,11 +157,11 @@ void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, ui
     in->began_ns = tti_now_ns();
 }
 
-void tti_shm_piece_read(const struct shm_endpoint *self, struct shm_in *in)
+void tti_shm_piece_read(struct shm_in *in)
 {
     const uint64_t ns = tti_now_ns() - in->began_ns;
     const uint64_t ps_a_byte = ns * 1000 / in->bytes;
-    const int size = shm_size_of(self, in->bytes);
+    const int size = shm_size_of(in->bytes);
     uint8_t *count = &in->samples[size][in->way];
     uint16_t *sample = in->sample[size][in->way], sorted[SHM_SAMPLES];
     sample[*count % SHM_SAMPLES] = (uint16_t)(ps_a_byte < UINT16_MAX ? ps_a_byte : UINT16_MAX);

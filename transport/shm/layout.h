@@ -55,7 +55,8 @@ enum {
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
     SHM_PIECES_SHIFT = 2048,      /* bytes behind a page where a ring of pieces may begin */
     SHM_FOLLOWED = 16, /* larger ones than that, of who is not answered, that a pair has room for */
-    SHM_LARGE_PIECE = 16 * 1024, /* how larger pieces go is another matter than how others do */
+    SHM_LARGE_PIECE = 16 * 1024, /* how larger pieces go is another matter than how others do, */
+    SHM_FULL_PIECE = 256 * 1024, /* and those of this size again */
 };
 
 /* How what is copied into the ring of pieces goes: found out by the sender (lane_ways.c). */
@@ -65,9 +66,12 @@ enum shm_way {
     SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half */
     SHM_WAYS,
 };
-/* By sizes: up to SHM_LARGE_PIECE, above, and as large as a piece may be, of messages that are
- * larger still. */
-enum { SHM_SIZES = 3 };
+enum { SHM_SIZES = 3 }; /* up to SHM_LARGE_PIECE, above, and from SHM_FULL_PIECE on */
+
+static inline int shm_size_of(size_t bytes)
+{
+    return (bytes > SHM_LARGE_PIECE) + (bytes >= SHM_FULL_PIECE);
+}
 
 enum shm_kind {
     SHM_KIND_INLINE = 1, /* bytes: in the line */
@@ -145,6 +149,7 @@ struct shm_header {
     struct shm_hold hold[2];
     struct shm_took took[2 * TUTTI_MAX_LANES]; /* as ack */
 };
+_Static_assert(16 * SHM_WAYS <= 64 && SHM_SIZES <= 4, "shm_took has room");
 _Static_assert(sizeof(struct shm_header) <= SHM_PAGE, "the header fits its page");
 
 /* Where line `number` lies. Not beside the one before it: a prefetcher that follows the reader

@@ -79,12 +79,13 @@ static size_t shm_ahead_pieces(int ranks)
 }
 
 /* A rank's wide rings together are two second-level caches (of a lane and direction): then the
- * caches of both ends have let go of a line before it is written again. */
+ * caches of both ends have let go of a line before it is written again. No more than the narrow
+ * ring where that has been given another size. */
 static size_t shm_wide_ring(size_t narrow, int ranks)
 {
-    uint64_t cache[3];
-    tti_cpu_caches("", cache);
-    const size_t all = 2 * (cache[1] > 0 ? (size_t)cache[1] : (size_t)1 << 20);
+    if (tti_config_text("TUTTI_SHM_SLOTS") || tti_config_text("TUTTI_SHM_SLOT_BYTES"))
+        return narrow;
+    const size_t all = 2 * tti_cpu_second_cache();
     const size_t ring =
         (all < SHM_WIDE_MOST ? all : SHM_WIDE_MOST) / (size_t)(ranks > 1 ? ranks - 1 : 1);
     return ring > narrow ? ring / SHM_PAGE * SHM_PAGE : narrow;
@@ -109,8 +110,9 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
     if (way == SHM_WIDE || (way == automatic && tried))
         settings->piece_ring = wide > settings->piece_narrow ? wide : settings->piece_narrow;
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;
+    /* the wide way is the last one, and none where it is the narrow one */
     settings->ways = way != automatic || !tried                       ? 1
-                     : settings->piece_ring == settings->piece_narrow ? SHM_WIDE
+                     : settings->piece_ring == settings->piece_narrow ? SHM_WAYS - 1
                                                                       : SHM_WAYS;
     return TUTTI_OK;
 }
@@ -416,7 +418,8 @@ static void shm_endpoint_memory(const struct shm_endpoint *e, struct tutti_memor
 {
     memory->host += tti_heap_bytes(e) + tti_heap_bytes(e->lane) + tti_heap_bytes(e->passed);
     for (int i = 0; e->lane && i < e->lanes; i++)
-        memory->host += tti_heap_bytes(e->lane[i].in.stage) + tti_heap_bytes(e->lane[i].out.lent);
+        memory->host += tti_heap_bytes(e->lane[i].in.stage) + tti_heap_bytes(e->lane[i].out.lent) +
+                        tti_heap_bytes(e->lane[i].out.bounce);
     for (const struct shm_mapping *m = e->mappings; m; m = m->next) {
         memory->host += tti_heap_bytes(m);
         memory->mapped += m->bytes;

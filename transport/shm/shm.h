@@ -49,6 +49,8 @@ enum {
     SHM_NONCE_BYTES = 16,
     SHM_WAY_TURN = 64 << 10,   /* bytes of pieces between two looks at how they go */
     SHM_WAY_PAGES = 256 << 10, /* bytes of the wide ring that are made there at a time */
+    SHM_WAY_LATE = 8,          /* turns besides a lap, for the peer to tell what a way takes it */
+    SHM_WIDE_STAYS = 64 << 10, /* bytes behind a wide piece in which narrow ones go on there */
     SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
     SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
 };
@@ -125,10 +127,13 @@ struct shm_lent {
 /* How pieces of one class of sizes go. */
 struct shm_ways {
     struct tti_copy_trial trial;
-    bool timed;  /* in this turn, */
-    size_t of;   /* ... of which so many bytes are done, */
-    uint64_t ns; /* ... and took the sender so long */
+    bool timed;    /* in this turn, */
+    size_t done;   /* ... of which so many bytes are done, */
+    size_t of;     /* ... and so many were copied from the caller's memory */
+    uint64_t ns;   /* ... in this time */
+    unsigned late; /* timed turns in a row of a way of which the peer has not told yet */
 };
+_Static_assert((int)SHM_WAYS <= (int)TTI_TRIAL_WAYS, "there are trials of so many ways");
 
 struct shm_out {
     struct shm_line *lines;
@@ -150,6 +155,7 @@ struct shm_out {
     struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
     size_t tail_most;      /* bytes of a tail */
     struct shm_ways ways[SHM_SIZES];
+    uint64_t wide_head;    /* behind the last piece that went the wide way; 0: none */
     size_t there;          /* bytes of the ring whose pages are, for the wide way */
     unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
     bool bounced;          /* what was reserved is there */
@@ -380,21 +386,21 @@ size_t tti_shm_copies(void *endpoint);
 
 /* ---- lane_ways.c: how pieces go ------------------------------------------------------------- */
 
-static inline int shm_size_of(const struct shm_endpoint *self, size_t bytes)
-{
-    return (bytes > SHM_LARGE_PIECE) + (bytes >= self->transport->settings.piece_bytes);
-}
 /* The way of a piece of so many bytes that is sent now. */
 static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
                                       size_t bytes)
 {
     const struct shm_settings *settings = &self->transport->settings;
     return settings->ways == 1 ? settings->way
-                               : (enum shm_way)out->ways[shm_size_of(self, bytes)].trial.way;
+                               : (enum shm_way)out->ways[shm_size_of(bytes)].trial.way;
 }
-/* Copy into the ring, at the present place. Returns what the line of that piece has for an id. */
-uint64_t tti_shm_copy_piece(struct shm_endpoint *self, struct shm_out *out, const void *data,
+/* Copy into the ring, at the present place: the caller's bytes, or what was built in the bounce
+ * buffer. The first returns what the line of that piece has for an id. */
+uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out, const void *data,
                             size_t bytes);
+void tti_shm_copy_bounced(const struct shm_endpoint *self, struct shm_out *out, size_t bytes);
+/* A piece has been sent, copied or built. */
+void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, size_t bytes);
 /* Room for a piece that cannot be built in the ring, because it is to go around the caches; NULL
  * without memory for it. */
 unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out);
@@ -402,7 +408,7 @@ unsigned char *tti_shm_bounce(struct shm_endpoint *self, struct shm_out *out);
 void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, uint64_t id,
                           size_t where);
 /* ... and is through with it. */
-void tti_shm_piece_read(const struct shm_endpoint *self, struct shm_in *in);
+void tti_shm_piece_read(struct shm_in *in);
 
 /* reads.c; `proc`: where /proc is. */
 uint64_t tti_shm_reads(void *transport);
