@@ -21,6 +21,13 @@ struct lane_test {
     uint64_t sent, received; /* fragments */
 };
 
+/* Nothing that one kind of processor alone has (near_first has it). */
+static void any_distance(struct lane_test *t)
+{
+    for (int i = 0; i < 2; i++)
+        ((struct shm_transport *)t->pair.transport[i])->settings.near_bytes = SIZE_MAX;
+}
+
 /* A pair in which rank 1, who makes the segment, has these tails and this shift; rank 0 has what
  * the machine says. */
 static void open_pair_of(struct lane_test *t, size_t tail, size_t shift)
@@ -28,6 +35,7 @@ static void open_pair_of(struct lane_test *t, size_t tail, size_t shift)
     memset(t, 0, sizeof *t);
     t->shm = shm_pair_ops();
     shm_pair_open(&t->pair);
+    any_distance(t);
     struct shm_settings *maker = &((struct shm_transport *)t->pair.transport[1])->settings;
     maker->tail_most = tail;
     maker->pieces_shift = shift;
@@ -39,6 +47,7 @@ static void open_pair(struct lane_test *t)
     memset(t, 0, sizeof *t);
     t->shm = shm_pair_ops();
     shm_pair_open(&t->pair);
+    any_distance(t);
     shm_pair_connect(&t->pair);
 }
 
@@ -236,6 +245,43 @@ static void followed_closely(void **state)
     shm_pair_close(&t.pair);
 }
 
+/* Where only a first-level cache has lines back soon, pieces keep to a part of it, as long as the
+ * peer keeps up; but for two that need more. */
+static void near_first(void **state)
+{
+    static const size_t sizes[] = {SHM_TAIL_BYTES + 1, SHM_NEAREST_PIECE, SHM_PAGE, SHM_NEAR_PIECE};
+    struct lane_test t;
+    uint64_t where = 0;
+    (void)state;
+    open_pair(&t);
+    struct shm_settings *settings = &((struct shm_transport *)t.pair.transport[0])->settings;
+    settings->near_bytes = SHM_NEAR_FIRST;
+    for (int answers = 0; answers < 2; answers++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            const size_t two = 2 * (sizes[s] + SHM_PIECE_ALIGN);
+            const size_t room = two > SHM_NEAR_FIRST ? two : SHM_NEAR_FIRST;
+            uint64_t furthest = 0;
+            for (int i = 0; i < LAPS; i++) {
+                assert_int_equal(send_one(&t, sizes[s], &where), SHM_KIND_PIECE);
+                /* those of before may have gone further */
+                furthest = i > SHM_ROW && where > furthest ? where : furthest;
+                receive_one(&t, sizes[s], i % 2);
+                if (answers)
+                    answer(&t);
+            }
+            assert_in_range(furthest, sizes[s], room + SHM_PIECES_SHIFT);
+        }
+    for (int lap = 0; lap < LAPS; lap++) { /* nobody reads: two have room, and then more again */
+        int unread = 0;
+        while (offer_one(&t, SHM_PAGE))
+            unread++;
+        assert_in_range(unread, 2, SHM_LINES);
+        while (unread-- > 0)
+            receive_one(&t, SHM_PAGE, false);
+    }
+    shm_pair_close(&t.pair);
+}
+
 /* Among more than two ranks some may share a core: nobody is held close there, tails are short and
  * pieces begin at a page. */
 static void three_go_ahead(void **state)
@@ -253,7 +299,8 @@ static void three_go_ahead(void **state)
     assert_int_equal(((struct shm_transport *)third)->settings.ahead_pieces, SHM_LINES);
     assert_int_equal(((struct shm_transport *)third)->settings.tail_most, SHM_TAIL_LEAST);
     assert_int_equal(((struct shm_transport *)third)->settings.pieces_shift, 0);
-    assert_int_equal(tail_most(&t), tti_cpu_meshed() ? SHM_TAIL_LEAST : SHM_TAIL_BYTES);
+    assert_int_equal(tail_most(&t),
+                     tti_cpu_kind() == TTI_CPU_CLUSTERS ? SHM_TAIL_BYTES : SHM_TAIL_LEAST);
     t.shm->close(third);
     shm_pair_close(&t.pair);
 }
@@ -553,23 +600,15 @@ static void nothing_is_skipped_for_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unread_tails),
-        cmocka_unit_test(read_at_once),
-        cmocka_unit_test(answered_or_not),
-        cmocka_unit_test(late_pieces),
-        cmocka_unit_test(followed_closely),
-        cmocka_unit_test(three_go_ahead),
-        cmocka_unit_test(no_further_than_lines),
-        cmocka_unit_test(late_ring),
-        cmocka_unit_test(regions_pass_by),
-        cmocka_unit_test(lent_stays),
-        cmocka_unit_test(lent_memory),
-        cmocka_unit_test(unreadable_memory),
-        cmocka_unit_test(asks_seldom),
-        cmocka_unit_test(nearest_are_there),
-        cmocka_unit_test(pieces_and_pages),
-        cmocka_unit_test(the_maker_lays_out),
-        cmocka_unit_test(nothing_is_skipped_for_nothing),
+        cmocka_unit_test(unread_tails),       cmocka_unit_test(read_at_once),
+        cmocka_unit_test(answered_or_not),    cmocka_unit_test(late_pieces),
+        cmocka_unit_test(followed_closely),   cmocka_unit_test(near_first),
+        cmocka_unit_test(three_go_ahead),     cmocka_unit_test(no_further_than_lines),
+        cmocka_unit_test(late_ring),          cmocka_unit_test(regions_pass_by),
+        cmocka_unit_test(lent_stays),         cmocka_unit_test(lent_memory),
+        cmocka_unit_test(unreadable_memory),  cmocka_unit_test(asks_seldom),
+        cmocka_unit_test(nearest_are_there),  cmocka_unit_test(pieces_and_pages),
+        cmocka_unit_test(the_maker_lays_out), cmocka_unit_test(nothing_is_skipped_for_nothing),
     };
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* the other ways: test_shm_ways.c */
     return cmocka_run_group_tests(tests, NULL, NULL);

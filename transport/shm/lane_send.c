@@ -146,18 +146,21 @@ static size_t send_ring(const struct shm_endpoint *self, const struct shm_out *o
  * on shall have room for a piece in each line, and no more: where ranks share a core, the further
  * it gets in its turn the fewer of its messages are waited for. Two that have a core each, and a
  * cache in common, pass larger pieces on faster the closer one follows the other: there is room for
- * as many as the settings say. */
+ * as many as the settings say. And where only a first-level cache has back soon what the peer has
+ * read, all keep to a part of that (near_bytes). */
 static size_t send_near(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
     const size_t piece = (want + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
-    const size_t ahead =
-        want <= SHM_NEAREST_PIECE ? SHM_LINES : self->transport->settings.ahead_pieces;
+    const struct shm_settings *settings = &self->transport->settings;
+    const size_t ahead = want <= SHM_NEAREST_PIECE ? SHM_LINES : settings->ahead_pieces;
     const size_t ring = send_ring(self, out, want);
-    const size_t near = want > SHM_NEAR_PIECE || ring > self->transport->settings.piece_narrow
-                            ? ring
-                        : out->row >= SHM_ROW      ? ahead * piece
-                        : want > SHM_NEAREST_PIECE ? SHM_NEAR_RING
-                                                   : SHM_NEAREST_RING;
+    if (want > SHM_NEAR_PIECE || ring > settings->piece_narrow)
+        return ring;
+    const size_t most = settings->near_bytes > 2 * piece ? settings->near_bytes : 2 * piece;
+    size_t near = out->row >= SHM_ROW        ? ahead * piece
+                  : want > SHM_NEAREST_PIECE ? SHM_NEAR_RING
+                                             : SHM_NEAREST_RING;
+    near = near < most ? near : most;
     return near < ring ? near : ring;
 }
 

@@ -53,7 +53,8 @@ enum {
     SHM_NEAR_RING = 256 * 1024,   /* ... keep to so many bytes of their ring (lane_send.c), */
     SHM_NEAREST_PIECE = 2048,     /* and those up to this one, of who is answered, ... */
     SHM_NEAREST_RING = 64 * 1024, /* ... to so many */
-    SHM_PIECES_SHIFT = 2048,      /* bytes behind a page where a ring of pieces may begin */
+    SHM_NEAR_FIRST = 8 * 1024, /* and of any, where only a first-level cache has lines back soon */
+    SHM_PIECES_SHIFT = 2048,   /* bytes behind a page where a ring of pieces may begin */
     SHM_FOLLOWED = 16, /* larger ones than that, of who is not answered, that a pair has room for */
     SHM_LARGE_PIECE = 16 * 1024, /* how larger pieces go is another matter than how others do, */
     SHM_FULL_PIECE = 256 * 1024, /* and those of this size again */

@@ -117,6 +117,21 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
     return TUTTI_OK;
 }
 
+/* Where small fragments lie, as it was measured between two ranks in clusters, with those before
+ * Zen 5 apart: there lines that the peer has read come back quickly if they are a quarter of the
+ * first-level cache, 16 KiB too slowly already, and asking for them ahead is of no use. */
+static void shm_read_near(struct shm_settings *settings, int ranks)
+{
+    const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
+    const bool earlier = cluster_pair && tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
+    settings->ahead_most = earlier ? 0 : tti_cpu_meshed() ? 4096 : 2048;
+    settings->tail_most = cluster_pair && !earlier ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
+    settings->near_bytes = earlier ? SHM_NEAR_FIRST : SIZE_MAX;
+    settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
+    settings->nearest_there = cluster_pair;
+    settings->ahead_pieces = shm_ahead_pieces(ranks);
+}
+
 static enum tutti_result shm_read_settings(struct shm_settings *settings, int ranks)
 {
     long slots = 0, memory = 0;
@@ -133,12 +148,7 @@ static enum tutti_result shm_read_settings(struct shm_settings *settings, int ra
                         "TUTTI_SHM_SLOT_BYTES is %zu; expected a multiple of %d up to %d", bytes,
                         SHM_PAGE, SHM_REFERENCE_MOST);
     settings->share_bytes_a_ns = 80; /* a third of the time in which they are read */
-    settings->ahead_most = tti_cpu_meshed() ? 4096 : 2048;
-    const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
-    settings->tail_most = cluster_pair ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
-    settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
-    settings->nearest_there = cluster_pair;
-    settings->ahead_pieces = shm_ahead_pieces(ranks);
+    shm_read_near(settings, ranks);
     settings->piece_bytes = bytes;
     settings->piece_narrow = bytes * (size_t)slots;
     TTI_TRY(shm_read_ways(settings, ranks));

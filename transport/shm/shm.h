@@ -38,6 +38,7 @@ struct shm_settings {
     size_t pieces_shift; /* ... and behind a page where a ring begins, in segments made here */
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
+    size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
