@@ -4,14 +4,14 @@
  * sender writes lines that the peer has read before. Some processors take those back from the
  * peer's caches quickly, and then a ring that the caches hold is best. On others (Zen 4: 7 ns a
  * line from a core that shares the L3, 27 from one that does not, where reading takes 2 and 4) it
- * is best to write them when both second-level caches have let go of them, which takes a ring of
- * several times their size; or, from afar, around the caches.
+ * is best to write them when both second-level caches have let go of them, which takes a ring as
+ * large as the two; or, from afar, around the caches.
  *
  * So the sender times its copies now and then, the receiver, asked to by the line, its reading
  * (median of the last eight, struct shm_took), and what both take together decides
  * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
- * what is larger still. Where cores share a mesh nobody has measured it, and ranks that share cores
- * would measure each other's turns: there pieces go the narrow way. */
+ * what is larger still (SHM_FULL_PIECE). Where cores share a mesh nobody has measured it, and ranks
+ * that share cores would measure each other's turns: there pieces go the narrow way. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
@@ -27,7 +27,7 @@ enum { WAYS_MAKE_PAGES = MADV_POPULATE_WRITE, WAYS_MAP_PAGES = MADV_POPULATE_REA
 enum { WAYS_MAKE_PAGES = MADV_NORMAL, WAYS_MAP_PAGES = MADV_NORMAL };
 #endif
 
-/* Fast short strings: copies from here to there by a string of bytes (tti_shm_copy_piece). */
+/* Copies of so many bytes are made by a string of bytes, where strings are fast. */
 enum { WAYS_STRING_FROM = 1024, WAYS_STRING_TO = 8192 };
 
 /* Into the caches, whatever the size: the peer reads it there at once. It has read what was here
@@ -70,7 +70,7 @@ static float ways_theirs(const struct shm_out *out, int size, enum shm_way way)
 
 static const char *const ways_names[SHM_WAYS] = {"narrow", "around", "wide"};
 static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more than 16 KiB",
-                                                       "the full size"};
+                                                       "256 KiB and more"};
 
 /* A turn is over. The peer's word on a way comes when it has read of it, which is a lap later if
  * the sender is far ahead: until then nothing is known. */
