@@ -163,7 +163,7 @@ void tti_shm_piece_read(struct shm_in *in)
     const uint64_t ps_a_byte = ns * 1000 / in->bytes;
     const int size = shm_size_of(in->bytes);
     uint8_t *count = &in->samples[size][in->way];
-    uint16_t *sample = in->sample[size][in->way], sorted[SHM_SAMPLES];
+    uint16_t *sample = in->sample[size][in->way], sorted[SHM_SAMPLES] = {0};
     sample[*count % SHM_SAMPLES] = (uint16_t)(ps_a_byte < UINT16_MAX ? ps_a_byte : UINT16_MAX);
     *count = *count < 2 * SHM_SAMPLES - 1 ? *count + 1 : SHM_SAMPLES;
     const int there = *count < SHM_SAMPLES ? *count : SHM_SAMPLES;
