@@ -50,7 +50,7 @@ extern const char *const tti_constant_names[];
 struct tti_profile {
     double cache[3]; /* bytes of L1 and L2 of a core, of the L3 that cores share */
     double cores;    /* of a host */
-    bool meshed;     /* see tti_profile_default */
+    bool meshed;     /* the processors have a mesh: TTI_CPU_MESH */
     double cost[TTI_MEDIA][TTI_COSTS];
 };
 

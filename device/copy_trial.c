@@ -65,8 +65,8 @@ static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choic
         return;
     }
     const int best = trial_best(trial, choice, -1);
-    if (best < 0) { /* nothing was copied: begin again, some day */
-        trial_hold(trial, 0, TTI_COPY_HOLD);
+    if (best < 0) { /* nothing was copied: as before, and begin again, some day */
+        trial_hold(trial, trial->won, trial->hold > 0 ? trial->hold : TTI_COPY_HOLD);
         return;
     }
     int hold = TTI_COPY_HOLD;

@@ -112,6 +112,19 @@ static void test_nothing_copied(void **fixture)
     }
 }
 
+/* A winner stays the winner through trials in which nothing is copied. */
+static void test_nothing_copied_for_a_while(void **fixture)
+{
+    struct tti_copy_trial trial = {0};
+    (void)fixture;
+    (void)run(&trial, (struct pace){0.020F, 0.017F}, 2 * TTI_COPY_TRIAL);
+    assert_int_equal(trial.way, TTI_COPY_STRINGS);
+    for (int i = 0; i < 3 * TTI_COPY_HOLD_MOST; i++) {
+        tti_copy_trial_next(&trial, &two, 0);
+        assert_int_equal(trial.way, TTI_COPY_STRINGS);
+    }
+}
+
 /* Of three ways the last one wins, then the middle one: trials begin with who won, so that those
  * who are clearly slower are soon done with. */
 static void test_three_ways(void **fixture)
@@ -142,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_what_turns_out_badly_is_left),
         cmocka_unit_test(test_both_slower),
         cmocka_unit_test(test_nothing_copied),
+        cmocka_unit_test(test_nothing_copied_for_a_while),
         cmocka_unit_test(test_three_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,8 @@ static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out
 {
     /* What is timed is not all that a wide ring costs: it takes the caches from others. */
     const struct tti_copy_choice choice = {self->transport->settings.ways, 0.9F};
-    const unsigned latest = (unsigned)(self->piece_ring / SHM_WAY_TURN) + SHM_WAY_LATE;
+    const size_t lap = self->piece_ring / SHM_WAY_TURN;
+    const unsigned latest = (lap < SHM_LINES ? (unsigned)lap : SHM_LINES) + SHM_WAY_LATE;
     const float theirs = ways_theirs(out, size, (enum shm_way)ways->trial.way);
     const bool held = ways->trial.held, timed = ways->timed && ways->of > 0;
     const float took = timed ? (float)ways->ns / (float)ways->of + theirs : 0;
@@ -121,12 +122,15 @@ uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out
     const size_t end = (size_t)(to - out->pieces) + bytes;
     if (way == SHM_WIDE && end > out->there)
         ways_populate(self, out->pieces, &out->there, end, WAYS_MAKE_PAGES);
-    const uint64_t began = ways->timed ? tti_now_ns() : 0;
+    /* Behind a wide piece a narrow one goes on where wide ones do: that is not its way. */
+    const bool timed =
+        ways->timed && (way == SHM_WIDE || end <= self->transport->settings.piece_narrow);
+    const uint64_t began = timed ? tti_now_ns() : 0;
     if (way == SHM_AROUND)
         tti_copy_around(to, data, bytes);
     else
         ways_copy(&self->transport->settings, to, data, bytes);
-    if (!ways->timed)
+    if (!timed)
         return 0;
     ways->ns += tti_now_ns() - began;
     ways->of += bytes;
@@ -160,7 +164,7 @@ void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, ui
 void tti_shm_piece_read(struct shm_in *in)
 {
     const uint64_t ns = tti_now_ns() - in->began_ns;
-    const uint64_t ps_a_byte = ns * 1000 / in->bytes;
+    const uint64_t ps_a_byte = ns * 1000 / in->bytes + 1; /* 0 is for what is not known */
     const int size = shm_size_of(in->bytes);
     uint8_t *count = &in->samples[size][in->way];
     uint16_t *sample = in->sample[size][in->way], sorted[SHM_SAMPLES] = {0};

@@ -3,8 +3,8 @@
  *   page 0   header      side 0 | side 1         a cache line each: sleeping, left, ...
  *            acks        [side][lane]            a cache line each: lines consumed by that side,
  *                                                and what it offers to be helped with
- *            tooks       [side][lane]            how fast that side reads pieces
  *            holds       side 0 | side 1         a cache line each: is it in the other's memory?
+ *            tooks       [side][lane]            how fast that side reads pieces
  *   pages    lines       [side][lane][256]       descriptors sent by that side, a cache line each
  *   pages    tails       [side][lane][32]        1 KiB each: copies of small fragments. Or 512 B,
  *                                                and half of the pages are not used

@@ -119,7 +119,7 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 
 /* Where small fragments lie, as it was measured between two ranks in clusters, with those before
  * Zen 5 apart: there lines that the peer has read come back quickly if they are a quarter of the
- * first-level cache, 16 KiB too slowly already, and asking for them ahead is of no use. */
+ * first-level cache, 16 KiB too slowly already, and asking for pieces ahead is of no use. */
 static void shm_read_near(struct shm_settings *settings, int ranks)
 {
     const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
