@@ -4,10 +4,12 @@
 #include "tests/tcp/tcp_pair.h"
 
 #include "base/clock.h"
+#include "transport/registry.h"
 #include "transport/tcp/tcp.h"
 
 #include "tests/tutti_cmocka.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { RESUME_MOST = 300000, RESUME_PATTERN = 1 << 20, RESUME_SECONDS = 100 };
 
@@ -332,6 +335,92 @@ static void the_end_of_a_peer_is_no_cut(void **state)
     }
 }
 
+/* A rank of another job, which listens where one of ours did. */
+static void *resume_squatter(uint16_t port)
+{
+    static uint8_t secret[TUTTI_SECRET_BYTES] = {3};
+    struct tutti_transport_env env = {.size = sizeof env,
+                                      .services = tti_transport_services(),
+                                      .job = 9,
+                                      .secret = secret,
+                                      .nranks = 2,
+                                      .name = "elsewhere:0",
+                                      .lanes = PAIR_LANES};
+    char ports[32];
+    void *transport = NULL;
+    snprintf(ports, sizeof ports, "%d-%d", port, port);
+    setenv("TUTTI_TCP_PORTS", ports, 1);
+    assert_int_equal(tti_tcp_ops.open(&env, &transport), TUTTI_OK);
+    unsetenv("TUTTI_TCP_PORTS");
+    return transport;
+}
+
+/* Somebody else's listener: it hangs up on whoever calls. */
+static int resume_listener(uint16_t port)
+{
+    const int yes = 1, no = 0;
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    const int made = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_true(made >= 0);
+    assert_int_equal(setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
+    assert_int_equal(setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no), 0);
+    assert_int_equal(bind(made, (const struct sockaddr *)&any, sizeof any), 0);
+    assert_int_equal(listen(made, 16), 0);
+    return made;
+}
+
+/* Rank `stays` is told that the other is gone, although somebody listens at its port: within so
+ * many seconds. */
+static void resume_replaced(int stays, bool rank, double seconds)
+{
+    struct tcp_pair pair;
+    uint64_t tag = 0;
+    const void *data = NULL;
+    size_t bytes = 0;
+    enum tutti_result result = TUTTI_OK;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    struct tti_tcp_endpoint *gone = pair.endpoint[!stays];
+    for (int lane = 0; lane < PAIR_LANES; lane++) /* no word of farewell */
+        shutdown(gone->lane[lane].socket, SHUT_RDWR);
+    tti_tcp_ops.close(pair.transport[!stays]);
+    void *squatter = rank ? resume_squatter(pair.port[!stays]) : NULL;
+    const int listener = rank ? -1 : resume_listener(pair.port[!stays]);
+    const uint64_t deadline = tti_deadline_in(seconds);
+    while (result == TUTTI_OK && !tti_deadline_passed(deadline)) {
+        const int caller = rank ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (caller >= 0)
+            close(caller);
+        if (rank)
+            assert_int_equal(tti_tcp_ops.progress(squatter), TUTTI_OK);
+        assert_int_equal(tti_tcp_ops.progress(pair.transport[stays]), TUTTI_OK);
+        result = tti_tcp_ops.peek(pair.endpoint[stays], 0, &tag, &data, &bytes);
+    }
+    assert_true(result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK);
+    tti_tcp_ops.close(pair.transport[stays]);
+    if (rank)
+        tti_tcp_ops.close(squatter);
+    else
+        close(listener);
+}
+
+/* The kernel gives a port that has become free to others: to a job that begins where this one's
+ * rank has died, if ports are few. */
+static void a_rank_of_another_job_is_not_the_peer(void **state)
+{
+    (void)state;
+    for (int stays = 0; stays < 2; stays++)
+        resume_replaced(stays, true, 2);
+}
+
+/* Who listens there may be a box on the way that is ill for a moment, so this takes the time that a
+ * lost connection has, and no more. */
+static void who_hangs_up_is_not_asked_for_ever(void **state)
+{
+    (void)state;
+    resume_replaced(1, false, TTI_TCP_RESUME_SECONDS + 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +432,8 @@ int main(void)
         cmocka_unit_test(an_ordered_end_is_no_cut),
         cmocka_unit_test(what_waits_ends_with_the_peer),
         cmocka_unit_test(the_end_of_a_peer_is_no_cut),
+        cmocka_unit_test(a_rank_of_another_job_is_not_the_peer),
+        cmocka_unit_test(who_hangs_up_is_not_asked_for_ever),
     };
     setenv("TUTTI_TCP_RESUME", "1", 1);
     for (size_t i = 0; i < sizeof resume_pattern; i++)

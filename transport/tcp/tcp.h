@@ -49,7 +49,7 @@ struct tti_tcp_endpoint {
     uint64_t wake_ns;  /* the control plane has something to do at this time */
     uint64_t start_ns; /* when the next address may be tried */
     int candidates;
-    int chosen; /* the candidate that won, -1 before */
+    int chosen; /* the candidate that won, -1 before; who is called finds it out after a loss */
     struct tti_tcp_candidate candidate[TTI_TCP_MAX_ADDRESSES];
     int attempts;
     struct tti_tcp_attempt *attempt; /* while connecting */

@@ -21,7 +21,7 @@ static void attempt_give_up(struct tti_tcp_attempt *attempt, const char *why)
 {
     tti_tcp_talk_end(&attempt->talk);
     attempt->state = TTI_TCP_ATTEMPT_FAILED;
-    attempt->refused = attempt->lost = false;
+    attempt->refused = attempt->lost = attempt->foreign = false;
     snprintf(attempt->why, sizeof attempt->why, "%s", why);
     TTI_LOG(TTI_LOG_DEBUG, "tcp: %s: %s", attempt->talk.remote, why);
 }
@@ -38,6 +38,7 @@ static void attempt_give_up_errno(struct tti_tcp_attempt *attempt, int error)
  * call; one that hung up at once does not want us. */
 static void attempt_again(struct tti_tcp_attempt *attempt, int error, uint64_t now)
 {
+    const bool said_hello = attempt->state == TTI_TCP_ATTEMPT_PROVING;
     tti_tcp_talk_end(&attempt->talk);
     if (now - attempt->begun_ns < CONNECT_PATIENCE_NS || ++attempt->tries >= CONNECT_TRIES) {
         if (error)
@@ -45,6 +46,7 @@ static void attempt_again(struct tti_tcp_attempt *attempt, int error, uint64_t n
         else
             attempt_give_up(attempt, "it hung up before it proved the secret of the job");
         attempt->lost = error != 0;
+        attempt->foreign = error == 0 && said_hello;
         return;
     }
     attempt->state = TTI_TCP_ATTEMPT_PAUSED;
@@ -143,6 +145,7 @@ static void attempt_answered(struct tti_tcp_endpoint *endpoint, struct tti_tcp_a
     if (wrong) {
         attempt_give_up(attempt, wrong);
         attempt->refused = proved; /* that peer is no more */
+        attempt->foreign = !proved;
         return;
     }
     if (attempt->purpose == TTI_TCP_ASK) { /* the answer is all that was wanted */

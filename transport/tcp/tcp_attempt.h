@@ -29,6 +29,9 @@ struct tti_tcp_attempt {
     struct tti_tcp_answer answer;
     bool refused; /* FAILED: nobody listens there, or who does has ended this endpoint */
     bool lost;    /* FAILED: something on the way, not a rank, ended it or kept it from coming up */
+    bool foreign; /* FAILED: who listens there is of another job: it talks alike, and proves nothing
+                   */
+    int foreigns; /* attempts in a row that failed so */
     char why[80]; /* FAILED */
 };
 

@@ -8,7 +8,8 @@
  *
  * The side that is called asks at once over a connection of its own whether the peer is there: the
  * answer makes the peer call, if it did not notice the loss; where nobody listens any more the peer
- * has died, and that is said at once. Both talk as in tcp_talk.h, so no stranger can take part. A
+ * has died, and that is said at once; so it has where a rank of another job listens, to which the
+ * kernel gave the port. Both talk as in tcp_talk.h, so no stranger can take part. A
  * stream that ends in order ends with a bye, which is how its end differs from a loss. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,7 +30,10 @@
                                         */
 #define RESUME_ASK_NS RESUME_SECOND_NS /* ... of which the last was answered */
 
-enum { RESUME_SPOILED = 8 }; /* records in a row that do not fit their checksums, until it fails */
+enum {
+    RESUME_SPOILED = 8,  /* records in a row that do not fit their checksums, until it fails */
+    RESUME_FOREIGNS = 3, /* attempts in a row that met another job: one hello may be spoiled */
+};
 
 /* ---- losing --------------------------------------------------------------------------------- */
 
@@ -109,6 +113,28 @@ static bool resume_is_hopeless(const struct tti_tcp_lane *lane, int error)
            (error == EBADMSG && lane->seal->spoiled >= RESUME_SPOILED);
 }
 
+/* The peer's addresses, of which `chosen` is the one that it is at, as far as that is known: who
+ * was called sees where the call came from. */
+static void resume_candidates(struct tti_tcp_lane *lane)
+{
+    struct tti_tcp_endpoint *endpoint = lane->endpoint;
+    const struct tti_tcp_transport *transport = endpoint->transport;
+    const char *end = strrchr(lane->remote, ':');
+    if (endpoint->candidates == 0)
+        endpoint->candidates =
+            tti_tcp_candidates(transport->interface, transport->interfaces, transport->host,
+                               &endpoint->advert, endpoint->candidate);
+    for (int i = 0; i < endpoint->candidates && !endpoint->connects && end; i++) {
+        struct sockaddr_storage address;
+        char text[TTI_TCP_TEXT_BYTES];
+        const size_t bytes = (size_t)(end - lane->remote) + 1; /* but for the port */
+        tti_tcp_sockaddr(&endpoint->candidate[i].to, endpoint->advert.port, &address);
+        tti_tcp_sockaddr_text(&address, text);
+        if (strncmp(text, lane->remote, bytes) == 0)
+            endpoint->chosen = i;
+    }
+}
+
 bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
 {
     struct tti_tcp_endpoint *endpoint = lane->endpoint;
@@ -147,6 +173,7 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
             error == EBADMSG ? "bytes that do not fit their checksum"
             : error          ? strerror(error)
                              : "it was closed");
+    resume_candidates(lane);
     *lane->mend = (struct tti_tcp_attempt){
         .talk = {.socket = -1},
         .purpose = endpoint->connects ? TTI_TCP_RESUME : TTI_TCP_ASK,
@@ -154,10 +181,6 @@ bool tti_tcp_lane_cut(struct tti_tcp_lane *lane, int error)
         .lane = lane->number,
         .patience_ns = RESUME_PATIENCE_NS,
     };
-    if (endpoint->candidates == 0)
-        endpoint->candidates =
-            tti_tcp_candidates(transport->interface, transport->interfaces, transport->host,
-                               &endpoint->advert, endpoint->candidate);
     lane->cut = true;
     lane->cut_error = error;
     lane->cuts++;
@@ -246,6 +269,18 @@ static bool resume_is_heard(const struct tti_tcp_attempt *mend)
            mend->state == TTI_TCP_ATTEMPT_GOING;
 }
 
+/* It failed. Is it certain that the peer is no more? Its port may be another job's by now; but an
+ * address that was not used before may lead anywhere. */
+static bool resume_is_over(const struct tti_tcp_lane *lane)
+{
+    struct tti_tcp_attempt *mend = lane->mend;
+    if (mend->foreign && mend->candidate == lane->endpoint->chosen)
+        mend->foreigns++;
+    else if (!mend->foreign)
+        mend->foreigns = 0;
+    return mend->refused || mend->foreigns >= RESUME_FOREIGNS;
+}
+
 /* Returns when to look again at the latest. */
 static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
 {
@@ -253,16 +288,16 @@ static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
     struct tti_tcp_attempt *mend = lane->mend;
     if (mend->state == TTI_TCP_ATTEMPT_IDLE && endpoint->candidates > 0)
         tti_tcp_attempt_open(endpoint, mend, now);
+    if (resume_is_heard(mend) && now - mend->begun_ns >= RESUME_PATIENCE_NS) /* it has us wait */
+        lane->give_up_ns = now + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
     tti_tcp_attempt_talk(endpoint, mend, now);
     if (mend->state == TTI_TCP_ATTEMPT_WON) {
         resume_won(lane, now);
         return lane->cut ? lane->mend->wake_ns : UINT64_MAX;
     }
-    if (resume_is_heard(mend)) {
-        lane->give_up_ns = now + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
+    if (resume_is_heard(mend))
         return UINT64_MAX;
-    }
-    if (mend->state == TTI_TCP_ATTEMPT_FAILED && mend->refused) {
+    if (mend->state == TTI_TCP_ATTEMPT_FAILED && resume_is_over(lane)) {
         resume_fail(lane, lane->cut_error == EBADMSG ? EBADMSG : 0);
         return UINT64_MAX;
     }
