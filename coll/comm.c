@@ -167,6 +167,15 @@ enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_resul
 
 /* ---- create ---- */
 
+/* Ranks of this host, before the peers are known. */
+static int comm_host_ranks(const struct tutti_comm *comm)
+{
+    int count = 0;
+    for (int r = 0; r < comm->size; r++)
+        count += comm->places[r].host == comm->places[comm->rank].host;
+    return count;
+}
+
 static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_options *options)
 {
     TTI_TRY(settings_read(options, &comm->settings));
@@ -181,7 +190,8 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
     TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
-    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics)); /* all that `places` are for */
+    TTI_TRY(tti_nics_far_names(comm, &comm->peers.far_nics));
+    comm->peers.host_ranks = comm_host_ranks(comm);
     free(comm->places);
     comm->places = NULL;
     TTI_TRY(tti_peers_create(comm->boot, &comm->meeting, comm->rank, comm->size,

@@ -276,6 +276,7 @@ enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeti
         .nranks = size,
         .lanes = lanes,
         .far_nics = peers->far_nics,
+        .host_ranks = peers->host_ranks,
     };
     return peers_exchange(boot, transports, plugins, deadline, peers);
 }

@@ -38,10 +38,11 @@ struct tti_peers {
     int ncarriers;
     struct tutti_transport_env env;
     char *far_nics; /* what env has of them (nics.h); NULL: none */
+    int host_ranks; /* what env has of them; 0: not known */
 };
 
 /* Open the transports (for the communicator of number `job`), exchange identities and addresses,
- * choose a transport for each peer. peers->far_nics may have been set before. */
+ * choose a transport for each peer. peers->far_nics and ->host_ranks may have been set before. */
 enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeting *meeting,
                                    int rank, int size, const char *transports, const char *plugins,
                                    int lanes, uint64_t job, uint64_t deadline,

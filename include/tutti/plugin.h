@@ -70,6 +70,8 @@ struct tutti_transport_env {
      * receive by those; by these where nothing else connects. NULL: no NIC is known to be. There
      * if `size` covers it: it came later than the members above. */
     const char *far_nics;
+    /* Of the nranks those on this host, this one included; 0: not known. There likewise. */
+    int host_ranks;
 };
 
 /* A range of one rank's memory, as its `offer` describes it to a peer's `map`. Opaque. */

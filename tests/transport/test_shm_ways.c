@@ -388,18 +388,37 @@ static void many_ranks(void **state)
     close_ways(&t);
 }
 
+/* Ranks of other hosts take none of this one's processors and caches. */
+static void ranks_elsewhere(void **state)
+{
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "narrow");
+    struct tutti_transport_env env = t.pair.env[0];
+    void *two = NULL, *spread = NULL, *untold = NULL;
+    assert_int_equal(t.shm->open(&env, &two), TUTTI_OK);
+    env.nranks = 4096;
+    env.host_ranks = 2;
+    assert_int_equal(t.shm->open(&env, &spread), TUTTI_OK);
+    assert_memory_equal(&((struct shm_transport *)spread)->settings,
+                        &((struct shm_transport *)two)->settings, sizeof(struct shm_settings));
+    env.size = offsetof(struct tutti_transport_env, host_ranks); /* of a library before it */
+    assert_int_equal(t.shm->open(&env, &untold), TUTTI_OK);
+    assert_int_equal(((struct shm_transport *)untold)->settings.ways, 1);
+    t.shm->close(untold);
+    t.shm->close(spread);
+    t.shm->close(two);
+    close_ways(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_way),
-        cmocka_unit_test(all_are_tried),
-        cmocka_unit_test(the_peer_counts),
-        cmocka_unit_test(the_maker_lays_out),
-        cmocka_unit_test(many_ranks),
-        cmocka_unit_test(ways_change),
-        cmocka_unit_test(narrow_goes_on_behind_wide),
-        cmocka_unit_test(any_id_and_time),
-        cmocka_unit_test(an_unknown_cost_is_waited_for),
+        cmocka_unit_test(one_way),         cmocka_unit_test(all_are_tried),
+        cmocka_unit_test(the_peer_counts), cmocka_unit_test(the_maker_lays_out),
+        cmocka_unit_test(many_ranks),      cmocka_unit_test(ranks_elsewhere),
+        cmocka_unit_test(ways_change),     cmocka_unit_test(narrow_goes_on_behind_wide),
+        cmocka_unit_test(any_id_and_time), cmocka_unit_test(an_unknown_cost_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

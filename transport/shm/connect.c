@@ -98,7 +98,7 @@ static void connect_populate(struct shm_endpoint *self)
     const size_t narrow = self->transport->settings.piece_narrow;
     const size_t nearest = narrow < SHM_NEAREST_RING ? narrow : SHM_NEAREST_RING;
     const size_t pieces = nearest + self->pieces_shift; /* from a page on */
-    if (self->transport->env->nranks > FEW_RANKS)
+    if (tti_shm_ranks(self->transport->env) > FEW_RANKS)
         return;
     (void)madvise(base, SHM_PAGE, MADV_POPULATE_WRITE);
     for (int side = 0; side < 2; side++) {

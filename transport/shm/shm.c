@@ -182,9 +182,16 @@ void tti_shm_prepare(void)
 
 static void shm_close(void *transport);
 
+int tti_shm_ranks(const struct tutti_transport_env *env)
+{
+    const bool told =
+        env->size >= offsetof(struct tutti_transport_env, host_ranks) + sizeof env->host_ranks;
+    return told && env->host_ranks > 0 ? env->host_ranks : env->nranks;
+}
+
 static enum tutti_result shm_set_up(struct shm_transport *self)
 {
-    TTI_TRY(shm_read_settings(&self->settings, self->env->nranks));
+    TTI_TRY(shm_read_settings(&self->settings, tti_shm_ranks(self->env)));
     self->fences = shm_fences_for_all();
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -352,6 +352,8 @@ void tti_shm_endpoint_free(struct shm_endpoint *self);
 void tti_shm_prepare(void);
 /* Look at all sockets that have something. */
 void tti_shm_look(struct shm_transport *self);
+/* The ranks of this host, if these are known apart from those of others. */
+int tti_shm_ranks(const struct tutti_transport_env *env);
 bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
 /* Between a store and a load that the peer does in the other order, rarely: a fence, unless the
  * peer calls tti_shm_fence_all between its own. */
