@@ -178,18 +178,6 @@ static double cost_work(const struct tti_profile *profile, const struct tti_cost
     return (copied->passed + OWN * copied->own) * bytes;
 }
 
-/* Who passes on slices turns from one to the next with each, and ranks that share a core turn with
- * all of theirs. Where the caches do not hold them, that took 1.2 to 1.7 times as long on Zen 4 as
- * the same bytes in one run, along chains, in trees and straight to a root, whichever ranks shared
- * a core (4 on 2; docs/decisions.md); it did not elsewhere. */
-static double cost_slices(const struct tti_profile *profile, const struct tti_cost_place *place,
-                          const struct tti_cost_way *way, double level)
-{
-    if (!way->algorithm->sliced || place->medium != TTI_PRIVATE || level <= 2)
-        return 1;
-    return 1 + (profile->slices - 1) * (level - 2);
-}
-
 /* A plan's messages, and its steps and bytes: those `turns` times. */
 static double cost_plan(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
@@ -206,7 +194,7 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double level = cost_level(profile, place, touched);
     double slower = rings * cost_moved(profile, place, way, bytes);
     if (tti_cost_crowded(profile, place))
-        slower *= cost[TTI_COST_CROWDED_TOUCH] * cost_slices(profile, place, way, level);
+        slower *= cost[TTI_COST_CROWDED_TOUCH];
     else if (cost_is_rooted(way->spec.collective) && touched < AHEAD)
         slower *= cost[TTI_COST_ONE_WAY_TOUCH];
     const double busy =

@@ -120,10 +120,8 @@ void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double c
         profile->cache[level] = cache[level] > 0 ? cache[level] : typical[level];
     profile->cores = cores > 0 ? cores : 1;
     profile->meshed = kind == TTI_CPU_MESH;
-    profile->slices = 1;
     memcpy(profile->cost, clusters, sizeof clusters);
     if (kind == TTI_CPU_EARLIER_CLUSTERS) {
-        profile->slices = 1.5;
         memcpy(profile->cost[TTI_MAPPED], earlier_mapped, sizeof earlier_mapped);
         memcpy(profile->cost[TTI_PRIVATE], earlier_private, sizeof earlier_private);
     }

@@ -51,8 +51,6 @@ struct tti_profile {
     double cache[3]; /* bytes of L1 and L2 of a core, of the L3 that cores share */
     double cores;    /* of a host */
     bool meshed;     /* the processors have a mesh: TTI_CPU_MESH */
-    double slices;   /* how many times longer slices take that leave the caches between the turns
-                        of ranks that share cores; a property of the processor, never tuned */
     double cost[TTI_MEDIA][TTI_COSTS];
 };
 

@@ -107,30 +107,6 @@ static void earlier_clusters_copy_slowly(void **state)
         fail_msg("%g us in clusters, %g in earlier ones", seconds[0] * 1e6, seconds[1] * 1e6);
 }
 
-/* Ranks that share cores there pass on large blocks in one run, not in slices. */
-static void earlier_clusters_do_not_slice(void **state)
-{
-    static const double caches[3] = {32 << 10, 1 << 20, 32 << 20};
-    static const enum tutti_collective collectives[] = {TUTTI_BROADCAST, TUTTI_REDUCE};
-    (void)state;
-    for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
-        for (size_t bytes = 16 << 20; bytes <= 256 << 20; bytes *= 4) {
-            struct tutti_comm *comm = comm_in_clusters(4, 2);
-            struct tti_ways ways;
-            const struct tti_selection *best = NULL;
-            tti_profile_default(caches, TTI_CPU_EARLIER_CLUSTERS, 2, &comm->profile);
-            assert_int_equal(tti_select_ways(comm, collectives[i], bytes / sizeof(float),
-                                             TUTTI_FLOAT32, false, &ways),
-                             TUTTI_OK);
-            for (int k = 0; k < ways.count; k++)
-                if (ways.way[k].path == TTI_PATH_PLAN &&
-                    (!best || ways.way[k].predicted_s < best->predicted_s))
-                    best = &ways.way[k];
-            assert_non_null(best);
-            assert_string_equal(best->algorithm->name, "tree");
-        }
-}
-
 /* ---- who waits for whom ---- */
 
 /* The last of several messages comes later than one alone, where ranks take turns on cores: of two
@@ -360,7 +336,6 @@ int main(void)
         cmocka_unit_test(caches_serve_what_they_hold),
         cmocka_unit_test(ranks_of_a_core_share_its_caches),
         cmocka_unit_test(earlier_clusters_copy_slowly),
-        cmocka_unit_test(earlier_clusters_do_not_slice),
         cmocka_unit_test(crowds_wait_for_one_at_a_time),
         cmocka_unit_test(roots_gain_by_being_ahead),
         cmocka_unit_test(who_waits_helps),

@@ -7,7 +7,6 @@
 #include "transport/registry.h"
 #include "transport/tcp/tcp.h"
 
-#include "tests/awake.h"
 #include "tests/tutti_cmocka.h"
 
 #include <netinet/in.h>
@@ -370,9 +369,9 @@ static int resume_listener(uint16_t port)
     return made;
 }
 
-/* Rank `stays` is told that the other is gone, although somebody listens at its port, who
- * `talks` as ranks do or not: within so many seconds. */
-static void resume_replaced(int stays, bool talks, double seconds)
+/* Rank `stays` is told that the other is gone, although somebody listens at its port: within so
+ * many seconds. */
+static void resume_replaced(int stays, bool rank, double seconds)
 {
     struct tcp_pair pair;
     uint64_t tag = 0;
@@ -385,21 +384,21 @@ static void resume_replaced(int stays, bool talks, double seconds)
     for (int lane = 0; lane < PAIR_LANES; lane++) /* no word of farewell */
         shutdown(gone->lane[lane].socket, SHUT_RDWR);
     tti_tcp_ops.close(pair.transport[!stays]);
-    void *squatter = talks ? resume_squatter(pair.port[!stays]) : NULL;
-    const int listener = talks ? -1 : resume_listener(pair.port[!stays]);
-    const uint64_t until = test_awake_ns() + (uint64_t)(seconds * 1e9);
-    while (result == TUTTI_OK && test_awake_ns() < until) {
-        const int caller = talks ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    void *squatter = rank ? resume_squatter(pair.port[!stays]) : NULL;
+    const int listener = rank ? -1 : resume_listener(pair.port[!stays]);
+    const uint64_t deadline = tti_deadline_in(seconds);
+    while (result == TUTTI_OK && !tti_deadline_passed(deadline)) {
+        const int caller = rank ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (caller >= 0)
             close(caller);
-        if (talks)
+        if (rank)
             assert_int_equal(tti_tcp_ops.progress(squatter), TUTTI_OK);
         assert_int_equal(tti_tcp_ops.progress(pair.transport[stays]), TUTTI_OK);
         result = tti_tcp_ops.peek(pair.endpoint[stays], 0, &tag, &data, &bytes);
     }
     assert_true(result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK);
     tti_tcp_ops.close(pair.transport[stays]);
-    if (talks)
+    if (rank)
         tti_tcp_ops.close(squatter);
     else
         close(listener);
