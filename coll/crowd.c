@@ -66,6 +66,47 @@ double tti_crowd_turns(const struct tti_cpus *cpus, const int *ranks, int count)
     return all > most ? all : most;
 }
 
+/* The one processor of the set; -1: there are others, or none. */
+static int crowd_only(const struct tti_cpus *cpus)
+{
+    for (int w = 0; w < TTI_CPU_WORDS; w++)
+        if (cpus->bits[w])
+            return crowd_count(cpus) == 1 ? w * 64 + __builtin_ctzll(cpus->bits[w]) : -1;
+    return -1;
+}
+
+enum tutti_result tti_crowd_cores(const struct tti_cpus *cpus, const int *hosts, int count,
+                                  int **core_of, int *cores)
+{
+    int *core = tti_calloc((size_t)count, sizeof *core), *bound = NULL;
+    bool known = true, follow = true;
+    *core_of = NULL;
+    *cores = 0;
+    bound = tti_calloc((size_t)count, sizeof *bound);
+    if (!core || !bound) {
+        free(core);
+        free(bound);
+        return TUTTI_ERR_MEMORY;
+    }
+    for (int r = 0; r < count && known; r++) {
+        int before = r - 1;
+        bound[r] = crowd_only(&cpus[r]);
+        known = bound[r] >= 0;
+        while (before >= 0 && (bound[before] != bound[r] || hosts[before] != hosts[r]))
+            before--;
+        core[r] = before >= 0 ? core[before] : (*cores)++;
+        follow &= r == 0 || core[r] >= core[r - 1];
+    }
+    free(bound);
+    if (known && !follow) {
+        *core_of = core;
+        return TUTTI_OK;
+    }
+    free(core);
+    *cores = 0;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_crowd(struct tutti_comm *comm)
 {
     double worst = 0;
@@ -87,7 +128,11 @@ enum tutti_result tti_crowd(struct tutti_comm *comm)
     comm->crowds = worst > 1;
     comm->profile.cores = most_local / worst;
     free(local);
+    enum tutti_result result = TUTTI_OK;
+    if (comm->crowds)
+        result = tti_crowd_cores(comm->cpus, comm->peers.host_of, comm->size, &comm->peers.core_of,
+                                 &comm->peers.ncores);
     free(comm->cpus);
     comm->cpus = NULL;
-    return TUTTI_OK;
+    return result;
 }

@@ -26,8 +26,14 @@ void tti_cpus_own(struct tti_cpus *cpus);
  * run on some set of processors, by processor. At most 1: each can have its own. */
 double tti_crowd_turns(const struct tti_cpus *cpus, const int *ranks, int count);
 
-/* Set the communicator's `crowded`, `crowds` and its profile's `cores`, by its `cpus` (which are
- * freed) and the hosts that the ranks are on. */
+/* Of `count` ranks on `hosts`: *core_of numbers the processors that they are bound to, as a layout
+ * has them (plan.h); for free(3). NULL, and *cores is 0, where some rank may run on several, or the
+ * ranks of each follow each other. May give MEMORY. */
+enum tutti_result tti_crowd_cores(const struct tti_cpus *cpus, const int *hosts, int count,
+                                  int **core_of, int *cores);
+
+/* Set the communicator's `crowded`, `crowds`, its profile's `cores` and its peers' `core_of`, by
+ * its `cpus` (which are freed) and the hosts that the ranks are on. */
 enum tutti_result tti_crowd(struct tutti_comm *comm);
 
 #endif

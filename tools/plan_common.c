@@ -74,7 +74,7 @@ enum tutti_result plan_choice_spec(const struct plan_choice *choice, int *host_o
         .root = choice->root,
         .lanes = choice->lanes,
         .slices = choice->slices,
-        .layout = {choice->hosts, host_of, true},
+        .layout = {.nhosts = choice->hosts, .host_of = host_of, .sorted = true},
     };
     return TUTTI_OK;
 }

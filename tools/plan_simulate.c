@@ -272,7 +272,8 @@ static enum tutti_result simulate_run(struct simulate *s)
     if (result == TUTTI_OK) {
         for (int rank = 0; rank < s->network.nranks; rank++)
             host_of[rank] = rank / s->network.ranks_per_host;
-        s->layout = (struct tti_layout){host_of[s->network.nranks - 1] + 1, host_of, true};
+        s->layout = (struct tti_layout){
+            .nhosts = host_of[s->network.nranks - 1] + 1, .host_of = host_of, .sorted = true};
         result = simulate_traced(s, rows, nrows);
     }
     free(rows);

@@ -18,7 +18,7 @@ enum { VERIFY_MISSED = 3 }; /* exit status: a planted error was not found */
 struct verify {
     int max_ranks;
     bool progress;                  /* stderr is a terminal */
-    int *host_of;                   /* of the layout in use */
+    int *host_of;                   /* of the layout in use, and behind them core_of */
     const struct plan_plant *plant; /* or NULL */
     int plant_algorithm;            /* plant in the first set that takes it, from this algorithm */
     int plant_ranks;                /* and this number of ranks on */
@@ -33,7 +33,17 @@ static const struct {
 } variants[] = {{1, 1}, {2, 1}, {3, 1}, {1, 4}, {2, 3}};
 
 /* Ranks on hosts. 0: all on one; the others as named. Hosts are numbered by their lowest rank. */
-enum { LAYOUT_ONE, LAYOUT_TWO, LAYOUT_THREES, LAYOUT_UNEVEN, LAYOUT_DEALT, LAYOUT_ALONE, LAYOUTS };
+enum {
+    LAYOUT_ONE,
+    LAYOUT_TWO,
+    LAYOUT_THREES,
+    LAYOUT_UNEVEN,
+    LAYOUT_DEALT,
+    LAYOUT_ALONE,
+    LAYOUT_CORES,       /* all on one, dealt to three cores in turn */
+    LAYOUT_CORES_DEALT, /* dealt to two hosts, and there to two cores */
+    LAYOUTS
+};
 
 static int layout_host(int layout, int rank, int nranks)
 {
@@ -51,6 +61,8 @@ static int layout_host(int layout, int rank, int nranks)
         return rank % 4;
     case LAYOUT_ALONE: /* one on each */
         return rank;
+    case LAYOUT_CORES_DEALT:
+        return rank % 2;
     default:
         return 0;
     }
@@ -58,12 +70,19 @@ static int layout_host(int layout, int rank, int nranks)
 
 static void layout_fill(int layout, int nranks, int *host_of, struct tti_plan_spec *spec)
 {
+    enum { DEALT_HOSTS = 2, DEALT_CORES = 2 };
+    int *core_of = host_of + nranks;
+    const int most = layout == LAYOUT_CORES ? 3 : DEALT_HOSTS * DEALT_CORES;
+    const bool cores = layout == LAYOUT_CORES || layout == LAYOUT_CORES_DEALT;
     int hosts = 0;
     for (int rank = 0; rank < nranks; rank++) {
         host_of[rank] = layout_host(layout, rank, nranks);
         hosts = host_of[rank] >= hosts ? host_of[rank] + 1 : hosts;
+        core_of[rank] = rank % most;
     }
-    spec->layout = (struct tti_layout){hosts, host_of, layout != LAYOUT_DEALT};
+    spec->layout =
+        (struct tti_layout){hosts, host_of, layout != LAYOUT_DEALT && layout != LAYOUT_CORES_DEALT,
+                            nranks < most ? nranks : most, cores ? core_of : NULL};
 }
 
 static enum tutti_result verify_planted(struct verify *verify,
@@ -276,7 +295,7 @@ static int verify_all(const struct plan_command *command, struct verify *verify,
         if (verify->plant_ranks > verify->max_ranks)
             verify->plant_ranks = verify->max_ranks;
     }
-    verify->host_of = tti_calloc((size_t)verify->max_ranks, sizeof *verify->host_of);
+    verify->host_of = tti_calloc(2 * (size_t)verify->max_ranks, sizeof *verify->host_of);
     if (!verify->host_of)
         return plan_command_error(command, TUTTI_ERR_MEMORY);
     int wrong = verify_table(verify, only, name);

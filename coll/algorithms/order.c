@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Where ranks of a host follow each other, arithmetic does. */
 static void order_sorted(const struct tti_plan_spec *spec, struct tti_order *order)
@@ -21,27 +22,43 @@ static void order_sorted(const struct tti_plan_spec *spec, struct tti_order *ord
     order->place = with_root ? tti_mod(rank - root, first) : first + tti_mod(rank - order->end, n);
 }
 
-/* Ranks sorted by host, from the root and its host on. */
+/* Sort places by the group that their ranks are in, from the root's on; places of one group stay as
+ * they are. `aside` has room for all, `next` for groups + 1. */
+static void order_sort(struct tti_order *order, const int *group_of, int groups, int *aside,
+                       int *next)
+{
+    const int n = order->n, first = group_of[order->root];
+    memset(next, 0, ((size_t)groups + 1) * sizeof *next);
+    for (int r = 0; r < n; r++)
+        next[tti_mod(group_of[r] - first, groups) + 1]++;
+    for (int g = 0; g < groups; g++)
+        next[g + 1] += next[g];
+    for (int place = 0; place < n; place++) {
+        const int r = order->ranks[place];
+        aside[next[tti_mod(group_of[r] - first, groups)]++] = r;
+    }
+    memcpy(order->ranks, aside, (size_t)n * sizeof *aside);
+}
+
+/* Ranks sorted by host, and on a host by core, from the root and its own on. */
 static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struct tti_order *order)
 {
-    const int *host_of = spec->layout.host_of;
-    int n = order->n, hosts = spec->layout.nhosts, root_host = host_of[order->root];
-    int *next = tti_calloc((size_t)hosts + 1, sizeof *next); /* place of a host's next rank */
+    const struct tti_layout *layout = &spec->layout;
+    const int n = order->n;
+    int *room = tti_calloc(2 * (size_t)n + 1, sizeof *room);
     order->ranks = tti_calloc((size_t)n, sizeof *order->ranks);
-    if (!next || !order->ranks) {
-        free(next);
+    if (!room || !order->ranks) {
+        free(room);
         free(order->ranks);
         return TUTTI_ERR_MEMORY;
     }
-    for (int r = 0; r < n; r++)
-        next[tti_mod(host_of[r] - root_host, hosts) + 1]++;
-    for (int h = 0; h < hosts; h++)
-        next[h + 1] += next[h];
-    for (int k = 0; k < n; k++) {
-        int r = (order->root + k) % n;
-        order->ranks[next[tti_mod(host_of[r] - root_host, hosts)]++] = r;
-    }
-    free(next);
+    for (int place = 0; place < n; place++)
+        order->ranks[place] = (order->root + place) % n;
+    if (layout->core_of)
+        order_sort(order, layout->core_of, layout->ncores, room, room + n);
+    if (layout->host_of)
+        order_sort(order, layout->host_of, layout->nhosts, room, room + n);
+    free(room);
     for (int place = 0; place < n; place++)
         if (order->ranks[place] == spec->rank)
             order->place = place;
@@ -51,7 +68,7 @@ static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struc
 enum tutti_result tti_order_create(const struct tti_plan_spec *spec, struct tti_order *order)
 {
     struct tti_order made = {.n = spec->nranks, .root = spec->root};
-    if (spec->layout.host_of && !spec->layout.sorted)
+    if ((spec->layout.host_of && !spec->layout.sorted) || spec->layout.core_of)
         TTI_TRY(order_scattered(spec, &made));
     else
         order_sorted(spec, &made);

@@ -1,9 +1,10 @@
 /* The order in which rings, chains and trees pass through the ranks: host by host, whatever numbers
  * the ranks of a host have, so that as few of their messages as can be leave a host. Launchers that
- * deal ranks out to hosts in turn would otherwise have every message of a ring between hosts.
+ * deal ranks out to hosts in turn would otherwise have every message of a ring between hosts. On a
+ * host, likewise core by core, where ranks share cores.
  *
- * It begins with the root (rank 0 where there is none) and the other ranks of its host; there and
- * among the hosts it goes upwards and wraps around. */
+ * It begins with the root (rank 0 where there is none) and the other ranks of its core and host;
+ * there and among the hosts it goes upwards and wraps around. */
 #ifndef TTI_COLL_ALGORITHMS_ORDER_H
 #define TTI_COLL_ALGORITHMS_ORDER_H
 
@@ -13,7 +14,7 @@ struct tti_order {
     int n;
     int place; /* of the own rank */
     int root;
-    int begin, end; /* layout sorted by host: the ranks of the root's host */
+    int begin, end; /* layout sorted by host and core: the ranks of the root's host */
     int *ranks;     /* else: by place */
 };
 

@@ -268,7 +268,7 @@ static void between_hosts(enum tutti_collective collective, const char *name, do
     for (int r = 0; r < RANKS; r++)
         host_of[r] = r / EACH;
     struct tti_plan_spec spec = spec_of(collective, RANKS, 1);
-    spec.layout = (struct tti_layout){HOSTS, host_of, true};
+    spec.layout = (struct tti_layout){.nhosts = HOSTS, .host_of = host_of, .sorted = true};
     struct tti_network network = {
         .nranks = RANKS, .ranks_per_host = EACH, .nics = 1, .intra = {0, 0}, .inter = {1, 0}};
     struct tti_prediction prediction;
@@ -290,10 +290,11 @@ static void hierarchical_between_hosts(void **state)
     between_hosts(TUTTI_REDUCE_SCATTER, "hierarchical", 7, 1, 7 * 32);
 }
 
-/* Blocks of all ranks that leave their hosts. */
+/* Blocks of all ranks that leave their hosts, or their cores where there is but one host. */
 static double crossing(enum tutti_collective collective, const char *name, int root,
                        const struct tti_layout *layout, int nranks)
 {
+    const int *where = layout->host_of ? layout->host_of : layout->core_of;
     const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
     struct tti_plan_spec spec = spec_of(collective, nranks, 1);
     double chunks = 0;
@@ -305,7 +306,7 @@ static double crossing(enum tutti_collective collective, const char *name, int r
         assert_int_equal(algorithm->plan(&spec, &plan), TUTTI_OK);
         for (size_t s = 0; s < plan->lanes[0].count; s++) {
             const struct tti_step *step = &plan->lanes[0].steps[s];
-            if (step->to >= 0 && layout->host_of[step->to] != layout->host_of[spec.rank])
+            if (step->to >= 0 && where[step->to] != where[spec.rank])
                 chunks += (double)step->nchunks / plan->chunks;
         }
         tti_plan_destroy(plan);
@@ -314,30 +315,37 @@ static double crossing(enum tutti_collective collective, const char *name, int r
 }
 
 /* Rings and chains pass through a host once, and trees enter it once, whatever numbers its ranks
- * have. */
+ * have; and so a core that ranks share. */
 static void passes_once(void **state)
 {
     (void)state;
     enum { HOSTS = 4, EACH = 4, RANKS = HOSTS * EACH };
-    int host_of[2][RANKS];
+    int blocks[RANKS], dealt[RANKS];
     for (int r = 0; r < RANKS; r++) {
-        host_of[0][r] = r / EACH;
-        host_of[1][r] = r % HOSTS;
+        blocks[r] = r / EACH;
+        dealt[r] = r % HOSTS;
     }
-    for (int dealt = 0; dealt < 2; dealt++)
+    const struct tti_layout layouts[] = {
+        {.nhosts = HOSTS, .host_of = blocks, .sorted = true},
+        {.nhosts = HOSTS, .host_of = dealt},
+        {.nhosts = 1, .sorted = true, .ncores = HOSTS, .core_of = dealt},
+    };
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         for (int root = 0; root < RANKS; root += 5) {
-            const struct tti_layout layout = {HOSTS, host_of[dealt], dealt == 0};
+            const struct tti_layout *layout = &layouts[i];
             const double ring = HOSTS * (RANKS - 1), once = HOSTS - 1;
-            assert_true(crossing(TUTTI_ALL_GATHER, "ring", 0, &layout, RANKS) == ring);
-            assert_true(crossing(TUTTI_REDUCE_SCATTER, "ring", 0, &layout, RANKS) == ring);
-            assert_true(crossing(TUTTI_ALL_REDUCE, "ring", 0, &layout, RANKS) == 2 * ring / RANKS);
-            assert_true(crossing(TUTTI_BROADCAST, "chain", root, &layout, RANKS) == once);
-            assert_true(crossing(TUTTI_REDUCE, "chain", root, &layout, RANKS) == once);
-            assert_true(crossing(TUTTI_BROADCAST, "tree", root, &layout, RANKS) == once);
-            assert_true(crossing(TUTTI_REDUCE, "tree", root, &layout, RANKS) == once);
-            assert_true(crossing(TUTTI_ALL_GATHER, "hierarchical", 0, &layout, RANKS) ==
+            assert_true(crossing(TUTTI_ALL_GATHER, "ring", 0, layout, RANKS) == ring);
+            assert_true(crossing(TUTTI_REDUCE_SCATTER, "ring", 0, layout, RANKS) == ring);
+            assert_true(crossing(TUTTI_ALL_REDUCE, "ring", 0, layout, RANKS) == 2 * ring / RANKS);
+            assert_true(crossing(TUTTI_BROADCAST, "chain", root, layout, RANKS) == once);
+            assert_true(crossing(TUTTI_REDUCE, "chain", root, layout, RANKS) == once);
+            assert_true(crossing(TUTTI_BROADCAST, "tree", root, layout, RANKS) == once);
+            assert_true(crossing(TUTTI_REDUCE, "tree", root, layout, RANKS) == once);
+            if (!layout->host_of)
+                continue;
+            assert_true(crossing(TUTTI_ALL_GATHER, "hierarchical", 0, layout, RANKS) ==
                         (HOSTS - 1) * RANKS);
-            assert_true(crossing(TUTTI_REDUCE_SCATTER, "hierarchical", 0, &layout, RANKS) ==
+            assert_true(crossing(TUTTI_REDUCE_SCATTER, "hierarchical", 0, layout, RANKS) ==
                         (HOSTS - 1) * RANKS);
         }
 }

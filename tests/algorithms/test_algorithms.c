@@ -139,7 +139,7 @@ static struct tti_layout layout_of(int kind, int nranks, int each, int *host_of)
             break;
         }
     }
-    return (struct tti_layout){renumber(host_of, nranks), host_of, false};
+    return (struct tti_layout){.nhosts = renumber(host_of, nranks), .host_of = host_of};
 }
 
 static bool is_sorted(const struct tti_layout *layout, int nranks)
@@ -150,13 +150,30 @@ static bool is_sorted(const struct tti_layout *layout, int nranks)
     return true;
 }
 
-/* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. */
+/* The ranks of each host share two cores, two neighbours in turn. */
+static int two_cores(const struct tti_layout *layout, int nranks, int *core_of)
+{
+    for (int r = 0; r < nranks; r++)
+        core_of[r] = (2 * layout->host_of[r] + r / 2 % 2) % MOST_RANKS;
+    return renumber(core_of, nranks);
+}
+
+/* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. And
+ * where ranks share cores: those of a host, and as many cores of one host as there were hosts. */
 static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_spec *spec)
 {
+    int core_of[MOST_RANKS];
+    const struct tti_layout hosts = spec->layout;
     check(algorithm, spec);
     spec->layout.sorted = is_sorted(&spec->layout, spec->nranks);
     if (spec->layout.sorted)
         check(algorithm, spec);
+    spec->layout.ncores = two_cores(&hosts, spec->nranks, core_of);
+    spec->layout.core_of = core_of;
+    check(algorithm, spec);
+    spec->layout = (struct tti_layout){
+        .nhosts = 1, .sorted = true, .ncores = hosts.nhosts, .core_of = hosts.host_of};
+    check(algorithm, spec);
 }
 
 static void layouts(void **state)

@@ -3,6 +3,7 @@
 #include "tests/tutti_cmocka.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 6 };
@@ -35,6 +36,43 @@ static void turns(void **state)
     assert_true(turns_of(bound_in_free, 4) == 2);
 }
 
+/* What tti_crowd_cores makes of ranks on such hosts: as digits, "" for nothing. */
+static void cores_are(const char *expected, const uint64_t *bits, const int *hosts, int count)
+{
+    struct tti_cpus cpus[RANKS];
+    int *core_of = NULL, cores = -1, most = 0;
+    char found[RANKS + 1] = "";
+    memset(cpus, 0, sizeof cpus);
+    for (int r = 0; r < count; r++)
+        cpus[r].bits[1] = bits[r]; /* any word */
+    assert_int_equal(tti_crowd_cores(cpus, hosts, count, &core_of, &cores), TUTTI_OK);
+    for (int r = 0; core_of && r < count; r++) {
+        found[r] = (char)('0' + core_of[r]);
+        most = core_of[r] >= most ? core_of[r] + 1 : most;
+    }
+    assert_string_equal(found, expected);
+    assert_int_equal(cores, most);
+    free(core_of);
+}
+
+static void cores(void **state)
+{
+    (void)state;
+    const int one[RANKS] = {0}, two[] = {0, 0, 1, 1}, dealt[] = {0, 1, 0, 1};
+    const uint64_t in_turn[] = {1, 2, 1, 2, 4, 1}, blocks[] = {1, 1, 2, 2}, own[] = {1, 2, 4, 8};
+    const uint64_t back[] = {2, 1, 1, 2}, some[] = {1, 3, 1, 2}, same[] = {1, 1, 1, 1},
+                   none[4] = {0};
+    cores_are("010120", in_turn, one, 6);
+    cores_are("0110", back, one, 4);
+    cores_are("", blocks, one, 4); /* they follow each other */
+    cores_are("", own, one, 4);
+    cores_are("", some, one, 4);
+    cores_are("", none, one, 4);
+    cores_are("", in_turn, two, 4); /* the same number on another host is another core */
+    cores_are("", same, two, 4);
+    cores_are("0101", same, dealt, 4);
+}
+
 static void own(void **state)
 {
     (void)state;
@@ -50,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns),
+        cmocka_unit_test(cores),
         cmocka_unit_test(own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

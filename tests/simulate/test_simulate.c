@@ -214,7 +214,7 @@ static void assert_one_host(const struct tti_algorithm *algorithm, int nranks, i
     size_t count = (size_t)nranks * 64;
     for (int rank = 0; rank < nranks; rank++)
         host_of[rank] = rank / each;
-    spec.layout = (struct tti_layout){nranks / each, host_of, true};
+    spec.layout = (struct tti_layout){.nhosts = nranks / each, .host_of = host_of, .sorted = true};
     memset(&host, 0, sizeof host);
     struct tti_prediction all = predict(algorithm, &spec, &network, count, TUTTI_FLOAT32);
     assert_int_equal(
