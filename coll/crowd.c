@@ -1,6 +1,7 @@
 /* Ranks and the cores that they may run on (coll/crowd.h). */
 #include "coll/crowd.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "coll/comm.h"
 
@@ -132,6 +133,8 @@ enum tutti_result tti_crowd(struct tutti_comm *comm)
     if (comm->crowds)
         result = tti_crowd_cores(comm->cpus, comm->peers.host_of, comm->size, &comm->peers.core_of,
                                  &comm->peers.ncores);
+    if (comm->peers.core_of)
+        TTI_LOG(TTI_LOG_DEBUG, "ranks share %d cores: orders go core by core", comm->peers.ncores);
     free(comm->cpus);
     comm->cpus = NULL;
     return result;

@@ -27,6 +27,23 @@ def crowd(ranks, *flags):
     return case
 
 
+def dealt(collective, algorithm):
+    """Five ranks bound to two cores in turn: orders go core by core, and results are right."""
+    def case():
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        if len(cores) < 2:
+            raise job.Skip("one core")
+        bound = f"exec taskset -c $((LOCAL_RANK % 2 ? {cores[1]} : {cores[0]})) \"$@\""
+        with job.Job([job.TUTTIRUN, "--bind", "none", "-n", "5", "sh", "-c", bound, "bound", job.BENCH,
+                      "--coll", collective, "--algo", algorithm, "--memory", "malloc", "-b", "100",
+                      "-e", "1M", "-f", "9", "-n", "2", "-w", "1", "-c", "3"],
+                     {"TUTTI_LOG": "debug"}) as running:
+            running.succeed(LIMIT)
+            running.check(any("ranks share 2 cores" in line for line in running.err),
+                          "ranks that share cores are not known")
+    return case
+
+
 def processor_seconds(pid):
     """User and system time of a process."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
@@ -56,4 +73,6 @@ def idle():
 if __name__ == "__main__":
     job.main([("shm", crowd(8)), ("tcp", crowd(8, "--transport", "tcp")),
               ("threads", crowd(8, "--threads")), ("shm, 32 ranks", crowd(32)),
-              ("a stopped peer", idle)])
+              ("a stopped peer", idle), ("dealt out, chain", dealt("broadcast", "chain")),
+              ("dealt out, tree", dealt("reduce", "tree")),
+              ("dealt out, ring", dealt("all_reduce", "ring"))])
