@@ -33,6 +33,7 @@ def dealt(collective, algorithm):
         cores = sorted(os.sched_getaffinity(0))[:2]
         if len(cores) < 2:
             raise job.Skip("one core")
+        job.need("taskset")
         bound = f"exec taskset -c $((LOCAL_RANK % 2 ? {cores[1]} : {cores[0]})) \"$@\""
         with job.Job([job.TUTTIRUN, "--bind", "none", "-n", "5", "sh", "-c", bound, "bound", job.BENCH,
                       "--coll", collective, "--algo", algorithm, "--memory", "malloc", "-b", "100",

@@ -127,6 +127,7 @@ static bool accept_park(struct tti_tcp_transport *transport, struct tti_tcp_gues
         close((*at)->socket);
         (*at)->socket = guest->talk.socket;
         tti_tcp_talk_keys(&guest->talk, transport->secret, &(*at)->keys);
+        memcpy((*at)->remote, guest->talk.remote, sizeof(*at)->remote);
         guest->talk.socket = -1;
         return true;
     }

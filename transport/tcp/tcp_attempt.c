@@ -21,7 +21,7 @@ static void attempt_give_up(struct tti_tcp_attempt *attempt, const char *why)
 {
     tti_tcp_talk_end(&attempt->talk);
     attempt->state = TTI_TCP_ATTEMPT_FAILED;
-    attempt->refused = attempt->lost = attempt->foreign = false;
+    attempt->refused = attempt->told = attempt->lost = attempt->foreign = false;
     snprintf(attempt->why, sizeof attempt->why, "%s", why);
     TTI_LOG(TTI_LOG_DEBUG, "tcp: %s: %s", attempt->talk.remote, why);
 }
@@ -39,14 +39,15 @@ static void attempt_give_up_errno(struct tti_tcp_attempt *attempt, int error)
 static void attempt_again(struct tti_tcp_attempt *attempt, int error, uint64_t now)
 {
     const bool said_hello = attempt->state == TTI_TCP_ATTEMPT_PROVING;
+    const bool at_once = now - attempt->begun_ns < CONNECT_PATIENCE_NS;
     tti_tcp_talk_end(&attempt->talk);
-    if (now - attempt->begun_ns < CONNECT_PATIENCE_NS || ++attempt->tries >= CONNECT_TRIES) {
+    if (at_once || ++attempt->tries >= CONNECT_TRIES) {
         if (error)
             attempt_give_up_errno(attempt, error);
         else
             attempt_give_up(attempt, "it hung up before it proved the secret of the job");
         attempt->lost = error != 0;
-        attempt->foreign = error == 0 && said_hello;
+        attempt->foreign = error == 0 && said_hello && at_once;
         return;
     }
     attempt->state = TTI_TCP_ATTEMPT_PAUSED;
@@ -144,7 +145,7 @@ static void attempt_answered(struct tti_tcp_endpoint *endpoint, struct tti_tcp_a
         wrong = refusals[attempt->answer.status];
     if (wrong) {
         attempt_give_up(attempt, wrong);
-        attempt->refused = proved; /* that peer is no more */
+        attempt->refused = attempt->told = proved; /* that peer is no more */
         attempt->foreign = !proved;
         return;
     }

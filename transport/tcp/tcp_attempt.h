@@ -27,7 +27,8 @@ struct tti_tcp_attempt {
     uint64_t patience_ns; /* for TCP to connect */
     uint64_t wake_ns;     /* OPENING: its deadline; PAUSED: when to go on */
     struct tti_tcp_answer answer;
-    bool refused; /* FAILED: nobody listens there, or who does has ended this endpoint */
+    bool refused; /* FAILED: nobody listens there, or who does has ended this endpoint, */
+    bool told;    /* ... and that it proved */
     bool lost;    /* FAILED: something on the way, not a rank, ended it or kept it from coming up */
     bool foreign; /* FAILED: who listens there is of another job: it talks alike, and proves nothing
                    */

@@ -244,6 +244,7 @@ static void resume_won(struct tti_tcp_lane *lane, uint64_t now)
     struct tti_tcp_attempt *mend = lane->mend;
     if (mend->purpose == TTI_TCP_ASK) { /* the peer lives, and calls */
         tti_tcp_talk_end(&mend->talk);
+        mend->foreigns = 0;
         mend->state = TTI_TCP_ATTEMPT_PAUSED;
         mend->wake_ns = now + RESUME_ASK_NS;
         lane->give_up_ns = now + TTI_TCP_RESUME_SECONDS * RESUME_SECOND_NS;
@@ -269,16 +270,18 @@ static bool resume_is_heard(const struct tti_tcp_attempt *mend)
            mend->state == TTI_TCP_ATTEMPT_GOING;
 }
 
-/* It failed. Is it certain that the peer is no more? Its port may be another job's by now; but an
- * address that was not used before may lead anywhere. */
+/* It failed. Is it certain that the peer is no more? It may have said so, or nobody listens at its
+ * port any more, or another job; but only where it was: any other of its addresses may be closed to
+ * us, or lead to another machine. */
 static bool resume_is_over(const struct tti_tcp_lane *lane)
 {
+    const struct tti_tcp_endpoint *endpoint = lane->endpoint;
     struct tti_tcp_attempt *mend = lane->mend;
-    if (mend->foreign && mend->candidate == lane->endpoint->chosen)
-        mend->foreigns++;
-    else if (!mend->foreign)
-        mend->foreigns = 0;
-    return mend->refused || mend->foreigns >= RESUME_FOREIGNS;
+    const bool there = endpoint->chosen < 0 || mend->candidate == endpoint->chosen ||
+                       endpoint->advert.host == endpoint->transport->host;
+    if (there)
+        mend->foreigns = mend->foreign ? mend->foreigns + 1 : 0;
+    return (mend->refused && (mend->told || there)) || mend->foreigns >= RESUME_FOREIGNS;
 }
 
 /* Returns when to look again at the latest. */
