@@ -310,27 +310,38 @@ static void what_waits_ends_with_the_peer(void **state)
     tti_tcp_ops.close(pair.transport[0]);
 }
 
+/* Two ranks, of which only `stays` is left: the other ends without a word of farewell. */
+static void resume_bereave(struct tcp_pair *pair, int stays)
+{
+    tcp_pair_open(pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(pair, 60), TUTTI_OK);
+    struct tti_tcp_endpoint *gone = pair->endpoint[!stays];
+    for (int lane = 0; lane < PAIR_LANES; lane++)
+        shutdown(gone->lane[lane].socket, SHUT_RDWR);
+    tti_tcp_ops.close(pair->transport[!stays]);
+}
+
+/* What it hears of the other now. */
+static enum tutti_result resume_hear(struct tcp_pair *pair, int stays)
+{
+    uint64_t tag = 0;
+    const void *data = NULL;
+    size_t bytes = 0;
+    assert_int_equal(tti_tcp_ops.progress(pair->transport[stays]), TUTTI_OK);
+    return tti_tcp_ops.peek(pair->endpoint[stays], 0, &tag, &data, &bytes);
+}
+
 /* Who is cut and finds nobody listening is told so at once, on either side. */
 static void the_end_of_a_peer_is_no_cut(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         struct tcp_pair pair;
-        uint64_t tag = 0;
-        const void *data = NULL;
-        size_t bytes = 0;
         enum tutti_result result = TUTTI_OK;
-        tcp_pair_open(&pair, 1, 1, 7, 7);
-        assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
-        struct tti_tcp_endpoint *gone = pair.endpoint[!rank];
-        for (int lane = 0; lane < PAIR_LANES; lane++) /* no word of farewell */
-            shutdown(gone->lane[lane].socket, SHUT_RDWR);
-        tti_tcp_ops.close(pair.transport[!rank]);
+        resume_bereave(&pair, rank);
         const uint64_t deadline = tti_deadline_in(TTI_TCP_RESUME_SECONDS - 2);
-        while (result == TUTTI_OK && !tti_deadline_passed(deadline)) {
-            assert_int_equal(tti_tcp_ops.progress(pair.transport[rank]), TUTTI_OK);
-            result = tti_tcp_ops.peek(pair.endpoint[rank], 0, &tag, &data, &bytes);
-        }
+        while (result == TUTTI_OK && !tti_deadline_passed(deadline))
+            result = resume_hear(&pair, rank);
         assert_int_equal(result, TUTTI_ERR_PEER);
         tti_tcp_ops.close(pair.transport[rank]);
     }
@@ -382,16 +393,8 @@ static int resume_listener(uint16_t port)
 static void resume_replaced(int stays, bool talks, uint64_t least, uint64_t most)
 {
     struct tcp_pair pair;
-    uint64_t tag = 0;
-    const void *data = NULL;
-    size_t bytes = 0;
     enum tutti_result result = TUTTI_OK;
-    tcp_pair_open(&pair, 1, 1, 7, 7);
-    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
-    struct tti_tcp_endpoint *gone = pair.endpoint[!stays];
-    for (int lane = 0; lane < PAIR_LANES; lane++) /* no word of farewell */
-        shutdown(gone->lane[lane].socket, SHUT_RDWR);
-    tti_tcp_ops.close(pair.transport[!stays]);
+    resume_bereave(&pair, stays);
     void *squatter = talks ? resume_squatter(pair.port[!stays]) : NULL;
     const int listener = talks ? -1 : resume_listener(pair.port[!stays]);
     const uint64_t second = 1000000000, begun = tti_now_ns();
@@ -404,8 +407,7 @@ static void resume_replaced(int stays, bool talks, uint64_t least, uint64_t most
             assert_int_equal(tti_tcp_ops.progress(squatter), TUTTI_OK);
         else
             usleep(1000);
-        assert_int_equal(tti_tcp_ops.progress(pair.transport[stays]), TUTTI_OK);
-        result = tti_tcp_ops.peek(pair.endpoint[stays], 0, &tag, &data, &bytes);
+        result = resume_hear(&pair, stays);
     }
     assert_true(result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK);
     assert_true(tti_now_ns() - begun >= least * second);
