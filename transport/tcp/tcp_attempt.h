@@ -30,9 +30,8 @@ struct tti_tcp_attempt {
     bool refused; /* FAILED: nobody listens there, or who does has ended this endpoint, */
     bool told;    /* ... and that it proved */
     bool lost;    /* FAILED: something on the way, not a rank, ended it or kept it from coming up */
-    bool foreign; /* FAILED: who listens there is of another job: it talks alike, and proves nothing
-                   */
-    int foreigns; /* attempts in a row that failed so */
+    bool foreign; /* FAILED: a rank of another job listens there: it proves nothing */
+    int foreigns; /* attempts in a row that failed so, where the peer was */
     char why[80]; /* FAILED */
 };
 

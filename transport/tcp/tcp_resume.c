@@ -270,10 +270,10 @@ static bool resume_is_heard(const struct tti_tcp_attempt *mend)
            mend->state == TTI_TCP_ATTEMPT_GOING;
 }
 
-/* It failed. Is it certain that the peer is no more? It may have said so, or nobody listens at its
- * port any more, or another job; but only where it was: any other of its addresses may be closed to
- * us, or lead to another machine. */
-static bool resume_is_over(const struct tti_tcp_lane *lane)
+/* Take note of how it failed. True: it is certain that the peer is no more. It may have said so, or
+ * nobody listens at its port any more, or another job; but only where it was: any other of its
+ * addresses may be closed to us, or lead to another machine. */
+static bool resume_judge(const struct tti_tcp_lane *lane)
 {
     const struct tti_tcp_endpoint *endpoint = lane->endpoint;
     struct tti_tcp_attempt *mend = lane->mend;
@@ -300,7 +300,7 @@ static uint64_t resume_step(struct tti_tcp_lane *lane, uint64_t now)
     }
     if (resume_is_heard(mend))
         return UINT64_MAX;
-    if (mend->state == TTI_TCP_ATTEMPT_FAILED && resume_is_over(lane)) {
+    if (mend->state == TTI_TCP_ATTEMPT_FAILED && resume_judge(lane)) {
         resume_fail(lane, lane->cut_error == EBADMSG ? EBADMSG : 0);
         return UINT64_MAX;
     }
