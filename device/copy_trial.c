@@ -1,7 +1,8 @@
 /* Trials of a few ways to copy (copy_trial.h). */
 #include "device/copy_trial.h"
 
-/* A winner that takes so many times what another one took is not the winner any more. */
+/* A winner that takes so many times what another one took, by which that would win, is not the
+ * winner any more. */
 static const float TRIAL_TOO_SLOW = 1.3F;
 
 bool tti_copy_trial_times(const struct tti_copy_trial *trial)
@@ -59,8 +60,9 @@ static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choic
 {
     if (trial->timed > 0)
         trial->cost[trial->way] = trial_median(trial);
+    const bool suffices = trial->way == 0 && trial->cost[0] > 0 && trial->cost[0] <= choice->quick;
     trial->tried++;
-    if (trial->tried < choice->ways && trial->cost[trial->won] > 0) {
+    if (trial->tried < choice->ways && trial->cost[trial->won] > 0 && !suffices) {
         trial_begin(trial, (trial->way + 1) % choice->ways);
         return;
     }
@@ -75,13 +77,17 @@ static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choic
     trial_hold(trial, best, hold);
 }
 
-/* Has the present way now taken much more than another one did, several times in a row? */
+/* Has the present way now taken much more than another one did, several times in a row? Or than
+ * what was quick enough to try no other? */
 static bool trial_too_slow(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
                            float took)
 {
     const int other = trial_best(trial, choice, trial->way);
-    trial->slow =
-        other >= 0 && took > TRIAL_TOO_SLOW * trial->cost[other] ? (uint8_t)(trial->slow + 1) : 0;
+    const float margin = trial->way == 0 ? choice->margin : 1;
+    const float quick = trial->held && trial->way == 0 ? choice->quick : 0;
+    const bool slow = other >= 0 ? took * margin > TRIAL_TOO_SLOW * trial->cost[other]
+                                 : quick > 0 && took > TRIAL_TOO_SLOW * quick;
+    trial->slow = slow ? (uint8_t)(trial->slow + 1) : 0;
     return trial->slow == TTI_COPY_SLOW;
 }
 
@@ -107,11 +113,12 @@ void tti_copy_trial_next(struct tti_copy_trial *trial, const struct tti_copy_cho
             trial_over(trial, choice);
         return;
     }
-    if (timed && trial_too_slow(trial, choice, took)) { /* not soon again: it did well before */
+    const bool slow = timed && trial_too_slow(trial, choice, took);
+    const int other = slow ? trial_best(trial, choice, trial->way) : -1;
+    if (other >= 0) { /* not soon again: it did well before */
         trial->cost[trial->way] = took;
-        trial_hold(trial, trial_best(trial, choice, trial->way), TTI_COPY_HOLD_MOST);
-        return;
-    }
-    if (trial->count == trial->hold)
+        trial_hold(trial, other, TTI_COPY_HOLD_MOST);
+    } else if (slow || trial->count == trial->hold) {
         trial_again(trial);
+    }
 }

@@ -42,6 +42,7 @@ bool tti_copy_trial_times(const struct tti_copy_trial *trial);
 struct tti_copy_choice {
     int ways;     /* 0 to `ways` - 1 */
     float margin; /* what another way than 0 takes, to be quicker: at most so much of what 0 does */
+    float quick;  /* ns a byte that leave no other than 0 anything to gain: none is tried then */
 };
 /* A turn is over. `took`: ns a byte, if it was timed and has copied; else 0 or less. */
 void tti_copy_trial_next(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,

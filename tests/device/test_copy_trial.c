@@ -3,7 +3,7 @@
 #include "device/copy_trial.h"
 #include "tests/tutti_cmocka.h"
 
-static const struct tti_copy_choice two = {TTI_COPY_WAYS, 0.97F}, three = {3, 0.9F};
+static const struct tti_copy_choice two = {TTI_COPY_WAYS, 0.97F, 0}, three = {3, 0.9F, 0};
 
 /* ns a byte of either way, as the next operations take. */
 struct pace {
@@ -147,6 +147,37 @@ static void test_three_ways(void **fixture)
     assert_in_range(turns[0] + turns[1], 2 * TTI_COPY_TRIAL, 1000);
 }
 
+/* Where the first way is quick enough no other is tried, until it is not. */
+static void test_quick_enough(void **fixture)
+{
+    static const struct tti_copy_choice choice = {3, 0.5F, 0.2F};
+    struct tti_copy_trial trial = {0};
+    int others = 0;
+    (void)fixture;
+    for (int i = 0; i < 10000; i++) {
+        tti_copy_trial_next(&trial, &choice, tti_copy_trial_times(&trial) ? 0.1F : 0);
+        others += trial.way != 0;
+    }
+    assert_true(trial.held);
+    assert_int_equal(others, 0);
+    for (int i = 0; i < 10 * TTI_COPY_TRIAL; i++)
+        tti_copy_trial_next(&trial, &choice,
+                            !tti_copy_trial_times(&trial) ? 0
+                            : trial.way == 0              ? 0.5F
+                            : trial.way == 1              ? 0.09F
+                                                          : 0.1F);
+    assert_true(trial.held);
+    assert_int_equal(trial.way, 1);
+    trial = (struct tti_copy_trial){0}; /* neither quick, nor much slower than others */
+    for (int i = 0; i < 10 * TTI_COPY_TRIAL; i++)
+        tti_copy_trial_next(&trial, &choice,
+                            !tti_copy_trial_times(&trial) ? 0
+                            : trial.way == 0              ? 0.25F
+                                                          : 0.15F);
+    assert_true(trial.held && trial.cost[1] > 0 && trial.cost[2] > 0);
+    assert_int_equal(trial.way, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_nothing_copied),
         cmocka_unit_test(test_nothing_copied_for_a_while),
         cmocka_unit_test(test_three_ways),
+        cmocka_unit_test(test_quick_enough),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* How copies go through the ring of pieces (transport/shm/lane_ways.c): by each way all arrives
  * and lies where it should, and of several the one that takes both ends least is taken. */
+#include "device/cpu_caches.h"
 #include "tests/transport/shm_pair.h"
 
 #include "tests/tutti_cmocka.h"
@@ -19,7 +20,7 @@ struct ways_test {
     uint64_t furthest; /* where a piece ended in the ring */
 };
 
-/* Two ranks whose pieces go as `way` says, on any machine. */
+/* Two ranks whose pieces go as `way` says, on any machine; "rows": as where ranks share cores. */
 static void open_ways(struct ways_test *t, const char *way)
 {
     memset(t, 0, sizeof *t);
@@ -27,16 +28,20 @@ static void open_ways(struct ways_test *t, const char *way)
     t->data = malloc(MOST);
     t->got = malloc(MOST);
     assert_true(t->data && t->got);
-    setenv("TUTTI_SHM_PIECES", way, 1);
+    const bool rows = strcmp(way, "rows") == 0, automatic = rows || strcmp(way, "auto") == 0;
+    setenv("TUTTI_SHM_PIECES", rows ? "auto" : way, 1);
     setenv("TUTTI_SHM_WIDE", "2M", 1);
     shm_pair_open(&t->pair);
     for (int i = 0; i < 2; i++) {
         struct shm_settings *settings = &((struct shm_transport *)t->pair.transport[i])->settings;
         settings->memory = SHM_MEMORY_NONE;
-        if (strcmp(way, "auto") != 0) /* else whatever this machine is like: */
+        if (!automatic) /* else whatever this machine is like: */
             continue;
         settings->ways = SHM_WAYS;
+        settings->in_rows = rows;
         settings->piece_ring = WIDE;
+        settings->near_bytes = rows ? SIZE_MAX : settings->near_bytes;
+        settings->ahead_pieces = rows ? SHM_LINES : settings->ahead_pieces;
     }
     shm_pair_connect(&t->pair);
     unsetenv("TUTTI_SHM_PIECES");
@@ -238,11 +243,12 @@ static void ways_change(void **state)
 {
     enum { STEPS = 20000 };
     (void)state;
-    for (int small = 0; small < 2; small++) {
+    for (int round = 0; round < 4; round++) {
+        const bool small = round % 2;
         struct random_test t = {.seed = (unsigned)getpid()};
         print_message("seed %u\n", t.seed);
         t.random = t.seed;
-        open_ways(&t.ways, "auto");
+        open_ways(&t.ways, round < 2 ? "auto" : "rows");
         for (int i = 0; i < 2; i++) {
             struct shm_transport *shm = t.ways.pair.transport[i];
             shm->settings.piece_bytes = small ? 4096 : MOST;
@@ -264,7 +270,8 @@ static void ways_change(void **state)
                 assert_int_equal(t.full, before);
             }
         }
-        assert_true(t.sent > 1000 && t.full > 0);
+        /* small ones in rows have all of the ring, which may be enough */
+        assert_true(t.sent > 1000 && (t.full > 0 || round == 3));
         close_ways(&t.ways);
     }
 }
@@ -364,7 +371,62 @@ static void the_maker_lays_out(void **state)
     }
 }
 
-/* Many ranks have no more memory than before, and ranks that share cores nothing to measure. */
+/* Send pieces of this size until there is no room; how many they were. Then all are read. */
+static int fill(struct ways_test *t, size_t bytes)
+{
+    int count = 0;
+    for (size_t done = bytes; done == bytes; count += done == bytes)
+        assert_int_equal(t->shm->send(t->pair.endpoint[0], 0, t->number, t->data, bytes, &done),
+                         TUTTI_OK);
+    for (int i = 0; i < count; i++) {
+        size_t got = 0;
+        uint64_t tag = 0;
+        assert_int_equal(t->shm->receive(t->pair.endpoint[1], 0, &tag, t->got, bytes, &got),
+                         TUTTI_OK);
+        assert_int_equal(got, bytes);
+    }
+    return count;
+}
+
+/* Where ranks share cores: who is not answered has many small pieces under way, and of larger ones
+ * few, so that it waits seldom, or not for long; and only its larger ones are tried. */
+static void rows_where_cores_are_shared(void **state)
+{
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "rows");
+    for (int i = 0; i < 3 * SHM_ROW; i++) { /* answered */
+        size_t done = 0, got = 0;
+        uint64_t tag = 0;
+        assert_int_equal(pass(&t, SHM_LARGE_PIECE * (1 + (size_t)i % 4)), 0);
+        assert_int_equal(t.shm->send(t.pair.endpoint[1], 0, 1, t.data, 8, &done), TUTTI_OK);
+        assert_int_equal(t.shm->receive(t.pair.endpoint[0], 0, &tag, t.got, 8, &got), TUTTI_OK);
+    }
+    assert_true(t.furthest <= NARROW);
+    assert_int_equal(sender(&t)->ways[1].done, 0);
+    for (int i = 0; i < 2 * WIDE / SHM_LARGE_PIECE; i++) /* not answered any more */
+        assert_int_equal(pass(&t, SHM_LARGE_PIECE), 0);
+    assert_int_equal(t.furthest, WIDE);
+    assert_in_range(fill(&t, SHM_LARGE_PIECE), WIDE / SHM_LARGE_PIECE - 1, WIDE / SHM_LARGE_PIECE);
+    assert_in_range(fill(&t, SHM_NEAR_PIECE), SHM_LINES - 2, SHM_LINES);
+    assert_int_equal(fill(&t, 2 * SHM_ROW_FROM), SHM_ROW_PIECES);
+    assert_int_equal(fill(&t, MOST), NARROW / MOST);
+    uint64_t ids = 0;
+    for (int i = 0; i < 4 * TTI_COPY_TRIAL; i++)
+        ids |= UINT64_C(1) << pass(&t, SHM_WAY_TURN);
+    assert_true(ids >> (SHM_NARROW + 1) & 1); /* it has been timed */
+    for (int wide = 0; wide < 2; wide++) {
+        sender(&t)->ways[1].trial = (struct tti_copy_trial){
+            .way = wide ? SHM_WIDE : SHM_NARROW, .held = true, .hold = UINT16_MAX};
+        t.furthest = 0;
+        for (int i = 0; i < 2 * WIDE / SHM_WAY_TURN; i++)
+            (void)pass(&t, SHM_WAY_TURN);
+        assert_int_equal(t.furthest, wide ? WIDE : NARROW);
+    }
+    close_ways(&t);
+}
+
+/* Many ranks have no more memory than before, and those that share cores try in rows, if at all. */
 static void many_ranks(void **state)
 {
     struct ways_test t;
@@ -376,9 +438,11 @@ static void many_ranks(void **state)
         env.nranks = ranks;
         assert_int_equal(t.shm->open(&env, &opened), TUTTI_OK);
         const struct shm_settings *settings = &((struct shm_transport *)opened)->settings;
-        if (ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
+        const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
+        assert_int_equal(settings->in_rows, crowded && settings->ways > 1);
+        assert_int_equal(settings->way, SHM_NARROW);
+        if (crowded && (tti_cpu_meshed() || tti_cpu_kind() != TTI_CPU_EARLIER_CLUSTERS)) {
             assert_int_equal(settings->ways, 1);
-            assert_int_equal(settings->way, SHM_NARROW);
             assert_int_equal(settings->piece_ring, settings->piece_narrow);
         }
         assert_true((settings->piece_ring - settings->piece_narrow) * (size_t)(ranks - 1) <=
@@ -404,7 +468,8 @@ static void ranks_elsewhere(void **state)
                         &((struct shm_transport *)two)->settings, sizeof(struct shm_settings));
     env.size = offsetof(struct tutti_transport_env, host_ranks); /* of a library before it */
     assert_int_equal(t.shm->open(&env, &untold), TUTTI_OK);
-    assert_int_equal(((struct shm_transport *)untold)->settings.ways, 1);
+    const struct shm_settings *crowd = &((struct shm_transport *)untold)->settings;
+    assert_int_equal(crowd->piece_ring, crowd->piece_narrow); /* as for 4096 */
     t.shm->close(untold);
     t.shm->close(spread);
     t.shm->close(two);
@@ -414,11 +479,17 @@ static void ranks_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_way),         cmocka_unit_test(all_are_tried),
-        cmocka_unit_test(the_peer_counts), cmocka_unit_test(the_maker_lays_out),
-        cmocka_unit_test(many_ranks),      cmocka_unit_test(ranks_elsewhere),
-        cmocka_unit_test(ways_change),     cmocka_unit_test(narrow_goes_on_behind_wide),
-        cmocka_unit_test(any_id_and_time), cmocka_unit_test(an_unknown_cost_is_waited_for),
+        cmocka_unit_test(one_way),
+        cmocka_unit_test(all_are_tried),
+        cmocka_unit_test(the_peer_counts),
+        cmocka_unit_test(the_maker_lays_out),
+        cmocka_unit_test(many_ranks),
+        cmocka_unit_test(ranks_elsewhere),
+        cmocka_unit_test(ways_change),
+        cmocka_unit_test(narrow_goes_on_behind_wide),
+        cmocka_unit_test(any_id_and_time),
+        cmocka_unit_test(an_unknown_cost_is_waited_for),
+        cmocka_unit_test(rows_where_cores_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,11 +129,13 @@ static unsigned char *send_tail(struct shm_out *out)
 /* ---- the piece ring ------------------------------------------------------------------------- */
 
 /* So much of the ring is used by a piece of this size. Right behind one that goes the wide way all
- * of it: who turned back there would have the wide way go round at the start. */
+ * of it: who turned back there would have the wide way go round at the start. And where ranks share
+ * cores, all that there is by who is not answered, for pieces of which many shall be under way. */
 static size_t send_ring(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
 {
     const bool behind = out->wide_head > 0 && out->piece_head - out->wide_head < SHM_WIDE_STAYS;
-    return behind || shm_way_of(self, out, want) == SHM_WIDE
+    const bool many = shm_in_row(self, out) && want <= SHM_LARGE_PIECE;
+    return behind || many || shm_way_of(self, out, want) == SHM_WIDE
                ? self->piece_ring
                : self->transport->settings.piece_narrow;
 }
@@ -154,7 +156,7 @@ static size_t send_near(const struct shm_endpoint *self, const struct shm_out *o
     const struct shm_settings *settings = &self->transport->settings;
     const size_t ahead = want <= SHM_NEAREST_PIECE ? SHM_LINES : settings->ahead_pieces;
     const size_t ring = send_ring(self, out, want);
-    if (want > SHM_NEAR_PIECE || ring > settings->piece_narrow)
+    if (want > SHM_NEAR_PIECE || (ring > settings->piece_narrow && !shm_in_row(self, out)))
         return ring;
     const size_t most = settings->near_bytes > 2 * piece ? settings->near_bytes : 2 * piece;
     size_t near = out->row >= SHM_ROW        ? ahead * piece
@@ -162,6 +164,17 @@ static size_t send_near(const struct shm_endpoint *self, const struct shm_out *o
                                              : SHM_NEAREST_RING;
     near = near < most ? near : most;
     return near < ring ? near : ring;
+}
+
+/* Has one who is not answered as many pieces under way as it may, where ranks share cores? The peer
+ * reads all of them in its turn, and so long this one waits: of larger ones a few, or as much as
+ * the narrow part holds. Not of smaller ones, which long messages are cut into. */
+static bool send_enough_in_row(const struct shm_endpoint *self, const struct shm_out *out,
+                               size_t want)
+{
+    const uint64_t pieces = out->sent - out->freed;
+    return shm_in_row(self, out) && want > SHM_ROW_FROM &&
+           (pieces >= SHM_ROW_PIECES || pieces * want >= self->transport->settings.piece_narrow);
 }
 
 static bool send_turns_back(const struct shm_endpoint *self, const struct shm_out *out, size_t want)
@@ -212,6 +225,9 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
         want = most;
     /* What is left of one that is not whole would lie across borders, and all that follow it. */
     size_t worth = send_skips(self, want) > 0 ? want : want / 4;
+    if (send_enough_in_row(self, out, want) &&
+        (!tti_shm_collect(out) || send_enough_in_row(self, out, want)))
+        return 0;
     if (send_turns_back(self, out, want))
         (void)tti_shm_collect(out); /* a count that makes no sense is found when room is needed */
     size_t room = send_room(self, out, want);
@@ -225,12 +241,14 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
 static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t tag, size_t bytes,
                        uint64_t id)
 {
-    uint64_t where = out->piece_head % self->piece_ring;
+    const uint64_t where = out->piece_head % self->piece_ring;
+    const bool tried = shm_tries(self, out, bytes);
     out->piece_head += (bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
     if (shm_way_of(self, out, bytes) == SHM_WIDE)
         out->wide_head = out->piece_head;
     send_far(self, out, tag, SHM_KIND_PIECE, where, id, bytes);
-    tti_shm_piece_sent(self, out, bytes);
+    if (tried)
+        tti_shm_piece_sent(self, out, bytes);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */

@@ -10,8 +10,10 @@
  * So the sender times its copies now and then, the receiver, asked to by the line, its reading
  * (median of the last eight, struct shm_took), and what both take together decides
  * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
- * what is larger still (SHM_FULL_PIECE). Where cores share a mesh nobody has measured it, and ranks
- * that share cores would measure each other's turns: there pieces go the narrow way. */
+ * what is larger still (SHM_FULL_PIECE). Where cores share a mesh nobody has measured it: there
+ * pieces go the narrow way. Ranks that share cores try it only in rows (who is not answered), of
+ * larger pieces, and if the narrow way is slow: a wide ring takes the cache from those who share
+ * it. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
@@ -77,8 +79,12 @@ static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more tha
 static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out,
                       struct shm_ways *ways, int size)
 {
-    /* What is timed is not all that a wide ring costs: it takes the caches from others. */
-    const struct tti_copy_choice choice = {self->transport->settings.ways, 0.9F};
+    /* What is timed is not all that a wide ring costs: it takes the caches from others, from whom
+     * shares the core above all. */
+    const struct shm_settings *settings = &self->transport->settings;
+    const struct tti_copy_choice choice = settings->in_rows
+                                              ? (struct tti_copy_choice){settings->ways, 0.5F, 0.2F}
+                                              : (struct tti_copy_choice){settings->ways, 0.9F, 0};
     const size_t lap = self->piece_ring / SHM_WAY_TURN;
     const unsigned latest = (lap < SHM_LINES ? (unsigned)lap : SHM_LINES) + SHM_WAY_LATE;
     const float theirs = ways_theirs(out, size, (enum shm_way)ways->trial.way);
@@ -106,8 +112,6 @@ void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, si
 {
     const int size = shm_size_of(bytes);
     struct shm_ways *ways = &out->ways[size];
-    if (self->transport->settings.ways == 1)
-        return;
     ways->done += bytes;
     if (ways->done >= SHM_WAY_TURN)
         ways_turn(self, out, ways, size);
@@ -120,11 +124,11 @@ uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out
     const enum shm_way way = shm_way_of(self, out, bytes);
     struct shm_ways *ways = &out->ways[shm_size_of(bytes)];
     const size_t end = (size_t)(to - out->pieces) + bytes;
-    if (way == SHM_WIDE && end > out->there)
+    if (end > out->there && (way == SHM_WIDE || end > self->transport->settings.piece_narrow))
         ways_populate(self, out->pieces, &out->there, end, WAYS_MAKE_PAGES);
     /* Behind a wide piece a narrow one goes on where wide ones do: that is not its way. */
-    const bool timed =
-        ways->timed && (way == SHM_WIDE || end <= self->transport->settings.piece_narrow);
+    const bool timed = ways->timed && shm_tries(self, out, bytes) &&
+                       (way == SHM_WIDE || end <= self->transport->settings.piece_narrow);
     const uint64_t began = timed ? tti_now_ns() : 0;
     if (way == SHM_AROUND)
         tti_copy_around(to, data, bytes);

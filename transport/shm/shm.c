@@ -79,41 +79,46 @@ static size_t shm_ahead_pieces(int ranks)
 }
 
 /* A rank's wide rings together are two second-level caches (of a lane and direction): then the
- * caches of both ends have let go of a line before it is written again. No more than the narrow
- * ring where that has been given another size. */
-static size_t shm_wide_ring(size_t narrow, int ranks)
+ * caches of both ends have let go of a line before it is written again. Those of ranks that share
+ * cores each, up to a limit: who is not answered sends to one or two. No more than the narrow ring
+ * where that has been given another size. */
+static size_t shm_wide_ring(size_t narrow, int ranks, bool crowded)
 {
     if (tti_config_text("TUTTI_SHM_SLOTS") || tti_config_text("TUTTI_SHM_SLOT_BYTES"))
         return narrow;
-    const size_t all = 2 * tti_cpu_second_cache();
+    const size_t peers = (size_t)(ranks > 1 ? ranks - 1 : 1), all = 2 * tti_cpu_second_cache();
+    const size_t share = SHM_WIDE_MOST / peers;
     const size_t ring =
-        (all < SHM_WIDE_MOST ? all : SHM_WIDE_MOST) / (size_t)(ranks > 1 ? ranks - 1 : 1);
+        crowded ? (all < share ? all : share) : (all < SHM_WIDE_MOST ? all : SHM_WIDE_MOST) / peers;
     return ring > narrow ? ring / SHM_PAGE * SHM_PAGE : narrow;
 }
 
-/* TUTTI_SHM_PIECES, and what there is to choose if it says nothing. */
+/* TUTTI_SHM_PIECES, and what there is to choose if it says nothing. Ranks that share cores only try
+ * on processors that take lines back slowly. */
 static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 {
     static const char *const names[] = {"narrow", "around", "wide", "auto"};
     const int automatic = SHM_WAYS;
-    const bool tried = !tti_cpu_meshed() && ranks <= sysconf(_SC_NPROCESSORS_ONLN);
+    const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
     int way = automatic;
     TTI_TRY(tti_config_name("TUTTI_SHM_PIECES", names, SHM_WAYS + 1, automatic, &way));
+    const bool tried = way == automatic && !tti_cpu_meshed() &&
+                       (!crowded || tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS);
+    settings->in_rows = tried && crowded;
     settings->piece_ring = settings->piece_narrow;
     size_t wide = 0;
-    TTI_TRY(
-        tti_config_bytes("TUTTI_SHM_WIDE", shm_wide_ring(settings->piece_narrow, ranks), &wide));
+    TTI_TRY(tti_config_bytes("TUTTI_SHM_WIDE",
+                             shm_wide_ring(settings->piece_narrow, ranks, crowded), &wide));
     if (wide % SHM_PAGE || wide > SHM_RING_MOST)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
                         SHM_RING_MOST);
-    if (way == SHM_WIDE || (way == automatic && tried))
-        settings->piece_ring = wide > settings->piece_narrow ? wide : settings->piece_narrow;
+    if ((way == SHM_WIDE || tried) && wide > settings->piece_narrow)
+        settings->piece_ring = wide;
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;
     /* the wide way is the last one, and none where it is the narrow one */
-    settings->ways = way != automatic || !tried                       ? 1
-                     : settings->piece_ring == settings->piece_narrow ? SHM_WAYS - 1
-                                                                      : SHM_WAYS;
+    const bool all = settings->piece_ring > settings->piece_narrow;
+    settings->ways = !tried ? 1 : all ? SHM_WAYS : SHM_WAYS - 1;
     return TUTTI_OK;
 }
 

@@ -39,6 +39,7 @@ struct shm_settings {
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
+    bool in_rows;        /* ways other than the narrow one are for who is not answered */
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -52,6 +53,8 @@ enum {
     SHM_WAY_PAGES = 256 << 10, /* bytes of the wide ring that are made there at a time */
     SHM_WAY_LATE = 8,          /* turns besides a lap, for the peer to tell what a way takes it */
     SHM_WIDE_STAYS = 64 << 10, /* bytes behind a wide piece in which narrow ones go on there */
+    SHM_ROW_FROM = 32 << 10,   /* who is not answered (in_rows) has of larger pieces than this */
+    SHM_ROW_PIECES = 4,        /* ... so many under way, at most */
     SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
     SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
 };
@@ -389,20 +392,32 @@ size_t tti_shm_copies(void *endpoint);
 
 /* ---- lane_ways.c: how pieces go ------------------------------------------------------------- */
 
-/* The way of a piece of so many bytes that is sent now. */
+/* Is it sent by who is not answered, where that makes a difference? */
+static inline bool shm_in_row(const struct shm_endpoint *self, const struct shm_out *out)
+{
+    return self->transport->settings.in_rows && out->row >= SHM_ROW;
+}
+/* Is it found out by trying how a piece of so many bytes that is sent now goes? */
+static inline bool shm_tries(const struct shm_endpoint *self, const struct shm_out *out,
+                             size_t bytes)
+{
+    const struct shm_settings *settings = &self->transport->settings;
+    return settings->ways > 1 &&
+           (!settings->in_rows || (shm_in_row(self, out) && bytes > SHM_LARGE_PIECE));
+}
+/* Its way. */
 static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
                                       size_t bytes)
 {
-    const struct shm_settings *settings = &self->transport->settings;
-    return settings->ways == 1 ? settings->way
-                               : (enum shm_way)out->ways[shm_size_of(bytes)].trial.way;
+    return shm_tries(self, out, bytes) ? (enum shm_way)out->ways[shm_size_of(bytes)].trial.way
+                                       : self->transport->settings.way;
 }
 /* Copy into the ring, at the present place: the caller's bytes, or what was built in the bounce
  * buffer. The first returns what the line of that piece has for an id. */
 uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out, const void *data,
                             size_t bytes);
 void tti_shm_copy_bounced(const struct shm_endpoint *self, struct shm_out *out, size_t bytes);
-/* A piece has been sent, copied or built. */
+/* A piece has been sent, copied or built, of which shm_tries was true. */
 void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, size_t bytes);
 /* Room for a piece that cannot be built in the ring, because it is to go around the caches; NULL
  * without memory for it. */
