@@ -78,29 +78,24 @@ static int contribution(int rank, size_t i, enum tutti_op op)
     return (int)((i * 3 + (size_t)rank * 7 + i / 11) % 9);
 }
 
-static void store(void *to, enum tutti_type type, double value)
+enum { STORED = 256 }; /* values at a time */
+
+/* `count` of at most STORED values, each rounded to the type. */
+static void store(void *to, enum tutti_type type, const double *values, size_t count)
 {
-    float f = (float)value;
-    int64_t integer = (int64_t)value;
-    switch (type) {
-    case TUTTI_INT8:
-    case TUTTI_UINT8:
-        memcpy(to, &integer, 1);
-        return;
-    case TUTTI_INT32:
-    case TUTTI_UINT32:
-        memcpy(to, &integer, 4);
-        return;
-    case TUTTI_INT64:
-    case TUTTI_UINT64:
-        memcpy(to, &integer, 8);
-        return;
-    case TUTTI_FLOAT64:
-        memcpy(to, &value, 8);
-        return;
-    default:
-        tti_convert(to, type, &f, TUTTI_FLOAT32, 1, NULL);
+    const size_t width = tutti_type_size(type);
+    const bool wide = type == TUTTI_FLOAT64, integers = type <= TUTTI_UINT64;
+    float rounded[STORED];
+    for (size_t i = 0; i < count; i++) {
+        const int64_t integer = (int64_t)values[i];
+        rounded[i] = (float)values[i];
+        if (integers) /* little-endian: the lowest bytes */
+            memcpy((char *)to + i * width, &integer, width);
+        else if (wide)
+            memcpy((char *)to + i * width, &values[i], width);
     }
+    if (!integers && !wide)
+        tti_convert(to, type, rounded, TUTTI_FLOAT32, count, NULL);
 }
 
 static double combine(double a, double b, enum tutti_op op)
@@ -165,18 +160,39 @@ static enum tutti_result call(const struct test_case *c, const void *in, void *o
 
 static int compare(const struct test_case *c, const char *out, size_t elements, int size, int rank)
 {
-    size_t width = tutti_type_size(c->type);
-    for (size_t i = 0; i < elements; i++) {
-        char want[8];
-        store(want, c->type, expected(c, size, rank, i));
-        if (memcmp(want, out + i * width, width) == 0)
+    const size_t width = tutti_type_size(c->type);
+    double values[STORED];
+    char want[8 * STORED];
+    for (size_t from = 0; from < elements; from += STORED) {
+        const size_t count = elements - from < STORED ? elements - from : STORED;
+        const char *got = out + from * width;
+        for (size_t i = 0; i < count; i++)
+            values[i] = expected(c, size, rank, from + i);
+        store(want, c->type, values, count);
+        if (memcmp(want, got, count * width) == 0)
             continue;
+        size_t wrong = 0;
+        while (memcmp(want + wrong * width, got + wrong * width, width) == 0)
+            wrong++;
         fprintf(stderr, "rank %d of %d: %s %s %s count %zu root %d%s: element %zu is wrong\n", rank,
                 size, tutti_collective_name(c->collective), tutti_type_name(c->type),
-                tutti_op_name(c->op), c->count, c->root, c->in_place ? " in place" : "", i);
+                tutti_op_name(c->op), c->count, c->root, c->in_place ? " in place" : "",
+                from + wrong);
         return 1;
     }
     return 0;
+}
+
+static void contribute(const struct test_case *c, char *in, size_t elements, int rank)
+{
+    const size_t width = tutti_type_size(c->type);
+    double values[STORED];
+    for (size_t from = 0; from < elements; from += STORED) {
+        const size_t count = elements - from < STORED ? elements - from : STORED;
+        for (size_t i = 0; i < count; i++)
+            values[i] = contribution(rank, from + i, c->op);
+        store(in + from * width, c->type, values, count);
+    }
 }
 
 /* The whole of a buffer, guards too, of which a call is given `data`. */
@@ -201,8 +217,7 @@ static int run_case(const struct test_case *c, const struct settings *s, tutti_c
     /* In place, the longer buffer is the whole and the other begins inside it. */
     char *in_data = aliased ? out.data + (size_t)out_at * block : in.data;
     char *out_data = aliased ? out.data + (size_t)in_at * block : out.data;
-    for (size_t i = 0; i < in_blocks * c->count; i++)
-        store(in_data + i * width, c->type, contribution(rank, i, c->op));
+    contribute(c, in_data, in_blocks * c->count, rank);
     enum tutti_result result = s->memory == MEMORY_DEVICE
                                    ? device_call(c, buffer_shadow(aliased ? &out : &in, in_data),
                                                  buffer_shadow(&out, out_data), comm)
