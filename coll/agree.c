@@ -8,6 +8,7 @@
 #include "coll/nics.h"
 #include "coll/tuning.h"
 #include "device/cpu_caches.h"
+#include "device/near.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -120,6 +121,18 @@ static bool agree_device(void)
     return tti_gpu_in_use(&ops) == TUTTI_OK && ops;
 }
 
+/* What a rank with a GPU sends lies there, wherever its thread is. */
+static void agree_cpus(struct agree_words *mine)
+{
+    const char *gpu = mine->place.gpu;
+    tti_cpus_own(&mine->cpus);
+    const int node = gpu[0] ? tti_near_device("/sys", gpu) : -1;
+    if (node < 0)
+        return;
+    mine->cpus.node = node;
+    mine->cpus.cache = -1;
+}
+
 enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
 {
     if (sodium_init() < 0)
@@ -143,7 +156,7 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         mine.cpu = tti_cpu_kind();
         mine.ahead = comm->settings.staged_ahead;
         mine.device = agree_device();
-        tti_cpus_own(&mine.cpus);
+        agree_cpus(&mine);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }
     if (result == TUTTI_OK)

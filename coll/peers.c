@@ -300,7 +300,7 @@ void tti_peers_destroy(struct tti_peers *peers)
     free(peers->all);
     free(peers->names);
     free(peers->host_of);
-    free(peers->core_of);
+    free(peers->group_of);
     free(peers->blobs);
     free(peers->far_nics);
     memset(peers, 0, sizeof *peers);

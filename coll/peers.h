@@ -29,9 +29,9 @@ struct tti_peers {
     size_t blob_bytes;
     int *host_of; /* by rank */
     int nhosts;
-    bool sorted;  /* ranks of a host follow each other */
-    int *core_of; /* the layout's (plan.h), set by tti_crowd; NULL: they need not be told apart */
-    int ncores;
+    bool sorted;   /* ranks of a host follow each other */
+    int *group_of; /* the layout's (plan.h), set by tti_crowd; NULL: they need not be told apart */
+    int ngroups;
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
     bool reads;        /* they read each other's memory where they lend it, as far as is known */
@@ -58,7 +58,7 @@ void tti_peers_destroy(struct tti_peers *peers);
 static inline struct tti_layout tti_peers_layout(const struct tti_peers *peers)
 {
     return (struct tti_layout){peers->nhosts, peers->nhosts > 1 ? peers->host_of : NULL,
-                               peers->sorted, peers->ncores, peers->core_of};
+                               peers->sorted, peers->ngroups, peers->group_of};
 }
 
 #endif

@@ -91,7 +91,7 @@ static void progress_sharers(const struct tutti_comm *comm, int *index, int *ran
     *index = *ranks = 0;
     for (int r = 0; r < comm->size; r++) {
         if (host[r] != host[comm->rank] ||
-            memcmp(&comm->cpus[r], &comm->cpus[comm->rank], sizeof *comm->cpus) != 0)
+            memcmp(comm->cpus[r].bits, comm->cpus[comm->rank].bits, sizeof comm->cpus->bits) != 0)
             continue;
         *index += r < comm->rank;
         ++*ranks;

@@ -1,8 +1,8 @@
 /* Trials of a few ways to copy (copy_trial.h). */
 #include "device/copy_trial.h"
 
-/* A winner that takes so many times what another one took, by which that would win, is not the
- * winner any more. */
+/* A winner that takes so many times what another one took is not the winner any more; way 0, where
+ * it may be quick enough, only when the other beats its margin by as much. */
 static const float TRIAL_TOO_SLOW = 1.3F;
 
 bool tti_copy_trial_times(const struct tti_copy_trial *trial)
@@ -56,17 +56,23 @@ static int trial_best(const struct tti_copy_trial *trial, const struct tti_copy_
     return best;
 }
 
+/* Is the present way the first one, and so quick that no other is worth a try? */
+static bool trial_suffices(const struct tti_copy_trial *trial, const struct tti_copy_choice *choice)
+{
+    return trial->way == 0 && trial->cost[0] > 0 && trial->cost[0] <= choice->quick;
+}
+
 static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choice *choice)
 {
     if (trial->timed > 0)
         trial->cost[trial->way] = trial_median(trial);
-    const bool suffices = trial->way == 0 && trial->cost[0] > 0 && trial->cost[0] <= choice->quick;
+    const bool suffices = trial_suffices(trial, choice);
     trial->tried++;
     if (trial->tried < choice->ways && trial->cost[trial->won] > 0 && !suffices) {
         trial_begin(trial, (trial->way + 1) % choice->ways);
         return;
     }
-    const int best = trial_best(trial, choice, -1);
+    const int best = suffices ? 0 : trial_best(trial, choice, -1);
     if (best < 0) { /* nothing was copied: as before, and begin again, some day */
         trial_hold(trial, trial->won, trial->hold > 0 ? trial->hold : TTI_COPY_HOLD);
         return;
@@ -83,10 +89,10 @@ static bool trial_too_slow(struct tti_copy_trial *trial, const struct tti_copy_c
                            float took)
 {
     const int other = trial_best(trial, choice, trial->way);
-    const float margin = trial->way == 0 ? choice->margin : 1;
-    const float quick = trial->held && trial->way == 0 ? choice->quick : 0;
-    const bool slow = other >= 0 ? took * margin > TRIAL_TOO_SLOW * trial->cost[other]
-                                 : quick > 0 && took > TRIAL_TOO_SLOW * quick;
+    const float margin = trial->way == 0 && choice->quick > 0 ? choice->margin : 1;
+    const bool sufficed = trial->held && trial_suffices(trial, choice);
+    const bool slow = (other >= 0 && took * margin > TRIAL_TOO_SLOW * trial->cost[other]) ||
+                      (sufficed && took > TRIAL_TOO_SLOW * choice->quick);
     trial->slow = slow ? (uint8_t)(trial->slow + 1) : 0;
     return trial->slow == TTI_COPY_SLOW;
 }

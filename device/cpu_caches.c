@@ -18,19 +18,19 @@ enum { MOST_CACHES = 8, PATH_BYTES = 400, TEXT_BYTES = 64 };
 /* As much of an L3 as any processor has for a core (2 to 16 MiB are usual, 32 the most). */
 static const uint64_t L3_PER_CPU = UINT64_C(32) << 20;
 
-/* The file `name` of CPU 0's cache number `index`. */
-static const char *caches_path(const char *root, int index, const char *name, char *path)
+/* The file `name` of a CPU's cache number `index`. */
+static const char *caches_path(const char *root, int cpu, int index, const char *name, char *path)
 {
-    snprintf(path, PATH_BYTES, "%.300s/sys/devices/system/cpu/cpu0/cache/index%d/%s", root, index,
-             name);
+    snprintf(path, PATH_BYTES, "%.300s/sys/devices/system/cpu/cpu%d/cache/index%d/%s", root, cpu,
+             index, name);
     return path;
 }
 
 /* Its beginning; "" if there is none. */
-static const char *caches_read(const char *root, int index, const char *name, char *text)
+static const char *caches_read(const char *root, int cpu, int index, const char *name, char *text)
 {
     char path[PATH_BYTES];
-    int fd = open(caches_path(root, index, name, path), O_RDONLY | O_CLOEXEC);
+    int fd = open(caches_path(root, cpu, index, name, path), O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, text, TEXT_BYTES - 1) : -1;
     if (fd >= 0)
         close(fd);
@@ -60,14 +60,14 @@ static void caches_look(const char *root, uint64_t cache[3], uint64_t sharers[3]
     memset(cache, 0, 3 * sizeof *cache);
     memset(sharers, 0, 3 * sizeof *sharers);
     for (int i = 0; i < MOST_CACHES; i++) {
-        int level = atoi(caches_read(root, i, "level", text));
+        int level = atoi(caches_read(root, 0, i, "level", text));
         if (level == 0)
             return;
-        if (level > 3 || strncmp(caches_read(root, i, "type", text), "Instruction", 11) == 0)
+        if (level > 3 || strncmp(caches_read(root, 0, i, "type", text), "Instruction", 11) == 0)
             continue;
-        cache[level - 1] = caches_size(caches_read(root, i, "size", text));
+        cache[level - 1] = caches_size(caches_read(root, 0, i, "size", text));
         sharers[level - 1] = 0;
-        (void)tti_sysfs_list(caches_path(root, i, "shared_cpu_list", path), caches_count,
+        (void)tti_sysfs_list(caches_path(root, 0, i, "shared_cpu_list", path), caches_count,
                              &sharers[level - 1]);
     }
 }
@@ -88,6 +88,40 @@ void tti_cpu_caches_usable(const char *root, uint64_t cache[3])
     uint64_t sharers[3];
     caches_look(root, cache, sharers);
     cache[2] = tti_cpu_cache_usable(cache[2], sharers[2]);
+}
+
+/* Of a set of CPUs those that do not share a cache, and the lowest that does. */
+struct shared_cache {
+    cpu_set_t others;
+    int lowest;
+};
+
+static void caches_share(void *context, int number)
+{
+    struct shared_cache *shared = context;
+    shared->lowest = shared->lowest < 0 || number < shared->lowest ? number : shared->lowest;
+    if (number >= 0 && number < CPU_SETSIZE)
+        CPU_CLR((size_t)number, &shared->others);
+}
+
+int tti_cpu_shared_cache(const char *root, const cpu_set_t *cpus)
+{
+    char text[TEXT_BYTES], path[PATH_BYTES];
+    int first = 0;
+    while (first < CPU_SETSIZE && !CPU_ISSET((size_t)first, cpus))
+        first++;
+    if (first == CPU_SETSIZE)
+        return -1;
+    for (int i = 0; i < MOST_CACHES; i++) {
+        struct shared_cache shared = {*cpus, -1};
+        const int level = atoi(caches_read(root, first, i, "level", text));
+        if (level == 0)
+            return -1;
+        if (level == 3 && tti_sysfs_list(caches_path(root, first, i, "shared_cpu_list", path),
+                                         caches_share, &shared))
+            return CPU_COUNT(&shared.others) == 0 ? shared.lowest : -1;
+    }
+    return -1;
 }
 
 struct known_caches {

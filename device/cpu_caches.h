@@ -2,6 +2,7 @@
 #ifndef TTI_DEVICE_CPU_CACHES_H
 #define TTI_DEVICE_CPU_CACHES_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,10 @@ size_t tti_cpu_last_cache(void);
 
 /* So much of an L3 of so many bytes, if so many CPUs are known to share it (0: unknown). */
 uint64_t tti_cpu_cache_usable(uint64_t bytes, uint64_t sharers);
+
+/* The lowest of the CPUs that share the L3 of all CPUs in the set, as its name; -1 when they have
+ * several, or none, or the kernel does not tell. `root` as above. */
+int tti_cpu_shared_cache(const char *root, const cpu_set_t *cpus);
 
 /* What a line goes through on its way from core to core. All ranks of a communicator go by what
  * rank 0 says, so the numbers are part of what they exchange. */

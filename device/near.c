@@ -2,6 +2,7 @@
 #include "device/near.h"
 
 #include "base/config.h"
+#include "base/kernel_file.h"
 #include "base/log.h"
 
 #include <limits.h>
@@ -67,6 +68,13 @@ int tti_near_node(const char *sysfs, const cpu_set_t *cpus)
             return CPU_EQUAL(&common, cpus) ? nodes.numbers[i] : -1;
     }
     return -1;
+}
+
+int tti_near_device(const char *sysfs, const char *pci)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%.300s/bus/pci/devices/%.40s/numa_node", sysfs, pci);
+    return tti_kernel_number(path); /* the kernel has -1 for none, too */
 }
 
 enum tutti_result tti_near_bind(void *base, size_t bytes, int node)

@@ -15,6 +15,9 @@
 /* The NUMA node of all CPUs in the set; -1 when they are on several, or the machine has one, or the
  * kernel does not tell. `sysfs` is "/sys", or a copy of it in a test. */
 int tti_near_node(const char *sysfs, const cpu_set_t *cpus);
+/* The NUMA node of the device at a PCI address ("0000:3b:00.0"); -1 when it has none, or the kernel
+ * does not tell. */
+int tti_near_device(const char *sysfs, const char *pci);
 /* Pages of the mapping that are not there yet will be made on the node, or on another when it is
  * full (MPOL_PREFERRED). `base` is page-aligned. TUTTI_ERR_SYSTEM when the kernel refuses. */
 enum tutti_result tti_near_bind(void *base, size_t bytes, int node);

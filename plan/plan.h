@@ -92,10 +92,12 @@ struct tti_layout {
     int nhosts;
     const int *host_of;
     bool sorted; /* host_of never falls from rank to rank. False promises nothing. */
-    /* Ranks that take turns on a core: those of the same core_of[r], 0 .. ncores-1, numbered by
-     * their lowest rank. NULL: none do, it is not known, or they follow each other anyway. */
-    int ncores;
-    const int *core_of;
+    /* Which ranks of a host are near each other: those of the same group_of[r], 0 .. ngroups-1, are
+     * nearest (they share a core, a cache or a NUMA node), and groups that are near each other have
+     * numbers that follow each other. NULL: it is not known, or ranks that follow each other are
+     * near each other anyway. */
+    int ngroups;
+    const int *group_of;
 };
 
 /* What a plan function is given. */
@@ -110,7 +112,7 @@ struct tti_plan_spec {
 };
 
 struct tti_plan {
-    struct tti_plan_spec spec; /* as built for; host_of and core_of are not kept */
+    struct tti_plan_spec spec; /* as built for; host_of and group_of are not kept */
     uint32_t chunks;           /* per block, >= 1 */
     uint32_t scratch_blocks;
     uint32_t slots;
@@ -153,7 +155,7 @@ static inline bool tti_translates(const struct tti_algorithm *algorithm,
                                   const struct tti_plan_spec *spec)
 {
     return algorithm->translates && (!spec->layout.host_of || spec->layout.sorted) &&
-           !spec->layout.core_of;
+           !spec->layout.group_of;
 }
 
 void tti_plan_destroy(struct tti_plan *plan);

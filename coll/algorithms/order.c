@@ -40,7 +40,7 @@ static void order_sort(struct tti_order *order, const int *group_of, int groups,
     memcpy(order->ranks, aside, (size_t)n * sizeof *aside);
 }
 
-/* Ranks sorted by host, and on a host by core, from the root and its own on. */
+/* Ranks sorted by host, and on a host by what they are near to, from the root and its own on. */
 static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struct tti_order *order)
 {
     const struct tti_layout *layout = &spec->layout;
@@ -54,8 +54,8 @@ static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struc
     }
     for (int place = 0; place < n; place++)
         order->ranks[place] = (order->root + place) % n;
-    if (layout->core_of)
-        order_sort(order, layout->core_of, layout->ncores, room, room + n);
+    if (layout->group_of)
+        order_sort(order, layout->group_of, layout->ngroups, room, room + n);
     if (layout->host_of)
         order_sort(order, layout->host_of, layout->nhosts, room, room + n);
     free(room);
@@ -68,7 +68,7 @@ static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struc
 enum tutti_result tti_order_create(const struct tti_plan_spec *spec, struct tti_order *order)
 {
     struct tti_order made = {.n = spec->nranks, .root = spec->root};
-    if ((spec->layout.host_of && !spec->layout.sorted) || spec->layout.core_of)
+    if ((spec->layout.host_of && !spec->layout.sorted) || spec->layout.group_of)
         TTI_TRY(order_scattered(spec, &made));
     else
         order_sorted(spec, &made);

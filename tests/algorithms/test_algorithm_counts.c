@@ -290,11 +290,11 @@ static void hierarchical_between_hosts(void **state)
     between_hosts(TUTTI_REDUCE_SCATTER, "hierarchical", 7, 1, 7 * 32);
 }
 
-/* Blocks of all ranks that leave their hosts, or their cores where there is but one host. */
+/* Blocks of all ranks that leave their hosts, or their groups where there is but one host. */
 static double crossing(enum tutti_collective collective, const char *name, int root,
                        const struct tti_layout *layout, int nranks)
 {
-    const int *where = layout->host_of ? layout->host_of : layout->core_of;
+    const int *where = layout->host_of ? layout->host_of : layout->group_of;
     const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
     struct tti_plan_spec spec = spec_of(collective, nranks, 1);
     double chunks = 0;
@@ -315,7 +315,7 @@ static double crossing(enum tutti_collective collective, const char *name, int r
 }
 
 /* Rings and chains pass through a host once, and trees enter it once, whatever numbers its ranks
- * have; and so a core that ranks share. */
+ * have; and so a group of a host. */
 static void passes_once(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void passes_once(void **state)
     const struct tti_layout layouts[] = {
         {.nhosts = HOSTS, .host_of = blocks, .sorted = true},
         {.nhosts = HOSTS, .host_of = dealt},
-        {.nhosts = 1, .sorted = true, .ncores = HOSTS, .core_of = dealt},
+        {.nhosts = 1, .sorted = true, .ngroups = HOSTS, .group_of = dealt},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         for (int root = 0; root < RANKS; root += 5) {

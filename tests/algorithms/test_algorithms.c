@@ -151,28 +151,29 @@ static bool is_sorted(const struct tti_layout *layout, int nranks)
 }
 
 /* The ranks of each host share two cores, two neighbours in turn. */
-static int two_cores(const struct tti_layout *layout, int nranks, int *core_of)
+static int two_cores(const struct tti_layout *layout, int nranks, int *group_of)
 {
     for (int r = 0; r < nranks; r++)
-        core_of[r] = (2 * layout->host_of[r] + r / 2 % 2) % MOST_RANKS;
-    return renumber(core_of, nranks);
+        group_of[r] = (2 * layout->host_of[r] + r / 2 % 2) % MOST_RANKS;
+    return renumber(group_of, nranks);
 }
 
 /* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. And
- * where ranks share cores: those of a host, and as many cores of one host as there were hosts. */
+ * where ranks are near each other in groups: on two cores of a host, and in as many groups of one
+ * host as there were hosts. */
 static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_spec *spec)
 {
-    int core_of[MOST_RANKS];
+    int group_of[MOST_RANKS];
     const struct tti_layout hosts = spec->layout;
     check(algorithm, spec);
     spec->layout.sorted = is_sorted(&spec->layout, spec->nranks);
     if (spec->layout.sorted)
         check(algorithm, spec);
-    spec->layout.ncores = two_cores(&hosts, spec->nranks, core_of);
-    spec->layout.core_of = core_of;
+    spec->layout.ngroups = two_cores(&hosts, spec->nranks, group_of);
+    spec->layout.group_of = group_of;
     check(algorithm, spec);
     spec->layout = (struct tti_layout){
-        .nhosts = 1, .sorted = true, .ncores = hosts.nhosts, .core_of = hosts.host_of};
+        .nhosts = 1, .sorted = true, .ngroups = hosts.nhosts, .group_of = hosts.host_of};
     check(algorithm, spec);
 }
 

@@ -43,6 +43,18 @@ static void cpus_of_one_node_have_it(void **state)
     assert_int_equal(node_of(folder, 1, 0), -1);   /* no CPU */
 }
 
+static void a_device_has_one_or_none(void **state)
+{
+    const char *folder = *state;
+    assert_int_equal(tti_near_device(folder, "0000:3b:00.0"), -1); /* there is no such device */
+    made_file(folder, "bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
+    made_file(folder, "bus/pci/devices/0000:5e:00.0/numa_node", "-1\n");
+    made_file(folder, "bus/pci/devices/0000:5f:00.0/numa_node", "none\n");
+    assert_int_equal(tti_near_device(folder, "0000:3b:00.0"), 1);
+    assert_int_equal(tti_near_device(folder, "0000:5e:00.0"), -1);
+    assert_int_equal(tti_near_device(folder, "0000:5f:00.0"), -1);
+}
+
 static void the_kernel_takes_the_policy(void **state)
 {
     void *memory = NULL;
@@ -71,6 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cpus_of_one_node_have_it, made_folder, made_folder_removed),
+        cmocka_unit_test_setup_teardown(a_device_has_one_or_none, made_folder, made_folder_removed),
         cmocka_unit_test(the_kernel_takes_the_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

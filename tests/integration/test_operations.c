@@ -94,8 +94,18 @@ static void store(void *to, enum tutti_type type, const double *values, size_t c
         else if (wide)
             memcpy((char *)to + i * width, &values[i], width);
     }
-    if (!integers && !wide)
-        tti_convert(to, type, rounded, TUTTI_FLOAT32, count, NULL);
+    if (integers || wide)
+        return;
+    tti_convert(to, type, rounded, TUTTI_FLOAT32, count, NULL);
+    for (size_t i = 0; i < count; i += 61) { /* as one by one, where no vector kernel is used */
+        char one[8];
+        tti_convert(one, type, &rounded[i], TUTTI_FLOAT32, 1, NULL);
+        if (memcmp(one, (char *)to + i * width, width) != 0) {
+            fprintf(stderr, "%s: %g is rounded one way alone, and another among others\n",
+                    tutti_type_name(type), (double)rounded[i]);
+            abort();
+        }
+    }
 }
 
 static double combine(double a, double b, enum tutti_op op)

@@ -18,6 +18,7 @@ bool tti_shm_collect(struct shm_out *out)
             return false;
         if (consumed > out->freed) {
             out->piece_tail = out->log[(consumed - 1) % SHM_LINES].piece_end;
+            out->pieces_freed = out->log[(consumed - 1) % SHM_LINES].pieces;
             out->freed = consumed;
         }
     }
@@ -80,8 +81,11 @@ static inline void send_publish(struct shm_endpoint *self, struct shm_out *out, 
                                shm_way_of(self, out, bytes) != SHM_AROUND
                            ? bytes
                            : 0;
-    out->log[out->sent % SHM_LINES] =
-        (struct shm_sent){.piece_end = out->piece_head, .bytes = (uint32_t)bytes, .copied = copied};
+    out->pieces_sent = (uint16_t)(out->pieces_sent + (kind == SHM_KIND_PIECE));
+    out->log[out->sent % SHM_LINES] = (struct shm_sent){.piece_end = out->piece_head,
+                                                        .bytes = (uint32_t)bytes,
+                                                        .pieces = out->pieces_sent,
+                                                        .copied = copied};
     line->tag = tag;
     tti_store_release(&line->flag, shm_flag(out->sent, kind, kind == SHM_KIND_INLINE ? bytes : 0));
     out->sent++;
@@ -167,12 +171,14 @@ static size_t send_near(const struct shm_endpoint *self, const struct shm_out *o
 }
 
 /* Has one who is not answered as many pieces under way as it may, where ranks share cores? The peer
- * reads all of them in its turn, and so long this one waits: of larger ones a few, or as much as
- * the narrow part holds. Not of smaller ones, which long messages are cut into. */
+ * reads all of them in its turn, and so long this one waits: of larger ones a few, and no more than
+ * the narrow part holds. Long messages come in pieces of 32 KiB, for which nobody waits one by one.
+ * Only pieces count: when the peer has read one it wakes who waits for room, which it does not for
+ * each small line. */
 static bool send_enough_in_row(const struct shm_endpoint *self, const struct shm_out *out,
                                size_t want)
 {
-    const uint64_t pieces = out->sent - out->freed;
+    const size_t pieces = (uint16_t)(out->pieces_sent - out->pieces_freed);
     return shm_in_row(self, out) && want > SHM_ROW_FROM &&
            (pieces >= SHM_ROW_PIECES || pieces * want >= self->transport->settings.piece_narrow);
 }

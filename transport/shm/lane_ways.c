@@ -79,12 +79,13 @@ static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more tha
 static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out,
                       struct shm_ways *ways, int size)
 {
-    /* What is timed is not all that a wide ring costs: it takes the caches from others, from whom
-     * shares the core above all. */
+    /* What is timed is not all that a wide ring costs: it takes the caches from others, from those
+     * who share the core above all. There near cores are quick enough to try nothing else. */
+    static const struct tti_copy_choice alone = {.ways = SHM_WAYS, .margin = 0.9F},
+                                        shared = {SHM_WAYS, .margin = 0.5F, .quick = 0.2F};
     const struct shm_settings *settings = &self->transport->settings;
-    const struct tti_copy_choice choice = settings->in_rows
-                                              ? (struct tti_copy_choice){settings->ways, 0.5F, 0.2F}
-                                              : (struct tti_copy_choice){settings->ways, 0.9F, 0};
+    struct tti_copy_choice choice = settings->in_rows ? shared : alone;
+    choice.ways = settings->ways;
     const size_t lap = self->piece_ring / SHM_WAY_TURN;
     const unsigned latest = (lap < SHM_LINES ? (unsigned)lap : SHM_LINES) + SHM_WAY_LATE;
     const float theirs = ways_theirs(out, size, (enum shm_way)ways->trial.way);

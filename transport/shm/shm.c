@@ -94,7 +94,7 @@ static size_t shm_wide_ring(size_t narrow, int ranks, bool crowded)
 }
 
 /* TUTTI_SHM_PIECES, and what there is to choose if it says nothing. Ranks that share cores only try
- * on processors that take lines back slowly. */
+ * on processors that take lines back slowly, and with few enough ranks for wide rings. */
 static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 {
     static const char *const names[] = {"narrow", "around", "wide", "auto"};
@@ -102,9 +102,6 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
     const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
     int way = automatic;
     TTI_TRY(tti_config_name("TUTTI_SHM_PIECES", names, SHM_WAYS + 1, automatic, &way));
-    const bool tried = way == automatic && !tti_cpu_meshed() &&
-                       (!crowded || tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS);
-    settings->in_rows = tried && crowded;
     settings->piece_ring = settings->piece_narrow;
     size_t wide = 0;
     TTI_TRY(tti_config_bytes("TUTTI_SHM_WIDE",
@@ -113,6 +110,10 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
                         SHM_RING_MOST);
+    const bool slow = tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
+    const bool rows = crowded && slow && wide >= 2 * settings->piece_narrow;
+    const bool tried = way == automatic && !tti_cpu_meshed() && (!crowded || rows);
+    settings->in_rows = tried && crowded;
     if ((way == SHM_WIDE || tried) && wide > settings->piece_narrow)
         settings->piece_ring = wide;
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;

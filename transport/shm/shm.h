@@ -39,7 +39,9 @@ struct shm_settings {
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
-    bool in_rows;        /* ways other than the narrow one are for who is not answered */
+    /* Only who is not answered goes by other ways than the narrow one, or through more of the ring,
+     * and has few large pieces under way. */
+    bool in_rows;
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -53,8 +55,8 @@ enum {
     SHM_WAY_PAGES = 256 << 10, /* bytes of the wide ring that are made there at a time */
     SHM_WAY_LATE = 8,          /* turns besides a lap, for the peer to tell what a way takes it */
     SHM_WIDE_STAYS = 64 << 10, /* bytes behind a wide piece in which narrow ones go on there */
-    SHM_ROW_FROM = 32 << 10,   /* who is not answered (in_rows) has of larger pieces than this */
-    SHM_ROW_PIECES = 4,        /* ... so many under way, at most */
+    SHM_ROW_FROM = 32 << 10,   /* who is not answered (in_rows) sends a larger piece than this */
+    SHM_ROW_PIECES = 4,        /* ... only with fewer than so many under way */
     SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
     SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
 };
@@ -119,7 +121,8 @@ struct shm_source {
 struct shm_sent {
     uint64_t piece_end; /* of the piece ring, after this line */
     uint32_t bytes;
-    bool copied; /* the caller's memory is free already */
+    uint16_t pieces; /* `pieces_sent`, this line included */
+    bool copied;     /* the caller's memory is free already */
 };
 
 /* A fragment that the peer reads by process_vm_readv. */
@@ -163,6 +166,7 @@ struct shm_out {
     size_t there;          /* bytes of the ring whose pages are, for the wide way */
     unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
     bool bounced;          /* what was reserved is there */
+    uint16_t pieces_sent, pieces_freed;
 };
 
 enum { SHM_SAMPLES = 8 };
