@@ -121,16 +121,11 @@ static bool agree_device(void)
     return tti_gpu_in_use(&ops) == TUTTI_OK && ops;
 }
 
-/* What a rank with a GPU sends lies there, wherever its thread is. */
 static void agree_cpus(struct agree_words *mine)
 {
-    const char *gpu = mine->place.gpu;
     tti_cpus_own(&mine->cpus);
-    const int node = gpu[0] ? tti_near_device("/sys", gpu) : -1;
-    if (node < 0)
-        return;
-    mine->cpus.node = node;
-    mine->cpus.cache = -1;
+    if (mine->cpus.node < 0 && mine->place.gpu[0])
+        mine->cpus.node = tti_near_device("/sys", mine->place.gpu);
 }
 
 enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)

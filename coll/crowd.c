@@ -88,9 +88,10 @@ struct crowd_place {
     int rank;
 };
 
-static int crowd_compare(const struct crowd_place *a, const struct crowd_place *b)
+/* Down to `deepest`. */
+static int crowd_compare(const struct crowd_place *a, const struct crowd_place *b, int deepest)
 {
-    for (int level = 0; level < CROWD_LEVELS; level++)
+    for (int level = 0; level <= deepest; level++)
         if (a->at[level] != b->at[level])
             return a->at[level] < b->at[level] ? -1 : 1;
     return 0;
@@ -99,7 +100,7 @@ static int crowd_compare(const struct crowd_place *a, const struct crowd_place *
 static int crowd_compare_ranks(const void *a, const void *b)
 {
     const struct crowd_place *left = a, *right = b;
-    const int where = crowd_compare(left, right);
+    const int where = crowd_compare(left, right, CROWD_CPU);
     return where != 0 ? where : (left->rank > right->rank) - (left->rank < right->rank);
 }
 
@@ -118,54 +119,105 @@ static void crowd_forget_unknown(struct crowd_place *places, int count)
     }
 }
 
-enum tutti_result tti_crowd_groups(const struct tti_cpus *cpus, const int *hosts, int count,
-                                   bool take_turns, int **group_of, int *groups)
+/* leader[r]: the lowest rank that is where r is, down to `level`. `places` in their order. */
+static void crowd_leaders(const struct crowd_place *places, int count, int level, int *leader)
 {
-    struct crowd_place *places = tti_calloc((size_t)count, sizeof *places);
-    int *group = tti_calloc((size_t)count, sizeof *group);
-    int *last = tti_calloc((size_t)count, sizeof *last); /* of each host */
-    int made = 0;
-    bool follow = true;
-    *group_of = NULL;
-    *groups = 0;
-    if (!places || !group || !last) {
-        free(places);
-        free(group);
-        free(last);
-        return TUTTI_ERR_MEMORY;
+    for (int from = 0, to; from < count; from = to) {
+        int lowest = places[from].rank;
+        for (to = from; to < count && crowd_compare(&places[from], &places[to], level) == 0; to++)
+            lowest = places[to].rank < lowest ? places[to].rank : lowest;
+        for (int i = from; i < to; i++)
+            leader[places[i].rank] = lowest;
     }
+}
+
+/* Do those of one number follow each other among the ranks of each host? `last`: room. */
+static bool crowd_follow(const int *leader, const int *hosts, int count, int *last)
+{
     for (int r = 0; r < count; r++)
-        places[r] = (struct crowd_place){
-            {hosts[r], cpus[r].node, cpus[r].cache, take_turns ? crowd_only(&cpus[r]) : -1}, r};
-    qsort(places, (size_t)count, sizeof *places, crowd_compare_ranks); /* by host, for one thing */
-    crowd_forget_unknown(places, count);
-    qsort(places, (size_t)count, sizeof *places, crowd_compare_ranks);
-    for (int i = 0; i < count; i++) {
-        made += i == 0 || crowd_compare(&places[i - 1], &places[i]) != 0;
-        group[places[i].rank] = made - 1;
+        last[r] = -1;
+    for (int r = 0; r < count; last[hosts[r]] = leader[r], r++)
+        if (leader[r] != r && last[hosts[r]] != leader[r])
+            return false;
+    return true;
+}
+
+/* Turns leaders into numbers; how many. */
+static int crowd_number(int *leader, int count)
+{
+    int numbers = 0;
+    for (int r = 0; r < count; r++) /* leaders come before those they lead */
+        leader[r] = leader[r] == r ? numbers++ : leader[leader[r]];
+    return numbers;
+}
+
+/* In sorted places; *follow: in order by all levels anyway. */
+static enum tutti_result crowd_levels(const struct crowd_place *places, const int *hosts, int count,
+                                      int *near_of[TTI_NEAR_LEVELS],
+                                      int near_count[TTI_NEAR_LEVELS], bool *follow)
+{
+    static const int levels[TTI_NEAR_LEVELS] = {CROWD_CPU, CROWD_CACHE, CROWD_NODE};
+    int *last = tti_calloc((size_t)count, sizeof *last), coarser;
+    if (!last)
+        return TUTTI_ERR_MEMORY;
+    *follow = true;
+    crowd_leaders(places, count, CROWD_HOST, last);
+    coarser = crowd_number(last, count);
+    for (int level = TTI_NEAR_LEVELS - 1; level >= 0; level--) {
+        int *leader = tti_calloc((size_t)count, sizeof *leader);
+        near_of[level] = leader;
+        if (!leader) {
+            free(last);
+            return TUTTI_ERR_MEMORY;
+        }
+        crowd_leaders(places, count, levels[level], leader);
+        *follow = crowd_follow(leader, hosts, count, last) && *follow;
+        near_count[level] = crowd_number(leader, count);
+        if (near_count[level] > coarser) {
+            coarser = near_count[level];
+            continue;
+        }
+        free(leader);
+        near_of[level] = NULL;
+        near_count[level] = 0;
     }
-    for (int r = 0; r < count; r++) {
-        follow &= group[r] >= last[hosts[r]];
-        last[hosts[r]] = group[r];
-    }
-    free(places);
     free(last);
-    if (follow) {
-        free(group);
-        return TUTTI_OK;
-    }
-    *group_of = group;
-    *groups = made;
     return TUTTI_OK;
 }
 
-enum tutti_result tti_crowd(struct tutti_comm *comm)
+enum tutti_result tti_crowd_near(const struct tti_cpus *cpus, const int *hosts,
+                                 const bool *take_turns, int count, int *near_of[TTI_NEAR_LEVELS],
+                                 int near_count[TTI_NEAR_LEVELS])
+{
+    struct crowd_place *places = tti_calloc((size_t)count, sizeof *places);
+    bool follow = true;
+    memset(near_of, 0, TTI_NEAR_LEVELS * sizeof *near_of);
+    memset(near_count, 0, TTI_NEAR_LEVELS * sizeof *near_count);
+    if (!places)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < count; r++) {
+        const int cpu = take_turns[hosts[r]] ? crowd_only(&cpus[r]) : -1;
+        places[r] = (struct crowd_place){{hosts[r], cpus[r].node, cpus[r].cache, cpu}, r};
+    }
+    qsort(places, (size_t)count, sizeof *places, crowd_compare_ranks); /* by host, for one thing */
+    crowd_forget_unknown(places, count);
+    qsort(places, (size_t)count, sizeof *places, crowd_compare_ranks);
+    const enum tutti_result result =
+        crowd_levels(places, hosts, count, near_of, near_count, &follow);
+    free(places);
+    for (int level = 0; level < TTI_NEAR_LEVELS && (follow || result != TUTTI_OK); level++) {
+        free(near_of[level]);
+        near_of[level] = NULL;
+        near_count[level] = 0;
+    }
+    return result;
+}
+
+/* `local`, `take_turns`: room for a rank, or a host, each. */
+static void crowd_count_hosts(struct tutti_comm *comm, int *local, bool *take_turns)
 {
     double worst = 0;
     int most_local = 1;
-    int *local = tti_calloc((size_t)comm->size, sizeof *local);
-    if (!local)
-        return TUTTI_ERR_MEMORY;
     for (int host = 0; host < comm->peers.nhosts; host++) {
         int count = 0;
         for (int r = 0; r < comm->size; r++)
@@ -174,21 +226,34 @@ enum tutti_result tti_crowd(struct tutti_comm *comm)
         double turns = tti_crowd_turns(comm->cpus, local, count);
         worst = turns > worst ? turns : worst;
         most_local = count > most_local ? count : most_local;
+        take_turns[host] = turns > 1;
         if (comm->peers.host_of[comm->rank] == host)
             comm->crowded = turns > 1;
     }
     comm->crowds = worst > 1;
     comm->profile.cores = most_local / worst;
+}
+
+enum tutti_result tti_crowd(struct tutti_comm *comm)
+{
+    struct tti_peers *peers = &comm->peers;
+    int *local = tti_calloc((size_t)comm->size, sizeof *local);
+    bool *take_turns = tti_calloc((size_t)peers->nhosts, sizeof *take_turns);
+    enum tutti_result result = local && take_turns ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK) {
+        crowd_count_hosts(comm, local, take_turns);
+        result = tti_crowd_near(comm->cpus, peers->host_of, take_turns, comm->size, peers->near_of,
+                                peers->near_count);
+    }
+    if (peers->near_of[TTI_NEAR_CORE] || peers->near_of[TTI_NEAR_CACHE] ||
+        peers->near_of[TTI_NEAR_NODE])
+        TTI_LOG(TTI_LOG_DEBUG,
+                "orders go by what ranks are near to: %d NUMA nodes, %d caches, %d shared cores "
+                "(0: they are not told apart)",
+                peers->near_count[TTI_NEAR_NODE], peers->near_count[TTI_NEAR_CACHE],
+                peers->near_count[TTI_NEAR_CORE]);
     free(local);
-    const enum tutti_result result =
-        tti_crowd_groups(comm->cpus, comm->peers.host_of, comm->size, comm->crowds,
-                         &comm->peers.group_of, &comm->peers.ngroups);
-    if (comm->peers.group_of)
-        TTI_LOG(
-            TTI_LOG_DEBUG,
-            "ranks are near each other in %d groups (of a core, a cache or a NUMA node): orders "
-            "go group by group",
-            comm->peers.ngroups);
+    free(take_turns);
     free(comm->cpus);
     comm->cpus = NULL;
     return result;

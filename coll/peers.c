@@ -300,7 +300,8 @@ void tti_peers_destroy(struct tti_peers *peers)
     free(peers->all);
     free(peers->names);
     free(peers->host_of);
-    free(peers->group_of);
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++)
+        free(peers->near_of[level]);
     free(peers->blobs);
     free(peers->far_nics);
     memset(peers, 0, sizeof *peers);

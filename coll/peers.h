@@ -29,9 +29,9 @@ struct tti_peers {
     size_t blob_bytes;
     int *host_of; /* by rank */
     int nhosts;
-    bool sorted;   /* ranks of a host follow each other */
-    int *group_of; /* the layout's (plan.h), set by tti_crowd; NULL: they need not be told apart */
-    int ngroups;
+    bool sorted;                   /* ranks of a host follow each other */
+    int *near_of[TTI_NEAR_LEVELS]; /* the layout's (plan.h), set by tti_crowd; NULL as there */
+    int near_count[TTI_NEAR_LEVELS];
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
     bool reads;        /* they read each other's memory where they lend it, as far as is known */
@@ -57,8 +57,12 @@ void tti_peers_destroy(struct tti_peers *peers);
 
 static inline struct tti_layout tti_peers_layout(const struct tti_peers *peers)
 {
-    return (struct tti_layout){peers->nhosts, peers->nhosts > 1 ? peers->host_of : NULL,
-                               peers->sorted, peers->ngroups, peers->group_of};
+    struct tti_layout layout = {.nhosts = peers->nhosts,
+                                .host_of = peers->nhosts > 1 ? peers->host_of : NULL,
+                                .sorted = peers->sorted};
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++)
+        layout.near[level] = (struct tti_near){peers->near_count[level], peers->near_of[level]};
+    return layout;
 }
 
 #endif

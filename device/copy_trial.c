@@ -83,15 +83,22 @@ static void trial_over(struct tti_copy_trial *trial, const struct tti_copy_choic
     trial_hold(trial, best, hold);
 }
 
+/* Does the present way take much more than the other did? */
+static bool trial_is_beaten(const struct tti_copy_trial *trial,
+                            const struct tti_copy_choice *choice, float took, int other)
+{
+    const float margin = trial->way == 0 && choice->quick > 0 ? choice->margin : 1;
+    return took * margin > TRIAL_TOO_SLOW * trial->cost[other];
+}
+
 /* Has the present way now taken much more than another one did, several times in a row? Or than
  * what was quick enough to try no other? */
 static bool trial_too_slow(struct tti_copy_trial *trial, const struct tti_copy_choice *choice,
                            float took)
 {
     const int other = trial_best(trial, choice, trial->way);
-    const float margin = trial->way == 0 && choice->quick > 0 ? choice->margin : 1;
     const bool sufficed = trial->held && trial_suffices(trial, choice);
-    const bool slow = (other >= 0 && took * margin > TRIAL_TOO_SLOW * trial->cost[other]) ||
+    const bool slow = (other >= 0 && trial_is_beaten(trial, choice, took, other)) ||
                       (sufficed && took > TRIAL_TOO_SLOW * choice->quick);
     trial->slow = slow ? (uint8_t)(trial->slow + 1) : 0;
     return trial->slow == TTI_COPY_SLOW;
@@ -121,7 +128,8 @@ void tti_copy_trial_next(struct tti_copy_trial *trial, const struct tti_copy_cho
     }
     const bool slow = timed && trial_too_slow(trial, choice, took);
     const int other = slow ? trial_best(trial, choice, trial->way) : -1;
-    if (other >= 0) { /* not soon again: it did well before */
+    if (other >= 0 && trial_is_beaten(trial, choice, took, other)) {
+        /* not soon again: it did well before */
         trial->cost[trial->way] = took;
         trial_hold(trial, other, TTI_COPY_HOLD_MOST);
     } else if (slow || trial->count == trial->hold) {

@@ -86,18 +86,28 @@ struct tti_lane {
     size_t capacity;
 };
 
+/* Which ranks of a host are near each other: those of the same of[r], 0 .. count-1, numbered by
+ * their lowest rank; of hosts where it is not known, all. Each level lies within the next one, and
+ * within the host. of == NULL: the level tells nothing that the next one does not, or ranks are in
+ * order by all levels anyway. */
+enum tti_near_level {
+    TTI_NEAR_CORE,  /* that they share by turns */
+    TTI_NEAR_CACHE, /* an L3 */
+    TTI_NEAR_NODE,  /* of memory (NUMA) */
+    TTI_NEAR_LEVELS,
+};
+struct tti_near {
+    int count;
+    const int *of;
+};
+
 /* Where ranks live, for algorithms that care: rank r is on host host_of[r], 0 .. nhosts-1, hosts
  * numbered by their lowest rank. host_of == NULL: all on host 0. */
 struct tti_layout {
     int nhosts;
     const int *host_of;
     bool sorted; /* host_of never falls from rank to rank. False promises nothing. */
-    /* Which ranks of a host are near each other: those of the same group_of[r], 0 .. ngroups-1, are
-     * nearest (they share a core, a cache or a NUMA node), and groups that are near each other have
-     * numbers that follow each other. NULL: it is not known, or ranks that follow each other are
-     * near each other anyway. */
-    int ngroups;
-    const int *group_of;
+    struct tti_near near[TTI_NEAR_LEVELS];
 };
 
 /* What a plan function is given. */
@@ -112,7 +122,7 @@ struct tti_plan_spec {
 };
 
 struct tti_plan {
-    struct tti_plan_spec spec; /* as built for; host_of and group_of are not kept */
+    struct tti_plan_spec spec; /* as built for; host_of and near are not kept */
     uint32_t chunks;           /* per block, >= 1 */
     uint32_t scratch_blocks;
     uint32_t slots;
@@ -150,12 +160,21 @@ struct tti_algorithm {
     const char *summary; /* one line for people */
 };
 
+/* Does it tell ranks of a host apart? */
+static inline bool tti_layout_has_near(const struct tti_layout *layout)
+{
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++)
+        if (layout->near[level].of)
+            return true;
+    return false;
+}
+
 /* Does the algorithm claim to translate, on this layout? */
 static inline bool tti_translates(const struct tti_algorithm *algorithm,
                                   const struct tti_plan_spec *spec)
 {
     return algorithm->translates && (!spec->layout.host_of || spec->layout.sorted) &&
-           !spec->layout.group_of;
+           !tti_layout_has_near(&spec->layout);
 }
 
 void tti_plan_destroy(struct tti_plan *plan);

@@ -18,7 +18,7 @@ enum { VERIFY_MISSED = 3 }; /* exit status: a planted error was not found */
 struct verify {
     int max_ranks;
     bool progress;                  /* stderr is a terminal */
-    int *host_of;                   /* of the layout in use, and behind them group_of */
+    int *host_of;                   /* of the layout in use, and behind them core_of */
     const struct plan_plant *plant; /* or NULL */
     int plant_algorithm;            /* plant in the first set that takes it, from this algorithm */
     int plant_ranks;                /* and this number of ranks on */
@@ -71,18 +71,20 @@ static int layout_host(int layout, int rank, int nranks)
 static void layout_fill(int layout, int nranks, int *host_of, struct tti_plan_spec *spec)
 {
     enum { DEALT_HOSTS = 2, DEALT_CORES = 2 };
-    int *group_of = host_of + nranks;
+    int *core_of = host_of + nranks;
     const int most = layout == LAYOUT_CORES ? 3 : DEALT_HOSTS * DEALT_CORES;
     const bool cores = layout == LAYOUT_CORES || layout == LAYOUT_CORES_DEALT;
     int hosts = 0;
     for (int rank = 0; rank < nranks; rank++) {
         host_of[rank] = layout_host(layout, rank, nranks);
         hosts = host_of[rank] >= hosts ? host_of[rank] + 1 : hosts;
-        group_of[rank] = rank % most;
+        core_of[rank] = rank % most;
     }
-    spec->layout =
-        (struct tti_layout){hosts, host_of, layout != LAYOUT_DEALT && layout != LAYOUT_CORES_DEALT,
-                            nranks < most ? nranks : most, cores ? group_of : NULL};
+    spec->layout = (struct tti_layout){
+        .nhosts = hosts,
+        .host_of = host_of,
+        .sorted = layout != LAYOUT_DEALT && layout != LAYOUT_CORES_DEALT,
+        .near[TTI_NEAR_CORE] = {nranks < most ? nranks : most, cores ? core_of : NULL}};
 }
 
 static enum tutti_result verify_planted(struct verify *verify,

@@ -1,6 +1,8 @@
 /* Hosts of as many ranks each (coll/algorithms/grid.h). */
 #include "coll/algorithms/grid.h"
 
+#include <string.h>
+
 bool tti_grid_applicable(const struct tti_plan_spec *spec)
 {
     int each = 0, most = 0;
@@ -14,7 +16,9 @@ enum tutti_result tti_grid_plan(const struct tti_plan_spec *spec, uint32_t slots
 {
     struct tti_grid grid = {.hosts = spec->layout.nhosts};
     struct tti_builder b;
-    TTI_TRY(tti_order_create(spec, &grid.order));
+    struct tti_plan_spec by_host = *spec; /* a column has the same number on all hosts */
+    memset(by_host.layout.near, 0, sizeof by_host.layout.near);
+    TTI_TRY(tti_order_create(&by_host, &grid.order));
     grid.each = spec->nranks / grid.hosts;
     grid.host = grid.order.place / grid.each;
     grid.local = grid.order.place % grid.each;

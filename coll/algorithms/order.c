@@ -54,8 +54,9 @@ static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struc
     }
     for (int place = 0; place < n; place++)
         order->ranks[place] = (order->root + place) % n;
-    if (layout->group_of)
-        order_sort(order, layout->group_of, layout->ngroups, room, room + n);
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++) /* the last one counts most */
+        if (layout->near[level].of)
+            order_sort(order, layout->near[level].of, layout->near[level].count, room, room + n);
     if (layout->host_of)
         order_sort(order, layout->host_of, layout->nhosts, room, room + n);
     free(room);
@@ -68,7 +69,7 @@ static enum tutti_result order_scattered(const struct tti_plan_spec *spec, struc
 enum tutti_result tti_order_create(const struct tti_plan_spec *spec, struct tti_order *order)
 {
     struct tti_order made = {.n = spec->nranks, .root = spec->root};
-    if ((spec->layout.host_of && !spec->layout.sorted) || spec->layout.group_of)
+    if ((spec->layout.host_of && !spec->layout.sorted) || tti_layout_has_near(&spec->layout))
         TTI_TRY(order_scattered(spec, &made));
     else
         order_sorted(spec, &made);

@@ -1,9 +1,9 @@
 /* The order in which rings, chains and trees pass through the ranks: host by host, whatever numbers
  * the ranks of a host have, so that as few of their messages as can be leave a host. Launchers that
  * deal ranks out to hosts in turn would otherwise have every message of a ring between hosts. On a
- * host, likewise from one group of ranks that are near each other to the next (layout.group_of).
+ * host, likewise from ranks that are near each other to others (layout.near).
  *
- * It begins with the root (rank 0 where there is none) and the other ranks of its group and host;
+ * It begins with the root (rank 0 where there is none) and those that are near it, on its host;
  * there and among the hosts it goes upwards and wraps around. */
 #ifndef TTI_COLL_ALGORITHMS_ORDER_H
 #define TTI_COLL_ALGORITHMS_ORDER_H
@@ -14,7 +14,7 @@ struct tti_order {
     int n;
     int place; /* of the own rank */
     int root;
-    int begin, end; /* layout sorted by host and group: the ranks of the root's host */
+    int begin, end; /* layout sorted by host, and nothing near: the ranks of the root's host */
     int *ranks;     /* else: by place */
 };
 

@@ -290,11 +290,10 @@ static void hierarchical_between_hosts(void **state)
     between_hosts(TUTTI_REDUCE_SCATTER, "hierarchical", 7, 1, 7 * 32);
 }
 
-/* Blocks of all ranks that leave their hosts, or their groups where there is but one host. */
-static double crossing(enum tutti_collective collective, const char *name, int root,
-                       const struct tti_layout *layout, int nranks)
+/* Blocks of all ranks that leave where they are. */
+static double leaving(enum tutti_collective collective, const char *name, int root,
+                      const struct tti_layout *layout, int nranks, const int *where)
 {
-    const int *where = layout->host_of ? layout->host_of : layout->group_of;
     const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
     struct tti_plan_spec spec = spec_of(collective, nranks, 1);
     double chunks = 0;
@@ -314,8 +313,16 @@ static double crossing(enum tutti_collective collective, const char *name, int r
     return chunks;
 }
 
+/* Blocks of all ranks that leave their hosts, or their nodes where there is but one host. */
+static double crossing(enum tutti_collective collective, const char *name, int root,
+                       const struct tti_layout *layout, int nranks)
+{
+    return leaving(collective, name, root, layout, nranks,
+                   layout->host_of ? layout->host_of : layout->near[TTI_NEAR_NODE].of);
+}
+
 /* Rings and chains pass through a host once, and trees enter it once, whatever numbers its ranks
- * have; and so a group of a host. */
+ * have; and so a node of a host. */
 static void passes_once(void **state)
 {
     (void)state;
@@ -328,7 +335,7 @@ static void passes_once(void **state)
     const struct tti_layout layouts[] = {
         {.nhosts = HOSTS, .host_of = blocks, .sorted = true},
         {.nhosts = HOSTS, .host_of = dealt},
-        {.nhosts = 1, .sorted = true, .ngroups = HOSTS, .group_of = dealt},
+        {.nhosts = 1, .sorted = true, .near[TTI_NEAR_NODE] = {HOSTS, dealt}},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         for (int root = 0; root < RANKS; root += 5) {
@@ -350,6 +357,64 @@ static void passes_once(void **state)
         }
 }
 
+/* Two hosts of two nodes of two caches of two ranks, all dealt out in turn: a chain enters each of
+ * them once, whatever its root. */
+static void passes_each_level_once(void **state)
+{
+    (void)state;
+    enum { RANKS = 16 };
+    int host[RANKS], node[RANKS], cache[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        host[r] = r % 2;
+        node[r] = r % 4; /* 0 and 2 on host 0 */
+        cache[r] = r % 8;
+    }
+    const struct tti_layout layout = {.nhosts = 2,
+                                      .host_of = host,
+                                      .near[TTI_NEAR_NODE] = {4, node},
+                                      .near[TTI_NEAR_CACHE] = {8, cache}};
+    for (int root = 0; root < RANKS; root++) {
+        assert_true(leaving(TUTTI_BROADCAST, "chain", root, &layout, RANKS, host) == 1);
+        assert_true(leaving(TUTTI_BROADCAST, "chain", root, &layout, RANKS, node) == 3);
+        assert_true(leaving(TUTTI_BROADCAST, "chain", root, &layout, RANKS, cache) == 7);
+        assert_true(leaving(TUTTI_REDUCE, "chain", root, &layout, RANKS, cache) == 7);
+    }
+}
+
+/* Between hosts a rank talks to those with its number there, whatever is near them. */
+static void columns_keep_their_number(void **state)
+{
+    static const char *const name = "hierarchical";
+    (void)state;
+    enum { HOSTS = 3, EACH = 4, RANKS = HOSTS * EACH };
+    int host[RANKS], node[RANKS], number[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        host[r] = r / EACH;
+        node[r] = r < EACH ? r / 2 : 2 * host[r] + r % 2;
+        number[r] = r % EACH;
+    }
+    const struct tti_layout layout = {
+        .nhosts = HOSTS, .host_of = host, .sorted = true, .near[TTI_NEAR_NODE] = {6, node}};
+    for (int scatters = 0; scatters < 2; scatters++) {
+        const struct tti_algorithm *algorithm =
+            tti_algorithm_find(scatters ? TUTTI_REDUCE_SCATTER : TUTTI_ALL_GATHER, name);
+        struct tti_plan_spec spec = spec_of(algorithm->collective, RANKS, 1);
+        spec.layout = layout;
+        int between = 0;
+        for (spec.rank = 0; spec.rank < RANKS; spec.rank++) {
+            struct tti_plan *plan = NULL;
+            assert_int_equal(algorithm->plan(&spec, &plan), TUTTI_OK);
+            for (int i = 0; i < plan->npeers; i++) {
+                const int peer = plan->peers[i];
+                between += host[peer] != host[spec.rank];
+                assert_true(host[peer] == host[spec.rank] || number[peer] == number[spec.rank]);
+            }
+            tti_plan_destroy(plan);
+        }
+        assert_true(between > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +424,8 @@ int main(void)
         cmocka_unit_test(tree_bytes),
         cmocka_unit_test(hierarchical_between_hosts),
         cmocka_unit_test(passes_once),
+        cmocka_unit_test(passes_each_level_once),
+        cmocka_unit_test(columns_keep_their_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,30 +150,32 @@ static bool is_sorted(const struct tti_layout *layout, int nranks)
     return true;
 }
 
-/* The ranks of each host share two cores, two neighbours in turn. */
-static int two_cores(const struct tti_layout *layout, int nranks, int *group_of)
+/* The ranks of each host share so many cores (or caches, or nodes), two neighbours in turn. */
+static struct tti_near shared(const struct tti_layout *layout, int nranks, int each, int *of)
 {
     for (int r = 0; r < nranks; r++)
-        group_of[r] = (2 * layout->host_of[r] + r / 2 % 2) % MOST_RANKS;
-    return renumber(group_of, nranks);
+        of[r] = (each * layout->host_of[r] + r / 2 % each) % MOST_RANKS;
+    return (struct tti_near){renumber(of, nranks), of};
 }
 
 /* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. And
- * where ranks are near each other in groups: on two cores of a host, and in as many groups of one
- * host as there were hosts. */
+ * where ranks of a host are near each other: on two cores, on two nodes of two cores, and at as
+ * many caches of one host as there were hosts. */
 static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_spec *spec)
 {
-    int group_of[MOST_RANKS];
+    int two[MOST_RANKS], four[MOST_RANKS];
     const struct tti_layout hosts = spec->layout;
     check(algorithm, spec);
     spec->layout.sorted = is_sorted(&spec->layout, spec->nranks);
     if (spec->layout.sorted)
         check(algorithm, spec);
-    spec->layout.ngroups = two_cores(&hosts, spec->nranks, group_of);
-    spec->layout.group_of = group_of;
+    spec->layout.near[TTI_NEAR_CORE] = shared(&hosts, spec->nranks, 2, two);
+    check(algorithm, spec);
+    spec->layout.near[TTI_NEAR_NODE] = spec->layout.near[TTI_NEAR_CORE];
+    spec->layout.near[TTI_NEAR_CORE] = shared(&hosts, spec->nranks, 4, four);
     check(algorithm, spec);
     spec->layout = (struct tti_layout){
-        .nhosts = 1, .sorted = true, .ngroups = hosts.nhosts, .group_of = hosts.host_of};
+        .nhosts = 1, .sorted = true, .near[TTI_NEAR_CACHE] = {hosts.nhosts, hosts.host_of}};
     check(algorithm, spec);
 }
 

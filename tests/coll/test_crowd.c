@@ -39,21 +39,27 @@ static void turns(void **state)
     assert_true(turns_of(bound_in_free, 4) == 2);
 }
 
-/* What tti_crowd_groups makes of ranks on such hosts: as digits, "" for nothing. */
-static void groups_are(const char *expected, const struct tti_cpus *cpus, const int *hosts,
-                       int count, bool take_turns)
+/* What tti_crowd_near makes of ranks on such hosts, of which all take turns or none: for each level
+ * digits, or "" for nothing. */
+static void near_are(const char *nodes, const char *caches, const char *cores,
+                     const struct tti_cpus *cpus, const int *hosts, int count, bool take_turns)
 {
-    int *group_of = NULL, groups = -1, most = 0;
-    char found[RANKS + 1] = "";
-    assert_int_equal(tti_crowd_groups(cpus, hosts, count, take_turns, &group_of, &groups),
-                     TUTTI_OK);
-    for (int r = 0; group_of && r < count; r++) {
-        found[r] = (char)('0' + group_of[r]);
-        most = group_of[r] >= most ? group_of[r] + 1 : most;
+    const char *const expected[TTI_NEAR_LEVELS] = {cores, caches, nodes};
+    const bool turns[RANKS] = {take_turns, take_turns, take_turns};
+    int *near_of[TTI_NEAR_LEVELS], near_count[TTI_NEAR_LEVELS];
+    assert_int_equal(tti_crowd_near(cpus, hosts, turns, count, near_of, near_count), TUTTI_OK);
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++) {
+        const int *of = near_of[level];
+        char found[RANKS + 1] = "";
+        int most = 0;
+        for (int r = 0; of && r < count; r++) {
+            found[r] = (char)('0' + of[r]);
+            most = of[r] >= most ? of[r] + 1 : most;
+        }
+        assert_string_equal(found, expected[level]);
+        assert_int_equal(near_count[level], most);
+        free(near_of[level]);
     }
-    assert_string_equal(found, expected);
-    assert_int_equal(groups, most);
-    free(group_of);
 }
 
 /* The same of ranks of one node and cache that may run on the processors of bits[r]. */
@@ -63,50 +69,68 @@ static void cores_are(const char *expected, const uint64_t *bits, const int *hos
     memset(cpus, 0, sizeof cpus);
     for (int r = 0; r < count; r++)
         cpus[r].bits[1] = bits[r]; /* any word */
-    groups_are(expected, cpus, hosts, count, true);
-    groups_are("", cpus, hosts, count, false); /* each alone on its core for as long as it likes */
+    near_are("", "", expected, cpus, hosts, count, true);
+    near_are("", "", "", cpus, hosts, count, false); /* each has a core as long as it likes */
 }
 
 static void cores(void **state)
 {
     (void)state;
     const int one[RANKS] = {0}, two[] = {0, 0, 1, 1}, dealt[] = {0, 1, 0, 1, 0, 1};
-    const uint64_t in_turn[] = {1, 2, 1, 2, 4, 1}, blocks[] = {1, 1, 2, 2}, own[] = {1, 2, 4, 8};
-    const uint64_t pairs[] = {1, 1, 2, 2, 1, 1};
+    const uint64_t in_turn[] = {1, 2, 1, 2, 4, 1}, blocks[] = {2, 2, 1, 1}, own[] = {1, 2, 4, 8};
     const uint64_t back[] = {2, 1, 1, 2}, some[] = {1, 3, 1, 2}, same[] = {1, 1, 1, 1},
-                   none[4] = {0};
+                   none[4] = {0}, pairs[] = {1, 1, 2, 2, 1, 1};
     cores_are("010120", in_turn, one, 6);
-    cores_are("1001", back, one, 4);
+    cores_are("0110", back, one, 4);
     cores_are("", blocks, one, 4); /* they follow each other */
     cores_are("", own, one, 4);
     cores_are("", some, one, 4);
     cores_are("", none, one, 4);
-    cores_are("", in_turn, two, 4); /* the same number on another host is another core */
-    cores_are("", same, two, 4);
+    cores_are("", in_turn, two, 4);   /* the same number on another host is another core */
     cores_are("", same, dealt, 4);    /* hosts are told apart as they are */
     cores_are("", in_turn, dealt, 4); /* one core on each */
-    cores_are("021302", pairs, dealt, 6);
+    cores_are("012301", pairs, dealt, 6);
+}
+
+/* A host whose ranks do not take turns is left as it is. */
+static void turns_on_one_host(void **state)
+{
+    (void)state;
+    const int hosts[] = {0, 0, 0, 1, 1, 1};
+    const bool turns[] = {true, false};
+    struct tti_cpus cpus[RANKS];
+    int *near_of[TTI_NEAR_LEVELS], near_count[TTI_NEAR_LEVELS];
+    memset(cpus, 0, sizeof cpus);
+    for (int r = 0; r < RANKS; r++)
+        cpus[r].bits[0] = r == 1 || r == 4 ? 2 : 1;
+    assert_int_equal(tti_crowd_near(cpus, hosts, turns, RANKS, near_of, near_count), TUTTI_OK);
+    const int expected[RANKS] = {0, 1, 0, 2, 2, 2};
+    assert_non_null(near_of[TTI_NEAR_CORE]);
+    assert_memory_equal(near_of[TTI_NEAR_CORE], expected, sizeof expected);
+    for (int level = 0; level < TTI_NEAR_LEVELS; level++)
+        free(near_of[level]);
 }
 
 /* Ranks on such nodes and caches, each with a processor of its own. */
 static void nodes_and_caches(void **state)
 {
-    enum { UNKNOWN = -1 };
+    enum { NOT = -1 };
     const struct {
-        const char *groups;
+        const char *nodes, *caches;
         int node[RANKS], cache[RANKS], host[RANKS];
     } cases[] = {
         /* as Open MPI deals more than two ranks out to two sockets */
-        {"010101", {0, 1, 0, 1, 0, 1}, {0, 8, 0, 8, 0, 8}, {0}},
-        {"", {0, 0, 0, 1, 1, 1}, {0, 0, 0, 8, 8, 8}, {0}},
-        /* one node, two L3; and two nodes, in each two */
-        {"010101", {UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN}, {0, 4, 0, 4, 0, 4}, {0}},
-        {"021302", {0, 1, 0, 1, 0, 1}, {0, 8, 4, 12, 0, 8}, {0}},
+        {"010101", "", {0, 1, 0, 1, 0, 1}, {0, 8, 0, 8, 0, 8}, {0}},
+        {"", "", {0, 0, 0, 1, 1, 1}, {0, 0, 0, 8, 8, 8}, {0}},
+        {"", "", {1, 1, 1, 0, 0, 0}, {8, 8, 8, 0, 0, 0}, {0}},
+        /* one node, two L3; and two nodes, in one of them two */
+        {"", "010101", {NOT, NOT, NOT, NOT, NOT, NOT}, {0, 4, 0, 4, 0, 4}, {0}},
+        {"010101", "012101", {0, 1, 0, 1, 0, 1}, {0, 8, 4, 8, 0, 8}, {0}},
         /* unknown of one: of no use */
-        {"010101", {0, 1, 0, 1, 0, 1}, {0, 8, 0, UNKNOWN, 0, 8}, {0}},
-        {"", {0, 1, 0, UNKNOWN, 0, 1}, {0, 8, 0, UNKNOWN, 0, 8}, {0}},
+        {"010101", "", {0, 1, 0, 1, 0, 1}, {0, 8, 0, NOT, 0, 8}, {0}},
+        {"", "", {0, 1, 0, NOT, 0, 1}, {0, 8, 0, NOT, 0, 8}, {0}},
         /* but on another host */
-        {"000121", {0, 1, UNKNOWN, 0, 1, 0}, {0, 8, UNKNOWN, 0, 8, 0}, {0, 0, 0, 1, 1, 1}},
+        {"000121", "", {0, 1, NOT, 0, 1, 0}, {0, 8, NOT, 0, 8, 0}, {0, 0, 0, 1, 1, 1}},
     };
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -117,7 +141,7 @@ static void nodes_and_caches(void **state)
             cpus[r].cache = cases[c].cache[r];
             cpus[r].bits[0] = UINT64_C(1) << r;
         }
-        groups_are(cases[c].groups, cpus, cases[c].host, RANKS, false);
+        near_are(cases[c].nodes, cases[c].caches, "", cpus, cases[c].host, RANKS, false);
     }
 }
 
@@ -139,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns),
         cmocka_unit_test(cores),
+        cmocka_unit_test(turns_on_one_host),
         cmocka_unit_test(nodes_and_caches),
         cmocka_unit_test(own),
     };

@@ -168,6 +168,21 @@ static void test_quick_enough(void **fixture)
                                                           : 0.1F);
     assert_true(trial.held);
     assert_int_equal(trial.way, 1);
+    /* Found quick enough once more, and then not quite: nothing slower is taken for it. */
+    trial = (struct tti_copy_trial){.won = 2, .way = 2};
+    for (int i = 0; i < 200 * TTI_COPY_TRIAL; i++) {
+        const float first = i < 3 * TTI_COPY_TRIAL ? 0.1F : 0.27F;
+        tti_copy_trial_next(&trial, &choice,
+                            !tti_copy_trial_times(&trial) ? 0
+                            : trial.way == 0              ? first
+                                                          : 0.3F);
+    }
+    while (!trial.held)
+        tti_copy_trial_next(&trial, &choice,
+                            !tti_copy_trial_times(&trial) ? 0
+                            : trial.way == 0              ? 0.27F
+                                                          : 0.3F);
+    assert_int_equal(trial.way, 0);
     trial = (struct tti_copy_trial){0}; /* neither quick, nor much slower than others */
     for (int i = 0; i < 10 * TTI_COPY_TRIAL; i++)
         tti_copy_trial_next(&trial, &choice,

@@ -40,7 +40,7 @@ def dealt(collective, algorithm):
                       "-e", "1M", "-f", "9", "-n", "2", "-w", "1", "-c", "3"],
                      {"TUTTI_LOG": "debug"}) as running:
             running.succeed(LIMIT)
-            running.check(any("near each other in 2 groups" in line for line in running.err),
+            running.check(any(", 2 shared cores" in line for line in running.err),
                           "ranks that share cores are not known")
     return case
 
