@@ -157,12 +157,12 @@ static enum tutti_result crowd_levels(const struct crowd_place *places, const in
                                       int near_count[TTI_NEAR_LEVELS], bool *follow)
 {
     static const int levels[TTI_NEAR_LEVELS] = {CROWD_CPU, CROWD_CACHE, CROWD_NODE};
-    int *last = tti_calloc((size_t)count, sizeof *last), coarser;
+    int *last = tti_calloc((size_t)count, sizeof *last);
     if (!last)
         return TUTTI_ERR_MEMORY;
     *follow = true;
     crowd_leaders(places, count, CROWD_HOST, last);
-    coarser = crowd_number(last, count);
+    int coarser = crowd_number(last, count);
     for (int level = TTI_NEAR_LEVELS - 1; level >= 0; level--) {
         int *leader = tti_calloc((size_t)count, sizeof *leader);
         near_of[level] = leader;
@@ -245,8 +245,8 @@ enum tutti_result tti_crowd(struct tutti_comm *comm)
         result = tti_crowd_near(comm->cpus, peers->host_of, take_turns, comm->size, peers->near_of,
                                 peers->near_count);
     }
-    if (peers->near_of[TTI_NEAR_CORE] || peers->near_of[TTI_NEAR_CACHE] ||
-        peers->near_of[TTI_NEAR_NODE])
+    const struct tti_layout layout = tti_peers_layout(peers);
+    if (tti_layout_has_near(&layout))
         TTI_LOG(TTI_LOG_DEBUG,
                 "orders go by what ranks are near to: %d NUMA nodes, %d caches, %d shared cores "
                 "(0: they are not told apart)",

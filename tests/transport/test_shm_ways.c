@@ -518,7 +518,8 @@ static void ranks_elsewhere(void **state)
     env.size = offsetof(struct tutti_transport_env, host_ranks); /* of a library before it */
     assert_int_equal(t.shm->open(&env, &untold), TUTTI_OK);
     const struct shm_settings *crowd = &((struct shm_transport *)untold)->settings;
-    assert_int_equal(crowd->piece_ring, crowd->piece_narrow); /* as for 4096 */
+    assert_int_equal(crowd->ways, 1); /* as for 4096 */
+    assert_int_equal(crowd->piece_ring, crowd->piece_narrow);
     t.shm->close(untold);
     t.shm->close(spread);
     t.shm->close(two);
