@@ -38,7 +38,7 @@ static void open_ways(struct ways_test *t, const char *way)
         if (!automatic) /* else whatever this machine is like: */
             continue;
         settings->ways = SHM_WAYS;
-        settings->in_rows = rows;
+        settings->shares_cores = rows;
         settings->piece_ring = WIDE;
         settings->near_bytes = rows ? SIZE_MAX : settings->near_bytes;
         settings->ahead_pieces = rows ? SHM_LINES : settings->ahead_pieces;
@@ -433,19 +433,54 @@ static void small_lines_take_no_room(struct ways_test *t)
     }
 }
 
-/* Where ranks share cores: who is not answered has many small pieces under way, and of larger ones
- * few, so that it waits seldom, or not for long; and only its larger ones are tried. */
+/* Where ranks share cores: who is answered keeps to the narrow part of the ring while that is
+ * quick, else goes the way that was found quicker, but for small pieces. */
+static void answered_where_cores_are_shared(void **state)
+{
+    static const size_t least_and_more[] = {SHM_SHARED_FROM, SHM_WAY_TURN};
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "rows");
+    for (int i = 0; i < 2 * NARROW / SHM_SHARED_FROM; i++) {
+        assert_int_equal(pass(&t, SHM_SHARED_FROM / 2), 0);
+        answer(&t);
+    }
+    assert_int_equal(sender(&t)->ways[0].done, 0);
+    for (int size = 0; size < 2; size++) {
+        const size_t bytes = least_and_more[size];
+        uint64_t ids = 0;
+        for (int i = 0; i < TTI_COPY_TRIAL * (int)(SHM_WAY_TURN / bytes); i++) {
+            ids |= UINT64_C(1) << pass(&t, bytes);
+            answer(&t);
+        }
+        assert_int_equal(ids, 1 | UINT64_C(1) << (SHM_NARROW + 1)); /* the first to be timed */
+        for (int wide = 0; wide < 2; wide++) {
+            sender(&t)->ways[size].trial = (struct tti_copy_trial){
+                .way = wide ? SHM_WIDE : SHM_NARROW, .held = true, .hold = UINT16_MAX};
+            sender(&t)->wide_head = 0;
+            t.furthest = 0;
+            for (size_t i = 0; i < 2 * WIDE / bytes; i++) {
+                (void)pass(&t, bytes);
+                answer(&t);
+            }
+            assert_int_equal(t.furthest > NARROW, wide);
+        }
+    }
+    close_ways(&t);
+}
+
+/* Who is not answered there has many small pieces under way, and of larger ones few, so that it
+ * waits seldom, or not for long; and only its larger ones are tried. */
 static void rows_where_cores_are_shared(void **state)
 {
     struct ways_test t;
     (void)state;
     open_ways(&t, "rows");
     for (int i = 0; i < 3 * SHM_ROW; i++) { /* answered */
-        assert_int_equal(pass(&t, SHM_LARGE_PIECE * (1 + (size_t)i % 4)), 0);
+        (void)pass(&t, SHM_LARGE_PIECE * (1 + (size_t)i % 4));
         answer(&t);
     }
     assert_true(t.furthest <= NARROW);
-    assert_int_equal(sender(&t)->ways[1].done, 0);
     for (int i = 0; i < 2 * WIDE / SHM_LARGE_PIECE; i++) /* not answered any more */
         assert_int_equal(pass(&t, SHM_LARGE_PIECE), 0);
     assert_int_equal(t.furthest, WIDE);
@@ -470,7 +505,8 @@ static void rows_where_cores_are_shared(void **state)
     close_ways(&t);
 }
 
-/* Many ranks have no more memory than before, and those that share cores try in rows, if at all. */
+/* Many ranks have no more memory than before, and those that share cores try only on processors
+ * that take lines back slowly. */
 static void many_ranks(void **state)
 {
     struct ways_test t;
@@ -488,7 +524,7 @@ static void many_ranks(void **state)
         const size_t wide = (caches < share ? caches : share) / SHM_PAGE * SHM_PAGE;
         const bool rows = crowded && tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS &&
                           wide >= 2 * settings->piece_narrow;
-        assert_int_equal(settings->in_rows, rows);
+        assert_int_equal(settings->shares_cores, rows);
         assert_int_equal(settings->way, SHM_NARROW);
         if (crowded) {
             assert_int_equal(settings->ways, rows ? SHM_WAYS : 1);
@@ -539,6 +575,7 @@ int main(void)
         cmocka_unit_test(narrow_goes_on_behind_wide),
         cmocka_unit_test(any_id_and_time),
         cmocka_unit_test(an_unknown_cost_is_waited_for),
+        cmocka_unit_test(answered_where_cores_are_shared),
         cmocka_unit_test(rows_where_cores_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,9 +11,8 @@
  * (median of the last eight, struct shm_took), and what both take together decides
  * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
  * what is larger still (SHM_FULL_PIECE). Where cores share a mesh nobody has measured it: there
- * pieces go the narrow way. Ranks that share cores try it only in rows (who is not answered), of
- * larger pieces, and if the narrow way is slow: a wide ring takes the cache from those who share
- * it. */
+ * pieces go the narrow way. Ranks that share cores try it only if the narrow way is slow: a wide
+ * ring takes the cache from those who share it. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
@@ -82,9 +81,9 @@ static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out
     /* What is timed is not all that a wide ring costs: it takes the caches from others, from those
      * who share the core above all. There near cores are quick enough to try nothing else. */
     static const struct tti_copy_choice alone = {.ways = SHM_WAYS, .margin = 0.9F},
-                                        shared = {SHM_WAYS, .margin = 0.5F, .quick = 0.2F};
+                                        shared = {SHM_WAYS, .margin = 0.5F, .quick = 0.3F};
     const struct shm_settings *settings = &self->transport->settings;
-    struct tti_copy_choice choice = settings->in_rows ? shared : alone;
+    struct tti_copy_choice choice = settings->shares_cores ? shared : alone;
     choice.ways = settings->ways;
     const size_t lap = self->piece_ring / SHM_WAY_TURN;
     const unsigned latest = (lap < SHM_LINES ? (unsigned)lap : SHM_LINES) + SHM_WAY_LATE;

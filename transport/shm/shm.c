@@ -111,9 +111,9 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
                         "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
                         SHM_RING_MOST);
     const bool slow = tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
-    const bool rows = crowded && slow && wide >= 2 * settings->piece_narrow;
-    const bool tried = way == automatic && !tti_cpu_meshed() && (!crowded || rows);
-    settings->in_rows = tried && crowded;
+    const bool worth = !crowded || (slow && wide >= 2 * settings->piece_narrow);
+    const bool tried = way == automatic && !tti_cpu_meshed() && worth;
+    settings->shares_cores = tried && crowded;
     if ((way == SHM_WIDE || tried) && wide > settings->piece_narrow)
         settings->piece_ring = wide;
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;

@@ -39,9 +39,10 @@ struct shm_settings {
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
-    /* Only who is not answered goes by other ways than the narrow one, or through more of the ring,
-     * and has few large pieces under way. */
-    bool in_rows;
+    /* Ranks share cores, and lines come back slowly: other ways than the narrow one are for pieces
+     * that take long, and who is not answered goes through more of the ring, and has few large
+     * pieces under way. */
+    bool shares_cores;
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -55,7 +56,8 @@ enum {
     SHM_WAY_PAGES = 256 << 10, /* bytes of the wide ring that are made there at a time */
     SHM_WAY_LATE = 8,          /* turns besides a lap, for the peer to tell what a way takes it */
     SHM_WIDE_STAYS = 64 << 10, /* bytes behind a wide piece in which narrow ones go on there */
-    SHM_ROW_FROM = 32 << 10,   /* who is not answered (in_rows) sends a larger piece than this */
+    SHM_SHARED_FROM = 4 << 10, /* pieces that ranks that share cores try ways for, if answered */
+    SHM_ROW_FROM = 32 << 10,   /* such that are not answered send a larger piece than this */
     SHM_ROW_PIECES = 4,        /* ... only with fewer than so many under way */
     SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
     SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
@@ -399,15 +401,17 @@ size_t tti_shm_copies(void *endpoint);
 /* Is it sent by who is not answered, where that makes a difference? */
 static inline bool shm_in_row(const struct shm_endpoint *self, const struct shm_out *out)
 {
-    return self->transport->settings.in_rows && out->row >= SHM_ROW;
+    return self->transport->settings.shares_cores && out->row >= SHM_ROW;
 }
-/* Is it found out by trying how a piece of so many bytes that is sent now goes? */
+/* Is it found out by trying how a piece of so many bytes that is sent now goes? Where ranks share
+ * cores small ones of a row go through all of the ring anyway. */
 static inline bool shm_tries(const struct shm_endpoint *self, const struct shm_out *out,
                              size_t bytes)
 {
     const struct shm_settings *settings = &self->transport->settings;
-    return settings->ways > 1 &&
-           (!settings->in_rows || (shm_in_row(self, out) && bytes > SHM_LARGE_PIECE));
+    if (settings->ways <= 1 || !settings->shares_cores)
+        return settings->ways > 1;
+    return shm_in_row(self, out) ? bytes > SHM_LARGE_PIECE : bytes >= SHM_SHARED_FROM;
 }
 /* Its way. */
 static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
