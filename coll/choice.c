@@ -17,6 +17,33 @@ static void choice_of(const struct tti_selection *way, struct tutti_choice *choi
     *choice = made;
 }
 
+static bool choice_alike(const struct tti_selection *a, const struct tti_selection *b)
+{
+    return a->index == b->index && a->path == b->path && a->spec.lanes == b->spec.lanes;
+}
+
+/* Whether memory is mapped shows only when the fused path is tried (coll/run.c). Where that is not
+ * the best way for mapped memory, what is runs with any memory, whatever else would be quicker. */
+static enum tutti_result choice_as_taken(struct tutti_comm *comm, enum tutti_collective collective,
+                                         size_t count, enum tutti_type type, struct tti_ways *ways)
+{
+    struct tti_selection taken;
+    int at = 0;
+    TTI_TRY(tti_select(comm, collective, count, type, 0, &taken));
+    if (taken.path == TTI_PATH_FUSED)
+        return TUTTI_OK;
+    while (at < ways->count && !choice_alike(&ways->way[at], &taken))
+        at++;
+    if (at < ways->count) /* what it takes in this memory is known, too */
+        taken = ways->way[at];
+    else
+        at = ways->count < TTI_MOST_WAYS ? ways->count++ : TTI_MOST_WAYS - 1;
+    for (; at > 0; at--)
+        ways->way[at] = ways->way[at - 1];
+    ways->way[0] = taken;
+    return TUTTI_OK;
+}
+
 enum tutti_result tutti_comm_choices(tutti_comm *comm, enum tutti_collective collective,
                                      size_t count, enum tutti_type type, bool mapped,
                                      struct tutti_choice *choices, int capacity, int *found)
@@ -30,6 +57,8 @@ enum tutti_result tutti_comm_choices(tutti_comm *comm, enum tutti_collective col
                         (int)type, (int)collective, capacity);
     tti_work_pause(comm); /* selection keeps what it found, for operations too */
     enum tutti_result result = tti_select_ways(comm, collective, count, type, mapped, &ways);
+    if (result == TUTTI_OK && !mapped)
+        result = choice_as_taken(comm, collective, count, type, &ways);
     tti_work_resume(comm);
     TTI_TRY(result);
     int given = ways.count < capacity ? ways.count : capacity;

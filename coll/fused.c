@@ -375,6 +375,15 @@ struct tti_fused_class *tti_fused_class(struct tutti_comm *comm, const struct tt
     return &comm->fused[o->collective].by_size[(64 - __builtin_clzll(bytes)) / 2];
 }
 
+bool tti_fused_skips(struct tutti_comm *comm, const struct tti_operation *o)
+{
+    struct tti_fused_class *class = tti_fused_class(comm, o);
+    if (class->skip == 0)
+        return false;
+    class->skip--;
+    return true;
+}
+
 static void fused_record(struct tti_fused_class *class, bool served)
 {
     class->refused = (uint16_t)(served ? 0 : class->refused + (class->refused < MOST_REFUSED));
@@ -413,13 +422,10 @@ enum tutti_result tti_fused(struct tutti_comm *comm, const struct tti_operation 
                             const struct tti_selection *selection, const struct tti_label *label,
                             bool *served)
 {
-    struct tti_fused_class *class = tti_fused_class(comm, o);
     struct tti_fused_run f;
     *served = false;
-    if (class->skip > 0) {
-        class->skip--;
+    if (tti_fused_skips(comm, o))
         return TUTTI_OK;
-    }
     /* Before connecting, so that one whom a peer's failure reaches there says what it was at. */
     tti_record_by(&comm->recorder.ring[0], TTI_RECORD_FUSED, selection->index, 1);
     TTI_TRY(fused_links(comm, label));

@@ -37,6 +37,9 @@ struct tti_fused_record {
     } by_size[TTI_FUSED_CLASSES];
 };
 struct tti_fused_class *tti_fused_class(struct tutti_comm *comm, const struct tti_operation *o);
+/* An operation for which the fused path was chosen: is it left out, since memory of this size was
+ * refused lately? Counts it then. */
+bool tti_fused_skips(struct tutti_comm *comm, const struct tti_operation *o);
 
 /* Run the operation by the fused path. *served is false when some rank's memory cannot be mapped:
  * nothing was moved then, all ranks know, and the operation is to run by a plan. */

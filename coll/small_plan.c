@@ -140,7 +140,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
         return TUTTI_OK;
     }
     made->key = key;
-    made->known = !selection->refused && (unsigned)o->op < TUTTI_OP_COUNT; /* others may be gone */
+    made->known = (unsigned)o->op < TUTTI_OP_COUNT; /* others may be gone */
     made->record = tti_record_of(o, TTI_RECORD_SMALL, selection->index, 1);
     small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);

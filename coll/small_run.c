@@ -345,6 +345,17 @@ static const struct tti_small_program *small_known(const struct tutti_comm *comm
                : NULL;
 }
 
+/* The same where the fused path is chosen, was refused for memory that is not mapped, and is not to
+ * be tried again yet: that a program was made of what is chosen then says the first two. */
+static const struct tti_small_program *small_refused(struct tutti_comm *comm,
+                                                     const struct tti_operation *o)
+{
+    uint64_t key = 0;
+    const struct tti_small_program *found =
+        tti_small_key(o, true, &key) ? small_known(comm, o, key) : NULL;
+    return found && tti_fused_skips(comm, o) ? found : NULL;
+}
+
 bool tti_call_known(struct tutti_comm *comm, const struct tti_operation *o,
                     enum tutti_result *result)
 {
@@ -355,6 +366,8 @@ bool tti_call_known(struct tutti_comm *comm, const struct tti_operation *o,
         return false;
     s.comm = comm;
     s.program = small ? small_known(comm, o, key) : NULL;
+    if (!s.program && small)
+        s.program = small_refused(comm, o);
     if (!s.program) {
         const bool fused = tti_run_again(comm, o, result);
         tti_turn_end_alone(&comm->queue);

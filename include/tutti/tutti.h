@@ -435,7 +435,9 @@ TUTTI_API enum tutti_result tutti_comm_choice(tutti_comm *comm, enum tutti_colle
                                               size_t count, enum tutti_type type,
                                               struct tutti_choice *choice);
 /* The ways that the choice is among, the one taken first: at most `capacity` of them into
- * `choices`, their number into *found. Memory that all ranks can map, or other memory. */
+ * `choices`, their number into *found. Memory that all ranks can map, or other memory. For the
+ * latter the one taken need not be the quickest: where the best way for memory that can be mapped
+ * does not look whether it is, that one is taken for any. */
 TUTTI_API enum tutti_result tutti_comm_choices(tutti_comm *comm, enum tutti_collective collective,
                                                size_t count, enum tutti_type type, bool mapped,
                                                struct tutti_choice *choices, int capacity,
