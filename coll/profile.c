@@ -121,7 +121,7 @@ void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double c
     profile->cores = cores > 0 ? cores : 1;
     profile->meshed = kind == TTI_CPU_MESH;
     memcpy(profile->cost, clusters, sizeof clusters);
-    if (kind == TTI_CPU_EARLIER_CLUSTERS) {
+    if (tti_cpu_takes_back_slowly(kind)) {
         memcpy(profile->cost[TTI_MAPPED], earlier_mapped, sizeof earlier_mapped);
         memcpy(profile->cost[TTI_PRIVATE], earlier_private, sizeof earlier_private);
     }

@@ -170,8 +170,9 @@ enum tti_cpu_kind tti_cpu_kind(void)
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid(1, &a, &b, &c, &d)) {
         const unsigned family = a >> 8 & 0xf, more = a >> 20 & 0xff;
-        if ((family == 0xf ? family + more : family) < ZEN_5)
-            return TTI_CPU_EARLIER_CLUSTERS;
+        if ((family == 0xf ? family + more : family) < ZEN_5) /* Zen 4 is the first with these */
+            return __builtin_cpu_supports("avx512f") ? TTI_CPU_EARLIER_CLUSTERS
+                                                     : TTI_CPU_FIRST_CLUSTERS;
     }
 #endif
     return TTI_CPU_CLUSTERS;

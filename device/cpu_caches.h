@@ -34,9 +34,16 @@ enum tti_cpu_kind {
     TTI_CPU_MESH = 1,             /* the whole processor */
     TTI_CPU_EARLIER_CLUSTERS = 2, /* as the first, and what a peer has read is slow to write again:
                                      AMD's before Zen 5 */
+    TTI_CPU_FIRST_CLUSTERS = 3,   /* as the second, and of AMD's before Zen 4 */
     TTI_CPU_KINDS,
 };
 enum tti_cpu_kind tti_cpu_kind(void);
+
+/* Is what a peer has read slow to write again? */
+static inline bool tti_cpu_takes_back_slowly(enum tti_cpu_kind kind)
+{
+    return kind == TTI_CPU_EARLIER_CLUSTERS || kind == TTI_CPU_FIRST_CLUSTERS;
+}
 
 /* Whether a line on its way from core to core crosses the whole processor, because all cores share
  * one L3 over a mesh (Intel's servers, most of Arm's), and not the few of a cluster (AMD's). */

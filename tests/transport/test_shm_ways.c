@@ -522,7 +522,7 @@ static void many_ranks(void **state)
         const size_t caches = 2 * tti_cpu_second_cache();
         const size_t share = SHM_WIDE_MOST / (size_t)(ranks - 1);
         const size_t wide = (caches < share ? caches : share) / SHM_PAGE * SHM_PAGE;
-        const bool rows = crowded && tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS &&
+        const bool rows = crowded && tti_cpu_takes_back_slowly(tti_cpu_kind()) &&
                           wide >= 2 * settings->piece_narrow;
         assert_int_equal(settings->shares_cores, rows);
         assert_int_equal(settings->way, SHM_NARROW);

@@ -110,7 +110,7 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
                         SHM_RING_MOST);
-    const bool slow = tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
+    const bool slow = tti_cpu_takes_back_slowly(tti_cpu_kind());
     const bool worth = !crowded || (slow && wide >= 2 * settings->piece_narrow);
     const bool tried = way == automatic && !tti_cpu_meshed() && worth;
     settings->shares_cores = tried && crowded;
@@ -125,13 +125,15 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 
 /* Where small fragments lie, as it was measured between two ranks in clusters, with those before
  * Zen 5 apart: there lines that the peer has read come back quickly if they are a quarter of the
- * first-level cache, 16 KiB too slowly already, and asking for pieces ahead is of no use. */
+ * first-level cache, 16 KiB too slowly already, and asking for pieces ahead is of no use. A KiB
+ * beside each line pays on all but Zen 4. */
 static void shm_read_near(struct shm_settings *settings, int ranks)
 {
     const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
-    const bool earlier = cluster_pair && tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
+    const bool earlier = cluster_pair && tti_cpu_takes_back_slowly(tti_cpu_kind());
+    const bool zen_4 = tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
     settings->ahead_most = earlier ? 0 : tti_cpu_meshed() ? 4096 : 2048;
-    settings->tail_most = cluster_pair && !earlier ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
+    settings->tail_most = cluster_pair && !zen_4 ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
     settings->near_bytes = earlier ? SHM_NEAR_FIRST : SIZE_MAX;
     settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
     settings->nearest_there = cluster_pair;
