@@ -1,4 +1,4 @@
-/* Built-in constants of the cost model (coll/profile.h), of three kinds of processors.
+/* Built-in constants of the cost model (coll/profile.h), of four kinds of processors.
  *
  * Those of clusters were fitted by `tutti-tune --constants` to what it measured on a virtual
  * machine with 2 cores of an AMD EPYC (Zen 5), 48 KiB, 1 MiB and 32 MiB of caches, with 2 and 4
@@ -23,6 +23,11 @@
  * Those of earlier clusters are what `tutti-tune --constants` fitted on a virtual machine with 2
  * cores of an AMD EPYC (Zen 4; 32 KiB, 1 MiB and 32 MiB of caches), near each other, with 2 ranks;
  * for crowds with 2 and 4. Then by hand what is touched was made less, as allreduce_bench takes it.
+ *
+ * Those of the first clusters are what it fitted on one of an AMD EPYC (Zen 3; 32 KiB, 512 KiB and
+ * 32 MiB), near each other for most of the time, with 2 ranks and 4. Then by hand crowds' plans on
+ * mapped memory were made dearer (crowded_touch), and their stage in other memory: explain showed
+ * copies of 16 KiB to take twice what was said, from far three times.
  */
 #include "coll/profile.h"
 
@@ -112,6 +117,18 @@ static const double earlier_private[TTI_COSTS] = {
     28e-12,   36e-12,   60e-12, 5.6e-12,  8.8e-12, 12.5e-12, 40e-12,   36.7e-12,
     21.3e-12, 24.2e-12, 34e-12, 0,        0,       0,        0};
 
+/* Of those before Zen 4; threads as of all clusters. */
+static const double first_mapped[TTI_COSTS] = {
+    .0265e-6, .0262e-6, .0709e-6, .0064e-6, .226e-6,  .135e-6,  .0205e-6, 1.65e-6,
+    1.73e-6,  1.09,     1.5,      .0288e-6, 2.04,     .0338e-6, 1.81,     40e-12,
+    21.3e-12, 17.8e-12, 55.9e-12, 13.1e-12, 12.1e-12, 18.7e-12, 72e-12,   48.7e-12,
+    21.6e-12, 28.6e-12, 69e-12,   0,        0,        0,        0};
+static const double first_private[TTI_COSTS] = {
+    .0213e-6, .0344e-6, .112e-6,  .00075e-6, .085e-6, .339e-6,  .0267e-6, 1.6e-6,
+    1.45e-6,  .735,     .526,     .665e-6,   1,       .0123e-6, 1.2,      174e-12,
+    71e-12,   80e-12,   119e-12,  5.6e-12,   8.8e-12, 12.5e-12, 40e-12,   163e-12,
+    28e-12,   45e-12,   52.9e-12, 0,         0,       0,        0};
+
 void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double cores,
                          struct tti_profile *profile)
 {
@@ -121,9 +138,13 @@ void tti_profile_default(const double cache[3], enum tti_cpu_kind kind, double c
     profile->cores = cores > 0 ? cores : 1;
     profile->meshed = kind == TTI_CPU_MESH;
     memcpy(profile->cost, clusters, sizeof clusters);
-    if (tti_cpu_takes_back_slowly(kind)) {
+    if (kind == TTI_CPU_EARLIER_CLUSTERS) {
         memcpy(profile->cost[TTI_MAPPED], earlier_mapped, sizeof earlier_mapped);
         memcpy(profile->cost[TTI_PRIVATE], earlier_private, sizeof earlier_private);
+    }
+    if (kind == TTI_CPU_FIRST_CLUSTERS) {
+        memcpy(profile->cost[TTI_MAPPED], first_mapped, sizeof first_mapped);
+        memcpy(profile->cost[TTI_PRIVATE], first_private, sizeof first_private);
     }
     if (profile->meshed) {
         memcpy(profile->cost[TTI_THREADS], meshes_mapped, sizeof meshes_mapped);

@@ -107,6 +107,25 @@ static void earlier_clusters_copy_slowly(void **state)
         fail_msg("%g us in clusters, %g in earlier ones", seconds[0] * 1e6, seconds[1] * 1e6);
 }
 
+/* In those before Zen 4 ranks that share cores do not copy what they can map, from 16 KiB a rank
+ * on, and so do not run plans for it, as they do in the others. */
+static void first_clusters_use_what_is_mapped(void **state)
+{
+    static const enum tutti_collective moved[] = {TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER};
+    static const double caches[3] = {32 << 10, 512 << 10, 32 << 20};
+    (void)state;
+    for (size_t k = 0; k < sizeof moved / sizeof moved[0]; k++)
+        for (int first = 0; first < 2; first++) {
+            struct tutti_comm *comm = comm_in_clusters(4, 2);
+            struct tti_selection selection;
+            tti_profile_default(caches, first ? TTI_CPU_FIRST_CLUSTERS : TTI_CPU_EARLIER_CLUSTERS,
+                                2, &comm->profile);
+            assert_int_equal(
+                tti_select(comm, moved[k], (16 << 10) / 4, TUTTI_FLOAT32, 0, &selection), TUTTI_OK);
+            assert_int_equal(first, selection.path != TTI_PATH_PLAN);
+        }
+}
+
 /* ---- who waits for whom ---- */
 
 /* The last of several messages comes later than one alone, where ranks take turns on cores: of two
@@ -336,6 +355,7 @@ int main(void)
         cmocka_unit_test(caches_serve_what_they_hold),
         cmocka_unit_test(ranks_of_a_core_share_its_caches),
         cmocka_unit_test(earlier_clusters_copy_slowly),
+        cmocka_unit_test(first_clusters_use_what_is_mapped),
         cmocka_unit_test(crowds_wait_for_one_at_a_time),
         cmocka_unit_test(roots_gain_by_being_ahead),
         cmocka_unit_test(who_waits_helps),
