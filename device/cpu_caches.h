@@ -33,8 +33,8 @@ enum tti_cpu_kind {
     TTI_CPU_CLUSTERS = 0,         /* the few cores that share an L3 */
     TTI_CPU_MESH = 1,             /* the whole processor */
     TTI_CPU_EARLIER_CLUSTERS = 2, /* as the first, and what a peer has read is slow to write again:
-                                     AMD's before Zen 5 */
-    TTI_CPU_FIRST_CLUSTERS = 3,   /* as the second, and of AMD's before Zen 4 */
+                                     AMD's before Zen 5, with AVX-512, so Zen 4 */
+    TTI_CPU_FIRST_CLUSTERS = 3,   /* the same of those without it: Zen 3 was measured */
     TTI_CPU_KINDS,
 };
 enum tti_cpu_kind tti_cpu_kind(void);
