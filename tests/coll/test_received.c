@@ -21,6 +21,8 @@ static _Thread_local size_t fetched; /* bytes */
 
 bool __wrap_tti_cpu_meshed(void);
 void __wrap_tti_cpu_caches_usable(const char *root, uint64_t cache[3]);
+size_t __wrap_tti_cpu_second_cache(void);
+size_t __wrap_tti_cpu_last_cache(void);
 const struct tti_kernels *__real_tti_kernels_now(void);
 const struct tti_kernels *__wrap_tti_kernels_now(void);
 
@@ -35,6 +37,16 @@ void __wrap_tti_cpu_caches_usable(const char *root, uint64_t cache[3])
     cache[0] = 48 << 10;
     cache[1] = SECOND;
     cache[2] = LAST;
+}
+
+size_t __wrap_tti_cpu_second_cache(void)
+{
+    return SECOND;
+}
+
+size_t __wrap_tti_cpu_last_cache(void)
+{
+    return LAST;
 }
 
 static void copy_lines(void *dst, const void *src, size_t bytes)
