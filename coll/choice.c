@@ -38,8 +38,7 @@ static enum tutti_result choice_as_taken(struct tutti_comm *comm, enum tutti_col
         taken = ways->way[at];
     else
         at = ways->count < TTI_MOST_WAYS ? ways->count++ : TTI_MOST_WAYS - 1;
-    for (; at > 0; at--)
-        ways->way[at] = ways->way[at - 1];
+    memmove(&ways->way[1], &ways->way[0], (size_t)at * sizeof ways->way[0]);
     ways->way[0] = taken;
     return TUTTI_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TTI_TESTS_TRANSPORT_SHM_PAIR_H
 #define TTI_TESTS_TRANSPORT_SHM_PAIR_H
 
+#include "device/cpu_caches.h"
 #include "transport/shm/shm.h"
 
 struct shm_pair {
@@ -21,5 +22,13 @@ extern const uint8_t shm_pair_secret[TUTTI_SECRET_BYTES];
 void shm_pair_open(struct shm_pair *pair);
 void shm_pair_connect(struct shm_pair *pair);
 void shm_pair_close(struct shm_pair *pair);
+
+/* The bytes beside a line that a pair should have on this processor. */
+static inline size_t shm_pair_tail(void)
+{
+    const enum tti_cpu_kind kind = tti_cpu_kind();
+    return kind == TTI_CPU_CLUSTERS || kind == TTI_CPU_FIRST_CLUSTERS ? SHM_TAIL_BYTES
+                                                                      : SHM_TAIL_LEAST;
+}
 
 #endif

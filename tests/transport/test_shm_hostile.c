@@ -3,7 +3,6 @@
  * error of that one connection, or in nothing at all. */
 #include "tests/transport/shm_pair.h"
 
-#include "device/cpu_caches.h"
 #include "device/memory.h"
 #include "tests/tutti_cmocka.h"
 #include "transport/registry.h"
@@ -63,9 +62,7 @@ static void hostile_lines(void **state)
     refuses_line(shm_flag(0, (enum shm_kind)0, 0), 0, 64, 0, no);
     refuses_line(shm_flag(0, (enum shm_kind)9, 0), 0, 64, 0, no);
     refuses_line(tail, 0, 0, 0, no);
-    const enum tti_cpu_kind kind = tti_cpu_kind();
-    const bool longer = kind == TTI_CPU_CLUSTERS || kind == TTI_CPU_FIRST_CLUSTERS;
-    refuses_line(tail, 0, (longer ? SHM_TAIL_BYTES : SHM_TAIL_LEAST) + 1, 0, no);
+    refuses_line(tail, 0, shm_pair_tail() + 1, 0, no);
     refuses_line(piece, 0, 0, 0, no);
     refuses_line(piece, 0, ring + 1, 0, no);
     refuses_line(piece, ring, 1, 0, no);

@@ -299,9 +299,7 @@ static void three_go_ahead(void **state)
     assert_int_equal(((struct shm_transport *)third)->settings.ahead_pieces, SHM_LINES);
     assert_int_equal(((struct shm_transport *)third)->settings.tail_most, SHM_TAIL_LEAST);
     assert_int_equal(((struct shm_transport *)third)->settings.pieces_shift, 0);
-    const enum tti_cpu_kind kind = tti_cpu_kind();
-    const bool longer = kind == TTI_CPU_CLUSTERS || kind == TTI_CPU_FIRST_CLUSTERS;
-    assert_int_equal(tail_most(&t), longer ? SHM_TAIL_BYTES : SHM_TAIL_LEAST);
+    assert_int_equal(tail_most(&t), shm_pair_tail());
     t.shm->close(third);
     shm_pair_close(&t.pair);
 }

@@ -130,10 +130,11 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 static void shm_read_near(struct shm_settings *settings, int ranks)
 {
     const bool cluster_pair = ranks == 2 && !tti_cpu_meshed();
-    const bool earlier = cluster_pair && tti_cpu_takes_back_slowly(tti_cpu_kind());
-    const bool zen_4 = tti_cpu_kind() == TTI_CPU_EARLIER_CLUSTERS;
+    const enum tti_cpu_kind kind = tti_cpu_kind();
+    const bool earlier = cluster_pair && tti_cpu_takes_back_slowly(kind);
+    const bool long_tails = cluster_pair && kind != TTI_CPU_EARLIER_CLUSTERS;
     settings->ahead_most = earlier ? 0 : tti_cpu_meshed() ? 4096 : 2048;
-    settings->tail_most = cluster_pair && !zen_4 ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
+    settings->tail_most = long_tails ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
     settings->near_bytes = earlier ? SHM_NEAR_FIRST : SIZE_MAX;
     settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
     settings->nearest_there = cluster_pair;
