@@ -30,6 +30,7 @@ void shm_pair_open(struct shm_pair *pair)
     const struct tutti_transport_ops *shm = shm_pair_ops();
     static uint64_t job = 4200;
     memset(pair, 0, sizeof *pair);
+    pair->lanes = 1;
     setenv("TUTTI_SHM_CMA", "1", 0); /* all kinds of lines are to be seen */
     job++;
     for (int i = 0; i < 2; i++) {
@@ -56,8 +57,8 @@ void shm_pair_connect(struct shm_pair *pair)
     enum { TURNS = 1000000 }; /* no deadline: a fuzzer may be stopped for minutes */
     bool done = false;
     for (int i = 0; i < 2; i++)
-        pair_require(shm->connect(pair->transport[i], &pair->peer[!i], 1, &pair->endpoint[i]) ==
-                         TUTTI_OK,
+        pair_require(shm->connect(pair->transport[i], &pair->peer[!i], pair->lanes,
+                                  &pair->endpoint[i]) == TUTTI_OK,
                      "connect");
     for (int turn = 0; !done; turn++) {
         done = true;

@@ -12,6 +12,7 @@ struct shm_pair {
     struct tutti_peer peer[2];
     uint8_t address[2][TUTTI_ADDRESS_BYTES];
     void *endpoint[2];
+    int lanes; /* 1 when opened; may be changed until they are connected */
 };
 
 /* The table of shm, and the secret of every pair. */

@@ -20,7 +20,8 @@ struct ways_test {
     uint64_t furthest; /* where a piece ended in the ring */
 };
 
-/* Two ranks whose pieces go as `way` says, on any machine; "rows": as where ranks share cores. */
+/* Two ranks whose pieces go as `way` says, on any machine; "rows": as where ranks share cores,
+ * "wide first": as where lines come back quickly. */
 static void open_ways(struct ways_test *t, const char *way)
 {
     memset(t, 0, sizeof *t);
@@ -28,8 +29,9 @@ static void open_ways(struct ways_test *t, const char *way)
     t->data = malloc(MOST);
     t->got = malloc(MOST);
     assert_true(t->data && t->got);
-    const bool rows = strcmp(way, "rows") == 0, automatic = rows || strcmp(way, "auto") == 0;
-    setenv("TUTTI_SHM_PIECES", rows ? "auto" : way, 1);
+    const bool rows = strcmp(way, "rows") == 0, first = strcmp(way, "wide first") == 0;
+    const bool automatic = rows || first || strcmp(way, "auto") == 0;
+    setenv("TUTTI_SHM_PIECES", automatic ? "auto" : way, 1);
     setenv("TUTTI_SHM_WIDE", "2M", 1);
     shm_pair_open(&t->pair);
     for (int i = 0; i < 2; i++) {
@@ -39,6 +41,7 @@ static void open_ways(struct ways_test *t, const char *way)
             continue;
         settings->ways = SHM_WAYS;
         settings->shares_cores = rows;
+        settings->wide_first = first;
         settings->piece_ring = WIDE;
         settings->near_bytes = rows ? SIZE_MAX : settings->near_bytes;
         settings->ahead_pieces = rows ? SHM_LINES : settings->ahead_pieces;
@@ -265,13 +268,14 @@ static void take_one(struct random_test *t)
 static void ways_change(void **state)
 {
     enum { STEPS = 20000 };
+    static const char *const names[] = {"auto", "rows", "wide first"};
     (void)state;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 6; round++) {
         const bool small = round % 2;
         struct random_test t = {.seed = (unsigned)getpid(), .answers = round >= 2};
         print_message("seed %u\n", t.seed);
         t.random = t.seed;
-        open_ways(&t.ways, round < 2 ? "auto" : "rows");
+        open_ways(&t.ways, names[round / 2]);
         for (size_t i = 0; i < MOST; i++)
             t.ways.data[i] = (unsigned char)(i * 3 + i / 256 * 7 + i / 65536);
         for (int i = 0; i < 2; i++) {
@@ -297,7 +301,7 @@ static void ways_change(void **state)
             }
         }
         /* small ones in rows have all of the ring, which may be enough */
-        assert_true(t.sent > 1000 && (t.full > 0 || round == 3));
+        assert_true(t.sent > 1000 && (t.full > 0 || round == 3 || round == 5));
         close_ways(&t.ways);
     }
 }
@@ -305,7 +309,7 @@ static void ways_change(void **state)
 /* What is told of ids and times by a peer changes how pieces go, and nothing else. */
 static void any_id_and_time(void **state)
 {
-    static const uint64_t ids[] = {SHM_WAYS + 1, 77, UINT64_MAX};
+    static const uint64_t ids[] = {SHM_ID_PAGES, SHM_ID_PAGES, SHM_ID_PAGES + 1, 77, UINT64_MAX};
     struct ways_test t;
     (void)state;
     open_ways(&t, "auto");
@@ -519,6 +523,7 @@ static void many_ranks(void **state)
         assert_int_equal(t.shm->open(&env, &opened), TUTTI_OK);
         const struct shm_settings *settings = &((struct shm_transport *)opened)->settings;
         const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
+        const bool quick = ranks == 2 && !crowded && tti_cpu_kind() == TTI_CPU_CLUSTERS;
         const size_t caches = 2 * tti_cpu_second_cache();
         const size_t share = SHM_WIDE_MOST / (size_t)(ranks - 1);
         const size_t wide = (caches < share ? caches : share) / SHM_PAGE * SHM_PAGE;
@@ -526,6 +531,9 @@ static void many_ranks(void **state)
                           wide >= 2 * settings->piece_narrow;
         assert_int_equal(settings->shares_cores, rows);
         assert_int_equal(settings->way, SHM_NARROW);
+        assert_int_equal(settings->wide_first, quick);
+        if (quick && 2 * caches <= SHM_WIDE_MOST)
+            assert_int_equal(settings->piece_ring, 2 * caches);
         if (crowded) {
             assert_int_equal(settings->ways, rows ? SHM_WAYS : 1);
             assert_int_equal(settings->piece_ring, rows ? wide : settings->piece_narrow);

@@ -68,6 +68,7 @@ static void connect_lay_out(struct shm_endpoint *self)
     for (int i = 0; i < lanes; i++) {
         struct shm_out *out = &self->lane[i].out;
         struct shm_in *in = &self->lane[i].in;
+        out->shared = i > 0;
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
         out->tail_most = in->tail_most = self->tail_most;
         out->tails = base + shm_tails_offset(lanes, me, i);

@@ -244,6 +244,16 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
     return room < worth ? 0 : room;
 }
 
+/* Does the first lane work alone? Others only go beside it. */
+static void send_look_beside(const struct shm_endpoint *self, struct shm_out *out)
+{
+    if (self->lanes == 1 || out != &self->lane[0].out)
+        return;
+    const uint64_t beside = self->lane[1].out.sent;
+    out->shared = beside != out->beside ? SHM_ALONE_AFTER : out->shared - (out->shared > 0);
+    out->beside = beside;
+}
+
 static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t tag, size_t bytes,
                        uint64_t id)
 {
@@ -252,7 +262,9 @@ static void send_piece(struct shm_endpoint *self, struct shm_out *out, uint64_t 
     out->piece_head += (bytes + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
     if (shm_way_of(self, out, bytes) == SHM_WIDE)
         out->wide_head = out->piece_head;
-    send_far(self, out, tag, SHM_KIND_PIECE, where, id, bytes);
+    send_far(self, out, tag, SHM_KIND_PIECE, where, out->all_there ? SHM_ID_PAGES : id, bytes);
+    out->all_there = false;
+    send_look_beside(self, out);
     if (tried)
         tti_shm_piece_sent(self, out, bytes);
 }
@@ -331,8 +343,10 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
     size_t taken = send_reference(self, out, tag, data, bytes, false);
     if (taken == 0) {
         taken = send_piece_room(self, out, bytes);
-        if (taken > 0)
+        if (taken > 0) {
+            tti_shm_piece_pages(self, out, taken);
             send_piece(self, out, tag, taken, tti_shm_copy_piece(self, out, data, taken));
+        }
     }
     *accepted = taken;
     return TUTTI_OK;
@@ -384,6 +398,7 @@ size_t tti_shm_reserve(void *endpoint, int number, size_t want, void **room)
     size_t bytes = send_piece_room(self, out, want);
     if (bytes == 0)
         return 0;
+    tti_shm_piece_pages(self, out, bytes);
     *room = out->pieces + out->piece_head % self->piece_ring;
     out->bounced = shm_way_of(self, out, bytes) == SHM_AROUND && tti_shm_bounce(self, out);
     if (out->bounced)

@@ -12,7 +12,10 @@
  * (device/copy_trial.h), 64 KiB at a time, apart for small pieces, larger ones, and the parts of
  * what is larger still (SHM_FULL_PIECE). Where cores share a mesh nobody has measured it: there
  * pieces go the narrow way. Ranks that share cores try it only if the narrow way is slow: a wide
- * ring takes the cache from those who share it. */
+ * ring takes the cache from those who share it.
+ *
+ * Where lines come back quickly (Zen 5) the wide ring is better by less, 5 to 15%, and a trial does
+ * not see it: there it comes first (settings.wide_first), and is left when it is slow. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"
@@ -49,7 +52,8 @@ static inline void ways_copy(const struct shm_settings *settings, void *to, cons
 }
 
 /* The pages of the wide ring up to `end`, and some more, be there or mapped: not one by one, each
- * of which would make a piece wait, nor all at once (a millisecond). */
+ * of which would make a piece wait; nor all at once (a millisecond or two), but where it is certain
+ * that they will be used: there once, early, rather than again and again. */
 static void ways_populate(const struct shm_endpoint *self, const unsigned char *pieces,
                           size_t *there, size_t end, int advice)
 {
@@ -73,25 +77,67 @@ static const char *const ways_names[SHM_WAYS] = {"narrow", "around", "wide"};
 static const char *const ways_size_names[SHM_SIZES] = {"up to 16 KiB", "more than 16 KiB",
                                                        "256 KiB and more"};
 
+static void ways_tell(const struct shm_endpoint *self, const struct shm_ways *ways, int size)
+{
+    const struct shm_settings *settings = &self->transport->settings;
+    double cost[SHM_WAYS] = {0};
+    for (int number = 0; number < SHM_WAYS; number++)
+        cost[shm_way_tried(settings, size, number)] = (double)ways->trial.cost[number];
+    TTI_LOG(TTI_LOG_DEBUG,
+            "shm: pieces of %s to rank %d go %s; ns a byte at both ends: narrow %.3f, around %.3f, "
+            "wide %.3f",
+            ways_size_names[size], self->peer->rank,
+            ways_names[shm_way_tried(settings, size, ways->trial.way)], cost[SHM_NARROW],
+            cost[SHM_AROUND], cost[SHM_WIDE]);
+}
+
+/* What is timed is not all that a wide ring costs: it takes the caches from others, from those who
+ * share the core above all. There near cores are quick enough to try nothing else. Nor is it all
+ * that it gains: both ends are at work at once, on lines that neither has near. So where it comes
+ * first it must be clearly slower to be left. */
+static struct tti_copy_choice ways_choice(const struct shm_settings *settings, bool wide_first)
+{
+    static const struct tti_copy_choice alone = {.ways = SHM_WAYS, .margin = 0.9F},
+                                        shared = {SHM_WAYS, .margin = 0.5F, .quick = 0.3F},
+                                        quick = {SHM_WAYS, .margin = 0.9F, .quick = 0.07F},
+                                        from_wide = {2, .margin = 0.8F};
+    struct tti_copy_choice choice = settings->shares_cores ? shared
+                                    : wide_first           ? from_wide
+                                    : settings->wide_first ? quick
+                                                           : alone;
+    choice.ways = choice.ways < settings->ways ? choice.ways : settings->ways;
+    return choice;
+}
+
+/* Is this turn one of those before a trial, in which a way that shall be timed finds its lines
+ * where it leaves them? Two laps through the narrow ring, one through the wide one. */
+static bool ways_settles(const struct shm_endpoint *self, struct shm_ways *ways, enum shm_way way)
+{
+    const size_t narrow = 2 * self->transport->settings.piece_narrow;
+    const size_t turns = (way == SHM_WIDE ? self->piece_ring : narrow) / SHM_WAY_TURN;
+    const bool settles = ways->settled < turns;
+    ways->settled = settles ? ways->settled + 1 : 0;
+    return settles;
+}
+
 /* A turn is over. The peer's word on a way comes when it has read of it, which is a lap later if
  * the sender is far ahead: until then nothing is known. */
 static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out,
                       struct shm_ways *ways, int size)
 {
-    /* What is timed is not all that a wide ring costs: it takes the caches from others, from those
-     * who share the core above all. There near cores are quick enough to try nothing else. */
-    static const struct tti_copy_choice alone = {.ways = SHM_WAYS, .margin = 0.9F},
-                                        shared = {SHM_WAYS, .margin = 0.5F, .quick = 0.3F};
     const struct shm_settings *settings = &self->transport->settings;
-    struct tti_copy_choice choice = settings->shares_cores ? shared : alone;
-    choice.ways = settings->ways;
+    const bool wide_first = shm_way_tried(settings, size, 0) == SHM_WIDE;
+    const struct tti_copy_choice choice = ways_choice(settings, wide_first);
     const size_t lap = self->piece_ring / SHM_WAY_TURN;
     const unsigned latest = (lap < SHM_LINES ? (unsigned)lap : SHM_LINES) + SHM_WAY_LATE;
-    const float theirs = ways_theirs(out, size, (enum shm_way)ways->trial.way);
+    const enum shm_way way = shm_way_tried(settings, size, ways->trial.way);
+    const float theirs = ways_theirs(out, size, way);
     const bool held = ways->trial.held, timed = ways->timed && ways->of > 0;
     const float took = timed ? (float)ways->ns / (float)ways->of + theirs : 0;
     ways->done = ways->of = 0;
     ways->ns = 0;
+    if (wide_first && !held && ways->trial.count == 0 && ways_settles(self, ways, way))
+        return;
     if (timed && theirs == 0 && ways->late < latest) {
         ways->late++;
         return;
@@ -100,12 +146,7 @@ static void ways_turn(const struct shm_endpoint *self, const struct shm_out *out
     tti_copy_trial_next(&ways->trial, &choice, took);
     ways->timed = tti_copy_trial_times(&ways->trial);
     if (ways->trial.held && !held)
-        TTI_LOG(TTI_LOG_DEBUG,
-                "shm: pieces of %s to rank %d go %s; ns a byte at both ends: narrow %.3f, around "
-                "%.3f, wide %.3f",
-                ways_size_names[size], self->peer->rank, ways_names[ways->trial.way],
-                (double)ways->trial.cost[SHM_NARROW], (double)ways->trial.cost[SHM_AROUND],
-                (double)ways->trial.cost[SHM_WIDE]);
+        ways_tell(self, ways, size);
 }
 
 void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, size_t bytes)
@@ -117,6 +158,18 @@ void tti_shm_piece_sent(const struct shm_endpoint *self, struct shm_out *out, si
         ways_turn(self, out, ways, size);
 }
 
+void tti_shm_piece_pages(const struct shm_endpoint *self, struct shm_out *out, size_t bytes)
+{
+    const struct shm_settings *settings = &self->transport->settings;
+    const size_t end = out->piece_head % self->piece_ring + bytes;
+    const bool wide = shm_way_of(self, out, bytes) == SHM_WIDE;
+    if (end <= out->there || (!wide && end <= settings->piece_narrow))
+        return;
+    out->all_there = wide && settings->wide_first;
+    ways_populate(self, out->pieces, &out->there, out->all_there ? self->piece_ring : end,
+                  WAYS_MAKE_PAGES);
+}
+
 uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out, const void *data,
                             size_t bytes)
 {
@@ -124,8 +177,6 @@ uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out
     const enum shm_way way = shm_way_of(self, out, bytes);
     struct shm_ways *ways = &out->ways[shm_size_of(bytes)];
     const size_t end = (size_t)(to - out->pieces) + bytes;
-    if (end > out->there && (way == SHM_WIDE || end > self->transport->settings.piece_narrow))
-        ways_populate(self, out->pieces, &out->there, end, WAYS_MAKE_PAGES);
     /* Behind a wide piece a narrow one goes on where wide ones do: that is not its way. */
     const bool timed = ways->timed && shm_tries(self, out, bytes) &&
                        (way == SHM_WIDE || end <= self->transport->settings.piece_narrow);
@@ -159,6 +210,8 @@ void tti_shm_piece_opened(const struct shm_endpoint *self, struct shm_in *in, ui
     in->began_ns = 0;
     if (where >= self->transport->settings.piece_narrow && where + in->bytes > in->there)
         ways_populate(self, in->pieces, &in->there, where + in->bytes, WAYS_MAP_PAGES);
+    if (id == SHM_ID_PAGES)
+        ways_populate(self, in->pieces, &in->there, self->piece_ring, WAYS_MAP_PAGES);
     if (id == 0 || id > SHM_WAYS)
         return;
     in->way = (enum shm_way)(id - 1);

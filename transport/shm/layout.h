@@ -67,6 +67,8 @@ enum shm_way {
     SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half */
     SHM_WAYS,
 };
+/* From here on pieces go through all of the ring: its pages are there now. */
+enum { SHM_ID_PAGES = SHM_WAYS + 1 };
 enum { SHM_SIZES = 3 }; /* up to SHM_LARGE_PIECE, above, and from SHM_FULL_PIECE on */
 
 static inline int shm_size_of(size_t bytes)
@@ -88,7 +90,8 @@ struct shm_line {
     union {
         unsigned char bytes[SHM_INLINE];
         struct {
-            uint64_t where, bytes, id; /* id of a piece: its way + 1 if it shall be timed, else 0 */
+            uint64_t where, bytes, id; /* id of a piece: its way + 1 if it shall be timed, or
+                                          SHM_ID_PAGES; else 0 */
         } far;
     };
 };

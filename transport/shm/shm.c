@@ -78,15 +78,23 @@ static size_t shm_ahead_pieces(int ranks)
                                                                                 : SHM_LINES;
 }
 
+/* Two ranks with a core each in a cluster where what a peer has read is quickly written again. */
+static bool shm_quick_pair(int ranks)
+{
+    return ranks == 2 && tti_cpu_kind() == TTI_CPU_CLUSTERS && sysconf(_SC_NPROCESSORS_ONLN) > 1;
+}
+
 /* A rank's wide rings together are two second-level caches (of a lane and direction): then the
- * caches of both ends have let go of a line before it is written again. Those of ranks that share
- * cores each, up to a limit: who is not answered sends to one or two. No more than the narrow ring
- * where that has been given another size. */
+ * caches of both ends have let go of a line before it is written again. (Four, where that is the
+ * usual way: with two some are there still.) Those of ranks that share cores each, up to a limit:
+ * who is not answered sends to one or two. No more than the narrow ring where that has been given
+ * another size. */
 static size_t shm_wide_ring(size_t narrow, int ranks, bool crowded)
 {
     if (tti_config_text("TUTTI_SHM_SLOTS") || tti_config_text("TUTTI_SHM_SLOT_BYTES"))
         return narrow;
-    const size_t peers = (size_t)(ranks > 1 ? ranks - 1 : 1), all = 2 * tti_cpu_second_cache();
+    const size_t peers = (size_t)(ranks > 1 ? ranks - 1 : 1);
+    const size_t all = (shm_quick_pair(ranks) ? 4 : 2) * tti_cpu_second_cache();
     const size_t share = SHM_WIDE_MOST / peers;
     const size_t ring =
         crowded ? (all < share ? all : share) : (all < SHM_WIDE_MOST ? all : SHM_WIDE_MOST) / peers;
@@ -120,6 +128,7 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
     /* the wide way is the last one, and none where it is the narrow one */
     const bool all = settings->piece_ring > settings->piece_narrow;
     settings->ways = !tried ? 1 : all ? SHM_WAYS : SHM_WAYS - 1;
+    settings->wide_first = tried && all && shm_quick_pair(ranks);
     return TUTTI_OK;
 }
 

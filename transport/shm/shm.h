@@ -43,6 +43,10 @@ struct shm_settings {
      * that take long, and who is not answered goes through more of the ring, and has few large
      * pieces under way. */
     bool shares_cores;
+    /* A pair whose lines come back quickly: pieces larger than SHM_LARGE_PIECE and smaller than
+     * SHM_FULL_PIECE go the wide way unless another proves quicker, and so do smaller ones of who
+     * is not answered. The others keep to the narrow way. */
+    bool wide_first;
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
 };
@@ -59,6 +63,7 @@ enum {
     SHM_SHARED_FROM = 4 << 10, /* pieces that ranks that share cores try ways for, if answered */
     SHM_ROW_FROM = 32 << 10,   /* such that are not answered send a larger piece than this */
     SHM_ROW_PIECES = 4,        /* ... only with fewer than so many under way */
+    SHM_ALONE_AFTER = 8,       /* pieces in a row of one lane until it is taken to work alone */
     SHM_WIDE_MOST = 16 << 20,  /* bytes of all wide rings of a lane and direction together */
     SHM_RING_MOST = 1 << 30,   /* bytes of a ring: 1024 slots of a MiB */
 };
@@ -136,11 +141,12 @@ struct shm_lent {
 /* How pieces of one class of sizes go. */
 struct shm_ways {
     struct tti_copy_trial trial;
-    bool timed;    /* in this turn, */
-    size_t done;   /* ... of which so many bytes are done, */
-    size_t of;     /* ... and so many were copied from the caller's memory */
-    uint64_t ns;   /* ... in this time */
-    unsigned late; /* timed turns in a row of a way of which the peer has not told yet */
+    bool timed;       /* in this turn, */
+    size_t done;      /* ... of which so many bytes are done, */
+    size_t of;        /* ... and so many were copied from the caller's memory */
+    uint64_t ns;      /* ... in this time */
+    unsigned settled; /* turns before a trial that are over */
+    unsigned late;    /* timed turns in a row of a way of which the peer has not told yet */
 };
 _Static_assert((int)SHM_WAYS <= (int)TTI_TRIAL_WAYS, "there are trials of so many ways");
 
@@ -166,9 +172,12 @@ struct shm_out {
     struct shm_ways ways[SHM_SIZES];
     uint64_t wide_head;    /* behind the last piece that went the wide way; 0: none */
     size_t there;          /* bytes of the ring whose pages are, for the wide way */
+    bool all_there;        /* since the last piece all: the next line says so */
     unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
     bool bounced;          /* what was reserved is there */
     uint16_t pieces_sent, pieces_freed;
+    uint64_t beside; /* lines of the next lane when the last piece was sent, ... */
+    unsigned shared; /* ... and pieces until this lane works alone, if that sends no more */
 };
 
 enum { SHM_SAMPLES = 8 };
@@ -404,22 +413,41 @@ static inline bool shm_in_row(const struct shm_endpoint *self, const struct shm_
     return self->transport->settings.shares_cores && out->row >= SHM_ROW;
 }
 /* Is it found out by trying how a piece of so many bytes that is sent now goes? Where ranks share
- * cores small ones of a row go through all of the ring anyway. */
+ * cores small ones of a row go through all of the ring anyway; where lines come back quickly small
+ * ones have nothing to gain, or less than what looking at the clock costs. */
 static inline bool shm_tries(const struct shm_endpoint *self, const struct shm_out *out,
                              size_t bytes)
 {
     const struct shm_settings *settings = &self->transport->settings;
-    if (settings->ways <= 1 || !settings->shares_cores)
-        return settings->ways > 1;
-    return shm_in_row(self, out) ? bytes > SHM_LARGE_PIECE : bytes >= SHM_SHARED_FROM;
+    if (settings->ways <= 1)
+        return false;
+    if (settings->shares_cores)
+        return shm_in_row(self, out) ? bytes > SHM_LARGE_PIECE : bytes >= SHM_SHARED_FROM;
+    if (!settings->wide_first || bytes >= SHM_FULL_PIECE)
+        return true;
+    const bool row = out->row >= SHM_ROW && bytes > SHM_NEAR_PIECE;
+    return out->shared == 0 && (bytes > SHM_LARGE_PIECE || row);
+}
+/* Trials number the ways from the one with which they begin, which wins where others are not
+ * clearly quicker. */
+static inline enum shm_way shm_way_tried(const struct shm_settings *settings, int size, int number)
+{
+    static const uint8_t wide_first[SHM_WAYS] = {SHM_WIDE, SHM_NARROW, SHM_AROUND};
+    return (enum shm_way)(settings->wide_first && size < SHM_SIZES - 1 ? wide_first[number]
+                                                                       : number);
 }
 /* Its way. */
 static inline enum shm_way shm_way_of(const struct shm_endpoint *self, const struct shm_out *out,
                                       size_t bytes)
 {
-    return shm_tries(self, out, bytes) ? (enum shm_way)out->ways[shm_size_of(bytes)].trial.way
-                                       : self->transport->settings.way;
+    const struct shm_settings *settings = &self->transport->settings;
+    const int size = shm_size_of(bytes);
+    if (shm_tries(self, out, bytes))
+        return shm_way_tried(settings, size, out->ways[size].trial.way);
+    return settings->way;
 }
+/* Before a piece of so many bytes is copied or built at the present place: its pages. */
+void tti_shm_piece_pages(const struct shm_endpoint *self, struct shm_out *out, size_t bytes);
 /* Copy into the ring, at the present place: the caller's bytes, or what was built in the bounce
  * buffer. The first returns what the line of that piece has for an id. */
 uint64_t tti_shm_copy_piece(const struct shm_endpoint *self, struct shm_out *out, const void *data,
