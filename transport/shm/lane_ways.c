@@ -15,7 +15,7 @@
  * ring takes the cache from those who share it.
  *
  * Where lines come back quickly (Zen 5) the wide ring is better by less, 5 to 15%, and a trial does
- * not see it: there it comes first (settings.wide_first), and is left when it is slow. */
+ * hardly sees it: there it comes first (settings.wide_first), and is left when it is slow. */
 #include "transport/shm/shm.h"
 
 #include "base/clock.h"

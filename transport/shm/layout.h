@@ -64,7 +64,7 @@ enum {
 enum shm_way {
     SHM_NARROW, /* through a part of the ring that the caches hold */
     SHM_AROUND, /* the same, by stores that go around the caches */
-    SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half */
+    SHM_WIDE,   /* through all of the ring, of which a second-level cache holds a half at most */
     SHM_WAYS,
 };
 /* From here on pieces go through all of the ring: its pages are there now. */

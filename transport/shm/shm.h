@@ -44,8 +44,9 @@ struct shm_settings {
      * pieces under way. */
     bool shares_cores;
     /* A pair whose lines come back quickly: pieces larger than SHM_LARGE_PIECE and smaller than
-     * SHM_FULL_PIECE go the wide way unless another proves quicker, and so do smaller ones of who
-     * is not answered. The others keep to the narrow way. */
+     * SHM_FULL_PIECE go the wide way unless the narrow one proves quicker, and so do those larger
+     * than SHM_NEAR_PIECE of who is not answered; of the first lane, while it works alone: several
+     * would take more than the caches have. All others go the narrow way while that is quick. */
     bool wide_first;
     enum shm_memory memory;
     bool strings; /* the CPU moves short strings of bytes well: send_copy */
@@ -176,8 +177,8 @@ struct shm_out {
     unsigned char *bounce; /* room for a piece that is to go around the caches; or NULL */
     bool bounced;          /* what was reserved is there */
     uint16_t pieces_sent, pieces_freed;
-    uint64_t beside; /* lines of the next lane when the last piece was sent, ... */
-    unsigned shared; /* ... and pieces until this lane works alone, if that sends no more */
+    uint64_t beside; /* lines of the second lane when the first one's last piece was sent, ... */
+    unsigned shared; /* ... and pieces until this one works alone; of others not 0 */
 };
 
 enum { SHM_SAMPLES = 8 };
