@@ -40,7 +40,7 @@ static void open_ways(struct ways_test *t, const char *way)
         if (!automatic) /* else whatever this machine is like: */
             continue;
         settings->ways = SHM_WAYS;
-        settings->shares_cores = rows;
+        settings->shares_cores = settings->slow_lines = rows;
         settings->wide_first = first;
         settings->piece_ring = WIDE;
         settings->near_bytes = rows ? SIZE_MAX : settings->near_bytes;
@@ -509,8 +509,8 @@ static void rows_where_cores_are_shared(void **state)
     close_ways(&t);
 }
 
-/* Many ranks have no more memory than before, and those that share cores try only on processors
- * that take lines back slowly. */
+/* Many ranks have no more memory than before, and those that share cores try only while there are
+ * few enough of them for wide rings. */
 static void many_ranks(void **state)
 {
     struct ways_test t;
@@ -527,9 +527,9 @@ static void many_ranks(void **state)
         const size_t caches = 2 * tti_cpu_second_cache();
         const size_t share = SHM_WIDE_MOST / (size_t)(ranks - 1);
         const size_t wide = (caches < share ? caches : share) / SHM_PAGE * SHM_PAGE;
-        const bool rows = crowded && tti_cpu_takes_back_slowly(tti_cpu_kind()) &&
-                          wide >= 2 * settings->piece_narrow;
+        const bool rows = crowded && !tti_cpu_meshed() && wide >= 2 * settings->piece_narrow;
         assert_int_equal(settings->shares_cores, rows);
+        assert_int_equal(settings->slow_lines, rows && tti_cpu_takes_back_slowly(tti_cpu_kind()));
         assert_int_equal(settings->way, SHM_NARROW);
         assert_int_equal(settings->wide_first, quick);
         if (quick && 2 * caches <= SHM_WIDE_MOST)

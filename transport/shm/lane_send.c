@@ -179,7 +179,7 @@ static bool send_enough_in_row(const struct shm_endpoint *self, const struct shm
                                size_t want)
 {
     const size_t pieces = (uint16_t)(out->pieces_sent - out->pieces_freed);
-    return shm_in_row(self, out) && want > SHM_ROW_FROM &&
+    return self->transport->settings.slow_lines && shm_in_row(self, out) && want > SHM_ROW_FROM &&
            (pieces >= SHM_ROW_PIECES || pieces * want >= self->transport->settings.piece_narrow);
 }
 

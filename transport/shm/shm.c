@@ -102,7 +102,7 @@ static size_t shm_wide_ring(size_t narrow, int ranks, bool crowded)
 }
 
 /* TUTTI_SHM_PIECES, and what there is to choose if it says nothing. Ranks that share cores only try
- * on processors that take lines back slowly, and with few enough ranks for wide rings. */
+ * with few enough ranks for wide rings. */
 static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
 {
     static const char *const names[] = {"narrow", "around", "wide", "auto"};
@@ -118,10 +118,10 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_SHM_WIDE is %zu; expected a multiple of %d up to %d", wide, SHM_PAGE,
                         SHM_RING_MOST);
-    const bool slow = tti_cpu_takes_back_slowly(tti_cpu_kind());
-    const bool worth = !crowded || (slow && wide >= 2 * settings->piece_narrow);
+    const bool worth = !crowded || wide >= 2 * settings->piece_narrow;
     const bool tried = way == automatic && !tti_cpu_meshed() && worth;
     settings->shares_cores = tried && crowded;
+    settings->slow_lines = settings->shares_cores && tti_cpu_takes_back_slowly(tti_cpu_kind());
     if ((way == SHM_WIDE || tried) && wide > settings->piece_narrow)
         settings->piece_ring = wide;
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;

@@ -39,10 +39,10 @@ struct shm_settings {
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
     size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
     size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
-    /* Ranks share cores, and lines come back slowly: other ways than the narrow one are for pieces
-     * that take long, and who is not answered goes through more of the ring, and has few large
-     * pieces under way. */
-    bool shares_cores;
+    /* Ranks share cores: who is not answered goes through more of the ring. Where lines come back
+     * slowly, too, it has few large pieces under way, and other ways than the narrow one are tried
+     * for pieces that take long. */
+    bool shares_cores, slow_lines;
     /* A pair whose lines come back quickly: pieces larger than SHM_LARGE_PIECE and smaller than
      * SHM_FULL_PIECE go the wide way unless the narrow one proves quicker, and so do those larger
      * than SHM_NEAR_PIECE of who is not answered; of the first lane, while it works alone: several
@@ -421,6 +421,8 @@ static inline bool shm_tries(const struct shm_endpoint *self, const struct shm_o
 {
     const struct shm_settings *settings = &self->transport->settings;
     if (settings->ways <= 1)
+        return false;
+    if (settings->shares_cores && !settings->slow_lines)
         return false;
     if (settings->shares_cores)
         return shm_in_row(self, out) ? bytes > SHM_LARGE_PIECE : bytes >= SHM_SHARED_FROM;
