@@ -509,6 +509,30 @@ static void rows_where_cores_are_shared(void **state)
     close_ways(&t);
 }
 
+/* The same where lines come back quickly: no way is tried, and large pieces are as many as fit. */
+static void rows_where_lines_come_back_quickly(void **state)
+{
+    struct ways_test t;
+    (void)state;
+    open_ways(&t, "rows");
+    struct shm_settings *settings = &((struct shm_transport *)t.pair.transport[0])->settings;
+    settings->slow_lines = false;
+    settings->ways = 1;
+    for (int i = 0; i < 2 * WIDE / SHM_WAY_TURN; i++) {
+        assert_int_equal(pass(&t, SHM_WAY_TURN), 0);
+        answer(&t);
+    }
+    assert_true(t.furthest <= NARROW);
+    for (int i = 0; i < 2 * WIDE / SHM_LARGE_PIECE; i++)
+        assert_int_equal(pass(&t, SHM_LARGE_PIECE), 0);
+    assert_int_equal(t.furthest, WIDE);
+    sender(&t)->wide_head = 0;
+    for (int i = 0; i < NARROW / SHM_WAY_TURN; i++) /* back in the narrow part */
+        assert_int_equal(pass(&t, SHM_WAY_TURN), 0);
+    assert_true(fill(&t, SHM_WAY_TURN) > SHM_ROW_PIECES);
+    close_ways(&t);
+}
+
 /* Many ranks have no more memory than before, and those that share cores try only while there are
  * few enough of them for wide rings. */
 static void many_ranks(void **state)
@@ -535,7 +559,7 @@ static void many_ranks(void **state)
         if (quick && 2 * caches <= SHM_WIDE_MOST)
             assert_int_equal(settings->piece_ring, 2 * caches);
         if (crowded) {
-            assert_int_equal(settings->ways, rows ? SHM_WAYS : 1);
+            assert_int_equal(settings->ways, settings->slow_lines ? SHM_WAYS : 1);
             assert_int_equal(settings->piece_ring, rows ? wide : settings->piece_narrow);
         }
         assert_true((settings->piece_ring - settings->piece_narrow) * (size_t)(ranks - 1) <=
@@ -585,6 +609,7 @@ int main(void)
         cmocka_unit_test(an_unknown_cost_is_waited_for),
         cmocka_unit_test(answered_where_cores_are_shared),
         cmocka_unit_test(rows_where_cores_are_shared),
+        cmocka_unit_test(rows_where_lines_come_back_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

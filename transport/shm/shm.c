@@ -127,7 +127,8 @@ static enum tutti_result shm_read_ways(struct shm_settings *settings, int ranks)
     settings->way = way == automatic ? SHM_NARROW : (enum shm_way)way;
     /* the wide way is the last one, and none where it is the narrow one */
     const bool all = settings->piece_ring > settings->piece_narrow;
-    settings->ways = !tried ? 1 : all ? SHM_WAYS : SHM_WAYS - 1;
+    const bool none = !tried || (crowded && !settings->slow_lines);
+    settings->ways = none ? 1 : all ? SHM_WAYS : SHM_WAYS - 1;
     settings->wide_first = tried && all && shm_quick_pair(ranks);
     return TUTTI_OK;
 }

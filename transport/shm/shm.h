@@ -422,8 +422,6 @@ static inline bool shm_tries(const struct shm_endpoint *self, const struct shm_o
     const struct shm_settings *settings = &self->transport->settings;
     if (settings->ways <= 1)
         return false;
-    if (settings->shares_cores && !settings->slow_lines)
-        return false;
     if (settings->shares_cores)
         return shm_in_row(self, out) ? bytes > SHM_LARGE_PIECE : bytes >= SHM_SHARED_FROM;
     if (!settings->wide_first || bytes >= SHM_FULL_PIECE)
