@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Collectives between hosts whose lines have a rate: `./dev hosts`.
 
-Hosts are network namespaces behind a switch, each line limited both ways (tests/system/namespaces.py).
+Hosts are network namespaces behind a switch, each line limited both ways (tests/system/namespaces.py),
+or behind a switch for each of their NICs (--nics), which are all as near to each of their ranks.
 Every setting is measured in rounds, all of its algorithms in each; a figure is the median of the
 rounds. Beside ours: what plain TCP streams get around the same ring of hosts, in the same rounds,
 which is what the line carries of a program's bytes, and what its frames have room for: tc's rate
@@ -33,6 +34,7 @@ PASSES = {
     "all_gather": lambda count: (count - 1) / count,
     "reduce_scatter": lambda count: (count - 1) / count,
     "broadcast": lambda count: 1,
+    "reduce": lambda count: 1,
 }
 
 
@@ -52,9 +54,9 @@ def bits(rate):
 # ---- plain TCP streams ---------------------------------------------------------------------------
 
 
-def take(seconds):
+def take(seconds, address):
     """One end of a stream: bytes a second of what comes within `seconds`, but for the first part."""
-    with socket.create_server(("", STREAM_PORT)) as server:
+    with socket.create_server((address, STREAM_PORT)) as server:
         server.settimeout(10)
         peer, _ = server.accept()
         room = memoryview(bytearray(1 << 20))
@@ -83,18 +85,21 @@ def give(address):
 
 
 def streams(network, seconds=1.0):
-    """Each host sends to the next at a time; the mean of what came, in bits a second."""
+    """Each host sends to the next at a time, by all of its NICs; the mean of what came at a host, in
+    bits a second."""
     count = len(network.names)
-    takers = [subprocess.Popen(network.inside(k, sys.executable, __file__, "--take", str(seconds)),
-                               stdout=subprocess.PIPE, text=True) for k in range(count)]
+    ends = [(k, nic) for k in range(count) for nic in range(network.nics)]
+    takers = [subprocess.Popen(network.inside(k, sys.executable, __file__, "--take", str(seconds),
+                                              network.address_of(k, nic)),
+                               stdout=subprocess.PIPE, text=True) for k, nic in ends]
     time.sleep(0.5) # they have no other way to say that they listen
     givers = [subprocess.Popen(network.inside(k, sys.executable, __file__, "--give",
-                                              f"10.77.0.{(k + 1) % count + 1}"))
-              for k in range(count)]
+                                              network.address_of((k + 1) % count, nic)))
+              for k, nic in ends]
     rates = [float(each.communicate(timeout=30)[0]) for each in takers]
     for each in givers:
         each.wait(30)
-    return 8 * statistics.mean(rates)
+    return 8 * sum(rates) / count
 
 
 # ---- what went over the lines --------------------------------------------------------------------
@@ -120,12 +125,12 @@ class Traffic:
         """The counts of tc and of the kernels' TCP, now."""
         now = [0, 0, 0, 0] # bytes, frames, drops, segments sent again
         for k, name in enumerate(self.network.names):
-            for space, device in ((name, "eth0"), (self.network.switch, f"port{k}")):
+            for space, device in self.network.ends(k, name):
                 told = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show", "dev", device],
                                       capture_output=True, text=True, check=True).stdout
                 queue = json.loads(told)[0]
                 now[2] += queue["drops"]
-                if device == "eth0":
+                if space == name:
                     now[0] += queue["bytes"]
                     now[1] += queue["packets"]
             told = subprocess.run(self.network.inside(k, "cat", "/proc/net/snmp"),
@@ -150,19 +155,24 @@ class Traffic:
 # ---- ours ----------------------------------------------------------------------------------------
 
 
-def measure(network, ranks, size, algorithm, options):
+def measure(network, ranks, size, algorithm, options, environment):
     """(median us of single operations, name of the algorithm)."""
     flags = ["--coll", options.coll, "-b", size, "-e", size, "-n", options.iterations, "-w", 2,
              "--transport", "shm,tcp" if ranks > 1 else "tcp"]
     if algorithm != "chosen":
         flags += ["--algo", f"{options.coll}={algorithm}"]
-    row = network.run(ranks, *map(str, flags), seconds=90, dealt=options.dealt).rows()[0].split()
+    row = network.run(ranks, *map(str, flags), seconds=90, dealt=options.dealt,
+                      environment=environment).rows()[0].split()
     return float(row[-3]), row[-1]
 
 
 def setting(count, ranks, options, line):
     """The rows of so many hosts and ranks."""
-    with namespaces.Hosts(count, rate=options.rate, mtu=options.mtu) as network:
+    nics = [f"eth{nic}" for nic in range(options.nics)]
+    near = namespaces.description(0, nics, packages=1)
+    hosts = namespaces.Hosts(count, rate=options.rate, mtu=options.mtu, nics=options.nics)
+    with hosts as network, namespaces.File(near) as path:
+        environment = {"TUTTI_TOPOLOGY": path} if options.nics > 1 else None
         plain = []
         figures = {(size, name): [] for size in options.sizes for name in options.algorithms}
         names, traffic = {}, Traffic(network)
@@ -170,7 +180,8 @@ def setting(count, ranks, options, line):
             plain.append(streams(network))
             traffic.look()
             for size, algorithm in figures:
-                us, name = measure(network, ranks, size, algorithm, options)
+                us, name = measure(network, ranks, size, algorithm, options,
+                                   environment)
                 traffic.add()
                 figures[size, algorithm].append(us)
                 names[size, algorithm] = name
@@ -200,23 +211,27 @@ def main():
     parser.add_argument("--sizes", default="16M,64M", type=lambda text: text.split(","))
     parser.add_argument("--algorithms", default="chosen", type=lambda text: text.split(","),
                         help="chosen (what the library takes), or names")
+    parser.add_argument("--nics", default=1, type=int,
+                        help="lines of each host, each on a network of its own; ranks go by them in "
+                        "turn")
     parser.add_argument("--rate", default="1gbit", help="of each line, each way")
     parser.add_argument("--mtu", default=1500, type=int)
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--iterations", default=5, type=int)
-    parser.add_argument("--take", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--take", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--give", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.take:
-        return take(options.take)
+        return take(float(options.take[0]), options.take[1])
     if options.give:
         return give(options.give)
     why = namespaces.namespaces_work()
     if why:
         print(f"hosts.py: SKIPPED: no network namespaces here: {why}", file=sys.stderr)
         return job.SKIPPED
-    line = bits(options.rate)
-    print(f"line {options.rate}, MTU {options.mtu}; medians of {options.rounds} rounds\n\n"
+    line = bits(options.rate) * options.nics
+    lines = f"line {options.rate}" if options.nics == 1 else f"{options.nics} lines {options.rate}"
+    print(f"{lines}, MTU {options.mtu}; medians of {options.rounds} rounds\n\n"
           "| hosts x ranks | size | algorithm | ms | bus Gbit/s | of the line | least bytes, of the "
           "line | of what frames hold | of plain TCP | spread |\n"
           "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")

@@ -130,6 +130,14 @@ static double cost_moved(const struct tti_profile *profile, const struct tti_cos
                : 1;
 }
 
+/* What a host's line carries (`crossing` of work_model.h): lanes that enter and leave by NICs in
+ * turn share out among as many as there are lanes what one lane has go through one. */
+static double cost_crossing(const struct tti_cost_way *way)
+{
+    const double share = way->work.crossing / (way->algorithm->turns ? way->spec.lanes : 1);
+    return share > way->work.turned ? share : way->work.turned;
+}
+
 /* The messages that wait for one another. Where a host hears from several others, now and then more
  * comes at a time than its line carries, and lines stand idle elsewhere: four hosts at 1 Gbit/s
  * took a ninth longer by recursive halving than around a ring (docs/measurements/hosts.md). A
@@ -147,7 +155,7 @@ static double cost_messages(const struct tti_profile *profile, const struct tti_
     if (place->line > 0)
         beta = place->line;
     double shared = algorithm->cost(&way->spec, bytes, alpha, 0) +
-                    way->work.crossing * bytes * beta * (way->work.contended ? CONTENTION : 1);
+                    cost_crossing(way) * bytes * beta * (way->work.contended ? CONTENTION : 1);
     double alone = algorithm->sliced ? algorithm->cost(&way->spec, bytes, alpha, beta) : 0;
     return alone > shared ? alone : shared;
 }

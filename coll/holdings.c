@@ -31,7 +31,7 @@ static void add_peers(const struct tti_peers *peers, struct tutti_memory *memory
 {
     memory->host += tti_heap_bytes(peers->all) + tti_heap_bytes(peers->names) +
                     tti_heap_bytes(peers->blobs) + tti_heap_bytes(peers->host_of) +
-                    tti_heap_bytes(peers->far_nics);
+                    tti_heap_bytes(peers->gate_of) + tti_heap_bytes(peers->far_nics);
     for (int level = 0; level < TTI_NEAR_LEVELS; level++)
         memory->host += tti_heap_bytes(peers->near_of[level]);
     for (int i = 0; i < peers->ncarriers; i++)

@@ -74,7 +74,7 @@ static void nics_names(const struct tti_node *node, void (*visit)(void *context,
             visit(context, name);
 }
 
-bool tti_nics_several(const char *sysfs, bool rdma)
+int tti_nics_count(const char *sysfs, bool rdma)
 {
     int count = 0;
     char path[600];
@@ -90,7 +90,13 @@ bool tti_nics_several(const char *sysfs, bool rdma)
     }
     if (all)
         closedir(all);
-    return count > 1;
+    return count;
+}
+
+int tti_nics_here(const char *sysfs)
+{
+    const int rdma = tti_nics_count(sysfs, true);
+    return rdma > 0 ? rdma : tti_nics_count(sysfs, false);
 }
 
 /* ---- one kind of NIC ------------------------------------------------------------------------- */
@@ -273,8 +279,8 @@ enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names
             return TTI_CONTEXT(read, "TUTTI_TOPOLOGY (a file as tutti-topo -o FILE.json or hwloc "
                                      "writes it)");
     }
-    const bool look = !nics_one_host(comm) &&
-                      (file || tti_nics_several("/sys", false) || tti_nics_several("/sys", true));
+    const bool look = !nics_one_host(comm) && (file || tti_nics_count("/sys", false) > 1 ||
+                                               tti_nics_count("/sys", true) > 1);
     enum tutti_result result = TUTTI_OK;
     if (look && !file && tti_topology_keep_whole(&topology) != TUTTI_OK)
         TTI_LOG(TTI_LOG_INFO, "which NICs are near is not known: %s", tti_error_text());

@@ -45,7 +45,10 @@ enum tutti_result tti_nics_far_names(const struct tutti_comm *comm, char **names
  * "/sys", or a copy of it in a test. */
 bool tti_nic_is_up(const char *sysfs, const char *name, bool rdma);
 
-/* Are several of a kind up that hang on a bus? Else there is nothing to choose from. */
-bool tti_nics_several(const char *sysfs, bool rdma);
+/* How many of a kind are up that hang on a bus: with less than two there is nothing to choose from.
+ */
+int tti_nics_count(const char *sysfs, bool rdma);
+/* ... of the kind that carries: RDMA devices, where there are any. */
+int tti_nics_here(const char *sysfs);
 
 #endif

@@ -167,6 +167,34 @@ static void peers_reads(struct tti_peers *peers)
         peers->reads &= peers_blob(peers, r)->reads == first;
 }
 
+/* Ranks of a host that go by the same NICs, by what their transports say of the first of them. */
+static void peers_number_gates(struct tti_peers *peers)
+{
+    struct tti_gates *gates = &peers->gates;
+    for (int r = 0; r < peers->size; r++) {
+        int same = 0, here = 0, last = -1; /* `here`: of the host's, up to this rank */
+        while (same < r && (peers->host_of[same] != peers->host_of[r] ||
+                            peers_blob(peers, same)->way != peers_blob(peers, r)->way))
+            same++;
+        peers->gate_of[r] = same < r ? peers->gate_of[same] : gates->count++;
+        for (int before = 0; before <= r; before++)
+            if (peers->host_of[before] == peers->host_of[r] && peers->gate_of[before] > last) {
+                last = peers->gate_of[before];
+                here++;
+            }
+        gates->most = here > gates->most ? here : gates->most;
+    }
+    if (peers->nhosts < 2 || gates->most < 2) {
+        *gates = (struct tti_gates){0};
+        return;
+    }
+    gates->of = peers->gate_of;
+    TTI_LOG(TTI_LOG_DEBUG,
+            "ranks leave their host by up to %d NICs, or sets of them: lanes of rings "
+            "and chains by each in turn",
+            gates->most);
+}
+
 static void peers_lines(struct tti_peers *peers)
 {
     for (int host = 0; peers->nhosts > 1 && host < peers->nhosts; host++) {
@@ -221,9 +249,11 @@ static enum tutti_result peers_allocate(struct tti_peers *peers, int rank, int s
     peers->all = tti_calloc(n, sizeof *peers->all);
     peers->names = tti_calloc(n, sizeof *peers->names);
     peers->host_of = tti_calloc(n, sizeof *peers->host_of);
+    peers->gate_of = tti_calloc(n, sizeof *peers->gate_of);
     peers->blobs = tti_calloc(n, peers->blob_bytes);
-    return peers->all && peers->names && peers->host_of && peers->blobs ? TUTTI_OK
-                                                                        : TUTTI_ERR_MEMORY;
+    return peers->all && peers->names && peers->host_of && peers->gate_of && peers->blobs
+               ? TUTTI_OK
+               : TUTTI_ERR_MEMORY;
 }
 
 static enum tutti_result peers_exchange(struct tti_boot *boot, const char *transports,
@@ -252,6 +282,7 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
     TTI_TRY(result);
     TTI_TRY(peers_identify(peers));
     peers_number_hosts(peers);
+    peers_number_gates(peers);
     peers_lines(peers);
     peers_reads(peers);
     tti_boot_names(boot, peers->names);
@@ -300,6 +331,7 @@ void tti_peers_destroy(struct tti_peers *peers)
     free(peers->all);
     free(peers->names);
     free(peers->host_of);
+    free(peers->gate_of);
     for (int level = 0; level < TTI_NEAR_LEVELS; level++)
         free(peers->near_of[level]);
     free(peers->blobs);

@@ -32,6 +32,8 @@ struct tti_peers {
     bool sorted;                   /* ranks of a host follow each other */
     int *near_of[TTI_NEAR_LEVELS]; /* the layout's (plan.h), set by tti_crowd; NULL as there */
     int near_count[TTI_NEAR_LEVELS];
+    struct tti_gates gates; /* likewise; `of` is gate_of, or NULL */
+    int *gate_of;
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
     bool reads;        /* they read each other's memory where they lend it, as far as is known */
@@ -59,7 +61,8 @@ static inline struct tti_layout tti_peers_layout(const struct tti_peers *peers)
 {
     struct tti_layout layout = {.nhosts = peers->nhosts,
                                 .host_of = peers->nhosts > 1 ? peers->host_of : NULL,
-                                .sorted = peers->sorted};
+                                .sorted = peers->sorted,
+                                .gates = peers->gates};
     for (int level = 0; level < TTI_NEAR_LEVELS; level++)
         layout.near[level] = (struct tti_near){peers->near_count[level], peers->near_of[level]};
     return layout;

@@ -167,8 +167,9 @@ static enum tutti_result select_predict(const struct select_case *c, struct tti_
  * where peers read what is only moved in its place (TUTTI_SHM_CMA, on meshes), from 2 MiB: they do
  * that in one go. There reductions to a root and all-to-alls only lose by it. On loopback the cores
  * are the line, and more sockets only cost them more calls; where ranks share cores a second lane
- * is one more thing to go around. */
-static int select_usual_lanes(const struct select_case *c)
+ * is one more thing to go around. Between hosts with several NICs each rings and chains have a lane
+ * for each (order.h). */
+static int select_usual_lanes(const struct select_case *c, const struct tti_algorithm *algorithm)
 {
     const struct tti_settings *s = &c->comm->settings;
     if (s->lanes_forced || s->lanes < TTI_USUAL_LANES)
@@ -183,7 +184,11 @@ static int select_usual_lanes(const struct select_case *c)
         meshed && (c->collective == TUTTI_BROADCAST || c->collective == TUTTI_ALL_GATHER ||
                    c->collective == TUTTI_SCATTER);
     const double worth = moves ? 2 << 20 : 256 << 10;
-    return c->bytes >= worth * c->comm->size ? TTI_USUAL_LANES : 1;
+    const int gates = algorithm->turns ? c->comm->peers.gates.most : 0;
+    int lanes = TTI_USUAL_LANES;
+    while (lanes < gates && 2 * lanes <= s->lanes)
+        lanes *= 2;
+    return c->bytes >= worth * c->comm->size ? lanes : 1;
 }
 
 /* Cheapest first; measured ones before others, and those with unusual lanes last. Of equals the
@@ -192,7 +197,8 @@ static int select_class(const struct select_case *c, const struct tti_selection 
 {
     if (way->path == TTI_PATH_FUSED && c->comm->settings.fused_forced)
         return -1;
-    bool usual = way->path != TTI_PATH_PLAN || way->spec.lanes == select_usual_lanes(c);
+    bool usual =
+        way->path != TTI_PATH_PLAN || way->spec.lanes == select_usual_lanes(c, way->algorithm);
     return way->measured ? 0 : usual ? 1 : 2;
 }
 

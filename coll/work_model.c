@@ -1,6 +1,11 @@
 /* Counting the work in plans (coll/work_model.h). */
 #include "coll/work_model.h"
 
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 /* What a step reads and writes of the rank's own, and what it takes from a copy or puts into one.
  */
 static void model_add_copied(const struct tti_step *step, double part,
@@ -35,26 +40,27 @@ static struct tti_work_model model_of_plan(const struct tti_plan *plan)
 }
 
 static enum tutti_result model_plan(const struct tti_algorithm *algorithm,
-                                    const struct tti_plan_spec *spec, int rank,
+                                    const struct tti_plan_spec *spec, int rank, int lanes,
                                     struct tti_plan **plan)
 {
     struct tti_plan_spec one = *spec;
     one.rank = rank;
-    one.lanes = 1;
+    one.lanes = lanes;
     one.slices = 1;
     return algorithm->plan(&one, plan);
 }
 
 /* ---- between hosts ---- */
 
-/* One host's line. */
+/* One host's line: what its gates carry (layout.gates; one, where nothing is known of them). */
 struct model_line {
-    double in, out;
+    double *in, *out; /* by gate, of all hosts */
+    int gates;
     int from; /* the host that it hears from; -1: none */
     bool contended;
 };
 
-static void model_add_plan(const struct tti_plan *plan, const int *host_of, int host,
+static void model_add_plan(const struct tti_plan *plan, const int *host_of, int host, int gate,
                            struct model_line *line)
 {
     for (int lane = 0; lane < plan->nlanes; lane++)
@@ -62,31 +68,66 @@ static void model_add_plan(const struct tti_plan *plan, const int *host_of, int 
             const struct tti_step *step = &plan->lanes[lane].steps[s];
             double part = (double)step->nchunks / plan->chunks;
             if (step->to >= 0 && host_of[step->to] != host)
-                line->out += part;
+                line->out[gate] += part;
             if (step->from < 0 || host_of[step->from] == host)
                 continue;
-            line->in += part;
+            line->in[gate] += part;
             line->contended |= line->from >= 0 && line->from != host_of[step->from];
             line->from = host_of[step->from];
         }
 }
 
-static enum tutti_result model_host(const struct tti_algorithm *algorithm,
-                                    const struct tti_plan_spec *spec, int host,
-                                    struct tti_work_model *model)
+/* How many of the gates are of this host, and what the busiest of them carries one way. */
+static double model_busiest(const struct tti_layout *layout, int nranks, int host,
+                            const struct model_line *line)
 {
-    struct model_line line = {.from = -1};
+    double most = 0;
+    int gates = 0, last = -1; /* gates are numbered by their lowest rank */
+    for (int rank = 0; rank < nranks; rank++) {
+        const int gate = layout->gates.of ? layout->gates.of[rank] : 0;
+        if (layout->host_of[rank] != host)
+            continue;
+        gates += gate > last;
+        last = gate > last ? gate : last;
+        most = line->in[gate] > most ? line->in[gate] : most;
+        most = line->out[gate] > most ? line->out[gate] : most;
+    }
+    return most * gates;
+}
+
+/* With so many lanes: *crossing grows to this host's, *contended becomes true if it is. */
+static enum tutti_result model_host(const struct tti_algorithm *algorithm,
+                                    const struct tti_plan_spec *spec, int host, int lanes,
+                                    struct model_line *line, double *crossing, bool *contended)
+{
+    const struct tti_layout *layout = &spec->layout;
+    memset(line->in, 0, 2 * (size_t)line->gates * sizeof *line->in); /* out behind it */
+    line->from = -1;
+    line->contended = false;
     for (int rank = 0; rank < spec->nranks; rank++) {
         struct tti_plan *plan = NULL;
-        if (spec->layout.host_of[rank] != host)
+        if (layout->host_of[rank] != host)
             continue;
-        TTI_TRY(model_plan(algorithm, spec, rank, &plan));
-        model_add_plan(plan, spec->layout.host_of, host, &line);
+        TTI_TRY(model_plan(algorithm, spec, rank, lanes, &plan));
+        model_add_plan(plan, layout->host_of, host, layout->gates.of ? layout->gates.of[rank] : 0,
+                       line);
         tti_plan_destroy(plan);
     }
-    double busier = line.in > line.out ? line.in : line.out;
-    model->crossing = busier > model->crossing ? busier : model->crossing;
-    model->contended |= line.contended;
+    const double busiest = model_busiest(layout, spec->nranks, host, line);
+    *crossing = busiest > *crossing ? busiest : *crossing;
+    *contended |= line->contended;
+    return TUTTI_OK;
+}
+
+static enum tutti_result model_hosts_with(const struct tti_algorithm *algorithm,
+                                          const struct tti_plan_spec *spec, int lanes,
+                                          struct model_line *line, struct tti_work_model *model)
+{
+    enum { ALL_OF = 8 };
+    const int hosts = spec->layout.nhosts, stride = hosts <= ALL_OF ? 1 : hosts / ALL_OF;
+    double *crossing = lanes > 1 ? &model->turned : &model->crossing;
+    for (int host = 0; host < hosts; host += stride)
+        TTI_TRY(model_host(algorithm, spec, host, lanes, line, crossing, &model->contended));
     return TUTTI_OK;
 }
 
@@ -94,12 +135,22 @@ static enum tutti_result model_host(const struct tti_algorithm *algorithm,
 static enum tutti_result model_hosts(const struct tti_algorithm *algorithm,
                                      const struct tti_plan_spec *spec, struct tti_work_model *model)
 {
-    enum { ALL_OF = 8 };
-    int hosts = spec->layout.host_of ? spec->layout.nhosts : 1;
-    int stride = hosts <= ALL_OF ? 1 : hosts / ALL_OF;
-    for (int host = 0; hosts > 1 && host < hosts; host += stride)
-        TTI_TRY(model_host(algorithm, spec, host, model));
-    return TUTTI_OK;
+    const struct tti_layout *layout = &spec->layout;
+    if (!layout->host_of || layout->nhosts < 2)
+        return TUTTI_OK;
+    struct model_line line = {.gates = layout->gates.of ? layout->gates.count : 1};
+    line.in = tti_calloc(2 * (size_t)line.gates, sizeof *line.in);
+    if (!line.in)
+        return TUTTI_ERR_MEMORY;
+    line.out = line.in + line.gates;
+    enum tutti_result result = model_hosts_with(algorithm, spec, 1, &line, model);
+    model->turned = model->crossing;
+    if (result == TUTTI_OK && layout->gates.of && algorithm->turns) {
+        model->turned = 0;
+        result = model_hosts_with(algorithm, spec, layout->gates.most, &line, model);
+    }
+    free(line.in);
+    return result;
 }
 
 /* The one with more that passes between cores, which is what takes long. */
@@ -121,7 +172,7 @@ enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
     int looked_at = 0;
     for (int rank = 0; rank < n; rank += stride) {
         struct tti_plan *plan = NULL;
-        TTI_TRY(model_plan(algorithm, spec, rank, &plan));
+        TTI_TRY(model_plan(algorithm, spec, rank, 1, &plan));
         struct tti_work_model found = model_of_plan(plan);
         tti_plan_destroy(plan);
         if (found.steps > most.steps) {

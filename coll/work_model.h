@@ -23,13 +23,17 @@ struct tti_work_model {
     double evenness;  /* touched bytes of the ranks on average / of the busiest; 1: all alike */
     struct tti_work_copied copied;
     /* Between hosts: bytes per byte of a block that one way of the busiest host's line carries (its
-     * ranks' together), and whether some host hears from more than one other. */
-    double crossing;
+     * ranks' together), and whether some host hears from more than one other. Where a host has
+     * several NICs that its ranks leave by (layout.gates), its line is all of them, and carries
+     * what it would if all were as busy as the busiest is. `turned`: with a lane for each of them.
+     */
+    double crossing, turned;
     bool contended;
 };
 
-/* From the algorithm's own plans, with one lane and one slice. All ranks of small communicators are
- * looked at, a few of large ones; the answer depends on the spec alone (rank is ignored). */
+/* From the algorithm's own plans, with one lane (but for `turned`) and one slice. All ranks of
+ * small communicators are looked at, a few of large ones; the answer depends on the spec alone
+ * (rank is ignored). */
 enum tutti_result tti_work_model_of(const struct tti_algorithm *algorithm,
                                     const struct tti_plan_spec *spec, struct tti_work_model *model);
 

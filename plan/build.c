@@ -16,6 +16,7 @@ void tti_plan_begin(struct tti_builder *builder, const struct tti_plan_spec *spe
     builder->plan->spec = *spec;
     builder->plan->spec.layout.host_of = NULL;
     memset(builder->plan->spec.layout.near, 0, sizeof builder->plan->spec.layout.near);
+    builder->plan->spec.layout.gates = (struct tti_gates){0};
     builder->plan->chunks = chunks;
     builder->plan->scratch_blocks = scratch_blocks;
     builder->plan->slots = slots;

@@ -101,6 +101,14 @@ struct tti_near {
     const int *of;
 };
 
+/* By which NIC (or NICs) ranks leave their host: those of the same of[r] by the same, 0 .. count-1,
+ * numbered by their lowest rank; each lies within a host, and the host with the most has `most`.
+ * of == NULL: all ranks of a host by the same, or it is not known. */
+struct tti_gates {
+    int count, most;
+    const int *of;
+};
+
 /* Where ranks live, for algorithms that care: rank r is on host host_of[r], 0 .. nhosts-1, hosts
  * numbered by their lowest rank. host_of == NULL: all on host 0. */
 struct tti_layout {
@@ -108,6 +116,7 @@ struct tti_layout {
     const int *host_of;
     bool sorted; /* host_of never falls from rank to rank. False promises nothing. */
     struct tti_near near[TTI_NEAR_LEVELS];
+    struct tti_gates gates;
 };
 
 /* What a plan function is given. */
@@ -122,7 +131,7 @@ struct tti_plan_spec {
 };
 
 struct tti_plan {
-    struct tti_plan_spec spec; /* as built for; host_of and near are not kept */
+    struct tti_plan_spec spec; /* as built for; host_of, near and gates are not kept */
     uint32_t chunks;           /* per block, >= 1 */
     uint32_t scratch_blocks;
     uint32_t slots;
@@ -150,6 +159,8 @@ struct tti_algorithm {
      * the simulator then runs one period of the network instead of all ranks. */
     bool translates;
     bool sliced; /* `slices` means something */
+    /* Lanes enter and leave hosts by their gates in turn (layout.gates), so it wants as many. */
+    bool turns;
     /* Combines every chunk in the canonical order, in_0 op in_1 op ... op in_{n-1} from the left,
      * for every spec: what the reproducible mode takes. The verifier checks the claim
      * (tti_verify_ordered says what it means). Of no use where nothing is combined. */
@@ -174,7 +185,7 @@ static inline bool tti_translates(const struct tti_algorithm *algorithm,
                                   const struct tti_plan_spec *spec)
 {
     return algorithm->translates && (!spec->layout.host_of || spec->layout.sorted) &&
-           !tti_layout_has_near(&spec->layout);
+           !tti_layout_has_near(&spec->layout) && !spec->layout.gates.of;
 }
 
 void tti_plan_destroy(struct tti_plan *plan);

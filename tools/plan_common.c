@@ -76,7 +76,23 @@ enum tutti_result plan_choice_spec(const struct plan_choice *choice, int *host_o
         .slices = choice->slices,
         .layout = {.nhosts = choice->hosts, .host_of = host_of, .sorted = true},
     };
+    if (choice->nics > 1)
+        spec->layout.gates =
+            plan_gates(host_of, choice->ranks, choice->nics, host_of + choice->ranks);
     return TUTTI_OK;
+}
+
+struct tti_gates plan_gates(const int *host_of, int nranks, int nics, int *gate_of)
+{
+    struct tti_gates gates = {.of = gate_of};
+    for (int rank = 0, local = 0, before = 0; rank < nranks; rank++) {
+        local = rank > 0 && host_of[rank] == host_of[rank - 1] ? local + 1 : 0;
+        before = local == 0 ? gates.count : before;
+        gate_of[rank] = before + local % nics;
+        gates.count = gate_of[rank] >= gates.count ? gate_of[rank] + 1 : gates.count;
+        gates.most = gates.count - before > gates.most ? gates.count - before : gates.most;
+    }
+    return gates;
 }
 
 void plan_release(struct tti_plan **plans, int nranks)

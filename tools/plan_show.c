@@ -44,7 +44,7 @@ static enum tutti_result with_plans(const struct plan_choice *choice,
     const struct tti_algorithm *algorithm = NULL;
     struct tti_plan_spec spec;
     struct tti_plan **plans = NULL;
-    int *host_of = tti_calloc((size_t)choice->ranks, sizeof *host_of);
+    int *host_of = tti_calloc(2 * (size_t)choice->ranks, sizeof *host_of);
     enum tutti_result result = host_of ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
         result = plan_choice_algorithm(choice, &algorithm);

@@ -23,6 +23,7 @@ struct simulate {
     int factor;
     enum tutti_type type;
     const char *trace;
+    bool gates;
     struct tti_layout layout;
 };
 
@@ -262,7 +263,7 @@ static enum tutti_result simulate_check(const struct simulate *s, size_t nrows)
 static enum tutti_result simulate_run(struct simulate *s)
 {
     struct prediction_row *rows = tti_calloc(SIMULATE_ALGORITHMS, sizeof *rows);
-    int *host_of = tti_calloc((size_t)s->network.nranks, sizeof *host_of);
+    int *host_of = tti_calloc(2 * (size_t)s->network.nranks, sizeof *host_of);
     size_t nrows = 0;
     enum tutti_result result = rows && host_of ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (result == TUTTI_OK)
@@ -274,6 +275,9 @@ static enum tutti_result simulate_run(struct simulate *s)
             host_of[rank] = rank / s->network.ranks_per_host;
         s->layout = (struct tti_layout){
             .nhosts = host_of[s->network.nranks - 1] + 1, .host_of = host_of, .sorted = true};
+        if (s->gates && s->network.nics > 1)
+            s->layout.gates = plan_gates(host_of, s->network.nranks, s->network.nics,
+                                         host_of + s->network.nranks);
         result = simulate_traced(s, rows, nrows);
     }
     free(rows);
@@ -301,6 +305,8 @@ int plan_simulate_run(const struct plan_command *command, int argc, char **argv)
         {"--ranks-per-host", NULL, FLAG_INT, &n->ranks_per_host, 1, 1 << 20, "(8)"},
         {"--nics", NULL, FLAG_INT, &nics, 1, 1 << 20,
          "network ports a host, ranks dealt to them (one a rank)"},
+        {"--gates", NULL, FLAG_SWITCH, &s.gates, 0, 0,
+         "lanes of rings and chains go by these ports in turn, as the library's do"},
         {"--intra", NULL, FLAG_LINK, &n->intra, 0, 0, "link inside a host (2,400)"},
         {"--inter", NULL, FLAG_LINK, &n->inter, 0, 0, "network port of a host (5,48)"},
         {"--reduce", NULL, FLAG_RATE, &n->gamma, 0, 0, "speed of reducing (free)"},

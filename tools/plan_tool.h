@@ -32,11 +32,11 @@ int plan_command_error(const struct plan_command *command, enum tutti_result res
 struct plan_choice {
     enum tutti_collective collective;
     const char *algorithm;
-    int ranks, root, lanes, slices, hosts;
+    int ranks, root, lanes, slices, hosts, nics;
 };
-#define PLAN_CHOICE_INIT                                                                \
-    {                                                                                   \
-        .collective = TUTTI_ALL_REDUCE, .ranks = 4, .lanes = 1, .slices = 1, .hosts = 1 \
+#define PLAN_CHOICE_INIT                                                                           \
+    {                                                                                              \
+        .collective = TUTTI_ALL_REDUCE, .ranks = 4, .lanes = 1, .slices = 1, .hosts = 1, .nics = 1 \
     }
 /* The rows of a flag table that fill in a plan_choice. */
 #define PLAN_CHOICE_FLAGS(choice, max_ranks)                                                     \
@@ -60,18 +60,29 @@ struct plan_choice {
          4096,                                                                                   \
          "pieces that a pipelined "                                                              \
          "algorithm cuts into (1)"},                                                             \
+        {"--hosts",                                                                              \
+         NULL,                                                                                   \
+         FLAG_INT,                                                                               \
+         &(choice).hosts,                                                                        \
+         1,                                                                                      \
+         max_ranks,                                                                              \
+         "hosts that the ranks fill "                                                            \
+         "evenly, in order (1)"},                                                                \
     {                                                                                            \
-        "--hosts", NULL, FLAG_INT, &(choice).hosts, 1, max_ranks,                                \
-            "hosts that the ranks fill "                                                         \
-            "evenly, in order (1)"                                                               \
+        "--nics", NULL, FLAG_INT, &(choice).nics, 1, max_ranks,                                  \
+            "NICs of a host, dealt out to its ranks; lanes of rings and chains go by each in "   \
+            "turn (1)"                                                                           \
     }
 
 /* The algorithm of a choice, or an error that names those there are. */
 enum tutti_result plan_choice_algorithm(const struct plan_choice *choice,
                                         const struct tti_algorithm **algorithm);
-/* The spec of a choice (rank 0). `host_of` has room for choice->ranks and must outlive the spec. */
+/* The spec of a choice (rank 0). `host_of` has room for choice->ranks twice (what is behind them
+ * is gate_of) and must outlive the spec. */
 enum tutti_result plan_choice_spec(const struct plan_choice *choice, int *host_of,
                                    struct tti_plan_spec *spec);
+/* Ranks that follow each other on their hosts, and are dealt out there to so many NICs. */
+struct tti_gates plan_gates(const int *host_of, int nranks, int nics, int *gate_of);
 /* Build the plans of all ranks; the array and each plan belong to the caller (plan_release). */
 enum tutti_result plan_build_all(const struct tti_algorithm *algorithm,
                                  const struct tti_plan_spec *spec, struct tti_plan ***plans);

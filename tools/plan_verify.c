@@ -18,7 +18,7 @@ enum { VERIFY_MISSED = 3 }; /* exit status: a planted error was not found */
 struct verify {
     int max_ranks;
     bool progress;                  /* stderr is a terminal */
-    int *host_of;                   /* of the layout in use, and behind them core_of */
+    int *host_of;                   /* of the layout in use, and behind them core_of or gate_of */
     const struct plan_plant *plant; /* or NULL */
     int plant_algorithm;            /* plant in the first set that takes it, from this algorithm */
     int plant_ranks;                /* and this number of ranks on */
@@ -42,6 +42,7 @@ enum {
     LAYOUT_ALONE,
     LAYOUT_CORES,       /* all on one, dealt to three cores in turn */
     LAYOUT_CORES_DEALT, /* dealt to two hosts, and there to two cores */
+    LAYOUT_GATES,       /* three on each host, which they leave by two NICs in turn */
     LAYOUTS
 };
 
@@ -52,6 +53,7 @@ static int layout_host(int layout, int rank, int nranks)
     case LAYOUT_TWO: /* two halves */
         return nranks < 2 ? 0 : rank / ((nranks + 1) / 2);
     case LAYOUT_THREES: /* three on each */
+    case LAYOUT_GATES:
         return rank / 3;
     case LAYOUT_UNEVEN: /* one, two, three, ... */
         for (int first = 0; first + size <= rank; first += size++)
@@ -85,6 +87,8 @@ static void layout_fill(int layout, int nranks, int *host_of, struct tti_plan_sp
         .host_of = host_of,
         .sorted = layout != LAYOUT_DEALT && layout != LAYOUT_CORES_DEALT,
         .near[TTI_NEAR_CORE] = {nranks < most ? nranks : most, cores ? core_of : NULL}};
+    if (layout == LAYOUT_GATES)
+        spec->layout.gates = plan_gates(host_of, nranks, 2, core_of);
 }
 
 static enum tutti_result verify_planted(struct verify *verify,
@@ -315,10 +319,11 @@ static enum tutti_result verify_chosen(struct verify *verify, const struct plan_
         TTI_TRY(verify_planted(verify, algorithm, &spec));
     else
         TTI_TRY(tti_verify_algorithm(algorithm, &spec, &verify->stats));
-    printf("%s %s, %d ranks, root %d, %d lanes, %d slices, %d hosts: OK (%llu plans, %llu steps, "
+    printf("%s %s, %d ranks, root %d, %d lanes, %d slices, %d hosts, %d NICs: OK (%llu plans, %llu "
+           "steps, "
            "%llu messages)\n",
            tutti_collective_name(choice->collective), choice->algorithm, choice->ranks,
-           choice->root, choice->lanes, choice->slices, choice->hosts,
+           choice->root, choice->lanes, choice->slices, choice->hosts, choice->nics,
            (unsigned long long)verify->stats.plans, (unsigned long long)verify->stats.steps,
            (unsigned long long)verify->stats.messages);
     return TUTTI_OK;
@@ -327,7 +332,7 @@ static enum tutti_result verify_chosen(struct verify *verify, const struct plan_
 static int verify_one(const struct plan_command *command, struct verify *verify,
                       const struct plan_choice *choice)
 {
-    verify->host_of = tti_calloc((size_t)choice->ranks, sizeof *verify->host_of);
+    verify->host_of = tti_calloc(2 * (size_t)choice->ranks, sizeof *verify->host_of);
     enum tutti_result result = verify->host_of ? verify_chosen(verify, choice) : TUTTI_ERR_MEMORY;
     free(verify->host_of);
     return result == TUTTI_OK ? verify_verdict(verify, 0) : plan_command_error(command, result);

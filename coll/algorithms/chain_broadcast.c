@@ -5,26 +5,28 @@
  * one after another (order.h). */
 #include "coll/algorithms/order.h"
 
+static void chain_broadcast_lane(struct tti_builder *b, const struct tti_plan_spec *spec, int lane,
+                                 const struct tti_order *order)
+{
+    const int place = order->place;
+    const int next = place < order->n - 1 ? tti_order_rank(order, place + 1) : -1;
+    const int previous = place > 0 ? tti_order_rank(order, place - 1) : -1;
+    const int forward = next >= 0 ? TTI_FORWARD : 0;
+    for (int s = 0; s < spec->slices; s++) {
+        uint32_t chunk = (uint32_t)(lane * spec->slices + s);
+        if (place == 0)
+            tti_copy(b, lane, chunk, 1, tti_in(chunk), tti_out(chunk), forward, next);
+        else
+            tti_recv(b, lane, chunk, 1, previous, tti_out(chunk), forward, next);
+    }
+}
+
 static enum tutti_result chain_broadcast_plan(const struct tti_plan_spec *spec,
                                               struct tti_plan **plan)
 {
-    struct tti_order order;
     struct tti_builder b;
-    TTI_TRY(tti_order_create(spec, &order));
-    int place = order.place;
-    int next = place < order.n - 1 ? tti_order_rank(&order, place + 1) : -1;
-    int previous = place > 0 ? tti_order_rank(&order, place - 1) : -1;
-    int forward = next >= 0 ? TTI_FORWARD : 0;
-    tti_order_release(&order);
     tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->lanes * spec->slices), 0, 0);
-    for (int lane = 0; lane < spec->lanes; lane++)
-        for (int s = 0; s < spec->slices; s++) {
-            uint32_t chunk = (uint32_t)(lane * spec->slices + s);
-            if (place == 0)
-                tti_copy(&b, lane, chunk, 1, tti_in(chunk), tti_out(chunk), forward, next);
-            else
-                tti_recv(&b, lane, chunk, 1, previous, tti_out(chunk), forward, next);
-        }
+    tti_order_lanes(&b, spec, chain_broadcast_lane);
     return tti_plan_finish(&b, plan);
 }
 
@@ -35,5 +37,6 @@ const struct tti_algorithm tti_chain_broadcast = {
     .plan = chain_broadcast_plan,
     .cost = tti_chain_cost,
     .sliced = true,
+    .turns = true,
     .summary = "pipeline of slices along a chain; every link carries the block once",
 };

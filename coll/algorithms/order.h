@@ -21,6 +21,17 @@ struct tti_order {
 enum tutti_result tti_order_create(const struct tti_plan_spec *spec, struct tti_order *order);
 void tti_order_release(struct tti_order *order);
 
+/* Fills each lane by its own order. Where ranks leave their host by several NICs (layout.gates),
+ * the lanes enter and leave hosts by each in turn: one order for all would have them use one NIC in
+ * and one out, and leave the others idle. Such an order is a circle, host by host, that begins at
+ * the root, so it may come back to the root's host at its end. It goes from host to host by NICs of
+ * the same number among those of their hosts. For rings and chains (`turns` of
+ * struct tti_algorithm). Memory errors are the builder's. */
+typedef void tti_order_fill(struct tti_builder *builder, const struct tti_plan_spec *spec, int lane,
+                            const struct tti_order *order);
+void tti_order_lanes(struct tti_builder *builder, const struct tti_plan_spec *spec,
+                     tti_order_fill *fill);
+
 /* The rank at a place, 0 .. n-1. */
 static inline int tti_order_rank(const struct tti_order *order, int place)
 {

@@ -11,19 +11,20 @@
  * JPDC 2009. */
 #include "coll/algorithms/order.h"
 
+static void ring_all_reduce_lane(struct tti_builder *b, const struct tti_plan_spec *spec, int lane,
+                                 const struct tti_order *order)
+{
+    struct tti_group all = tti_order_group(order);
+    tti_ring_steps(b, lane, (uint32_t)(lane * spec->nranks), &all, (uint32_t)(2 * lane));
+}
+
 static enum tutti_result ring_all_reduce_plan(const struct tti_plan_spec *spec,
                                               struct tti_plan **plan)
 {
-    int n = spec->nranks;
-    struct tti_order order;
     struct tti_builder b;
-    TTI_TRY(tti_order_create(spec, &order));
-    struct tti_group all = tti_order_group(&order);
-    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(n * spec->lanes), 0,
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)(spec->nranks * spec->lanes), 0,
                    (uint32_t)(2 * spec->lanes));
-    for (int lane = 0; lane < spec->lanes; lane++)
-        tti_ring_steps(&b, lane, (uint32_t)(lane * n), &all, (uint32_t)(2 * lane));
-    tti_order_release(&order);
+    tti_order_lanes(&b, spec, ring_all_reduce_lane);
     return tti_plan_finish(&b, plan);
 }
 
@@ -40,5 +41,6 @@ const struct tti_algorithm tti_ring_all_reduce = {
     .plan = ring_all_reduce_plan,
     .cost = ring_all_reduce_cost,
     .translates = true,
+    .turns = true,
     .summary = "reduce-scatter, then all-gather, around a ring; least bytes, 2(n-1) steps",
 };

@@ -7,35 +7,36 @@
  * Source: as ring_all_reduce.c. */
 #include "coll/algorithms/order.h"
 
+static void ring_reduce_scatter_lane(struct tti_builder *b, const struct tti_plan_spec *spec,
+                                     int lane, const struct tti_order *order)
+{
+    const int n = order->n, lanes = spec->lanes;
+    const int next = tti_order_rank(order, (order->place + 1) % n);
+    const int previous = tti_order_rank(order, tti_mod(order->place - 1, n));
+    const uint32_t chunk = (uint32_t)lane;
+    struct tti_ref first = tti_in((uint32_t)(previous * lanes + lane));
+    if (n == 1) {
+        tti_copy(b, lane, chunk, 1, first, tti_out(chunk), TTI_FINAL, -1);
+        return;
+    }
+    tti_send(b, lane, chunk, 1, first, next);
+    for (int k = 2; k <= n; k++) {
+        int block = tti_order_rank(order, tti_mod(order->place - k, n));
+        struct tti_ref own = tti_in((uint32_t)(block * lanes + lane));
+        bool complete = k == n;
+        tti_recv_reduce(b, lane, chunk, 1, previous, own,
+                        complete ? tti_out(chunk) : tti_slot((uint32_t)(2 * lane + (k & 1))),
+                        (k > 2 ? TTI_MSG_ACC : 0) | (complete ? TTI_FINAL : TTI_FORWARD),
+                        complete ? -1 : next);
+    }
+}
+
 static enum tutti_result ring_reduce_scatter_plan(const struct tti_plan_spec *spec,
                                                   struct tti_plan **plan)
 {
-    int n = spec->nranks, lanes = spec->lanes;
-    struct tti_order order;
     struct tti_builder b;
-    TTI_TRY(tti_order_create(spec, &order));
-    int next = tti_order_rank(&order, (order.place + 1) % n);
-    int previous = tti_order_rank(&order, tti_mod(order.place - 1, n));
-    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, (uint32_t)(2 * lanes));
-    for (int lane = 0; lane < lanes; lane++) {
-        uint32_t chunk = (uint32_t)lane;
-        struct tti_ref first = tti_in((uint32_t)(previous * lanes + lane));
-        if (n == 1) {
-            tti_copy(&b, lane, chunk, 1, first, tti_out(chunk), TTI_FINAL, -1);
-            continue;
-        }
-        tti_send(&b, lane, chunk, 1, first, next);
-        for (int k = 2; k <= n; k++) {
-            int block = tti_order_rank(&order, tti_mod(order.place - k, n));
-            struct tti_ref own = tti_in((uint32_t)(block * lanes + lane));
-            bool complete = k == n;
-            tti_recv_reduce(&b, lane, chunk, 1, previous, own,
-                            complete ? tti_out(chunk) : tti_slot((uint32_t)(2 * lane + (k & 1))),
-                            (k > 2 ? TTI_MSG_ACC : 0) | (complete ? TTI_FINAL : TTI_FORWARD),
-                            complete ? -1 : next);
-        }
-    }
-    tti_order_release(&order);
+    tti_plan_begin(&b, spec, spec->lanes, (uint32_t)spec->lanes, 0, (uint32_t)(2 * spec->lanes));
+    tti_order_lanes(&b, spec, ring_reduce_scatter_lane);
     return tti_plan_finish(&b, plan);
 }
 
@@ -45,5 +46,6 @@ const struct tti_algorithm tti_ring_reduce_scatter = {
     .plan = ring_reduce_scatter_plan,
     .cost = tti_ring_cost,
     .translates = true,
+    .turns = true,
     .summary = "partial sums travel around a ring; least bytes, n-1 steps",
 };

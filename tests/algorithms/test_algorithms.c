@@ -158,12 +158,30 @@ static struct tti_near shared(const struct tti_layout *layout, int nranks, int e
     return (struct tti_near){renumber(of, nranks), of};
 }
 
+/* The ranks of each host leave it by `nics` NICs, two neighbours by each in turn. */
+static struct tti_gates gated(const struct tti_layout *layout, int nranks, int nics, int *of)
+{
+    struct tti_gates gates = {.of = of};
+    int on_host[MOST_RANKS] = {0};
+    const struct tti_near numbered = shared(layout, nranks, nics, of);
+    gates.count = numbered.count;
+    for (int r = 0; r < nranks; r++) {
+        bool first = true;
+        for (int before = 0; before < r && first; before++)
+            first = of[before] != of[r];
+        on_host[layout->host_of[r]] += first;
+        if (on_host[layout->host_of[r]] > gates.most)
+            gates.most = on_host[layout->host_of[r]];
+    }
+    return gates;
+}
+
 /* By both ways of finding the order of hosts: the layout known to be sorted by host, and not. And
  * where ranks of a host are near each other: on two cores, on two nodes of two cores, and at as
- * many caches of one host as there were hosts. */
+ * many caches of one host as there were hosts. And where they leave their host by three NICs. */
 static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_spec *spec)
 {
-    int two[MOST_RANKS], four[MOST_RANKS];
+    int two[MOST_RANKS], three[MOST_RANKS], four[MOST_RANKS];
     const struct tti_layout hosts = spec->layout;
     check(algorithm, spec);
     spec->layout.sorted = is_sorted(&spec->layout, spec->nranks);
@@ -173,6 +191,8 @@ static void check_layout(const struct tti_algorithm *algorithm, struct tti_plan_
     check(algorithm, spec);
     spec->layout.near[TTI_NEAR_NODE] = spec->layout.near[TTI_NEAR_CORE];
     spec->layout.near[TTI_NEAR_CORE] = shared(&hosts, spec->nranks, 4, four);
+    check(algorithm, spec);
+    spec->layout.gates = gated(&hosts, spec->nranks, 3, three);
     check(algorithm, spec);
     spec->layout = (struct tti_layout){
         .nhosts = 1, .sorted = true, .near[TTI_NEAR_CACHE] = {hosts.nhosts, hosts.host_of}};

@@ -62,19 +62,22 @@ static void rdma_devices(void **state)
 static void several(void **state)
 {
     (void)state;
-    assert_false(tti_nics_several(folder, false)); /* those above hang on no bus */
+    assert_int_equal(tti_nics_count(folder, false), 0); /* those above hang on no bus */
     made("class/net/eth0/device/vendor", "0x15b3");
     made("class/net/eth1/device/vendor", "0x15b3");
     made("class/net/eth2/device/vendor", "0x15b3");
-    assert_false(tti_nics_several(folder, false));
+    assert_int_equal(tti_nics_count(folder, false), 1);
     made("class/net/eth1/operstate", "up");
-    assert_true(tti_nics_several(folder, false));
+    assert_int_equal(tti_nics_count(folder, false), 2);
+    assert_int_equal(tti_nics_here(folder), 2);
     made("class/infiniband/mlx5_0/device/vendor", "0x15b3");
     made("class/infiniband/mlx5_1/device/vendor", "0x15b3");
-    assert_false(tti_nics_several(folder, true));
+    assert_int_equal(tti_nics_count(folder, true), 1);
+    assert_int_equal(tti_nics_here(folder), 1);
     made("class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE");
-    assert_true(tti_nics_several(folder, true));
-    assert_false(tti_nics_several("/nowhere", true));
+    assert_int_equal(tti_nics_count(folder, true), 2);
+    assert_int_equal(tti_nics_count("/nowhere", true), 0);
+    assert_int_equal(tti_nics_here("/nowhere"), 0);
 }
 
 static int remove_folder(void **state)

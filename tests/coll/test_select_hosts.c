@@ -6,6 +6,7 @@
 #include "tests/coll/made_comm.h"
 #include "tests/tutti_cmocka.h"
 
+#include <math.h>
 #include <string.h>
 
 /* `hosts` hosts of `each` ranks on lines of so many bits a second. */
@@ -39,18 +40,24 @@ static void hops_count_between_hosts(void **state)
     assert_string_equal(name[0], name[1]);
 }
 
-static struct tti_work_model counted(struct tutti_comm *comm, const char *name)
+static struct tti_work_model counted_of(struct tutti_comm *comm, enum tutti_collective collective,
+                                        const char *name)
 {
     struct tti_work_model model;
-    struct tti_plan_spec spec = {.collective = TUTTI_ALL_REDUCE,
+    struct tti_plan_spec spec = {.collective = collective,
                                  .nranks = comm->size,
                                  .lanes = 1,
                                  .slices = 1,
                                  .layout = tti_peers_layout(&comm->peers)};
-    const struct tti_algorithm *algorithm = tti_algorithm_find(TUTTI_ALL_REDUCE, name);
+    const struct tti_algorithm *algorithm = tti_algorithm_find(collective, name);
     assert_non_null(algorithm);
     assert_int_equal(tti_work_model_of(algorithm, &spec, &model), TUTTI_OK);
     return model;
+}
+
+static struct tti_work_model counted(struct tutti_comm *comm, const char *name)
+{
+    return counted_of(comm, TUTTI_ALL_REDUCE, name);
 }
 
 /* Blocks that one way of a host's line carries, worked out by hand. */
@@ -85,6 +92,83 @@ static void crossing(void **state)
     }
     struct tti_work_model one = counted(hosts_of(1, 4, 0), "ring");
     assert_true(one.crossing <= 0 && !one.contended);
+}
+
+/* ... with two NICs a host, that its ranks go by in turn: as much as if both were as busy as one.
+ */
+static struct tutti_comm *gates_of(int hosts, int each, double line_bits)
+{
+    static int gate_of[64];
+    struct tutti_comm *comm = hosts_of(hosts, each, line_bits);
+    for (int r = 0; r < hosts * each; r++)
+        gate_of[r] = 2 * (r / each) + r % each % 2;
+    comm->peers.gates = (struct tti_gates){2 * hosts, 2, gate_of};
+    return comm;
+}
+
+static void crossing_by_two(void **state)
+{
+    (void)state;
+    const struct {
+        enum tutti_collective collective;
+        const char *name;
+        double one, two; /* lanes */
+    } cases[] = {
+        {TUTTI_BROADCAST, "chain", 2, 1},
+        {TUTTI_BROADCAST, "tree", 2, 2},
+        {TUTTI_REDUCE, "chain", 2, 1},
+        {TUTTI_ALL_REDUCE, "ring", 2 * 2 * 3 / 4.0, 2 * 3 / 4.0},
+        {TUTTI_ALL_REDUCE, "hierarchical", 2 * 1 / 2.0, 2 * 1 / 2.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct tti_work_model model =
+            counted_of(gates_of(2, 2, 0), cases[i].collective, cases[i].name);
+        if (fabs(model.crossing - cases[i].one) > 1e-9 || fabs(model.turned - cases[i].two) > 1e-9)
+            fail_msg("%s %s: %g blocks over the line, %g with two lanes",
+                     tutti_collective_name(cases[i].collective), cases[i].name, model.crossing,
+                     model.turned);
+    }
+    const struct tti_work_model plain = counted_of(hosts_of(2, 2, 0), TUTTI_BROADCAST, "chain");
+    assert_true(fabs(plain.crossing - 1) < 1e-9 && fabs(plain.turned - 1) < 1e-9);
+}
+
+/* A large broadcast takes both NICs, and so half the time; what is small has one lane still. */
+static void both_nics_are_taken(void **state)
+{
+    (void)state;
+    const size_t large = (size_t)16 << 20;
+    struct tti_selection one, two;
+    assert_int_equal(
+        tti_select(hosts_of(4, 4, 20e9), TUTTI_BROADCAST, large, TUTTI_FLOAT32, 0, &one), TUTTI_OK);
+    assert_int_equal(
+        tti_select(gates_of(4, 4, 20e9), TUTTI_BROADCAST, large, TUTTI_FLOAT32, 0, &two), TUTTI_OK);
+    assert_string_equal(two.algorithm->name, "chain");
+    assert_int_equal(two.spec.lanes, 2);
+    if (two.predicted_s > 1.1 * one.predicted_s)
+        fail_msg("%g us by %s on a line, %g by chain on two halves of it", 1e6 * one.predicted_s,
+                 one.algorithm->name, 1e6 * two.predicted_s);
+    assert_int_equal(
+        tti_select(gates_of(4, 4, 20e9), TUTTI_BROADCAST, 1024, TUTTI_FLOAT32, 0, &two), TUTTI_OK);
+    assert_int_equal(two.spec.lanes, 1);
+}
+
+/* More lanes than usual where there are more NICs, up to what the links have. */
+static void a_lane_for_each_nic(void **state)
+{
+    (void)state;
+    static int gate_of[64];
+    for (int most = 4; most <= 16; most *= 2) {
+        struct tti_selection way;
+        struct tutti_comm *comm = hosts_of(2, 8, 400e9);
+        for (int r = 0; r < 16; r++)
+            gate_of[r] = r;
+        comm->peers.gates = (struct tti_gates){16, 8, gate_of};
+        comm->settings.lanes = most;
+        assert_int_equal(
+            tti_select(comm, TUTTI_BROADCAST, (size_t)64 << 20, TUTTI_FLOAT32, 0, &way), TUTTI_OK);
+        assert_string_equal(way.algorithm->name, "chain");
+        assert_int_equal(way.spec.lanes, most < 8 ? most : 8);
+    }
 }
 
 /* Large blocks: as few bytes over each line as can be, and no host hears from several others. */
@@ -126,6 +210,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hops_count_between_hosts),
         cmocka_unit_test(crossing),
+        cmocka_unit_test(crossing_by_two),
+        cmocka_unit_test(both_nics_are_taken),
+        cmocka_unit_test(a_lane_for_each_nic),
         cmocka_unit_test(hosts_matter),
         cmocka_unit_test(lines_matter),
     };

@@ -4,8 +4,10 @@ Needs root and the right to make network namespaces. With a rate, each host's li
 each way: its interface sends no faster, nor does the port of the switch towards it.
 Read next: test_hosts.py, bench/hosts.py.
 """
+import json
 import os
 import subprocess
+import tempfile
 import time
 
 import job
@@ -21,18 +23,52 @@ def ip(*words):
         raise job.Failure(f"ip {' '.join(map(str, words))}: {done.stderr.strip()}")
 
 
+def description(gpus, names=("net0", "net1"), packages=2):
+    """A host of two packages, each with a core and a NIC, and with a GPU where it has some; or all of
+    that in one."""
+    nodes, links, package = [{"kind": "host", "parent": -1, "os_index": 0}], [], 0
+    for k, name in enumerate(names):
+        if k < packages:
+            package = len(nodes)
+            nodes.append({"kind": "package", "parent": 0, "os_index": k})
+            nodes.append({"kind": "numa", "parent": package, "os_index": k})
+        if gpus:
+            nodes.append({"kind": "gpu", "parent": package + 1, "os_index": k})
+        nodes.append({"kind": "nic", "parent": package + 1, "name": name})
+        nodes.append({"kind": "core", "parent": package + 1, "os_index": k})
+        nodes.append({"kind": "pu", "parent": len(nodes) - 1, "os_index": k})
+    return json.dumps({"format": "tutti-topology 1", "source": "made up", "nodes": nodes,
+                       "links": links})
+
+
+class File:
+    """A description's path, for as long as it is needed."""
+
+    def __init__(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+            file.write(text)
+        self.path = file.name
+
+    def __enter__(self):
+        return self.path
+
+    def __exit__(self, *_):
+        os.unlink(self.path)
+
+
 class Hosts:
     """Namespaces 10.77.0.1.. (or fd77::1..) behind a bridge in a namespace of its own.
 
     rate: of each host's line, as tc has it ("1gbit"); mtu: of all interfaces; delay: of each line,
-    one way, as netem has it (its kernel must have that)."""
+    one way, as netem has it (its kernel must have that); nics: lines of each host, eth0 and so on,
+    each on a network of its own (10.77.0, 10.77.1, ...)."""
 
-    def __init__(self, count, ipv6=False, rate=None, mtu=1500, delay=None):
+    def __init__(self, count, ipv6=False, rate=None, mtu=1500, delay=None, nics=1):
         self.prefix = f"tutti{os.getpid()}"
         self.names = [f"{self.prefix}h{k}" for k in range(count)]
         self.switch = f"{self.prefix}s"
         self.address = "fd77::1" if ipv6 else "10.77.0.1"
-        self.ipv6, self.rate, self.mtu, self.delay = ipv6, rate, mtu, delay
+        self.ipv6, self.rate, self.mtu, self.delay, self.nics = ipv6, rate, mtu, delay, nics
 
     def __enter__(self):
         try:
@@ -45,23 +81,45 @@ class Hosts:
     def make(self):
         """Every namespace, wired and up."""
         ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "bridge", "mtu", self.mtu, "type", "bridge")
-        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for nic in range(self.nics):
+            ip("-n", self.switch, "link", "add", f"bridge{nic}", "mtu", self.mtu, "type", "bridge")
+            ip("-n", self.switch, "link", "set", f"bridge{nic}", "up")
         for k, name in enumerate(self.names):
             ip("netns", "add", name)
-            ip("link", "add", "eth0", "mtu", self.mtu, "netns", name, "type", "veth", "peer",
-               "name", f"port{k}", "mtu", self.mtu, "netns", self.switch)
-            ip("-n", self.switch, "link", "set", f"port{k}", "master", "bridge", "up")
-            if self.ipv6:
-                ip("-n", name, "address", "add", f"fd77::{k + 1}/64", "dev", "eth0", "nodad")
-            else:
-                ip("-n", name, "address", "add", f"10.77.0.{k + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "eth0", "up")
-            for space, device in ((name, "eth0"), (self.switch, f"port{k}")):
-                self.keep_order(space, device, k)
-            self.shape(name, "eth0")
-            self.shape(self.switch, f"port{k}")
+            for nic in range(self.nics):
+                self.wire(k, name, nic)
+
+    def wire(self, k, name, nic):
+        """A cable from a host to the switch."""
+        device, port = f"eth{nic}", self.port(k, nic)
+        ip("link", "add", device, "mtu", self.mtu, "netns", name, "type", "veth", "peer", "name",
+           port, "mtu", self.mtu, "netns", self.switch)
+        ip("-n", self.switch, "link", "set", port, "master", f"bridge{nic}", "up")
+        if self.ipv6:
+            ip("-n", name, "address", "add", f"fd77::{k + 1}/64", "dev", device, "nodad")
+        else:
+            ip("-n", name, "address", "add", f"{self.address_of(k, nic)}/24", "dev", device)
+        ip("-n", name, "link", "set", device, "up")
+        for space, end in ((name, device), (self.switch, port)):
+            self.keep_order(space, end, k)
+            self.shape(space, end)
+
+    def ends(self, k, name):
+        """(namespace, interface) of both ends of a host's cables."""
+        for nic in range(self.nics):
+            yield name, f"eth{nic}"
+            yield self.switch, self.port(k, nic)
+
+    @staticmethod
+    def port(k, nic):
+        """The switch's, to a NIC of a host."""
+        return f"port{k}" if nic == 0 else f"port{k}n{nic}"
+
+    @staticmethod
+    def address_of(k, nic):
+        """Of a host, on a NIC."""
+        return f"10.77.{nic}.{k + 1}"
 
     @staticmethod
     def keep_order(name, device, k):
@@ -78,7 +136,7 @@ class Hosts:
         how = []
         if self.rate:
             how = ["tbf", "rate", self.rate, "burst", "128k", "latency", QUEUE]
-        elif self.delay and device == "eth0":
+        elif self.delay and name != self.switch:
             how = ["netem", "delay", self.delay, "limit", "100000"]
         if not how:
             return

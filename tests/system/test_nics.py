@@ -4,38 +4,18 @@ topology that puts each network's interface near one rank. The kernel's counters
 
 Needs root and the right to make network namespaces, as test_hosts.py.
 """
-import json
-import os
 import re
 import subprocess
-import tempfile
 import time
 
 import job
-from namespaces import Hosts, ip, namespaces_work
+from namespaces import File, Hosts, description, ip, namespaces_work
 
 # Between the hosts there are the pairs 0-2 and 1-3 alone, each with half of it.
-SWEEP = ["--algo", "hierarchical", "-b", "4M", "-e", "4M", "-n", "10", "-w", "1"]
+SIZE = ["-b", "4M", "-e", "4M", "-n", "10", "-w", "1"]
+SWEEP = ["--algo", "hierarchical", *SIZE]
 LIMIT = 60
 MUCH, LITTLE = 10 << 20, 2 << 20  # bytes of a network that was meant to carry, and of one not
-
-
-def description(gpus, names=("net0", "net1"), packages=2):
-    """A host of two packages, each with a core and a NIC, and with a GPU where it has some; or all of
-    that in one."""
-    nodes, links, package = [{"kind": "host", "parent": -1, "os_index": 0}], [], 0
-    for k, name in enumerate(names):
-        if k < packages:
-            package = len(nodes)
-            nodes.append({"kind": "package", "parent": 0, "os_index": k})
-            nodes.append({"kind": "numa", "parent": package, "os_index": k})
-        if gpus:
-            nodes.append({"kind": "gpu", "parent": package + 1, "os_index": k})
-        nodes.append({"kind": "nic", "parent": package + 1, "name": name})
-        nodes.append({"kind": "core", "parent": package + 1, "os_index": k})
-        nodes.append({"kind": "pu", "parent": len(nodes) - 1, "os_index": k})
-    return json.dumps({"format": "tutti-topology 1", "source": "made up", "nodes": nodes,
-                       "links": links})
 
 
 class Rails(Hosts):
@@ -87,30 +67,15 @@ class Rails(Hosts):
         return [int(self.reads(0, k, "statistics/tx_bytes")) for k in range(2)]
 
 
-class File:
-    """A description's path, for as long as it is needed."""
-
-    def __init__(self, text):
-        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-            file.write(text)
-        self.path = file.name
-
-    def __enter__(self):
-        return self.path
-
-    def __exit__(self, *_):
-        os.unlink(self.path)
-
-
 def carried(wanted, said, gpus=True, settings=None, wiring="both", launch=(), device="sim",
-            names=("net0", "net1"), also="", packages=2):
-    """A job in which of (net0, net1) those are busy that `wanted` says, and a rank says `said` of its
-    choice; one says `also`."""
+            names=("net0", "net1"), also="", packages=2, sweep=SWEEP, alike=False):
+    """A job in which of (net0, net1) those are busy that `wanted` says, both as much if `alike`, and a
+    rank says `said` of its choice; one says `also`."""
     with File(description(gpus, names, packages)) as path, Rails(wiring) as network:
         environment = {"TUTTI_TOPOLOGY": path, "TUTTI_DEVICE": device, "TUTTI_SIM_DEVICES": "2",
                        "TUTTI_LOG": "info", **(settings or {})}
         before = network.sent()
-        jobs = [network.start(k, 2, *SWEEP, environment=environment, launch=launch)
+        jobs = [network.start(k, 2, *sweep, environment=environment, launch=launch)
                 for k in range(2)]
         try:
             network.judge(jobs, LIMIT)
@@ -119,6 +84,7 @@ def carried(wanted, said, gpus=True, settings=None, wiring="both", launch=(), de
             for k, busy in enumerate(wanted):
                 jobs[0].check(counts[k] > MUCH if busy else counts[k] < LITTLE,
                               f"net{k} carried {counts[k]} bytes")
+            jobs[0].check(not alike or min(counts) > 0.9 * max(counts), "one carried more")
             lines = [line for line in jobs[0].err if "this rank goes by" in line]
             for line in lines:
                 print(f"        {line}")
@@ -161,6 +127,15 @@ def cases():
     yield ("ranks of a package's cores, one each",
            lambda: carried((True, True), shared % "the cores that this rank may run on", gpus=False,
                            device="host", launch=["--bind", "core"], packages=1))
+    # In one order for all lanes rank 1 alone would send to the other host, and on rank 2's network.
+    lanes = "goes by nic net1", r"ranks leave their host by up to 2 NICs"
+    for coll, algorithm, root in (("broadcast", "chain", "0"), ("broadcast", "chain", "1"),
+                                  ("reduce", "chain", "2"), ("all_reduce", "ring", "0"),
+                                  ("all_gather", "ring", "0"), ("reduce_scatter", "ring", "0")):
+        flags = ["--coll", coll, "--algo", algorithm, "-r", root, *SIZE]
+        yield (f"lanes of {coll}'s {algorithm}, root {root}, by both NICs alike",
+               lambda flags=flags: carried((True, True), lanes[0], also=lanes[1], sweep=flags,
+                                           settings={"TUTTI_LOG": "debug"}, alike=True))
     yield ("equally near, and off",
            lambda: carried((True, False), "", settings={"TUTTI_NIC_NEAR": "off"}, packages=1))
     yield ("a description of other NICs",
