@@ -23,7 +23,6 @@ struct agree_words {
     uint64_t cpu;    /* tti_cpu_kind */
     uint64_t ahead;  /* TUTTI_STAGED_AHEAD */
     uint64_t device; /* 1: this rank has one in use */
-    uint64_t nics;   /* of its host */
     struct tti_cpus cpus;
     struct tti_nic_place place;
 };
@@ -64,22 +63,6 @@ static int agree_other_tuning(const struct agree_words *words, int size)
     return -1;
 }
 
-/* As many lanes as ranks of a host may leave it by NICs of their own, made a power of two: rings
- * and chains then use them all (order.h). */
-static void agree_on_lanes(struct tutti_comm *comm, const struct agree_words *words)
-{
-    int lanes = comm->settings.lanes;
-    for (int r = 0; r < comm->size && !comm->settings.lanes_forced; r++) {
-        uint64_t here = 0;
-        for (int other = 0; other < comm->size; other++)
-            here += words[other].place.host == words[r].place.host;
-        const uint64_t gates = here < words[r].nics ? here : words[r].nics;
-        while (here < (uint64_t)comm->size && (uint64_t)lanes < gates && lanes < TUTTI_MAX_LANES)
-            lanes *= 2;
-    }
-    comm->settings.lanes = lanes;
-}
-
 /* Series of other numbers of ranks are of no use here. */
 static void agree_keep_own(struct tutti_comm *comm)
 {
@@ -116,7 +99,8 @@ static void agree_conclude(struct tutti_comm *comm, const struct agree_words *wo
         comm->places[r] = words[r].place;
         comm->places[r].gpu[TTI_NIC_GPU_BYTES - 1] = '\0'; /* from another process */
     }
-    agree_on_lanes(comm, words);
+    if (!comm->settings.lanes_forced)
+        comm->settings.lanes = tti_nics_lanes(comm->places, comm->size, comm->settings.lanes);
     int other = agree_other_tuning(words, comm->size);
     if (other >= 0) {
         TTI_LOG(TTI_LOG_WARN,
@@ -169,7 +153,6 @@ enum tutti_result tti_agree(struct tutti_comm *comm, uint64_t deadline)
         mine.cpu = tti_cpu_kind();
         mine.ahead = comm->settings.staged_ahead;
         mine.device = agree_device();
-        mine.nics = (uint64_t)tti_nics_here("/sys");
         agree_cpus(&mine);
         result = tti_boot_all_gather(comm->boot, &mine, sizeof mine, words, deadline);
     }

@@ -32,7 +32,7 @@ void tti_comm_by_device(int device)
 enum tutti_result tti_nics_place(struct tti_nic_place *place)
 {
     const struct tti_gpu_ops *ops = NULL;
-    *place = (struct tti_nic_place){.host = tti_host_identity()};
+    *place = (struct tti_nic_place){.host = tti_host_identity(), .nics = tti_nics_here("/sys")};
     TTI_TRY(tti_gpu_in_use(&ops));
     if (!ops)
         return TUTTI_OK;
@@ -198,6 +198,19 @@ int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
         count++;
     }
     return count;
+}
+
+int tti_nics_lanes(const struct tti_nic_place *places, int size, int lanes)
+{
+    for (int r = 0; r < size; r++) {
+        int here = 0;
+        for (int other = 0; other < size; other++)
+            here += places[other].host == places[r].host;
+        const int gates = here < places[r].nics ? here : places[r].nics;
+        while (here < size && lanes < gates && 2 * lanes <= TUTTI_MAX_LANES)
+            lanes *= 2;
+    }
+    return lanes;
 }
 
 static enum tutti_result nics_choose(const struct tutti_comm *comm,

@@ -24,6 +24,7 @@ struct tti_nic_place {
     uint64_t host;
     char
         gpu[TTI_NIC_GPU_BYTES]; /* PCI address; "?": one of the host's, not known which; "": none */
+    int nics;                   /* of its host: tti_nics_here */
 };
 
 /* This rank's: with the device of tti_comm_by_device (door.h). */
@@ -35,6 +36,11 @@ enum tutti_result tti_nics_place(struct tti_nic_place *place);
 int tti_nics_users(const struct tti_nic_place *places, int size, int rank,
                    const struct tti_topology *topology, const cpu_set_t *cpus,
                    struct tti_nic_user *users, int *me);
+
+/* At least `lanes`, of several hosts a power of two with as many as the ranks of one of them may
+ * leave it by NICs of their own, if there are so many: rings and chains have a lane for each
+ * (algorithms/order.h). */
+int tti_nics_lanes(const struct tti_nic_place *places, int size, int lanes);
 
 /* By comm->places and the own rank's comm->cpus: *names for free(3), or NULL where there are none.
  * Looks at the machine only if there are several hosts, and NICs to choose from. For a wrong

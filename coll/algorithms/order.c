@@ -69,9 +69,9 @@ static void order_turn(int *ranks, int places, int from, int *room)
  * of that number, wrapping around. */
 static void order_enter(const int *gate_of, int number, int *ranks, int places, int *room)
 {
-    int gates = 0, from = 0;
-    for (int at = 0; at < places; at++)
-        gates += at == 0 || gate_of[ranks[at]] != gate_of[ranks[at - 1]];
+    int gates = 1, from = 0;
+    for (int at = 1; at < places; at++)
+        gates += gate_of[ranks[at]] != gate_of[ranks[at - 1]];
     for (int at = 1, gate = number % gates; gate > 0; at++)
         if (gate_of[ranks[at]] != gate_of[ranks[at - 1]] && --gate == 0)
             from = at;

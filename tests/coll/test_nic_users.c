@@ -113,6 +113,29 @@ static void the_own_place(void **state)
     assert_int_equal(unsetenv("TUTTI_DEVICE"), 0);
 }
 
+/* Two hosts, so many ranks and NICs of each. */
+static int lanes_of(int here, int nics_here, int there, int nics_there, int lanes)
+{
+    struct tti_nic_place places[32];
+    for (int r = 0; r < here + there; r++)
+        places[r] = (struct tti_nic_place){.host = r < here ? HERE : THERE,
+                                           .nics = r < here ? nics_here : nics_there};
+    return tti_nics_lanes(places, here + there, lanes);
+}
+
+static void a_lane_for_each_nic(void **state)
+{
+    (void)state;
+    assert_int_equal(lanes_of(8, 1, 8, 1, 2), 2);
+    assert_int_equal(lanes_of(8, 8, 8, 8, 2), 8);
+    assert_int_equal(lanes_of(8, 5, 8, 1, 2), 8); /* a power of two, by the host with the most */
+    assert_int_equal(lanes_of(2, 8, 2, 8, 2), 2); /* not more than ranks */
+    assert_int_equal(lanes_of(1, 8, 4, 4, 2), 4);
+    assert_int_equal(lanes_of(8, 8, 0, 0, 2), 2);   /* one host */
+    assert_int_equal(lanes_of(8, 4, 8, 4, 16), 16); /* what others ask for stays */
+    assert_int_equal(lanes_of(16, 64, 16, 64, 2), 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +144,7 @@ int main(void)
         cmocka_unit_test(devices_that_are_not_known),
         cmocka_unit_test(some_with_and_some_without),
         cmocka_unit_test(the_own_place),
+        cmocka_unit_test(a_lane_for_each_nic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
