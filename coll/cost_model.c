@@ -117,16 +117,17 @@ static double cost_fused(const struct tti_profile *profile, const struct tti_cos
  * That they can is what the transport tells before it has been tried (transport/shm/reads.c), of
  * all ranks together, since all must come to the same answer. `bytes` is the block; what the
  * transport compares with COPIED, and an operation with what it lends from, is a lane's part or a
- * slice of it. */
+ * slice of it. What is not in a core's own caches saves less. */
 static double cost_moved(const struct tti_profile *profile, const struct tti_cost_place *place,
-                         const struct tti_cost_way *way, double bytes)
+                         const struct tti_cost_way *way, double bytes, double level)
 {
-    static const double MOVED = 0.55;
+    static const double OWN_CACHES = 0.43, BEYOND = 0.75;
+    const double beyond = level > 2 ? 1 : level > 1 ? level - 1 : 0;
     const enum tutti_collective c = way->spec.collective;
     const bool combines = c == TUTTI_ALL_REDUCE || c == TUTTI_REDUCE || c == TUTTI_REDUCE_SCATTER;
     return place->reads && profile->meshed && place->medium == TTI_PRIVATE &&
                    !tti_cost_crowded(profile, place) && !combines && bytes >= COPIED
-               ? MOVED
+               ? OWN_CACHES + (BEYOND - OWN_CACHES) * beyond
                : 1;
 }
 
@@ -151,7 +152,7 @@ static double cost_messages(const struct tti_profile *profile, const struct tti_
     double beta = cost_at(profile->cost[place->medium], TTI_COST_WIRE, level);
     if (place->medium != TTI_NETWORK)
         return algorithm->cost(&way->spec, bytes, alpha,
-                               beta * cost_moved(profile, place, way, bytes));
+                               beta * cost_moved(profile, place, way, bytes, level));
     if (place->line > 0)
         beta = place->line;
     double shared = algorithm->cost(&way->spec, bytes, alpha, 0) +
@@ -167,23 +168,39 @@ static double cost_steps(const struct tti_cost_way *way)
     return way->work.steps - (way->algorithm->by_request ? way->work.local : 0);
 }
 
-/* Bytes of a plan that take as long as `touch` says. Where senders copy all that they send, in
- * clusters (on meshes large pieces are read where they lie, and the constants were fitted as if all
- * were), these are the bytes that pass between cores, at both ends: their lines come from, or go
- * to, another core's cache. What a rank reads and writes in its own buffers takes a part of that.
+/* Is it the bytes that pass between cores which count? They do where senders copy all that they
+ * send, in clusters, and on meshes while it is little (large pieces are read where they lie there;
+ * who sends without an answer is read ahead of), and at both ends: their lines come from, or go to,
+ * another core's cache. What a rank reads and writes in its own buffers takes a part of that.
  * Not where peers read in clusters, too, what the operation lends (TUTTI_SHM_CMA=2; with 1
  * everything is read, but the transport does not say which, so it is counted as with 2). Ranks that
  * share cores find each other's bytes in the same cache, and have constants of their own. */
-static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
+static bool cost_passes(const struct tti_profile *profile, const struct tti_cost_place *place,
                         const struct tti_cost_way *way, double bytes)
 {
-    static const double OWN = 0.15;
-    const struct tti_work_copied *copied = &way->work.copied;
     const bool read =
         place->reads && bytes >= COPIED && bytes >= (double)tti_lend_from(way->spec.collective);
-    if (place->medium != TTI_PRIVATE || profile->meshed || read || tti_cost_crowded(profile, place))
-        return way->work.touched * bytes;
-    return (copied->passed + OWN * copied->own) * bytes;
+    if (place->medium != TTI_PRIVATE || read || tti_cost_crowded(profile, place))
+        return false;
+    const struct tti_work_model *work = &way->work;
+    const double message = bytes * work->copied.passed / 2 /
+                           (way->spec.lanes * (work->messages > 1 ? work->messages : 1));
+    return !profile->meshed || (message < COPIED && !cost_is_rooted(way->spec.collective));
+}
+
+/* Seconds of all bytes, which lie at a level. On meshes those that pass take as long whichever
+ * cache of the other core they come from, beside which the own ones do not show. */
+static double cost_work(const struct tti_profile *profile, const struct tti_cost_place *place,
+                        const struct tti_cost_way *way, double bytes, double level)
+{
+    static const double OWN = 0.15, MESHED = 2;
+    const double *cost = profile->cost[place->medium];
+    const struct tti_work_copied *copied = &way->work.copied;
+    if (!cost_passes(profile, place, way, bytes))
+        return way->work.touched * bytes * cost_at(cost, TTI_COST_TOUCH, level);
+    if (profile->meshed)
+        return copied->passed * bytes * MESHED * cost[TTI_COST_TOUCH];
+    return (copied->passed + OWN * copied->own) * bytes * cost_at(cost, TTI_COST_TOUCH, level);
 }
 
 /* A plan's messages, and its steps and bytes: those `turns` times. */
@@ -191,7 +208,9 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
                         const struct tti_cost_way *way, double alpha, double turns, double bytes)
 {
     static const double RING_TOUCH = 0.08;
-    static const double AHEAD = 16384; /* touched: below, who sends without answers is read ahead */
+    /* Touched: below, who sends without answers is read ahead; on meshes as far as he copies. */
+    const double ahead =
+        profile->meshed && place->medium == TTI_PRIVATE ? COPIED * way->work.touched : 16384;
     const double *cost = profile->cost[place->medium];
     const bool small = way->small && bytes <= TTI_SMALL_BYTES;
     /* Each peer has a ring for copies of its own: the more of them, the more often what lies there
@@ -200,15 +219,15 @@ static double cost_plan(const struct tti_profile *profile, const struct tti_cost
     const double rings = pieces ? 1 + RING_TOUCH * (way->work.receivers - 1) : 1;
     const double touched = way->work.touched * bytes;
     const double level = cost_level(profile, place, touched);
-    double slower = rings * cost_moved(profile, place, way, bytes);
+    double slower = rings * cost_moved(profile, place, way, bytes, level);
     if (tti_cost_crowded(profile, place))
         slower *= cost[TTI_COST_CROWDED_TOUCH];
-    else if (cost_is_rooted(way->spec.collective) && touched < AHEAD)
+    else if (cost_is_rooted(way->spec.collective) && touched < ahead)
         slower *= cost[TTI_COST_ONE_WAY_TOUCH];
     const double busy =
         cost[small ? TTI_COST_SMALL : TTI_COST_CALL] +
         cost_steps(way) * way->spec.lanes * cost[small ? TTI_COST_SMALL_STEP : TTI_COST_STEP] +
-        cost_work(profile, place, way, bytes) * cost_at(cost, TTI_COST_TOUCH, level) * slower;
+        cost_work(profile, place, way, bytes, level) * slower;
     return cost_messages(profile, place, way, alpha, bytes, level) + turns * busy;
 }
 
@@ -255,9 +274,9 @@ static double cost_crowded(const struct tti_profile *profile, const struct tti_c
     const double ahead = (1 - waits) * cost[TTI_COST_CROWDED_ONE_WAY];
     const double waited = waits * around * cost[TTI_COST_CROWDED_ALPHA] * late;
     /* Who passes on what a root broadcasts, in memory, and is not waited for, takes the time of its
-     * own messages, however many hops they go. Meshes' constants were fitted by hops. */
-    const bool by_steps = place->medium < TTI_LOOPBACK && !profile->meshed &&
-                          way->path == TTI_PATH_PLAN && way->spec.collective == TUTTI_BROADCAST;
+     * own messages, however many hops they go. */
+    const bool by_steps = place->medium < TTI_LOOPBACK && way->path == TTI_PATH_PLAN &&
+                          way->spec.collective == TUTTI_BROADCAST;
     const double alpha = waited + (by_steps ? 0 : ahead);
     if (way->path == TTI_PATH_FUSED) /* twice, everybody waits for everybody */
         return 2 * (call + alpha) + turns * cost_fused(profile, place, way, bytes);

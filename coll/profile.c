@@ -15,10 +15,13 @@
  * the fused path and by plans (docs/measurements/host/explain.md); those of private memory and of
  * crowds by a search over what tutti-tune measured with 2 and 4 ranks (four, two to a core), for
  * times that are right and for choices that are the fastest, and then by hand to explain again.
- * What is not in their table is as it is for clusters. Of those, the constants of the fused path
- * without crowds, one_way and one_way_touch were fitted again to what 2 ranks take now
- * (docs/measurements/host/amd), and those of crowds by a search over all ways of 3, 4 and 8 ranks
- * on 2 cores, mostly for 4 (decisions.md, "What passes between cores counts, at both ends").
+ * Private memory's were fitted again later with `tutti-tune --constants`, and changed by hand where
+ * that chose slower ways (crowds' stage) or explain disagreed (one_way_touch); mapped memory's
+ * one_way, fused_write and crowds' fused_l2 by hand to explain. What is not in their table is as it
+ * is for clusters. Of those, the constants of the fused path without crowds, one_way and
+ * one_way_touch were fitted again to what 2 ranks take now (docs/measurements/host/amd), and those
+ * of crowds by a search over all ways of 3, 4 and 8 ranks on 2 cores, mostly for 4 (decisions.md,
+ * "What passes between cores counts, at both ends").
  *
  * Those of earlier clusters are what `tutti-tune --constants` fitted on a virtual machine with 2
  * cores of an AMD EPYC (Zen 4; 32 KiB, 1 MiB and 32 MiB of caches), near each other, with 2 ranks;
@@ -94,16 +97,16 @@ static const double clusters[TTI_MEDIA][TTI_COSTS] = {
 
 /* Threads as processes whose buffers are mapped. */
 static const double meshes_mapped[TTI_COSTS] = {
-    .025e-6,  .034e-6,  .012e-6,  .028e-6, .13e-6,  .17e-6,   .055e-6, .822e-6,
-    .574e-6,  0,        .875,     .45e-6,  4.9,     .0345e-6, .4,      50e-12,
-    19.6e-12, 37.1e-12, 46.6e-12, 1.2e-12, 3.8e-12, 35e-12,   44e-12,  16e-12,
-    24.5e-12, 43.1e-12, 40.5e-12, 0,       0,       0,        0};
+    .025e-6,  .034e-6,  .012e-6,  .028e-6, .13e-6,  .17e-6,   .02e-6, .822e-6,
+    .574e-6,  0,        .875,     .45e-6,  3.8,     .0345e-6, .4,     50e-12,
+    19.6e-12, 37.1e-12, 46.6e-12, 1.2e-12, 3.8e-12, 35e-12,   44e-12, 16e-12,
+    21e-12,   43.1e-12, 40.5e-12, 0,       0,       0,        0};
 /* A fit leaves nothing for a call, all of it for its steps. */
 static const double meshes_private[TTI_COSTS] = {
-    .003e-6,  .029e-6,  .03e-6,   .01e-6,   .44e-6,   .256e-6,  .05e-6,   .765e-6,
-    .56e-6,   1,        .933,     .227e-6,  1,        .015e-6,  .364,     43.1e-12,
-    23.7e-12, 62e-12,   28e-12,   14.1e-12, 38.1e-12, 35.3e-12, 43.9e-12, 29.6e-12,
-    23.8e-12, 35.8e-12, 39.9e-12, 25e-12,   43.3e-12, 34.3e-12, 152e-12};
+    0.00011e-6, 0.0213e-6, 0.0314e-6, 0.00745e-6, 0.44e-6,  0.206e-6,  0.00735e-6, 0.544e-6,
+    0.592e-6,   1.29,      0.924,     0.229e-6,   1,        0.0223e-6, 0.7,        41.4e-12,
+    23e-12,     38.8e-12,  45.2e-12,  14.1e-12,   38.1e-12, 35.3e-12,  43.9e-12,   29.1e-12,
+    20.5e-12,   33e-12,    35.9e-12,  2.32e-12,   48.8e-12, 42.7e-12,  55.7e-12};
 
 /* Of clusters before Zen 5, where a line comes back slowly; threads as there. */
 static const double earlier_mapped[TTI_COSTS] = {
