@@ -25,13 +25,15 @@ bool __wrap_tti_cpu_meshed(void)
 }
 
 /* Second-level caches of a quarter of a MiB, an L3 that holds all. */
-void __wrap_tti_cpu_caches_usable(const char *root, uint64_t cache[3]);
-void __wrap_tti_cpu_caches_usable(const char *root, uint64_t cache[3])
+size_t __wrap_tti_cpu_second_cache(void);
+size_t __wrap_tti_cpu_second_cache(void)
 {
-    (void)root;
-    cache[0] = 32 << 10;
-    cache[1] = BYTES / 2;
-    cache[2] = 32 << 20;
+    return BYTES / 2;
+}
+size_t __wrap_tti_cpu_last_cache(void);
+size_t __wrap_tti_cpu_last_cache(void)
+{
+    return 32 << 20;
 }
 
 /* How the operation under way was told to copy. */
