@@ -32,7 +32,7 @@ struct tti_peers {
     bool sorted;                   /* ranks of a host follow each other */
     int *near_of[TTI_NEAR_LEVELS]; /* the layout's (plan.h), set by tti_crowd; NULL as there */
     int near_count[TTI_NEAR_LEVELS];
-    struct tti_gates gates; /* likewise; `of` is gate_of, or NULL */
+    struct tti_gates gates; /* the layout's; `of` is gate_of, or NULL */
     int *gate_of;
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
