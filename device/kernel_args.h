@@ -10,6 +10,7 @@ enum {
     TTI_GPU_RANKS = 16,            /* that one kernel couples through mapped memory */
     TTI_GPU_BLOCKS = 512,          /* of such a kernel */
     TTI_PAIRED_THREADS = 320,      /* of a block of two_shot and direct, at most */
+    TTI_PLAN_THREADS = 256,        /* of one that runs a plan, which takes more registers */
     TTI_PLAN_BLOCKS = 64,          /* of one that runs a plan */
     TTI_PLAN_LANES = 16,           /* of its plan */
     TTI_PLAN_SLOT_BYTES = 8 << 10, /* for a message in packets or lines, at most */

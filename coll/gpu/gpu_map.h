@@ -37,7 +37,6 @@ enum {
     TTI_FLAG_STEP = 64,      /* between flags */
     TTI_LL_BYTES = 32 << 10, /* the largest message for one-shot LL */
     TTI_COUPLED_THREADS = TTI_PAIRED_THREADS,
-    TTI_PLAN_THREADS = 256,    /* of a block that runs a plan, which takes more registers */
     TTI_LINE_BYTES = 60 << 10, /* the largest message for one-shot LL128: whole lines */
     TTI_PACKET_BLOCKS = 8,     /* blocks of a plan whose messages go in packets or lines ... */
     TTI_PACKET_BYTES = TTI_PLAN_SLOT_BYTES, /* ... and what such a message takes at most */

@@ -54,9 +54,9 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
     tti_leave(a, watch, met);
 }
 
-#define DIRECT(type, suffix)                                          \
-    TTI_KERNEL_PAIRED(tti_kernel_direct_##suffix, tti_direct_args, d) \
-    {                                                                 \
-        tti_direct<type>(d);                                          \
+#define DIRECT(type, suffix)                                                              \
+    TTI_KERNEL_PAIRED(TTI_PAIRED_THREADS, tti_kernel_direct_##suffix, tti_direct_args, d) \
+    {                                                                                     \
+        tti_direct<type>(d);                                                              \
     }
 TTI_FOR_TYPES(DIRECT)

@@ -13,17 +13,31 @@ template <class W> union alignas(16) tti_pack {
     W word[16 / sizeof(W)];
 };
 
-template <class W> TTI_DEVICE W tti_load_any(const void *at)
+/* From global memory, or from the block's own. */
+template <class T> TTI_DEVICE T tti_load(const T *at, bool near)
 {
-    at = tti_global(at);
+    return near ? *at : *tti_global(at);
+}
+
+template <class W> TTI_DEVICE tti_pack<W> tti_load_pack(const tti_pack<W> *at, bool near)
+{
+    if (!near)
+        return *tti_global(at);
+    tti_pack<W> p;
+    tti_load_near(at, p.quad);
+    return p;
+}
+
+template <class W> TTI_DEVICE W tti_load_any(const void *at, bool near = false)
+{
     if ((uintptr_t)at % sizeof(W) == 0)
-        return *(const W *)at;
+        return tti_load((const W *)at, near);
     union {
         uint8_t byte[sizeof(W)];
         W word;
     } u;
     TTI_EACH (i, sizeof(W))
-        u.byte[i] = ((const uint8_t *)at)[i];
+        u.byte[i] = tti_load((const uint8_t *)at + i, near);
     return u.word;
 }
 
@@ -54,6 +68,7 @@ struct tti_fold {
     uint32_t first;  /* the destination to begin with, so that not all ranks begin with one */
     uint32_t scale_step;
     const uint64_t *scale; /* one element each; read only for scaled sources */
+    bool near = false;     /* sources may lie in shared memory, and are asked; else all is global */
 };
 
 /* Whether the result is the one source, bit for bit, NaNs included. */
@@ -80,13 +95,14 @@ TTI_DEVICE void tti_fold_load(const tti_fold &f, uint32_t k, uint64_t base, uint
     typedef typename group::acc acc;
     typedef tti_pack<typename group::word> pack;
     const int packs = N / group::size;
-    const void *src = tti_global(f.src[k]);
+    const void *src = f.src[k];
+    const bool near = f.near && tti_is_near(src);
     if (group::wide_packs > 1 && (f.src_wide >> k & 1)) {
         TTI_EACH (u, packs) {
             const tti_pack<acc> *from =
                 (const tti_pack<acc> *)((const acc *)src + base + (at + u * stride) * group::size);
             TTI_EACH (w, group::wide_packs) {
-                const tti_pack<acc> p = from[w];
+                const tti_pack<acc> p = tti_load_pack(from + w, near);
                 const int each = 16 / sizeof(acc);
                 TTI_EACH (i, each)
                     value[u * group::size + w * each + i] = p.word[i];
@@ -96,7 +112,8 @@ TTI_DEVICE void tti_fold_load(const tti_fold &f, uint32_t k, uint64_t base, uint
     }
     pack p[packs];
     TTI_EACH (u, packs)
-        p[u] = ((const pack *)((const typename group::word *)src + base))[at + u * stride];
+        p[u] = tti_load_pack(
+            (const pack *)((const typename group::word *)src + base) + at + u * stride, near);
     if (f.scaled >> k & 1) {
         const acc factor = tti_factor<TYPE>(f.scale[k * f.scale_step]);
         TTI_EACH (i, N) {
@@ -179,10 +196,11 @@ template <int TYPE> TTI_DEVICE void tti_fold_one(const tti_fold &f, uint64_t at)
     word narrow = word();
     TTI_LOOP (k, 0, f.srcs) {
         acc next[1];
+        const bool near = f.near && tti_is_near(f.src[k]);
         if (element::low && (f.src_wide >> k & 1)) {
-            next[0] = tti_load_any<acc>((const acc *)f.src[k] + at);
+            next[0] = tti_load_any<acc>((const acc *)f.src[k] + at, near);
         } else {
-            narrow = tti_load_any<word>((const word *)f.src[k] + at);
+            narrow = tti_load_any<word>((const word *)f.src[k] + at, near);
             if (f.scaled >> k & 1)
                 narrow = tti_scaled<TYPE>(narrow, tti_factor<TYPE>(f.scale[k * f.scale_step]));
             next[0] = element::widen(narrow);

@@ -290,7 +290,7 @@ TTI_KERNEL(tti_kernel_message_list, tti_message_list_args, p)
         p.at[k] = p.message[k];
 }
 
-TTI_KERNEL_PAIRED(tti_kernel_messages, tti_message_args, p)
+TTI_KERNEL_PAIRED(TTI_PAIRED_THREADS, tti_kernel_messages, tti_message_args, p)
 {
     __shared__ tti_message_shared shared;
     const uint32_t all = p.channels * p.lanes;

@@ -97,7 +97,8 @@ TTI_DEVICE void tti_plan_fold(const tti_plan_block &k, const tti_device_step &s,
                            0,
                            0,
                            0,
-                           0};
+                           0,
+                           true};
     tti_plan_fold_typed(k.p.type, fold, count);
 }
 
@@ -223,7 +224,7 @@ TTI_DEVICE bool tti_plan_walk(tti_plan_block &k, const tti_device_lane &lane)
     return true;
 }
 
-TTI_KERNEL(tti_kernel_plan_run, tti_plan_args, p)
+TTI_KERNEL_PAIRED(TTI_PLAN_THREADS, tti_kernel_plan_run, tti_plan_args, p)
 {
     __shared__ tti_plan_shared shared;
     const tti_coupled_args &a = p.coupled;

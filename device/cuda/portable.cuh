@@ -17,12 +17,12 @@
 /* Loops: over all i < n, unrolled; over k from `from` to `to`, kept a loop. */
 #define TTI_EACH(i, n) _Pragma("unroll") for (int i = 0; i < (int)(n); i++)
 #define TTI_LOOP(k, from, to) _Pragma("unroll 1") for (uint32_t k = (from); k < (to); k++)
-/* A kernel: a C name, one struct by value. Paired: its blocks have up to TTI_PAIRED_THREADS
+/* A kernel: a C name, one struct by value. Paired: its blocks have up to so many
  * threads, and few enough registers for two of them on a multiprocessor. */
 #define TTI_KERNEL(name, arguments, a) \
     extern "C" __global__ void name(const __grid_constant__ arguments a)
-#define TTI_KERNEL_PAIRED(name, arguments, a)                           \
-    extern "C" __global__ void __launch_bounds__(TTI_PAIRED_THREADS, 2) \
+#define TTI_KERNEL_PAIRED(threads, name, arguments, a)       \
+    extern "C" __global__ void __launch_bounds__(threads, 2) \
         name(const __grid_constant__ arguments a)
 
 /* A pointer to memory that all blocks share, of whichever device or of the host. The compiler,
@@ -32,6 +32,22 @@ template <class T> TTI_DEVICE T *tti_global(T *pointer)
 {
     __builtin_assume(__isGlobal(pointer));
     return pointer;
+}
+
+/* Whether an address is of the block's shared memory. */
+TTI_DEVICE bool tti_is_near(const void *at)
+{
+    return __isShared(at);
+}
+
+/* 16 bytes of the block's shared memory. Not left to the compiler, which makes one load of this and
+ * of one from global memory beside it, and asks for the address again. */
+TTI_DEVICE void tti_load_near(const void *at, uint32_t (&quad)[4])
+{
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(quad[0]), "=r"(quad[1]), "=r"(quad[2]), "=r"(quad[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(at))
+                 : "memory");
 }
 
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)

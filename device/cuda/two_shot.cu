@@ -35,9 +35,9 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
     tti_leave(a, watch, met);
 }
 
-#define TWO_SHOT(type, suffix)                                           \
-    TTI_KERNEL_PAIRED(tti_kernel_two_shot_##suffix, tti_coupled_args, a) \
-    {                                                                    \
-        tti_two_shot<type>(a);                                           \
+#define TWO_SHOT(type, suffix)                                                               \
+    TTI_KERNEL_PAIRED(TTI_PAIRED_THREADS, tti_kernel_two_shot_##suffix, tti_coupled_args, a) \
+    {                                                                                        \
+        tti_two_shot<type>(a);                                                               \
     }
 TTI_FOR_TYPES(TWO_SHOT)

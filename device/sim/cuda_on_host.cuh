@@ -22,7 +22,7 @@
     }                                            \
     static void name##_body(const arguments &a)
 
-#define TTI_KERNEL_PAIRED(name, arguments, a) TTI_KERNEL(name, arguments, a)
+#define TTI_KERNEL_PAIRED(threads, name, arguments, a) TTI_KERNEL(name, arguments, a)
 
 #define __shared__ static __thread
 #define threadIdx tti_sim_thread_index
@@ -103,6 +103,14 @@ template <class T> TTI_DEVICE T __shfl_up_sync(uint32_t mask, T value, unsigned 
 template <class T> TTI_DEVICE T *tti_global(T *pointer)
 {
     return pointer;
+}
+TTI_DEVICE bool tti_is_near(const void *)
+{
+    return false; /* there is one way to load */
+}
+TTI_DEVICE void tti_load_near(const void *at, uint32_t (&quad)[4])
+{
+    __builtin_memcpy(quad, at, sizeof quad);
 }
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
