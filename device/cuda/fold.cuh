@@ -148,13 +148,14 @@ TTI_DEVICE void tti_fold_store(const tti_fold &f, uint32_t k, uint64_t base, uin
                 tti_pack<acc> p;
                 TTI_EACH (i, each)
                     p.word[i] = value[u * group::size + w * each + i];
-                to[w] = p;
+                tti_store_sixteen(to + w, p.quad);
             }
         }
         return;
     }
     TTI_EACH (u, packs)
-        ((pack *)((typename group::word *)dst + base))[at + u * stride] = narrow[u];
+        tti_store_sixteen((pack *)((typename group::word *)dst + base) + at + u * stride,
+                          narrow[u].quad);
 }
 
 /* PACKS packs of 16 bytes, `stride` packs apart, from pack `at` on: counted from element `base`,

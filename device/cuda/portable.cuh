@@ -34,6 +34,15 @@ template <class T> TTI_DEVICE T *tti_global(T *pointer)
     return pointer;
 }
 
+/* 16 bytes to global memory at once. Written out, since the compiler makes several stores of a
+ * union now and then. */
+TTI_DEVICE void tti_store_sixteen(void *at, const uint32_t (&quad)[4])
+{
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(at), "r"(quad[0]), "r"(quad[1]),
+                 "r"(quad[2]), "r"(quad[3])
+                 : "memory");
+}
+
 /* Whether an address is of the block's shared memory. */
 TTI_DEVICE bool tti_is_near(const void *at)
 {

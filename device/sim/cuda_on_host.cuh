@@ -104,6 +104,10 @@ template <class T> TTI_DEVICE T *tti_global(T *pointer)
 {
     return pointer;
 }
+TTI_DEVICE void tti_store_sixteen(void *at, const uint32_t (&quad)[4])
+{
+    __builtin_memcpy(at, quad, sizeof quad);
+}
 TTI_DEVICE bool tti_is_near(const void *)
 {
     return false; /* there is one way to load */
