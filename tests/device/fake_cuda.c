@@ -1,9 +1,12 @@
 /* A CUDA driver made of the simulated device, so that the code on top of the driver (device/cuda)
  * runs where there is no GPU: a libcuda.so.1 with the functions of device/cuda/cuda_driver.h and
- * two more that fake_cudart.c takes. Kernels are found by the names in the real images, and run as
- * the simulated device's. TUTTI_LIBCUDA names it. It refuses, and waits for, what CUDA's
- * documentation says that the real one does; what it cannot show: that the images are right, and
- * what is not written down. Read next: fake_stream.c, fake_memory.c. */
+ * two more that fake_cudart.c takes. TUTTI_LIBCUDA names it. It refuses, and waits for, what CUDA's
+ * documentation says that the real one does; what it cannot show is what is not written down.
+ *
+ * There are two, which differ in what runs when a kernel of the real images is launched: fake_cuda
+ * has what the CPU's compiler made of the same source, as the simulated device has
+ * (fake_simulated.c); fake_cuda_ptx has the PTX in the images, translated (ptx/ptx_to_c).
+ * Read next: fake_stream.c, fake_memory.c. */
 #include "tests/device/fake_cuda.h"
 
 #include <pthread.h>
@@ -16,6 +19,7 @@
 
 enum {
     DEVICES = 16,
+    FUNCTIONS = 64,
     MODULE_MAGIC = 0x4d4f44,
     NOT_INITIALIZED = 3,
     NOT_FOUND = 500,
@@ -28,13 +32,13 @@ struct CUctx_st {
     unsigned made; /* how often: another one each time */
 };
 struct CUfunc_st {
-    enum tti_gpu_kernel kernel;
-    enum tutti_type type;
+    char name[64];
+    struct fake_kernel kernel;
     _Atomic bool loaded;
 };
 struct CUmod_st {
-    int magic;
-    struct CUfunc_st functions[TTI_KERNEL_COUNT][TUTTI_TYPE_COUNT];
+    int magic, count;
+    struct CUfunc_st functions[FUNCTIONS]; /* that were asked for */
 };
 
 static struct CUctx_st contexts[DEVICES];
@@ -303,23 +307,25 @@ DRIVER cuFuncLoad(tti_cu_function function)
     function->loaded = result == TTI_CU_OK;
     return result;
 }
+/* The same name has the same handle. */
 DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, const char *name)
 {
-    char symbol[64];
     if (module->magic != MODULE_MAGIC)
         return TTI_CU_INVALID_HANDLE;
-    for (int k = 0; k < TTI_KERNEL_COUNT; k++) {
-        for (int t = 0; t < TUTTI_TYPE_COUNT; t++) {
-            tti_gpu_kernel_symbol((enum tti_gpu_kernel)k, (enum tutti_type)t, symbol);
-            if (strcmp(symbol, name) == 0) {
-                *function = &module->functions[k][t];
-                (*function)->kernel = (enum tti_gpu_kernel)k;
-                (*function)->type = (enum tutti_type)t;
-                return TTI_CU_OK;
-            }
-        }
+    unsigned result = NOT_FOUND;
+    pthread_mutex_lock(&context_lock);
+    struct CUfunc_st *f = module->functions, *end = f + module->count;
+    while (f < end && strcmp(f->name, name) != 0)
+        f++;
+    if (f < end || (module->count < FUNCTIONS && strlen(name) < sizeof f->name &&
+                    fake_kernel_find(name, &f->kernel))) {
+        strcpy(f->name, name);
+        module->count += f == end;
+        *function = f;
+        result = TTI_CU_OK;
     }
-    return NOT_FOUND;
+    pthread_mutex_unlock(&context_lock);
+    return result;
 }
 DRIVER cuFuncSetAttribute(tti_cu_function function, unsigned attribute, int value)
 {
@@ -335,54 +341,22 @@ DRIVER cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, tti_cu_function 
     return threads > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
 
-static size_t args_bytes(enum tti_gpu_kernel kernel)
-{
-    switch (kernel) {
-    case TTI_KERNEL_COPY:
-        return sizeof(struct tti_copy_args);
-    case TTI_KERNEL_REDUCE_COPY:
-        return sizeof(struct tti_reduce_copy_args);
-    case TTI_KERNEL_PEER_PROBE:
-        return sizeof(struct tti_peer_probe_args);
-    case TTI_KERNEL_WARP_PROBE:
-        return sizeof(struct tti_warp_probe_args);
-    case TTI_KERNEL_TELL:
-        return sizeof(struct tti_tell_args);
-    case TTI_KERNEL_PLACE:
-        return sizeof(struct tti_place_args);
-    case TTI_KERNEL_TRAIN_SCALE:
-        return sizeof(struct tti_train_scale_args);
-    case TTI_KERNEL_TRAIN_NORM:
-        return sizeof(struct tti_train_norm_args);
-    case TTI_KERNEL_TRAIN_STEP:
-        return sizeof(struct tti_train_step_args);
-    case TTI_KERNEL_DIRECT:
-        return sizeof(struct tti_direct_args);
-    case TTI_KERNEL_PLAN_RUN:
-        return sizeof(struct tti_plan_args);
-    case TTI_KERNEL_NVLS:
-        return sizeof(struct tti_nvls_args);
-    case TTI_KERNEL_MESSAGES:
-        return sizeof(struct tti_message_args);
-    case TTI_KERNEL_MESSAGE_LIST:
-        return sizeof(struct tti_message_list_args);
-    default:
-        return sizeof(struct tti_coupled_args);
-    }
-}
 DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned z,
                       unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared,
                       tti_cu_stream stream, void **parameters, void **extra)
 {
-    if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra)
+    const struct fake_kernel *kernel = &function->kernel;
+    if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra ||
+        threads_x > kernel->most_threads)
         return TTI_CU_INVALID_VALUE;
-    const struct tti_gpu_launch launch = {.kernel = function->kernel,
-                                          .type = function->type,
+    const struct tti_gpu_launch launch = {.kernel = kernel->number,
+                                          .type = kernel->type,
+                                          .own = kernel->own,
                                           .blocks = x,
                                           .threads = threads_x,
                                           .shared_bytes = shared,
                                           .args = parameters[0],
-                                          .args_bytes = args_bytes(function->kernel)};
+                                          .args_bytes = kernel->args_bytes};
     unsigned result = cuFuncLoad(function);
     if (result != TTI_CU_OK)
         return result;

@@ -10,6 +10,17 @@
 
 enum { FAKE_UNKNOWN = 999 };
 
+/* What a launch of a kernel runs: one of the simulated device's, or another function in its place.
+ * fake_simulated.c, or ptx/ptx.c; false: there is none of that name. */
+struct fake_kernel {
+    enum tti_gpu_kernel number;
+    enum tutti_type type;
+    const struct tti_gpu_own *own;
+    size_t args_bytes;
+    unsigned most_threads;
+};
+bool fake_kernel_find(const char *name, struct fake_kernel *kernel);
+
 /* Our result in the driver's words; the simulated device's table; the current context's device, or
  * NULL. */
 unsigned fake_code(enum tutti_result result);

@@ -1,0 +1,54 @@
+# fake_cuda_ptx: the fake driver with the PTX of the real images, as C (ptx_to_c). That C has unused labels
+# and the like; -fwrapv, since PTX's integers wrap. Not under sanitizers, which see what the host's
+# compiler makes of the kernels elsewhere: this would only be slow.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(NOT Python3_FOUND OR TUTTI_SANITIZE)
+  return()
+endif()
+function(ptx_translate result)
+  foreach(ptx ${ARGN})
+    get_filename_component(name ${ptx} NAME)
+    set(translated ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
+    add_custom_command(OUTPUT ${translated}
+      COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_to_c ${ptx} ${translated}
+      DEPENDS ${ptx} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_to_c
+      COMMENT "Translating ${name} to C"
+      VERBATIM)
+    set_source_files_properties(${translated} PROPERTIES COMPILE_OPTIONS
+      "-w;-O1;-fwrapv;-ffp-contract=off;-fno-trapping-math"
+      OBJECT_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_on_host.h)
+    list(APPEND made ${translated})
+  endforeach()
+  set(${result} ${made} PARENT_SCOPE)
+endfunction()
+
+get_property(ptx GLOBAL PROPERTY TUTTI_PTX)
+ptx_translate(kernels ${ptx})
+add_library(fake_cuda_ptx MODULE fake_cuda.c fake_stream.c fake_memory.c ptx/ptx.c ${kernels})
+target_link_libraries(fake_cuda_ptx PRIVATE tti_flags tti_device m)
+
+# The translation itself.
+set(instructions ${CMAKE_CURRENT_LIST_DIR}/instructions.ptx)
+ptx_translate(translated ${instructions})
+tti_test(test_ptx SOURCES ptx/test_ptx.c ptx/ptx.c gpu_under_test.c ${translated} LINKS tti_device m)
+get_filename_component(nvcc_folder ${TUTTI_NVCC} DIRECTORY)
+find_program(TUTTI_PTXAS ptxas HINTS ${nvcc_folder})
+if(TUTTI_PTXAS)
+  list(GET TUTTI_CUDA_ARCHITECTURES 0 oldest)
+  add_test(NAME test_ptx_assembles COMMAND ${TUTTI_PTXAS} -arch=sm_${oldest} -o /dev/null ${instructions})
+  tti_test_properties(test_ptx_assembles "" "" "")
+endif()
+
+# What runs on it: what runs on the other; operations by ranks, in tests/integration; training.
+foreach(name test_gpu test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_passing)
+  add_test(NAME ${name}_ptx COMMAND ${name})
+  tti_test_properties(${name}_ptx "" device "")
+  set_property(TEST ${name}_ptx APPEND PROPERTY ENVIRONMENT
+    "TUTTI_SIM_DEVICES=4;TUTTI_TEST_GPU=cuda;TUTTI_LIBCUDA=$<TARGET_FILE:fake_cuda_ptx>")
+endforeach()
+if(TARGET test_ddp_device)
+  add_test(NAME ddp_memory_of_gpu_ptx COMMAND test_ddp_device --ranks 2)
+  tti_test_properties(ddp_memory_of_gpu_ptx "" device "")
+  set_property(TEST ddp_memory_of_gpu_ptx APPEND PROPERTY ENVIRONMENT TUTTI_DEVICE=cuda
+    TUTTI_LIBCUDA=$<TARGET_FILE:fake_cuda_ptx> CUDA_DEVICE_MAX_CONNECTIONS=32)
+endif()
