@@ -23,6 +23,7 @@ enum {
     MODULE_MAGIC = 0x4d4f44,
     NOT_INITIALIZED = 3,
     NOT_FOUND = 500,
+    OUT_OF_RESOURCES = 701,
     NOT_PERMITTED = 800
 };
 
@@ -332,13 +333,26 @@ DRIVER cuFuncSetAttribute(tti_cu_function function, unsigned attribute, int valu
     (void)function;
     return attribute == TTI_CU_FUNCTION_SHARED && value > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
+/* On a multiprocessor as large as an H100's (registers, which warps take by 256; shared memory;
+ * threads), but no more than the two that the simulated device holds. */
+static int kernel_blocks(const struct fake_kernel *kernel, unsigned threads, size_t shared)
+{
+    enum { REGISTERS = 64 << 10, SHARED = 227 << 10, SHARED_EACH = 1 << 10 };
+    const unsigned warps = (threads + 31) / 32;
+    const unsigned warp = (kernel->registers * 32 + 255) / 256 * 256;
+    const size_t bytes = kernel->shared_bytes + shared + SHARED_EACH;
+    size_t blocks = 2; /* of 1024 threads at most */
+    if (warp > 0 && blocks > REGISTERS / (warp * warps))
+        blocks = REGISTERS / (warp * warps);
+    return (int)(blocks < SHARED / bytes ? blocks : SHARED / bytes);
+}
 DRIVER cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, tti_cu_function function,
                                                    int threads, size_t shared)
 {
-    (void)function;
-    (void)shared;
-    *blocks = 2;
-    return threads > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+    if (threads <= 0)
+        return TTI_CU_INVALID_VALUE;
+    *blocks = kernel_blocks(&function->kernel, (unsigned)threads, shared);
+    return TTI_CU_OK;
 }
 
 DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned z,
@@ -349,6 +363,8 @@ DRIVER cuLaunchKernel(tti_cu_function function, unsigned x, unsigned y, unsigned
     if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra ||
         threads_x > kernel->most_threads)
         return TTI_CU_INVALID_VALUE;
+    if (kernel_blocks(kernel, threads_x, shared) == 0)
+        return OUT_OF_RESOURCES;
     const struct tti_gpu_launch launch = {.kernel = kernel->number,
                                           .type = kernel->type,
                                           .own = kernel->own,

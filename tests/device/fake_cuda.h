@@ -18,6 +18,7 @@ struct fake_kernel {
     const struct tti_gpu_own *own;
     size_t args_bytes;
     unsigned most_threads;
+    unsigned registers, shared_bytes; /* that a thread, a block takes; 0: not known, or none */
 };
 bool fake_kernel_find(const char *name, struct fake_kernel *kernel);
 

@@ -35,7 +35,9 @@ bool fake_kernel_find(const char *name, struct fake_kernel *kernel)
             continue;
         *kernel = (struct fake_kernel){.own = &entry->own,
                                        .args_bytes = entry->parameter_bytes,
-                                       .most_threads = entry->most_threads};
+                                       .most_threads = entry->most_threads,
+                                       .registers = entry->registers,
+                                       .shared_bytes = entry->shared_bytes};
         return true;
     }
     return false;

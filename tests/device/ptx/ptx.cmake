@@ -8,9 +8,13 @@ endif()
 function(ptx_translate result)
   foreach(ptx ${ARGN})
     get_filename_component(name ${ptx} NAME)
+    set(log)
+    if(NOT name STREQUAL "instructions.ptx") # what ptxas said of the images
+      string(REGEX REPLACE "ptx$" "log" log ${ptx})
+    endif()
     set(translated ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
     add_custom_command(OUTPUT ${translated}
-      COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_to_c ${ptx} ${translated}
+      COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_to_c ${ptx} ${translated} ${log}
       DEPENDS ${ptx} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_to_c
       COMMENT "Translating ${name} to C"
       VERBATIM)

@@ -8,6 +8,7 @@ struct ptx_entry {
     struct tti_gpu_own own; /* its name, and its function */
     unsigned parameter_bytes, shared_bytes;
     unsigned most_threads; /* of a block (.maxntid) */
+    unsigned registers;    /* of a thread; 0: not known */
     struct ptx_entry *next;
 };
 
