@@ -5,6 +5,12 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(NOT Python3_FOUND OR TUTTI_SANITIZE)
   return()
 endif()
+option(TUTTI_PTX_COVERAGE "Count what of the PTX is run (tools/measure_ptx)" OFF)
+set(ptx_flags -w -O1 -fwrapv -ffp-contract=off -fno-trapping-math)
+if(TUTTI_PTX_COVERAGE)
+  list(APPEND ptx_flags --coverage) # counts may be lost between threads; all that matters is whether there are any
+  add_link_options(--coverage)
+endif()
 function(ptx_translate result)
   foreach(ptx ${ARGN})
     get_filename_component(name ${ptx} NAME)
@@ -19,7 +25,7 @@ function(ptx_translate result)
       COMMENT "Translating ${name} to C"
       VERBATIM)
     set_source_files_properties(${translated} PROPERTIES COMPILE_OPTIONS
-      "-w;-O1;-fwrapv;-ffp-contract=off;-fno-trapping-math"
+      "${ptx_flags}"
       OBJECT_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ptx/ptx_on_host.h)
     list(APPEND made ${translated})
   endforeach()
