@@ -71,10 +71,11 @@ struct tti_fold {
     bool near = false;     /* sources may lie in shared memory, and are asked; else all is global */
 };
 
-/* Whether the result is the one source, bit for bit, NaNs included. */
+/* Whether the result is the one source, bit for bit, NaNs included. Bits of sources that there are
+ * not may be set. */
 TTI_DEVICE bool tti_fold_is_copy(const tti_fold &f)
 {
-    return f.srcs == 1 && f.divisor == 0 && f.scaled == 0 && f.src_wide == 0;
+    return f.srcs == 1 && f.divisor == 0 && (f.scaled & 1) == 0 && (f.src_wide & 1) == 0;
 }
 
 /* One group: the elements of a 16-byte pack, in registers. */

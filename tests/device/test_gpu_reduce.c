@@ -12,7 +12,7 @@
 enum { MOST = 3000, ROOM = 8 * MOST + 64, OPERANDS = 5, GUARD = 0xa5 };
 
 static struct tti_gpu *gpu;
-static uint64_t seed = 20;
+static uint64_t seed = 12; /* of one source, bits of others that there are not, and NaNs */
 static char *device_src[OPERANDS], *device_dst[OPERANDS];
 static char host_src[OPERANDS][ROOM], host_dst[ROOM];
 
