@@ -4,7 +4,8 @@
  * with an address of shared memory or of parameters, or of what is neither a device's memory nor
  * the host's page-locked memory; one outside the entry's shared memory or parameters. As
  * compute-sanitizer does, it also ends where an access goes past an allocation. What a GPU leaves
- * undefined, and no kernel may need: division by zero gives ones. */
+ * undefined, and no kernel may need: division by zero gives ones, and leaves the
+ * dividend as the remainder. */
 #ifndef TTI_TESTS_DEVICE_PTX_ON_HOST_H
 #define TTI_TESTS_DEVICE_PTX_ON_HOST_H
 
@@ -310,15 +311,17 @@ static inline uint64_t ptx_cvt_rzi_u64_f64(uint64_t x)
 /* ---- Integers ---------------------------------------------------------------------------------
  */
 
+#define PTX_EXTREMES(kind, type)                      \
+    static inline type ptx_min_##kind(type a, type b) \
+    {                                                 \
+        return a < b ? a : b;                         \
+    }                                                 \
+    static inline type ptx_max_##kind(type a, type b) \
+    {                                                 \
+        return a > b ? a : b;                         \
+    }
 #define PTX_UNSIGNED(kind, type)                              \
-    static inline type ptx_min_##kind(type a, type b)         \
-    {                                                         \
-        return a < b ? a : b;                                 \
-    }                                                         \
-    static inline type ptx_max_##kind(type a, type b)         \
-    {                                                         \
-        return a > b ? a : b;                                 \
-    }                                                         \
+    PTX_EXTREMES(kind, type)                                  \
     static inline type ptx_div_##kind(type a, type b)         \
     {                                                         \
         return b == 0 ? (type)-1 : (type)(a / b);             \
@@ -336,14 +339,7 @@ static inline uint64_t ptx_cvt_rzi_u64_f64(uint64_t x)
         return by < 8 * sizeof a ? (type)(a >> by) : (type)0; \
     }
 #define PTX_SIGNED(kind, type, utype)                                              \
-    static inline type ptx_min_##kind(type a, type b)                              \
-    {                                                                              \
-        return a < b ? a : b;                                                      \
-    }                                                                              \
-    static inline type ptx_max_##kind(type a, type b)                              \
-    {                                                                              \
-        return a > b ? a : b;                                                      \
-    }                                                                              \
+    PTX_EXTREMES(kind, type)                                                       \
     static inline type ptx_div_##kind(type a, type b)                              \
     {                                                                              \
         return b == 0 ? (type)-1 : b == -1 ? (type)(0 - (utype)a) : (type)(a / b); \
