@@ -21,7 +21,8 @@ struct channel {
 struct world {
     struct tti_plan *const *plans;
     int nranks;
-    bool lazy, in_place, ordered;
+    bool lazy, in_place, ordered, partial;
+    bool narrowed; /* partial: a contribution was put where it would be rounded */
     uint64_t *memory[RANKS][4];
     struct channel *channels; /* [from][to][lane] */
     size_t done[RANKS][LANES];
@@ -52,9 +53,10 @@ static struct tti_ref sent_ref(const struct tti_step *step)
     return step->kind == TTI_SEND ? step->src : step->dst;
 }
 
-static bool is_accumulator(struct tti_ref ref)
+static bool is_accumulator(const struct world *world, struct tti_ref ref)
 {
-    return ref.buffer == TTI_SCRATCH || ref.buffer == TTI_SLOT;
+    return ref.buffer == TTI_SCRATCH || ref.buffer == TTI_SLOT ||
+           (world->partial && ref.buffer == TTI_IN);
 }
 
 /* Chunk k of the next message; the channel has one. */
@@ -64,7 +66,7 @@ static uint64_t message(struct world *world, int from, int to, int lane, uint32_
     if (!world->lazy)
         return channel->value[0][k];
     struct tti_ref ref = sent_ref(&world->plans[from]->lanes[lane].steps[channel->step[0]]);
-    return *word(world, from, ref, k) ^ (is_accumulator(ref) ? disguise : 0);
+    return *word(world, from, ref, k) ^ (is_accumulator(world, ref) ? disguise : 0);
 }
 
 static bool sends_pending(struct world *world, int rank, int lane, int32_t hazard)
@@ -105,6 +107,9 @@ static void compute(struct world *world, int rank, int lane, const struct tti_st
             other = message(world, step->from, rank, lane, k) ^
                     (step->flags & TTI_MSG_ACC ? disguise : 0);
         uint64_t sum = result_of(world, step, src, other);
+        world->narrowed |= world->partial && step->dst.buffer == TTI_OUT &&
+                           !(step->flags & TTI_FINAL) &&
+                           (step->kind != TTI_RECV || step->flags & TTI_MSG_ACC);
         *word(world, rank, step->dst, k) = step->flags & TTI_FINAL ? 3 * sum + 7 : sum;
     }
 }
@@ -138,7 +143,7 @@ static bool move(struct world *world, int rank, int lane)
         assert_true(out->count < PENDING && step->nchunks <= 32);
         for (uint32_t k = 0; k < step->nchunks; k++)
             out->value[out->count][k] = *word(world, rank, sent_ref(step), k) ^
-                                        (is_accumulator(sent_ref(step)) ? disguise : 0);
+                                        (is_accumulator(world, sent_ref(step)) ? disguise : 0);
         out->step[out->count++] = world->done[rank][lane];
     }
     world->computed[rank][lane] = false;
@@ -183,36 +188,50 @@ static const char *judge(struct world *world, const uint64_t *sums)
     return NULL;
 }
 
-const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
-                                bool ordered, uint64_t *random)
+static const char *all_reduce(struct world *world, uint64_t *random)
 {
-    struct world world = {
-        .plans = plans, .nranks = nranks, .lazy = lazy, .in_place = in_place, .ordered = ordered};
+    struct tti_plan *const *plans = world->plans;
+    const int nranks = world->nranks;
     uint64_t sums[64] = {0};
     assert_in_range(nranks, 1, RANKS);
     assert_in_range(plans[0]->chunks, 1, 64);
-    world.channels = calloc((size_t)RANKS * RANKS * LANES, sizeof *world.channels);
-    assert_non_null(world.channels);
+    world->channels = calloc((size_t)RANKS * RANKS * LANES, sizeof *world->channels);
+    assert_non_null(world->channels);
     for (int rank = 0; rank < nranks; rank++) {
         const struct tti_plan *plan = plans[rank];
         uint32_t sizes[4] = {plan->chunks, plan->chunks, plan->chunks * plan->scratch_blocks,
                              plan->slots};
         for (int buffer = 0; buffer < 4; buffer++) {
-            world.memory[rank][buffer] = calloc(sizes[buffer] + 1, sizeof(uint64_t));
-            assert_non_null(world.memory[rank][buffer]);
+            world->memory[rank][buffer] = calloc(sizes[buffer] + 1, sizeof(uint64_t));
+            assert_non_null(world->memory[rank][buffer]);
             for (uint32_t i = 0; i < sizes[buffer]; i++)
-                world.memory[rank][buffer][i] = concrete_random(random);
+                world->memory[rank][buffer][i] = concrete_random(random);
         }
         for (uint32_t i = 0; i < plan->chunks; i++)
-            sums[i] = rank == 0 ? world.memory[rank][TTI_IN][i]
-                                : combine(&world, sums[i], world.memory[rank][TTI_IN][i]);
+            sums[i] = rank == 0 ? world->memory[rank][TTI_IN][i]
+                                : combine(world, sums[i], world->memory[rank][TTI_IN][i]);
     }
-    const char *wrong = run(&world, random);
+    const char *wrong = run(world, random);
     if (!wrong)
-        wrong = judge(&world, sums);
+        wrong = world->narrowed ? "a contribution is rounded" : judge(world, sums);
     for (int rank = 0; rank < nranks; rank++)
         for (int buffer = 0; buffer < 4; buffer++)
-            free(world.memory[rank][buffer]);
-    free(world.channels);
+            free(world->memory[rank][buffer]);
+    free(world->channels);
     return wrong;
+}
+
+const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
+                                bool ordered, uint64_t *random)
+{
+    struct world world = {
+        .plans = plans, .nranks = nranks, .lazy = lazy, .in_place = in_place, .ordered = ordered};
+    return all_reduce(&world, random);
+}
+
+const char *concrete_partial_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy,
+                                        uint64_t *random)
+{
+    struct world world = {.plans = plans, .nranks = nranks, .lazy = lazy, .partial = true};
+    return all_reduce(&world, random);
 }

@@ -14,5 +14,9 @@ uint64_t concrete_random(uint64_t *state);
  * the right numbers, else what went wrong. */
 const char *concrete_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy, bool in_place,
                                 bool ordered, uint64_t *random);
+/* The same out of place with contributions that are accumulators (plan/recast.h): they travel in
+ * disguise, too, and nothing but a result, or a message that brings one, may go to OUT. */
+const char *concrete_partial_all_reduce(struct tti_plan *const *plans, int nranks, bool lazy,
+                                        uint64_t *random);
 
 #endif
