@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/agree.h"
+#include "coll/column.h"
 #include "coll/diagnose.h"
 #include "coll/door.h"
 #include "coll/dump.h"
@@ -238,6 +239,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     tti_recorder_destroy(&comm->recorder);
     tti_peers_destroy(&comm->peers);
     tti_plan_cache_destroy(&comm->plans);
+    tti_column_destroy(comm->column);
     tti_small_plans_destroy(&comm->small);
     tti_fused_forget(comm);
     tti_stage_destroy(comm->stage);

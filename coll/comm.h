@@ -106,6 +106,7 @@ struct tutti_comm {
     void *fused_aside; /* a region for the edges of registered memory (fused_edges.c), or NULL */
     void *aside; /* a region for inputs that must be changed or moved before a plan reads them */
     size_t aside_bytes;
+    struct tti_column *column;     /* column.h; NULL until the first such operation */
     struct tti_gpu_side *gpu;      /* device memory; NULL: host memory only */
     struct tti_gpu_side *gpu_left; /* ... of an ended communicator that a stream may yet come to */
     struct tti_gpu_send *gpu_send; /* ... that the network reads (gpu/gpu_send.h); NULL: none */

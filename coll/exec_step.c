@@ -69,7 +69,7 @@ bool tti_exec_passes_input(const struct tti_executor *x, const struct tti_step *
 /* Type of the incoming message. */
 static enum tutti_type message_type(const struct tti_executor *x, const struct tti_step *step)
 {
-    return x->buffers.type[(step->flags & TTI_MSG_ACC) ? TTI_SLOT : TTI_IN];
+    return x->buffers.type[(step->flags & TTI_MSG_ACC) ? TTI_SLOT : TTI_OUT];
 }
 
 /* Combine `n` elements of the message with the local operand into `dst`. */

@@ -225,8 +225,8 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
     x->buffers = (struct tti_exec_buffers){
         .base = {(char *)(uintptr_t)o->in, o->out, x->scratch,
                  x->scratch ? x->scratch + scratch_elements * acc_size : NULL},
-        .size = {type_size, type_size, acc_size, acc_size},
-        .type = {o->type, o->type, acc, acc},
+        .size = {o->wide ? acc_size : type_size, type_size, acc_size, acc_size},
+        .type = {o->wide ? acc : o->type, o->type, acc, acc},
     };
     x->device = exec_device(x, o);
     return TUTTI_OK;

@@ -1,6 +1,7 @@
 /* What a communicator holds (tutti_comm_memory): each part adds its own. A part that is forgotten
  * here is missed by tests/coll/test_holdings.c, which compares with what the process has. */
 #include "base/memory.h"
+#include "coll/column.h"
 #include "coll/comm.h"
 #include "coll/exec_internal.h"
 #include "coll/gpu/gpu_calls.h"
@@ -52,8 +53,8 @@ void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memor
     memory->host += tti_heap_bytes(comm) + tti_heap_bytes(comm->settings.transports) +
                     tti_heap_bytes(comm->settings.algorithms) +
                     tti_heap_bytes(comm->settings.plugins) + tti_heap_bytes(comm->links.all) +
-                    tti_plan_cache_bytes(&comm->plans) + tti_heap_bytes(comm->tuning) +
-                    tti_heap_bytes(comm->tuning_source);
+                    tti_plan_cache_bytes(&comm->plans) + tti_column_bytes(comm->column) +
+                    tti_heap_bytes(comm->tuning) + tti_heap_bytes(comm->tuning_source);
     if (comm->tuning)
         memory->host += tti_heap_bytes(comm->tuning->series);
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)

@@ -27,6 +27,14 @@ struct tti_operation {
     /* NULL, or where IN lies in device memory, which only the network reads; `in` is NULL then. */
     const char *device;
     size_t device_stride; /* bytes from block to block there */
+    /* Of operations in levels (gpu/gpu_levels.c): between hosts, with the ranks that have the same
+     * number on theirs (column.h) ... */
+    bool column;
+    /* ... sums of 16- and 8-bit floats that are not complete are in float32: IN of a column's
+     * operation, OUT of one inside a host ... */
+    bool wide;
+    size_t stride; /* ... bytes from block to block of the longer buffer inside a host; 0: they
+                    * follow each other */
     enum tti_alone alone;
     int signal;                  /* TUTTI_NO_SIGNAL: none */
     struct tutti_window *window; /* a put's; and bytes from its beginning */

@@ -36,8 +36,8 @@ static struct tti_plan_slot *cache_find(const struct tti_plan_cache *cache,
 
 static enum tutti_result cache_grow(struct tti_plan_cache *cache)
 {
-    struct tti_plan_cache grown = {.capacity = cache->capacity ? 2 * cache->capacity : 32,
-                                   .used = cache->used};
+    struct tti_plan_cache grown = *cache;
+    grown.capacity = cache->capacity ? 2 * cache->capacity : 32;
     grown.slots = tti_calloc(grown.capacity, sizeof *grown.slots);
     if (!grown.slots)
         return TUTTI_ERR_MEMORY;
@@ -138,7 +138,8 @@ enum tutti_result tti_plan_cache_get(struct tti_plan_cache *cache,
     struct tti_plan_slot *slot = cache_find(cache, algorithm, spec);
     if (!slot->algorithm) {
         struct tti_plan *plan = NULL;
-        TTI_TRY(algorithm->plan(spec, &plan));
+        TTI_TRY(cache->build ? cache->build(cache->context, algorithm, spec, &plan)
+                             : algorithm->plan(spec, &plan));
         enum tutti_result result = entry_create(plan, &slot->entry);
         if (result != TUTTI_OK) {
             entry_destroy(&slot->entry);

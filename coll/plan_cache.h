@@ -17,9 +17,15 @@ struct tti_plan_entry {
     uint8_t **traits; /* [lane][step]: enum tti_step_trait */
 };
 
+/* What builds a plan instead of the algorithm alone. */
+typedef enum tutti_result tti_plan_build(void *context, const struct tti_algorithm *algorithm,
+                                         const struct tti_plan_spec *spec, struct tti_plan **plan);
+
 struct tti_plan_cache {
     struct tti_plan_slot *slots;
     size_t capacity, used;
+    tti_plan_build *build; /* NULL: the algorithm */
+    void *context;
 };
 
 /* The plan of `algorithm` for `spec`, built on first use. The entry is

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "coll/column.h"
 #include "coll/diagnose.h"
 #include "coll/executor.h"
 #include "coll/gpu/gpu_send.h"
@@ -175,6 +176,8 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
     if (o->count == 0)
         return TUTTI_OK;
     struct tti_label label = {o, comm->sequence, 1};
+    if (o->column)
+        return run_explain(tti_column_run(comm, o, &label), &label);
     TTI_TRY(run_prepare(comm, o, &copy));
     struct tti_operation effective = *o;
     if (copy)

@@ -162,11 +162,12 @@ struct tti_coupled_args {
 
 /* What a rank takes out of the others' inputs, as two shot with `exchange`. For k from `first` on,
  * `blocks` of them: the input of rank k from byte `from` on becomes block k of the output, `stride`
- * bytes apart; or, if it folds, one block, of all ranks' inputs. `count`: elements of a block. */
+ * bytes apart; or, if it folds, one block, of all ranks' inputs, in the accumulator type if `wide`.
+ * `count`: elements of a block. */
 struct tti_direct_args {
     struct tti_coupled_args coupled;
     uint64_t from, stride;
-    uint32_t first, blocks, folds, unused;
+    uint32_t first, blocks, folds, wide;
 };
 
 /* A sum over memory that all ranks have bound to a multicast object: `multi` is the address there

@@ -40,6 +40,10 @@ void tti_gpu_hear(struct tutti_comm *comm);
 /* A device that has failed fails the communicator. For the progress thread; where another thread
  * watches the device (gpu_watch.c) that one does it. */
 void tti_gpu_look_device(struct tutti_comm *comm);
+/* By who runs operations, before what the device has made goes to other hosts: is all well that was
+ * queued before? Else the communicator fails: what a rank that gave up has let through is
+ * worthless, and must not be taken for a result anywhere. */
+enum tutti_result tti_gpu_sound(struct tutti_comm *comm);
 /* After a deadline: has rank `peer` sent messages of device memory that lie here and that no
  * receive in device memory has met? One on host memory never does. */
 bool tti_gpu_unmet(struct tutti_comm *comm, int peer);

@@ -22,10 +22,10 @@ struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
     const bool premul = tti_gpu_premultiplied(o);
     const bool basic = tti_reduces(o->collective) && o->op <= TUTTI_MIN;
     struct tti_coupled_args args = {
-        .rank = (uint32_t)comm->rank,
-        .ranks = (uint32_t)comm->size,
+        .rank = (uint32_t)map->rank,
+        .ranks = (uint32_t)map->size,
         .op = basic ? (uint32_t)o->op : TUTTI_SUM,
-        .divisor = tti_reduces(o->collective) && o->op == TUTTI_AVG ? (uint32_t)comm->size : 0,
+        .divisor = tti_reduces(o->collective) && o->op == TUTTI_AVG ? (uint32_t)map->size : 0,
         .scaled = premul,
         .scale = premul ? o->factor : 0,
         .count = count,
@@ -34,9 +34,9 @@ struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
         .status = &map->told->status,
         .timeout_ns = (uint64_t)(comm->settings.timeout_s * 1e9),
     };
-    args.in[comm->rank] = o->in;
-    args.out[comm->rank] = o->out;
-    for (int p = 0; p < comm->size; p++) {
+    args.in[map->rank] = o->in;
+    args.out[map->rank] = o->out;
+    for (int p = 0; p < map->size; p++) {
         args.control[p] = (struct tti_gpu_control *)tti_gpu_at(map, p, TTI_ARENA_CONTROL);
         args.slots[p] = tti_gpu_at(map, p, TTI_ARENA_SLOTS);
         args.lines[p] = tti_gpu_at(map, p, map->lines_at);
@@ -93,11 +93,11 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     struct tti_gpu *gpu = comm->gpu->gpu;
     const struct tti_gpu_map *map = comm->gpu->map;
     const size_t width = tutti_type_size(o->type), most = map->window_bytes / width;
-    char *own = tti_gpu_at(map, comm->rank, map->window_at);
+    char *own = tti_gpu_at(map, map->rank, map->window_at);
     for (size_t from = 0; from < o->count; from += most) {
         const size_t count = o->count - from < most ? o->count - from : most;
         struct tti_coupled_args args = tti_gpu_couple_args(comm, o, count);
-        for (int p = 0; p < comm->size; p++)
+        for (int p = 0; p < map->size; p++)
             args.in[p] = args.out[p] = tti_gpu_at(map, p, map->window_at);
         TTI_TRY(
             gpu->ops->copy(gpu, own, (const char *)o->in + from * width, count * width, stream));
@@ -112,15 +112,18 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
 static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
                                        tutti_stream stream)
 {
-    const uint32_t n = (uint32_t)comm->size, rank = (uint32_t)comm->rank;
+    const uint32_t n = (uint32_t)comm->gpu->map->size;
+    const uint32_t rank = (uint32_t)comm->gpu->map->rank;
     const uint32_t root = (uint32_t)o->root;
     const size_t block = o->count * tutti_type_size(o->type);
-    struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, o->count)};
+    const size_t stride = o->stride ? o->stride : block;
+    struct tti_direct_args args = {.wide = o->wide,
+                                   .coupled = tti_gpu_couple_args(comm, o, o->count)};
     args.coupled.exchange = 1;
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
         args.folds = args.blocks = 1;
-        args.from = rank * block;
+        args.from = rank * stride;
         break;
     case TUTTI_REDUCE:
         args.folds = args.blocks = rank == root;
@@ -139,7 +142,7 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
         args.blocks = rank == root ? n : 0;
         break;
     case TUTTI_ALL_GATHER:
-        args.stride = block;
+        args.stride = stride;
         args.blocks = n;
         break;
     default: /* a barrier moves nothing */
@@ -154,7 +157,7 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
 static enum tti_gpu_kernel couple_all_reduce(const struct tutti_comm *comm, size_t bytes)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
-    const size_t most = TTI_LINE_BYTES * 2 / (size_t)comm->size;
+    const size_t most = TTI_LINE_BYTES * 2 / (size_t)map->size;
     if (map->lines && bytes > LL_USUAL && bytes <= most)
         return TTI_KERNEL_ONE_SHOT_LL128;
     return bytes <= TTI_LL_BYTES ? TTI_KERNEL_ONE_SHOT_LL : TTI_KERNEL_TWO_SHOT;
@@ -180,12 +183,18 @@ static const char *couple_equal(const struct tutti_comm *comm, const struct tti_
     return comm->gpu->map->one_process && o->collective != TUTTI_ALL_TO_ALL ? "direct" : NULL;
 }
 
+bool tti_gpu_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
+                    size_t bytes)
+{
+    return comm->gpu->map->hosts == 1 && tti_select_forced(comm, collective, name, bytes);
+}
+
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool *served)
 {
     char name[64];
     enum tti_gpu_kernel kernel = couple_all_reduce(comm, o->count * tutti_type_size(o->type));
-    const bool forced = tti_select_forced(comm, o->collective, name, sizeof name);
+    const bool forced = tti_gpu_forced(comm, o->collective, name, sizeof name);
     if (forced && strcmp(name, "two_shot") == 0)
         kernel = TTI_KERNEL_TWO_SHOT;
     const char *equal = comm->settings.fast ? couple_equal(comm, o, kernel) : NULL;
@@ -194,6 +203,8 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
         return tti_gpu_nvls(comm, o, stream);
     if (o->collective == TUTTI_BARRIER && !equal)
         return TUTTI_OK; /* without buffers: by flags of the window */
+    if (!equal && (o->wide || o->stride))
+        return TUTTI_OK; /* no part of a plan */
     if (!equal || (forced && strcmp(name, equal) != 0))
         return tti_gpu_plan(comm, o, stream, forced, served);
     *served = true;

@@ -48,6 +48,7 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
         .dst = {dst},
         .srcs = (uint32_t)srcs,
         .dsts = 1,
+        .dst_wide = o->wide && !scale, /* what is multiplied is still an element */
         .scaled = scale ? 1 : 0,
         .scale = scale ? o->factor : 0,
     };

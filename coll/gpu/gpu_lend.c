@@ -102,7 +102,7 @@ bool tti_gpu_lend_takes(const struct tutti_comm *comm, const struct tti_operatio
     if (o->collective == TUTTI_ALL_TO_ALL || tti_gpu_premultiplied(o))
         return false;
     return map->way == TTI_GPU_WINDOW ||
-           (comm->settings.fast && !tti_select_forced(comm, o->collective, name, sizeof name));
+           (comm->settings.fast && !tti_gpu_forced(comm, o->collective, name, sizeof name));
 }
 
 void tti_gpu_lend_count(struct tti_gpu_map *map, bool direct)
@@ -176,7 +176,8 @@ static enum loan_state loan_ask(struct tti_gpu_lend *lend, const struct tti_gpu_
 bool tti_gpu_lend_find(struct tutti_comm *comm, const void *address, bool capturing,
                        char *at[TTI_GPU_RANKS])
 {
-    struct tti_gpu_lend *lend = comm->gpu->map->lend;
+    const struct tti_gpu_map *map = comm->gpu->map;
+    struct tti_gpu_lend *lend = map->lend;
     const uint64_t deadline = tti_deadline_in(capturing ? CAPTURE_SECONDS : 0);
     struct tti_gpu_pointer info;
     uint64_t bases[TTI_GPU_RANKS];
@@ -193,7 +194,7 @@ bool tti_gpu_lend_find(struct tutti_comm *comm, const void *address, bool captur
             return false;
         tti_nap(round);
     }
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < map->size; r++)
         at[r] = (char *)(uintptr_t)bases[r] + ((const char *)address - (const char *)info.base);
     return true;
 }
@@ -212,7 +213,7 @@ static bool lend_fetch(struct tutti_comm *comm)
     enum { AT = offsetof(struct tti_lend_page, letters) };
     struct tti_gpu_map *map = comm->gpu->map;
     return comm->gpu->ops->copy(comm->gpu->gpu, (char *)&map->told->lend.page + AT,
-                                (const char *)tti_gpu_lend_page(map, comm->rank) + AT,
+                                (const char *)tti_gpu_lend_page(map, map->rank) + AT,
                                 sizeof map->told->lend.page - AT, map->aside) == TUTTI_OK &&
            lend_wait(comm);
 }
@@ -264,7 +265,7 @@ static void lend_answer(struct tutti_comm *comm, int rank)
         answer->good = tti_gpu_map_said(lend_borrow(comm, letter, &base, borrowed));
         answer->base = (uint64_t)(uintptr_t)base;
     }
-    if (lend_put(comm, &tti_gpu_lend_page(map, rank)->answers[comm->rank], answer, sizeof *answer,
+    if (lend_put(comm, &tti_gpu_lend_page(map, rank)->answers[map->rank], answer, sizeof *answer,
                  letter->number))
         lend->read[rank] = letter->number;
 }
@@ -278,10 +279,10 @@ static void lend_hear(struct tutti_comm *comm)
     bool good = true;
     if (lend->sent == NOBODY)
         return;
-    for (int r = 0; r < comm->size; r++) {
-        if (r != comm->rank && answers[r].number != lend->number)
+    for (int r = 0; r < map->size; r++) {
+        if (r != map->rank && answers[r].number != lend->number)
             return;
-        good = good && (r == comm->rank || answers[r].good);
+        good = good && (r == map->rank || answers[r].good);
     }
     struct loan *loan = &lend->loans[lend->sent];
     pthread_mutex_lock(&lend->lock);
@@ -289,8 +290,8 @@ static void lend_hear(struct tutti_comm *comm)
         memset(loan, 0, sizeof *loan);
     } else if (loan->state == LOAN_SENT) {
         loan->state = good ? LOAN_LENT : LOAN_REFUSED;
-        for (int r = 0; r < comm->size; r++)
-            loan->at[r] = r == comm->rank ? (uint64_t)(uintptr_t)loan->base : answers[r].base;
+        for (int r = 0; r < map->size; r++)
+            loan->at[r] = r == map->rank ? (uint64_t)(uintptr_t)loan->base : answers[r].base;
     }
     pthread_mutex_unlock(&lend->lock);
     lend->sent = NOBODY;
@@ -375,9 +376,9 @@ static void lend_write(struct tutti_comm *comm)
     lend_become(lend, slot, about.state, lends ? LOAN_SENT : LOAN_LEAVING);
     lend->sent = slot;
     lend->number++;
-    for (int r = 0; r < comm->size; r++)
-        if (r != comm->rank)
-            (void)lend_put(comm, &tti_gpu_lend_page(map, r)->letters[comm->rank], letter,
+    for (int r = 0; r < map->size; r++)
+        if (r != map->rank)
+            (void)lend_put(comm, &tti_gpu_lend_page(map, r)->letters[map->rank], letter,
                            sizeof *letter, lend->number);
     (void)lend_wait(comm);
 }
@@ -386,7 +387,7 @@ static bool lend_news(const struct tutti_comm *comm)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     const struct tti_lend_page *page = &map->told->lend.page;
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < map->size; r++)
         if (page->letters[r].number != map->lend->read[r] ||
             (map->lend->sent != NOBODY && page->answers[r].number == map->lend->number))
             return true;
@@ -406,8 +407,8 @@ void tti_gpu_lend_turn(struct tutti_comm *comm)
     lend->looks--;
     /* Once more: what was seen of it may have been copied before the rest was there. */
     if (lend_news(comm) && lend_fetch(comm)) {
-        for (int r = 0; r < comm->size; r++)
-            if (r != comm->rank)
+        for (int r = 0; r < comm->gpu->map->size; r++)
+            if (r != comm->gpu->map->rank)
                 lend_answer(comm, r);
         (void)lend_wait(comm);
         lend_hear(comm);
@@ -444,13 +445,13 @@ void tti_gpu_lend_end(struct tutti_comm *comm)
     const uint64_t deadline = tti_deadline_in(LEAVE_SECONDS);
     if (!map->lend || !map->told)
         return;
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < map->size; r++)
         (void)ops->stream_write(comm->gpu->gpu, &tti_gpu_lend_page(map, r)->places.gave_up, 1,
                                 map->aside);
     (void)lend_wait(comm); /* all see that before the next is read */
-    for (int r = 0; r < comm->size; r++) {
+    for (int r = 0; r < map->size; r++) {
         uint32_t nobody = 0;
-        if (r != comm->rank && !lend_left(comm, r, deadline))
+        if (r != map->rank && !lend_left(comm, r, deadline))
             __atomic_compare_exchange_n(&map->told->status.stuck, &nobody, (uint32_t)r + 1, false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }

@@ -16,7 +16,8 @@
 enum {
     ARENA_BYTES = 32 << 20,
     WINDOW_LEAST = 64 << 10,
-    PROBE_WORDS = 64, /* from each rank to each */
+    LEVELS_FROM = 64 << 10, /* an estimate: not yet measured on a GPU */
+    PROBE_WORDS = 64,       /* from each rank to each */
 };
 _Static_assert(sizeof(struct tti_gpu_told) <= TTI_SIDE_FLAGS, "what is told fits the piece");
 _Static_assert(sizeof(struct tti_lend_page) <= TTI_ARENA_PAGE, "letters fit their page");
@@ -38,14 +39,40 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     map->by_descriptor = found == 0;
     TTI_TRY(tti_config_bytes("TUTTI_NVLS", 0, &map->nvls_from));
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MAP", 0, &map->lend_from));
+    TTI_TRY(tti_config_bytes("TUTTI_DEVICE_LEVELS", LEVELS_FROM, &map->levels_from));
     map->wire = tti_gpu_wire_asked;
     return TUTTI_OK;
 }
 
+/* Who they are. False: there is nobody to share with, or too many, or hosts have different numbers
+ * of ranks: alike on all ranks. */
+static bool map_ranks(const struct tutti_comm *comm, struct tti_gpu_map *map)
+{
+    const int host = comm->peers.host_of[comm->rank], each = comm->peers.local_size;
+    map->hosts = comm->peers.nhosts;
+    if (each == 1 || each > TTI_GPU_RANKS || each * map->hosts != comm->size)
+        return false;
+    for (int h = 0; h < map->hosts; h++) {
+        int here = 0;
+        for (int r = 0; r < comm->size; r++)
+            here += comm->peers.host_of[r] == h;
+        if (here != each)
+            return false;
+    }
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank)
+            map->rank = map->size;
+        if (comm->peers.host_of[r] == host)
+            map->of[map->size++] = r;
+    }
+    return true;
+}
+
 /* Where what begins in the arena; the window and the messages are last, in what the rank with
  * least has (map_decide). */
-static void map_lay_out(struct tti_gpu_map *map, int size)
+static void map_lay_out(struct tti_gpu_map *map)
 {
+    const int size = map->size;
     map->lines_at = TTI_ARENA_SLOTS + TTI_LL_SLOTS_BYTES(size, TTI_LL_BYTES);
     map->packets_at = map->lines_at + TTI_LL128_LINES_BYTES(size, TTI_LINE_BYTES);
     map->programs_at =
@@ -69,11 +96,16 @@ enum tutti_result tti_gpu_map_gather(struct tutti_comm *comm, const void *mine, 
 
 enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all)
 {
-    uint8_t word = mine, words[TTI_GPU_RANKS];
-    TTI_TRY(tti_gpu_map_gather(comm, &word, sizeof word, words));
-    *all = true;
-    for (int r = 0; r < comm->size; r++)
-        *all = *all && words[r];
+    const uint8_t word = mine;
+    uint8_t least = 0;
+    const struct tti_operation o = {.collective = TUTTI_ALL_REDUCE,
+                                    .op = TUTTI_MIN,
+                                    .in = &word,
+                                    .out = &least,
+                                    .count = 1,
+                                    .type = TUTTI_UINT8};
+    TTI_TRY(tti_work_run(comm, &o));
+    *all = least;
     return TUTTI_OK;
 }
 
@@ -112,12 +144,12 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     if (gpu->ops == tti_gpu_cuda() && blocking && strcmp(blocking, "0") != 0)
         TTI_LOG(TTI_LOG_WARN, "CUDA_LAUNCH_BLOCKING is set: a call returns when its kernel is "
                               "over, so a thread that calls for several ranks waits for itself");
-    const size_t least = map->window_at + WINDOW_LEAST + tti_gpu_message_least(comm->size);
+    const size_t least = map->window_at + WINDOW_LEAST + tti_gpu_message_least(map->size);
     if (bytes < least)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "TUTTI_DEVICE_MEMORY is %zu; %d ranks need at least %zu to reach each "
                         "other's device memory",
-                        bytes, comm->size, least);
+                        bytes, map->size, least);
     map->told = (void *)comm->gpu->piece;
     memset(map->told, 0, sizeof *map->told);
     TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
@@ -131,6 +163,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     map->arena_bytes = bytes;
     hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
     hello->lend_from = map->lend_from;
+    hello->levels_from = map->levels_from;
     return TUTTI_OK;
 }
 
@@ -162,12 +195,12 @@ static enum tutti_result probe_copy(struct tutti_comm *comm, void *dst, const vo
 static enum tutti_result probe_write(struct tutti_comm *comm, uint64_t deadline)
 {
     struct tti_gpu_map *map = comm->gpu->map;
-    for (int p = 0; p < comm->size; p++) {
+    for (int p = 0; p < map->size; p++) {
         uint32_t *words = map->told->probe[0] + p * PROBE_WORDS;
         for (int i = 0; i < PROBE_WORDS; i++)
-            words[i] = probe_word(comm->rank, p, i);
-        if (p != comm->rank)
-            TTI_TRY(probe_copy(comm, probe_at(map, p, comm->rank), words));
+            words[i] = probe_word(map->rank, p, i);
+        if (p != map->rank)
+            TTI_TRY(probe_copy(comm, probe_at(map, p, map->rank), words));
     }
     return tti_gpu_stream_wait(comm->gpu->gpu, map->aside, deadline,
                                "writing to other ranks' device memory");
@@ -176,8 +209,8 @@ static enum tutti_result probe_write(struct tutti_comm *comm, uint64_t deadline)
 static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
 {
     struct tti_gpu_map *map = comm->gpu->map;
-    const int rank = comm->rank;
-    for (int p = 0; p < comm->size; p++) {
+    const int rank = map->rank;
+    for (int p = 0; p < map->size; p++) {
         if (p == rank)
             continue;
         TTI_TRY(probe_copy(comm, map->told->probe[0] + p * PROBE_WORDS, probe_at(map, p, rank)));
@@ -185,7 +218,7 @@ static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
     }
     TTI_TRY(tti_gpu_stream_wait(comm->gpu->gpu, map->aside, deadline,
                                 "reading from other ranks' device memory"));
-    for (int p = 0; p < comm->size; p++)
+    for (int p = 0; p < map->size; p++)
         for (int i = 0; p != rank && i < PROBE_WORDS; i++)
             if (map->told->probe[0][p * PROBE_WORDS + i] != probe_word(rank, p, i) ||
                 map->told->probe[1][p * PROBE_WORDS + i] != probe_word(p, rank, i))
@@ -193,7 +226,7 @@ static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
                                 "what ranks %d and %d wrote to each other's device memory did not "
                                 "arrive; peer access is broken between their devices (virtual "
                                 "machine, PCIe ACS?)",
-                                rank, p);
+                                map->of[rank], map->of[p]);
     return TUTTI_OK;
 }
 
@@ -204,8 +237,10 @@ static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
  * another communicator. */
 static unsigned map_blocks(const struct tutti_comm *comm, const struct tti_gpu_hello *hellos)
 {
+    const struct tti_gpu_map *map = comm->gpu->map;
     unsigned least = TTI_GPU_BLOCKS;
-    for (int r = 0; r < comm->size; r++) {
+    for (int k = 0; k < map->size; k++) {
+        const int r = map->of[k];
         int sharers = 1;
         for (int s = 0; s < comm->size; s++) {
             if (s == r || !tti_arena_same_device(&hellos[r].offer, &hellos[s].offer))
@@ -253,31 +288,45 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
     size_t bytes = map->arena_bytes;
     map->way = TTI_GPU_COUPLED;
     map->one_process = true;
-    for (int r = 0; r < comm->size; r++) {
-        if ((int)map->way > hellos[r].way)
-            map->way = (enum tti_gpu_way)hellos[r].way;
-        bytes = hellos[r].bytes < bytes ? hellos[r].bytes : bytes;
+    for (int k = 0; k < map->size; k++) {
+        const struct tti_gpu_hello *h = &hellos[map->of[k]];
+        if ((int)map->way > h->way)
+            map->way = (enum tti_gpu_way)h->way;
+        bytes = h->bytes < bytes ? h->bytes : bytes;
         map->one_process =
-            map->one_process && tti_arena_same_process(&hellos[0].offer, &hellos[r].offer);
+            map->one_process && tti_arena_same_process(&hellos[comm->rank].offer, &h->offer);
     }
     map->blocks = map_blocks(comm, hellos);
     if (map->blocks == 0 && map->way == TTI_GPU_COUPLED)
         map->way = TTI_GPU_WINDOW;
     const size_t room = bytes - map->window_at;
     map->window_bytes =
-        (room - tti_gpu_message_lay_out(map, comm->size, room)) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
+        (room - tti_gpu_message_lay_out(map, map->size, room)) / TTI_ARENA_PAGE * TTI_ARENA_PAGE;
     map->messages_at = map->window_at + map->window_bytes;
 }
 
+/* All ranks must take the same way. */
+static void map_levels(const struct tutti_comm *comm, struct tti_gpu_map *map,
+                       const struct tti_gpu_hello *hellos)
+{
+    bool none = false;
+    for (int r = 0; r < comm->size; r++) {
+        none = none || hellos[r].levels_from == 0;
+        if (hellos[r].levels_from > map->levels_from)
+            map->levels_from = hellos[r].levels_from;
+    }
+    map->levels_from = none ? 0 : map->levels_from;
+}
+
 /* Threads of one process need not lend each other anything, unless they go by the window. */
-static enum tutti_result map_lend(struct tutti_comm *comm, struct tti_gpu_map *map,
-                                  const struct tti_gpu_hello *hellos)
+static enum tutti_result map_lend(struct tti_gpu_map *map, const struct tti_gpu_hello *hellos)
 {
     uint64_t from = 0;
     bool all = map->way == TTI_GPU_WINDOW || !map->one_process;
-    for (int r = 0; r < comm->size; r++) {
-        all = all && hellos[r].lend_from > 0;
-        from = hellos[r].lend_from > from ? hellos[r].lend_from : from;
+    for (int k = 0; k < map->size; k++) {
+        const uint64_t theirs = hellos[map->of[k]].lend_from;
+        all = all && theirs > 0;
+        from = theirs > from ? theirs : from;
     }
     return all ? tti_gpu_lend_make(map, from) : TUTTI_OK;
 }
@@ -288,8 +337,8 @@ static enum tutti_result map_lines(struct tutti_comm *comm, struct tti_gpu_map *
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
     bool mine = true;
-    for (int r = 0; r < comm->size && mine; r++)
-        if (gpu->ops->whole_lines(gpu, hellos[r].offer.uuid, &mine) != TUTTI_OK)
+    for (int k = 0; k < map->size && mine; k++)
+        if (gpu->ops->whole_lines(gpu, hellos[map->of[k]].offer.uuid, &mine) != TUTTI_OK)
             mine = false;
     return tti_gpu_map_all(comm, mine, &map->lines);
 }
@@ -326,8 +375,9 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
         return TUTTI_OK;
     map_decide(comm, map, hellos);
     map_queues(comm, map, hellos);
+    map_levels(comm, map, hellos);
     TTI_TRY(map_lines(comm, map, hellos));
-    TTI_TRY(map_lend(comm, map, hellos));
+    TTI_TRY(map_lend(map, hellos));
     return tti_gpu_nvls_make(comm, map, hellos, deadline);
 }
 
@@ -337,9 +387,9 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     enum tti_gpu_way way = TTI_GPU_STAGED;
     size_t bytes = 0;
     TTI_TRY(map_settings(map, &way, &bytes));
-    if (comm->size == 1 || comm->size > TTI_GPU_RANKS || comm->peers.nhosts > 1)
+    if (!map_ranks(comm, map))
         return TUTTI_OK;
-    map_lay_out(map, comm->size);
+    map_lay_out(map);
     struct tti_gpu_hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
     if (!hellos)
         return TUTTI_ERR_MEMORY;
@@ -348,8 +398,9 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     TTI_TRY(result);
     if (map->way > TTI_GPU_STAGED)
         TTI_TRY(tti_gpu_watch_start(comm));
-    TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: %s%s, %u blocks", comm->size,
-            way_names[map->way], map->one_process ? ", one process" : "", map->blocks);
+    TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: %s%s, %u blocks%s", map->size,
+            way_names[map->way], map->one_process ? ", one process" : "", map->blocks,
+            map->hosts > 1 ? ", on each host" : "");
     return TUTTI_OK;
 }
 

@@ -1,6 +1,9 @@
 /* Ranks of one host that map each other's device memory: what lies in the arena that each of them
  * has, and how far they trust it. Set up at the first collective on device memory, in which all
- * ranks take part; everything decided here is decided alike on all ranks.
+ * ranks take part; everything decided here is decided alike on all ranks of the host, and whether
+ * there is such a map on all ranks. Ranks go by their numbers on the host here: where all are on
+ * one host these are the communicator's, roots of operations among them. Else operations of the
+ * communicator's go in levels (gpu_levels.c), and those here are of the ranks of the host alone.
  *
  * Read next: gpu_window.c (any collective, any ranks), gpu_couple.c (kernels that run at the same
  * time), gpu_watch.c (what ends waits when a rank dies). */
@@ -77,9 +80,13 @@ struct tti_gpu_hello {
     int32_t resident;             /* blocks of any coupled kernel that its device holds */
     uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
     uint64_t lend_from;           /* bytes; 0: it may not (gpu_lend.c) */
+    uint64_t levels_from;         /* bytes; 0: never (gpu_levels.c) */
 };
 
 struct tti_gpu_map {
+    int size, rank;        /* ranks of this host, and which of them this one is: "numbers" */
+    int of[TTI_GPU_RANKS]; /* by number: the rank in the communicator */
+    int hosts;             /* of the communicator, each with as many ranks */
     enum tti_gpu_way way;
     bool by_descriptor; /* the arena is memory that goes to other processes so */
     bool one_process;
@@ -92,6 +99,7 @@ struct tti_gpu_map {
     char *multi;
     size_t nvls_from;          /* bytes of an all-reduce that takes it */
     size_t lend_from;          /* bytes of a call on lent buffers: as this rank asks for */
+    size_t levels_from;        /* bytes of a call that goes in levels; 0: none does */
     struct tti_gpu_lend *lend; /* NULL: nobody lends */
     size_t arena_bytes, lines_at, packets_at, programs_at, window_at, window_bytes;
     size_t messages_at, message_slot; /* where its box begins; bytes of a slot */
@@ -123,16 +131,30 @@ extern int tti_gpu_wire_asked;
 /* For tests: sees, and may change, each rank's plan before it goes on the device. */
 extern void (*tti_gpu_plan_made)(struct tti_plan *plan, int rank);
 
-/* By rank. */
-static inline char *tti_gpu_at(const struct tti_gpu_map *map, int rank, size_t offset)
+/* The number on this host of a rank of the communicator; -1: it is on another. */
+static inline int tti_gpu_number(const struct tti_gpu_map *map, int rank)
 {
-    return map->arenas[rank].base + offset;
+    for (int k = 0; k < map->size; k++)
+        if (map->of[k] == rank)
+            return k;
+    return -1;
 }
 
-static inline struct tti_lend_page *tti_gpu_lend_page(const struct tti_gpu_map *map, int rank)
+/* By number. */
+static inline char *tti_gpu_at(const struct tti_gpu_map *map, int number, size_t offset)
 {
-    return (struct tti_lend_page *)(void *)tti_gpu_at(map, rank, TTI_ARENA_LEND);
+    return map->arenas[number].base + offset;
 }
+
+static inline struct tti_lend_page *tti_gpu_lend_page(const struct tti_gpu_map *map, int number)
+{
+    return (struct tti_lend_page *)(void *)tti_gpu_at(map, number, TTI_ARENA_LEND);
+}
+
+/* The algorithm that the settings name for a collective among the ranks of this host (select.h):
+ * none where they are a part of the communicator. */
+bool tti_gpu_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
+                    size_t bytes);
 
 /* Decide the way, and set it up; side->map is there afterwards. Under the side's lock. */
 enum tutti_result tti_gpu_map_make(struct tutti_comm *comm);
@@ -163,6 +185,11 @@ bool tti_gpu_nvls_takes(const struct tutti_comm *comm, const struct tti_operatio
 enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operation *o,
                                tutti_stream stream);
 
+/* ---- gpu_side.c ---- */
+/* A collective of the ranks of this host, by their numbers, in the best of the ways below. */
+enum tutti_result tti_gpu_mapped(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream, bool capturing);
+
 /* ---- gpu_window.c ---- */
 enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool capturing);
@@ -171,8 +198,8 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
  * list are sized. */
 size_t tti_gpu_message_least(int size);
 size_t tti_gpu_message_lay_out(struct tti_gpu_map *map, int size, size_t room);
-struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int rank);
-/* A group of sends and receives. */
+struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int number);
+/* A group of sends and receives, to and from ranks of this host. */
 enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream);
 /* ---- gpu_couple.c ---- */

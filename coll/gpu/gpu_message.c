@@ -60,14 +60,14 @@ static struct tti_message *message_list_at(const struct tutti_comm *comm)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     return (struct tti_message *)(void *)tti_gpu_at(
-        map, comm->rank,
-        map->messages_at + message_box_bytes(comm->size) +
-            TTI_MESSAGE_SLOTS_BYTES(comm->size, map->message_slot));
+        map, map->rank,
+        map->messages_at + message_box_bytes(map->size) +
+            TTI_MESSAGE_SLOTS_BYTES(map->size, map->message_slot));
 }
 
-struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int rank)
+struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int number)
 {
-    return (struct tti_message_box *)(void *)tti_gpu_at(map, rank, map->messages_at);
+    return (struct tti_message_box *)(void *)tti_gpu_at(map, number, map->messages_at);
 }
 
 static struct tti_message_lane *message_lanes(const struct tti_gpu_map *map, int rank, int with)
@@ -83,8 +83,9 @@ static bool message_unmet(struct tutti_comm *comm, int peer)
     enum { SECONDS = 1 };
     struct tti_gpu *gpu = comm->gpu->gpu;
     struct tti_gpu_map *map = comm->gpu->map;
-    if (!map || map->way == TTI_GPU_STAGED ||
-        gpu->ops->copy(gpu, map->told->lanes, message_lanes(map, comm->rank, peer),
+    const int with = map ? tti_gpu_number(map, peer) : -1;
+    if (with < 0 || map->way == TTI_GPU_STAGED ||
+        gpu->ops->copy(gpu, map->told->lanes, message_lanes(map, map->rank, with),
                        sizeof map->told->lanes, map->aside) != TUTTI_OK ||
         tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(SECONDS), "reading counters") !=
             TUTTI_OK)
@@ -109,6 +110,7 @@ bool tti_gpu_unmet(struct tutti_comm *comm, int peer)
 
 struct messages { /* a group of them */
     struct tutti_comm *comm;
+    const struct tti_gpu_map *map;
     const struct tti_operation *ops;
     size_t count;
     tutti_stream stream;
@@ -140,11 +142,12 @@ static void messages_count(struct messages *m, struct tti_message_args *args,
         const struct tti_operation *o = &m->ops[i];
         if (!message_moves(m, o))
             continue;
-        uint8_t *channel = &channels[o->root][o->receives];
+        const int peer = tti_gpu_number(m->map, o->root);
+        uint8_t *channel = &channels[peer][o->receives];
         if (*channel == NONE) {
             *channel = (uint8_t)args->channels++;
             args->channel[*channel] =
-                (struct tti_message_channel){.peer = (uint8_t)o->root, .receives = o->receives};
+                (struct tti_message_channel){.peer = (uint8_t)peer, .receives = o->receives};
         }
         args->channel[*channel].count++;
     }
@@ -166,7 +169,7 @@ static void messages_fill(struct messages *m, struct tti_message_args *args,
         const struct tti_operation *o = &m->ops[i];
         if (!message_moves(m, o))
             continue;
-        const uint8_t c = channels[o->root][o->receives];
+        const uint8_t c = channels[tti_gpu_number(m->map, o->root)][o->receives];
         const struct tti_message message = message_of(o);
         const uint32_t lanes = TTI_MESSAGE_LANES_OF(message.bytes);
         all[args->channel[c].first + seen[c]++] = message;
@@ -211,19 +214,18 @@ static enum tutti_result messages_list(const struct messages *m, const struct tt
 
 static struct tti_message_args messages_args(const struct messages *m)
 {
-    const struct tutti_comm *comm = m->comm;
-    const struct tti_gpu_map *map = comm->gpu->map;
+    const struct tti_gpu_map *map = m->map;
     struct tti_message_args args = {
-        .rank = (uint32_t)comm->rank,
-        .ranks = (uint32_t)comm->size,
+        .rank = (uint32_t)map->rank,
+        .ranks = (uint32_t)map->size,
         .spins = 1,
         .begins = 1,
         .slot_bytes = (uint32_t)map->message_slot,
-        .control = (struct tti_gpu_control *)tti_gpu_at(map, comm->rank, TTI_ARENA_CONTROL),
+        .control = (struct tti_gpu_control *)tti_gpu_at(map, map->rank, TTI_ARENA_CONTROL),
         .status = &map->told->status,
-        .timeout_ns = (uint64_t)(comm->settings.timeout_s * 1e9),
+        .timeout_ns = (uint64_t)(m->comm->settings.timeout_s * 1e9),
     };
-    for (int p = 0; p < comm->size; p++)
+    for (int p = 0; p < map->size; p++)
         args.box[p] = tti_gpu_message_box(map, p);
     return args;
 }
@@ -232,7 +234,7 @@ static enum tutti_result messages_launch(const struct messages *m,
                                          const struct tti_message_args *args)
 {
     struct tti_gpu *gpu = m->comm->gpu->gpu;
-    const unsigned items = args->channels * args->lanes, share = m->comm->gpu->map->blocks;
+    const unsigned items = args->channels * args->lanes, share = m->map->blocks;
     const unsigned most = share > 0 && share < TTI_MESSAGE_BLOCKS ? share : TTI_MESSAGE_BLOCKS;
     const struct tti_gpu_launch launch = {
         .kernel = TTI_KERNEL_MESSAGES,
@@ -251,7 +253,7 @@ static enum tutti_result messages_turns(const struct messages *m, struct tti_mes
     struct tti_gpu *gpu = m->comm->gpu->gpu;
     const size_t rounds = 2 * filled + 2;
     const size_t turns = rounds < MOST_TURNS ? rounds : MOST_TURNS;
-    uint32_t *gate = &args->box[m->comm->rank]->gate;
+    uint32_t *gate = &args->box[m->map->rank]->gate;
     args->spins = 0;
     args->rings = 1;
     for (size_t turn = 0; turn <= turns; turn++) {
@@ -275,9 +277,8 @@ static enum tutti_result messages_move(struct messages *m, struct tti_message_ar
         args->list = message_list_at(m->comm);
         TTI_TRY(messages_list(m, all));
     }
-    return m->comm->gpu->map->way == TTI_GPU_COUPLED
-               ? messages_launch(m, args)
-               : messages_turns(m, args, messages_rounds(args, all));
+    return m->map->way == TTI_GPU_COUPLED ? messages_launch(m, args)
+                                          : messages_turns(m, args, messages_rounds(args, all));
 }
 
 static enum tutti_result messages_to_self(void *context, void *to, const void *from, size_t bytes)
@@ -292,7 +293,7 @@ static enum tutti_result messages_to_self(void *context, void *to, const void *f
 /* Before anything of it is queued. */
 static enum tutti_result messages_fit(struct messages *m)
 {
-    const size_t most = m->comm->gpu->map->message_list;
+    const size_t most = m->map->message_list;
     for (size_t i = 0; i < m->count; i++)
         m->total += message_moves(m, &m->ops[i]);
     if (m->total <= most)
@@ -307,7 +308,8 @@ static enum tutti_result messages_fit(struct messages *m)
 enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream)
 {
-    struct messages m = {.comm = comm, .ops = ops, .count = count, .stream = stream};
+    struct messages m = {
+        .comm = comm, .map = comm->gpu->map, .ops = ops, .count = count, .stream = stream};
     TTI_TRY(messages_fit(&m));
     TTI_TRY(tti_exchange_self(comm, ops, count, messages_to_self, &m));
     if (m.total == 0)

@@ -17,9 +17,9 @@ enum { PASS_SECONDS = 15, TEST_COUNT = 1000, LEAST_RANKS = 2 };
 static bool nvls_possible(const struct tutti_comm *comm, const struct tti_gpu_map *map,
                           const struct tti_gpu_hello *hellos)
 {
-    bool possible = map->way == TTI_GPU_COUPLED && comm->size >= LEAST_RANKS &&
+    bool possible = map->way == TTI_GPU_COUPLED && map->hosts == 1 && map->size >= LEAST_RANKS &&
                     !comm->settings.reproducible; /* the switch has an order of its own */
-    for (int r = 0; r < comm->size && possible; r++) {
+    for (int r = 0; r < map->size && possible; r++) {
         possible = hellos[r].nvls_from > 0 && hellos[r].offer.by_descriptor;
         for (int s = 0; s < r && possible; s++)
             possible = !tti_arena_same_device(&hellos[r].offer, &hellos[s].offer);
@@ -33,9 +33,9 @@ static enum tutti_result nvls_begin(struct tutti_comm *comm, struct tti_gpu_map 
 {
     const struct tti_gpu_ops *ops = comm->gpu->ops;
     TTI_TRY(tti_passing_open(door, listener));
-    return comm->rank != 0
+    return map->rank != 0
                ? TUTTI_OK
-               : ops->multicast_create(comm->gpu->gpu, comm->size,
+               : ops->multicast_create(comm->gpu->gpu, map->size,
                                        map->window_at + map->window_bytes, fd, &map->multicast);
 }
 
@@ -43,18 +43,18 @@ static enum tutti_result nvls_pass(struct tutti_comm *comm, struct tti_gpu_map *
                                    int fd, const struct tti_passing_door *doors)
 {
     int give[TTI_GPU_RANKS], take[TTI_GPU_RANKS];
-    for (int r = 0; r < comm->size; r++) {
-        give[r] = comm->rank == 0 && r != 0 ? fd : -1;
-        take[r] = comm->rank != 0 && r == 0 ? -1 : -2;
+    for (int r = 0; r < map->size; r++) {
+        give[r] = map->rank == 0 && r != 0 ? fd : -1;
+        take[r] = map->rank != 0 && r == 0 ? -1 : -2;
     }
-    const struct tti_passing passing = {.self = comm->rank,
-                                        .count = comm->size,
+    const struct tti_passing passing = {.self = map->rank,
+                                        .count = map->size,
                                         .listener = listener,
                                         .doors = doors,
                                         .give = give,
                                         .take = take};
     TTI_TRY(tti_passing_exchange(&passing, tti_deadline_in(PASS_SECONDS)));
-    if (comm->rank == 0)
+    if (map->rank == 0)
         return TUTTI_OK;
     const enum tutti_result result = comm->gpu->ops->multicast_import(
         comm->gpu->gpu, take[0], map->window_at + map->window_bytes, &map->multicast);
@@ -85,7 +85,7 @@ static enum tutti_result nvls_join(struct tutti_comm *comm, struct tti_gpu_map *
 static enum tutti_result nvls_bind(struct tutti_comm *comm, struct tti_gpu_map *map)
 {
     void *address = NULL;
-    TTI_TRY(comm->gpu->ops->multicast_bind(map->multicast, map->arenas[comm->rank].base, &address));
+    TTI_TRY(comm->gpu->ops->multicast_bind(map->multicast, map->arenas[map->rank].base, &address));
     map->multi = address;
     return TUTTI_OK;
 }
@@ -97,7 +97,7 @@ static enum tutti_result nvls_launch(struct tutti_comm *comm, const struct tti_o
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     struct tti_gpu *gpu = comm->gpu->gpu;
-    const size_t bytes = count * tutti_type_size(o->type) / (size_t)comm->size;
+    const size_t bytes = count * tutti_type_size(o->type) / (size_t)map->size;
     const unsigned threads = tti_gpu_threads(gpu, TTI_COUPLED_THREADS);
     const size_t wanted = bytes / (threads * 16) + 1;
     struct tti_nvls_args args = {.coupled = tti_gpu_couple_args(comm, o, count),
@@ -123,11 +123,11 @@ static enum tutti_result nvls_test(struct tutti_comm *comm, struct tti_gpu_map *
                                     .type = TUTTI_FLOAT32,
                                     .count = TEST_COUNT};
     float *values = (float *)(void *)map->told->program;
-    char *own = tti_gpu_at(map, comm->rank, map->window_at);
+    char *own = tti_gpu_at(map, map->rank, map->window_at);
     _Static_assert(TEST_COUNT * 4 <= TTI_PROGRAM_BYTES, "fits");
-    const int n = comm->size;
+    const int n = map->size;
     for (int i = 0; i < TEST_COUNT; i++)
-        values[i] = (float)(comm->rank + 1 + i % 7);
+        values[i] = (float)(map->rank + 1 + i % 7);
     TTI_TRY(gpu->ops->copy(gpu, own, values, TEST_COUNT * 4, map->aside));
     TTI_TRY(nvls_launch(comm, &o, TEST_COUNT, map->aside));
     TTI_TRY(gpu->ops->copy(gpu, values, own, TEST_COUNT * 4, map->aside));
@@ -175,14 +175,14 @@ enum tutti_result tti_gpu_nvls_make(struct tutti_comm *comm, struct tti_gpu_map 
         TTI_TRY(tti_gpu_map_all(comm, tti_gpu_map_said(nvls_bind(comm, map)), &all));
     if (all)
         TTI_TRY(tti_gpu_map_all(comm, tti_gpu_map_said(nvls_test(comm, map, deadline)), &all));
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < map->size; r++)
         if (hellos[r].nvls_from > map->nvls_from)
             map->nvls_from = hellos[r].nvls_from;
     if (!all)
         tti_gpu_nvls_drop(comm->gpu, map);
     else
         TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: large sums by the switch (NVLS)",
-                comm->size);
+                map->size);
     return TUTTI_OK;
 }
 
@@ -204,7 +204,7 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
     struct tti_gpu *gpu = comm->gpu->gpu;
     const struct tti_gpu_map *map = comm->gpu->map;
     const size_t width = tutti_type_size(o->type), most = map->window_bytes / 16 * 16 / width;
-    char *own = tti_gpu_at(map, comm->rank, map->window_at);
+    char *own = tti_gpu_at(map, map->rank, map->window_at);
     for (size_t from = 0; from < o->count; from += most) {
         const size_t count = o->count - from < most ? o->count - from : most;
         TTI_TRY(

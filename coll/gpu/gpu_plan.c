@@ -59,8 +59,8 @@ static enum tutti_result program_upload(struct tutti_comm *comm, size_t at, size
 {
     struct tti_gpu_map *map = comm->gpu->map;
     struct tti_gpu *gpu = comm->gpu->gpu;
-    TTI_TRY(gpu->ops->copy(gpu, tti_gpu_at(map, comm->rank, at), map->told->program, bytes,
-                           map->aside));
+    TTI_TRY(
+        gpu->ops->copy(gpu, tti_gpu_at(map, map->rank, at), map->told->program, bytes, map->aside));
     return tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(UPLOAD_SECONDS),
                                "copying a plan to the device");
 }
@@ -69,8 +69,8 @@ static enum tutti_result program_make(struct tutti_comm *comm, struct tti_plan *
                                       struct tti_gpu_program *program)
 {
     struct tti_gpu_map *map = comm->gpu->map;
-    const struct tti_plan *own = plans[comm->rank];
-    TTI_TRY(tti_program_shape_of(plans, comm->size, &program->shape));
+    const struct tti_plan *own = plans[map->rank];
+    TTI_TRY(tti_program_shape_of(plans, map->size, &program->shape));
     program->fits = program->shape.bytes <= TTI_PROGRAM_BYTES;
     program->chunks = own->chunks;
     program->lanes = (uint32_t)own->nlanes;
@@ -78,7 +78,7 @@ static enum tutti_result program_make(struct tutti_comm *comm, struct tti_plan *
     if (!program->fits)
         return TUTTI_OK;
     memset(map->told->program, 0, sizeof map->told->program);
-    TTI_TRY(tti_program_make(plans, comm->size, comm->rank, map->told->program,
+    TTI_TRY(tti_program_make(plans, map->size, map->rank, map->told->program,
                              sizeof map->told->program));
     return program_upload(comm, program->at, program->shape.bytes);
 }
@@ -114,7 +114,7 @@ static enum tutti_result program_find(struct tutti_comm *comm,
     };
     TTI_TRY(plans_build(algorithm, *spec, plans));
     enum tutti_result result = program_make(comm, plans, made);
-    plans_free(plans, comm->size);
+    plans_free(plans, map->size);
     if (result == TUTTI_ERR_UNSUPPORTED) /* more lanes than it takes */
         result = TUTTI_OK;
     TTI_TRY(result);
@@ -127,6 +127,7 @@ static enum tutti_result program_find(struct tutti_comm *comm,
 
 struct running {
     struct tutti_comm *comm;
+    const struct tti_gpu_map *map;
     const struct tti_operation *o;
     const struct tti_gpu_program *program;
     tutti_stream stream;
@@ -155,7 +156,7 @@ static size_t scratch_bytes(const struct running *g, size_t window, size_t *slot
  * not even a line does. */
 static size_t window_elements(const struct running *g, size_t blocks)
 {
-    const size_t room = g->comm->gpu->map->window_bytes;
+    const size_t room = g->map->window_bytes;
     size_t least = 0, most = g->o->count, slots_at;
     while (least < most) { /* bytes grow with elements */
         const size_t middle = most - (most - least) / 2;
@@ -178,7 +179,7 @@ static size_t wire_bytes(const struct running *g, uint32_t wire, size_t window)
 
 static void choose_wire(struct running *g, size_t window)
 {
-    const struct tti_gpu_map *map = g->comm->gpu->map;
+    const struct tti_gpu_map *map = g->map;
     const bool packets = g->program->lanes <= TTI_PACKET_BLOCKS;
     g->wire = TTI_WIRE_BULK;
     if (packets && map->lines && map->wire != TTI_WIRE_LL &&
@@ -197,10 +198,10 @@ static void choose_wire(struct running *g, size_t window)
 
 static struct tti_plan_args plan_args(const struct running *g, size_t count, size_t window)
 {
-    const struct tti_gpu_map *map = g->comm->gpu->map;
+    const struct tti_gpu_map *map = g->map;
     struct tti_plan_args args = {
         .coupled = tti_gpu_couple_args(g->comm, g->o, count),
-        .program = tti_gpu_at(map, g->comm->rank, g->program->at),
+        .program = tti_gpu_at(map, g->map->rank, g->program->at),
         .window = window,
         .slot_elements = tti_chunk_largest(tti_chunk_largest(window, g->width, g->program->chunks),
                                            g->width, g->slices),
@@ -216,7 +217,7 @@ static struct tti_plan_args plan_args(const struct running *g, size_t count, siz
     };
     args.coupled.scaled = 0; /* done already */
     args.coupled.slot_bytes = TTI_PACKET_BYTES;
-    for (int p = 0; p < g->comm->size; p++)
+    for (int p = 0; p < g->map->size; p++)
         args.coupled.slots[p] = tti_gpu_at(map, p, map->packets_at);
     return args;
 }
@@ -237,14 +238,14 @@ static enum tutti_result plan_launch(const struct running *g, const struct tti_p
 /* On the callers' buffers: the kernels tell each other where they are. */
 static enum tutti_result run_direct(struct running *g, size_t window)
 {
-    const struct tti_gpu_map *map = g->comm->gpu->map;
+    const struct tti_gpu_map *map = g->map;
     size_t slots_at = 0;
     choose_wire(g, window);
     struct tti_plan_args args = plan_args(g, g->o->count, window);
     (void)scratch_bytes(g, window, &slots_at);
     args.coupled.exchange = 1;
     args.slots_at = slots_at;
-    for (int p = 0; p < g->comm->size; p++)
+    for (int p = 0; p < g->map->size; p++)
         args.scratch[p] = tti_gpu_at(map, p, map->window_at);
     return plan_launch(g, &args);
 }
@@ -255,7 +256,7 @@ static enum tutti_result window_in(const struct running *g, size_t from, size_t 
 {
     struct tti_gpu *gpu = g->comm->gpu->gpu;
     uint32_t in = 0, out = 0;
-    tti_shape(g->o->collective, g->comm->size, g->comm->rank, g->o->root, &in, &out);
+    tti_shape(g->o->collective, g->map->size, g->map->rank, g->o->root, &in, &out);
     for (uint32_t b = 0; b < in; b++) {
         const void *src = (const char *)g->o->in + (b * g->o->count + from) * g->width;
         char *dst = at + b * length * g->width;
@@ -272,7 +273,7 @@ static enum tutti_result window_out(const struct running *g, size_t from, size_t
 {
     struct tti_gpu *gpu = g->comm->gpu->gpu;
     uint32_t in = 0, out = 0;
-    tti_shape(g->o->collective, g->comm->size, g->comm->rank, g->o->root, &in, &out);
+    tti_shape(g->o->collective, g->map->size, g->map->rank, g->o->root, &in, &out);
     for (uint32_t b = 0; b < out; b++)
         TTI_TRY(gpu->ops->copy(gpu, (char *)g->o->out + (b * g->o->count + from) * g->width,
                                at + b * length * g->width, length * g->width, g->stream));
@@ -282,7 +283,7 @@ static enum tutti_result window_out(const struct running *g, size_t from, size_t
 /* A kernel ends when all that it sent is read, so the next pass may overwrite the windows. */
 static enum tutti_result run_window(struct running *g, size_t window)
 {
-    const struct tti_gpu_map *map = g->comm->gpu->map;
+    const struct tti_gpu_map *map = g->map;
     for (size_t from = 0, length; from < g->o->count; from += length) {
         length = g->o->count - from < window ? g->o->count - from : window;
         const size_t out_at = aligned(g->in_blocks * length * g->width);
@@ -292,13 +293,13 @@ static enum tutti_result run_window(struct running *g, size_t window)
         struct tti_plan_args args = plan_args(g, length, length);
         (void)scratch_bytes(g, length, &slots_at);
         args.slots_at = slots_at;
-        for (int p = 0; p < g->comm->size; p++) {
+        for (int p = 0; p < g->map->size; p++) {
             char *base = tti_gpu_at(map, p, map->window_at);
             args.coupled.in[p] = base;
             args.coupled.out[p] = base + out_at;
             args.scratch[p] = base + scratch_at;
         }
-        char *own = tti_gpu_at(map, g->comm->rank, map->window_at);
+        char *own = tti_gpu_at(map, g->map->rank, map->window_at);
         TTI_TRY(window_in(g, from, length, own));
         TTI_TRY(plan_launch(g, &args));
         TTI_TRY(window_out(g, from, length, own + out_at));
@@ -342,8 +343,8 @@ static enum tutti_result plan_select(struct tutti_comm *comm, const struct tti_o
     }
     *algorithm = plan_usual(o);
     *spec = (struct tti_plan_spec){.collective = o->collective,
-                                   .nranks = comm->size,
-                                   .rank = comm->rank,
+                                   .nranks = comm->gpu->map->size,
+                                   .rank = comm->gpu->map->rank,
                                    .root = o->root,
                                    .lanes = 1,
                                    .slices = 1,
@@ -355,9 +356,9 @@ static enum tutti_result plan_select(struct tutti_comm *comm, const struct tti_o
 
 static void plan_blocks(struct running *g)
 {
-    for (int r = 0; r < g->comm->size; r++) {
+    for (int r = 0; r < g->map->size; r++) {
         uint32_t in = 0, out = 0;
-        tti_shape(g->o->collective, g->comm->size, r, g->o->root, &in, &out);
+        tti_shape(g->o->collective, g->map->size, r, g->o->root, &in, &out);
         g->in_blocks = in > g->in_blocks ? in : g->in_blocks;
         g->out_blocks = out > g->out_blocks ? out : g->out_blocks;
     }
@@ -368,17 +369,21 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
 {
     const struct tti_algorithm *algorithm = NULL;
     struct tti_plan_spec spec;
-    struct running g = {.comm = comm, .o = o, .stream = stream, .width = tutti_type_size(o->type)};
+    struct running g = {.comm = comm,
+                        .map = comm->gpu->map,
+                        .o = o,
+                        .stream = stream,
+                        .width = tutti_type_size(o->type)};
     *served = false;
     TTI_TRY(plan_select(comm, o, forced, &algorithm, &spec));
     if (!algorithm)
         return TUTTI_OK;
     TTI_TRY(program_find(comm, algorithm, &spec, &g.program));
-    if (!g.program || g.program->lanes > comm->gpu->map->blocks)
+    if (!g.program || g.program->lanes > g.map->blocks)
         return TUTTI_OK;
     const enum tutti_type acc = g.program->reduces ? tti_acc_type(o->type) : o->type;
-    const bool direct = comm->gpu->map->one_process && !tti_gpu_premultiplied(o) &&
-                        o->collective != TUTTI_ALL_TO_ALL;
+    const bool direct =
+        g.map->one_process && !tti_gpu_premultiplied(o) && o->collective != TUTTI_ALL_TO_ALL;
     g.acc = tutti_type_size(acc);
     plan_blocks(&g);
     const size_t window = window_elements(&g, direct ? 0 : g.in_blocks + g.out_blocks);

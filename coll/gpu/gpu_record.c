@@ -45,7 +45,8 @@ void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o
 
 void tti_gpu_record_message(struct tutti_comm *comm, const struct tti_operation *o)
 {
-    record_write(&comm->recorder.ring[1], o, ++comm->gpu->messages[o->root][o->receives], 0);
+    uint64_t *messages = comm->gpu->messages[tti_gpu_number(comm->gpu->map, o->root)];
+    record_write(&comm->recorder.ring[1], o, ++messages[o->receives], 0);
 }
 
 void tti_gpu_record_settle(struct tutti_comm *comm)

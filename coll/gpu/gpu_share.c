@@ -31,7 +31,7 @@ static void share_close(int *fd)
 static enum tutti_result share_offer(struct share *s, struct tti_gpu_hello *mine)
 {
     struct tti_gpu *gpu = s->comm->gpu->gpu;
-    struct tti_arena_map *own = &s->map->arenas[s->comm->rank];
+    struct tti_arena_map *own = &s->map->arenas[s->map->rank];
     const size_t bytes = s->map->arena_bytes;
     enum tutti_result result =
         tti_arena_create(gpu, bytes, s->map->by_descriptor, s->deadline, own);
@@ -56,16 +56,18 @@ static bool share_passes(const struct tti_gpu_hello *from, const struct tti_gpu_
  * missing where one knocks, which ends this attempt. */
 static enum tutti_result share_pass(struct share *s, const struct tti_gpu_hello *hellos)
 {
-    const struct tutti_comm *comm = s->comm;
+    const struct tti_gpu_map *map = s->map;
+    const struct tti_gpu_hello *own = &hellos[s->comm->rank];
     struct tti_passing_door doors[TTI_GPU_RANKS];
     int give[TTI_GPU_RANKS];
-    for (int p = 0; p < comm->size; p++) {
-        doors[p] = hellos[p].door;
-        give[p] = share_passes(&hellos[comm->rank], &hellos[p]) ? s->own : -1;
-        s->taken[p] = share_passes(&hellos[p], &hellos[comm->rank]) ? -1 : -2;
+    for (int p = 0; p < map->size; p++) {
+        const struct tti_gpu_hello *theirs = &hellos[map->of[p]];
+        doors[p] = theirs->door;
+        give[p] = share_passes(own, theirs) ? s->own : -1;
+        s->taken[p] = share_passes(theirs, own) ? -1 : -2;
     }
-    const struct tti_passing passing = {.self = comm->rank,
-                                        .count = comm->size,
+    const struct tti_passing passing = {.self = map->rank,
+                                        .count = map->size,
                                         .listener = s->listener,
                                         .doors = doors,
                                         .give = give,
@@ -78,17 +80,18 @@ static enum tutti_result share_map(struct share *s, const struct tti_gpu_hello *
 {
     struct tutti_comm *comm = s->comm;
     TTI_TRY(share_pass(s, hellos));
-    for (int p = 0; p < comm->size; p++) {
-        if (p == comm->rank)
+    for (int p = 0; p < s->map->size; p++) {
+        const int rank = s->map->of[p];
+        if (rank == comm->rank)
             continue;
-        if (hellos[p].offer.bytes == 0)
-            return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rank %d (%s) has no memory to share", p,
-                            comm->peers.all[p].name);
+        if (hellos[rank].offer.bytes == 0)
+            return TTI_FAIL(TUTTI_ERR_UNSUPPORTED, "rank %d (%s) has no memory to share", rank,
+                            tutti_comm_rank_name(comm, rank));
         enum tutti_result result =
-            tti_arena_map(comm->gpu->gpu, &hellos[p].offer, s->taken[p], &s->map->arenas[p]);
+            tti_arena_map(comm->gpu->gpu, &hellos[rank].offer, s->taken[p], &s->map->arenas[p]);
         if (result != TUTTI_OK)
-            return TTI_CONTEXT(result, "mapping memory of rank %d (%s)", p,
-                               comm->peers.all[p].name);
+            return TTI_CONTEXT(result, "mapping memory of rank %d (%s)", rank,
+                               tutti_comm_rank_name(comm, rank));
     }
     return TUTTI_OK;
 }
@@ -139,7 +142,7 @@ enum tutti_result tti_gpu_share(struct tutti_comm *comm, struct tti_gpu_map *map
         return TUTTI_OK;
     TTI_LOG(TTI_LOG_WARN, "device memory cannot be mapped by descriptor on all ranks; trying "
                           "handles of CUDA IPC (TUTTI_DEVICE_HANDLES=ipc does at once)");
-    for (int r = 0; r < comm->size; r++)
+    for (int r = 0; r < map->size; r++)
         tti_arena_unmap(comm->gpu->gpu, &map->arenas[r]);
     map->by_descriptor = false;
     memset(&mine->offer, 0, sizeof mine->offer);

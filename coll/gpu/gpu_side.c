@@ -1,6 +1,7 @@
 /* The device side of a communicator (gpu_side.h): which device, the order of calls on streams. What
  * a call does is chosen in tti_gpu_call. Before: gpu_use.c (which implementation). Next:
  * gpu_settle.c. */
+#include "coll/gpu/gpu_levels.h"
 #include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
@@ -319,8 +320,8 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
     struct tti_gpu_side *side = comm->gpu;
     struct tti_gpu_map *map = side->map;
     const struct tti_tell_args args = {
-        .poison = (const uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_POISON),
-        .count = (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_COUNT),
+        .poison = (const uint32_t *)tti_gpu_at(map, map->rank, TTI_ARENA_POISON),
+        .count = (uint32_t *)tti_gpu_at(map, map->rank, TTI_ARENA_COUNT),
         .told_poison = &map->told->poison,
         .told_progress = &map->told->progress,
         .told_inside = &map->told->inside,
@@ -341,8 +342,8 @@ static enum tutti_result side_window(struct tutti_comm *comm, const struct tti_o
     return result;
 }
 
-static enum tutti_result side_mapped(struct tutti_comm *comm, const struct tti_operation *o,
-                                     tutti_stream stream, bool capturing)
+enum tutti_result tti_gpu_mapped(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream, bool capturing)
 {
     bool served = false;
     if (o->count == 0)
@@ -357,29 +358,77 @@ static enum tutti_result side_collective(struct tutti_comm *comm, const struct t
 {
     if (comm->size == 1)
         return tti_gpu_alone(comm, o, stream);
-    if (comm->gpu->map->way == TTI_GPU_STAGED)
-        return tti_gpu_staged(comm, o, 1, stream, capturing);
+    const bool far = comm->gpu->map->hosts > 1;
+    if (comm->gpu->map->way == TTI_GPU_STAGED || (far && !tti_gpu_levels_takes(comm, o)))
+        return tti_gpu_staged(comm, o, stream, capturing);
     if (!capturing && (o->count > 0 || o->collective == TUTTI_BARRIER))
         tti_gpu_record_begin(comm, o);
-    enum tutti_result result = side_mapped(comm, o, stream, capturing);
+    const enum tutti_result result = far ? tti_gpu_levels(comm, o, stream, capturing)
+                                         : tti_gpu_mapped(comm, o, stream, capturing);
     /* What of it is queued cannot be taken back, and the others count on the rest. */
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);
 }
 
-/* Messages go directly once the ranks have mapped each other's memory, for which all are needed: at
- * the first collective. That is before the same message on both sides. */
+/* To and from ranks of this host alone. */
+static enum tutti_result side_near(struct tutti_comm *comm, const struct tti_operation *ops,
+                                   size_t count, tutti_stream stream, bool capturing)
+{
+    for (size_t i = 0; !capturing && i < count; i++)
+        tti_gpu_record_message(comm, &ops[i]);
+    const enum tutti_result result = comm->gpu->map->way == TTI_GPU_COUPLED
+                                         ? tti_gpu_messages(comm, ops, count, stream)
+                                         : side_window(comm, ops, count, stream, capturing);
+    return result == TUTTI_OK || result == TUTTI_ERR_USAGE ? result : tti_comm_fail(comm, result);
+}
+
+/* `far` of them through the host, meanwhile the others. Those come last in `ops`. */
+static enum tutti_result side_far(struct tutti_comm *comm, const struct tti_operation *ops,
+                                  size_t far, size_t count, tutti_stream stream, bool capturing)
+{
+    struct tti_operation *staged = NULL;
+    TTI_TRY(tti_gpu_exchange_begin(comm, ops, far, stream, capturing, &staged));
+    const enum tutti_result near =
+        far == count ? TUTTI_OK : side_near(comm, ops + far, count - far, stream, capturing);
+    struct tti_error error;
+    tti_error_save(&error, near);
+    const enum tutti_result result = tti_gpu_exchange_end(comm, ops, staged, far, stream);
+    return near == TUTTI_OK ? result : tti_error_restore(&error);
+}
+
+/* A group with both, in whose order those of each kind stay. */
+static enum tutti_result side_mixed(struct tutti_comm *comm, const struct tti_operation *ops,
+                                    size_t count, tutti_stream stream, bool capturing)
+{
+    size_t far = 0, at = 0;
+    struct tti_operation *sorted = tti_calloc(count, sizeof *sorted);
+    if (!sorted)
+        return TUTTI_ERR_MEMORY;
+    for (int near = 0; near < 2; near++)
+        for (size_t i = 0; i < count; i++)
+            if ((tti_gpu_number(comm->gpu->map, ops[i].root) >= 0) == near) {
+                sorted[at++] = ops[i];
+                far += !near;
+            }
+    const enum tutti_result result = side_far(comm, sorted, far, count, stream, capturing);
+    free(sorted);
+    return result;
+}
+
+/* Messages within a host go directly once its ranks have mapped each other's memory, for which all
+ * are needed: at the first collective. That is before the same message on both sides. */
 static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                        size_t count, tutti_stream stream, bool capturing)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
+    size_t near = 0;
     if (!map || map->way == TTI_GPU_STAGED || ops->alone != TTI_NOT_ALONE)
-        return tti_gpu_staged(comm, ops, count, stream, capturing);
-    for (size_t i = 0; !capturing && i < count; i++)
-        tti_gpu_record_message(comm, &ops[i]);
-    const enum tutti_result result = map->way == TTI_GPU_COUPLED
-                                         ? tti_gpu_messages(comm, ops, count, stream)
-                                         : side_window(comm, ops, count, stream, capturing);
-    return result == TUTTI_OK || result == TUTTI_ERR_USAGE ? result : tti_comm_fail(comm, result);
+        return side_far(comm, ops, count, count, stream, capturing);
+    for (size_t i = 0; i < count; i++)
+        near += tti_gpu_number(map, ops[i].root) >= 0;
+    if (near == count)
+        return side_near(comm, ops, count, stream, capturing);
+    return near == 0 ? side_far(comm, ops, count, count, stream, capturing)
+                     : side_mixed(comm, ops, count, stream, capturing);
 }
 
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,

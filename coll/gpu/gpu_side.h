@@ -78,7 +78,7 @@ struct tti_gpu_side {
     /* ---- gpu_record.c ---- */
     uint64_t sequence;                   /* collectives recorded */
     uint32_t history;                    /* hash of them */
-    uint64_t messages[TTI_GPU_RANKS][2]; /* to and from each rank */
+    uint64_t messages[TTI_GPU_RANKS][2]; /* to and from each rank of this host */
     _Atomic uint64_t calls;              /* the same number, for the watching thread ... */
     uint64_t looked, look_ns; /* ... which had them compared at that one, and may from then on, */
     int looks;                /* so often still: others may have been later */
@@ -86,13 +86,24 @@ struct tti_gpu_side {
 
 /* ---- gpu_stage.c: through pinned memory and the host's collectives ---- */
 
-/* Queue the operations (one collective, or sends and receives that run at once). */
-enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *ops,
-                                 size_t count, tutti_stream stream, bool capturing);
+/* Queue a collective. */
+enum tutti_result tti_gpu_staged(struct tutti_comm *comm, const struct tti_operation *o,
+                                 tutti_stream stream, bool capturing);
 void tti_gpu_stage_destroy(struct tti_gpu_side *side);
 /* Bytes of input that went to the host first, and that stayed where they lay. */
 void tti_gpu_stage_counts(const struct tti_gpu_side *side, uint64_t *copied, uint64_t *direct);
 void tti_gpu_stage_memory(const struct tti_gpu_side *side, struct tutti_memory *memory);
+
+/* ---- gpu_exchange.c: the same of sends and receives, which run at once ---- */
+
+/* *staged is what the other, which comes next to it on the stream or behind messages between
+ * devices, wants and releases. */
+enum tutti_result tti_gpu_exchange_begin(struct tutti_comm *comm, const struct tti_operation *ops,
+                                         size_t count, tutti_stream stream, bool capturing,
+                                         struct tti_operation **staged);
+enum tutti_result tti_gpu_exchange_end(struct tutti_comm *comm, const struct tti_operation *ops,
+                                       struct tti_operation *staged, size_t count,
+                                       tutti_stream stream);
 
 /* ---- gpu_settle.c ---- */
 

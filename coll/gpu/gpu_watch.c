@@ -25,25 +25,28 @@ enum {
 };
 static const double GRACE_SECONDS = 0.5; /* the host's own deadlines come first */
 
-/* ---- what the device says ---- */
+/* ---- what the device says ----
+ *
+ * `turn`: the caller has the turn of the queue, without which nobody listens. */
 
-static void look_listen(struct tutti_comm *comm)
+static void look_listen(struct tutti_comm *comm, bool turn)
 {
     const uint64_t deadline = tti_deadline_in(NOTICE_MS / 1e3);
     while (tti_comm_check(comm) == TUTTI_OK && !tti_deadline_passed(deadline)) {
-        if (tti_work_try_pause(comm)) {
+        const bool paused = !turn && tti_work_try_pause(comm);
+        if (turn || paused)
             (void)tti_comm_listen(comm);
+        if (paused)
             tti_work_resume(comm);
-        }
         const struct timespec nap = {.tv_nsec = 1000000};
         nanosleep(&nap, NULL);
     }
 }
 
 /* What the bootstrap knows is better than that. */
-static void look_gave_up(struct tutti_comm *comm, int rank)
+static void look_gave_up(struct tutti_comm *comm, int rank, bool turn)
 {
-    look_listen(comm);
+    look_listen(comm, turn);
     if (tti_comm_check(comm) == TUTTI_OK)
         (void)tti_comm_fail(comm,
                             TTI_FAIL(TUTTI_ERR_PEER,
@@ -52,7 +55,7 @@ static void look_gave_up(struct tutti_comm *comm, int rank)
                                      rank, tutti_comm_rank_name(comm, rank)));
 }
 
-void tti_gpu_look(struct tutti_comm *comm)
+static void look(struct tutti_comm *comm, bool turn)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
@@ -61,9 +64,9 @@ void tti_gpu_look(struct tutti_comm *comm)
     const uint32_t failed = __atomic_load_n(&status->failed, __ATOMIC_ACQUIRE);
     if (!failed)
         return;
-    const int rank = (int)status->rank;
+    const int rank = map->of[status->rank];
     if (failed == TUTTI_ERR_PEER)
-        look_gave_up(comm, rank);
+        look_gave_up(comm, rank, turn);
     else if (failed == TUTTI_ERR_MISMATCH)
         (void)tti_exec_mismatch(comm->executor, rank, status->ours, status->theirs);
     else if (status->epoch == 0)
@@ -84,14 +87,31 @@ void tti_gpu_look(struct tutti_comm *comm)
                                              : ""));
 }
 
-void tti_gpu_look_poison(struct tutti_comm *comm)
+static void look_poison(struct tutti_comm *comm, bool turn)
 {
     struct tti_gpu_map *map = comm->gpu->map;
     if (!map || !map->told || tti_comm_check(comm) != TUTTI_OK)
         return;
     const uint32_t poison = __atomic_load_n(&map->told->poison, __ATOMIC_RELAXED);
     if (poison)
-        look_gave_up(comm, (int)poison - 1);
+        look_gave_up(comm, (int)poison - 1, turn);
+}
+
+void tti_gpu_look(struct tutti_comm *comm)
+{
+    look(comm, false);
+}
+
+void tti_gpu_look_poison(struct tutti_comm *comm)
+{
+    look_poison(comm, false);
+}
+
+enum tutti_result tti_gpu_sound(struct tutti_comm *comm)
+{
+    look(comm, true);
+    look_poison(comm, true);
+    return tti_comm_check(comm);
 }
 
 enum tutti_result tti_gpu_look_stuck(struct tutti_comm *comm, enum tutti_result result)
@@ -104,7 +124,7 @@ enum tutti_result tti_gpu_look_stuck(struct tutti_comm *comm, enum tutti_result 
     return TTI_CONTEXT(result,
                        "rank %d (%s) may still use this rank's buffers: its kernel did not end; "
                        "keep them allocated until its device is reset",
-                       (int)stuck - 1, tutti_comm_rank_name(comm, (int)stuck - 1));
+                       map->of[stuck - 1], tutti_comm_rank_name(comm, map->of[stuck - 1]));
 }
 
 /* ---- streams that wait for flags ---- */
@@ -124,22 +144,22 @@ static void watch_missing(struct tutti_comm *comm, char *list, size_t bytes)
     const uint32_t waited = __atomic_load_n(&map->told->status.waited, __ATOMIC_ACQUIRE);
     list[0] = '\0';
     if (waited > 0) {
-        (void)snprintf(list, bytes, "%u (%s)", waited - 1,
-                       tutti_comm_rank_name(comm, (int)waited - 1));
+        const int rank = map->of[waited - 1];
+        (void)snprintf(list, bytes, "%d (%s)", rank, tutti_comm_rank_name(comm, rank));
         return;
     }
-    if (gpu->ops->copy(gpu, map->told->flags, tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS),
+    if (gpu->ops->copy(gpu, map->told->flags, tti_gpu_at(map, map->rank, TTI_ARENA_FLAGS),
                        sizeof map->told->flags, map->aside) != TUTTI_OK ||
         tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS), "reading flags") !=
             TUTTI_OK)
         return;
-    for (int r = 0; r < comm->size && used < bytes; r++) {
-        bool raised = r == comm->rank;
+    for (int r = 0; r < map->size && used < bytes; r++) {
+        bool raised = r == map->rank;
         for (int m = 0; m < TTI_MEETS; m++)
             raised |= map->told->flags[(m * TTI_GPU_RANKS + r) * TTI_FLAG_STEP] != 0;
         if (!raised)
-            used += (size_t)snprintf(list + used, bytes - used, "%s%d (%s)", used ? ", " : "", r,
-                                     tutti_comm_rank_name(comm, r));
+            used += (size_t)snprintf(list + used, bytes - used, "%s%d (%s)", used ? ", " : "",
+                                     map->of[r], tutti_comm_rank_name(comm, map->of[r]));
     }
 }
 
@@ -205,8 +225,8 @@ static bool watch_let_through(struct tutti_comm *comm)
     __atomic_store_n(&map->told->status.abort, 1, __ATOMIC_RELEASE);
     if (gpu->ops->stream_query(gpu, map->aside) == TUTTI_IN_PROGRESS)
         return false;
-    for (int r = 0; r < comm->size && !map->poisoned; r++)
-        if (r != comm->rank)
+    for (int r = 0; r < map->size && !map->poisoned; r++)
+        if (r != map->rank)
             (void)gpu->ops->stream_write(gpu, (uint32_t *)tti_gpu_at(map, r, TTI_ARENA_POISON),
                                          (uint32_t)comm->rank + 1, map->aside);
     if (!map->poisoned)
@@ -215,9 +235,9 @@ static bool watch_let_through(struct tutti_comm *comm)
     for (int k = 0; k < TTI_MEETS * TTI_GPU_RANKS; k++)
         (void)gpu->ops->stream_write(
             gpu,
-            (uint32_t *)tti_gpu_at(map, comm->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP),
+            (uint32_t *)tti_gpu_at(map, map->rank, TTI_ARENA_FLAGS + (size_t)k * TTI_FLAG_STEP),
             EVERYTHING, map->aside);
-    (void)gpu->ops->stream_write(gpu, &tti_gpu_message_box(map, comm->rank)->gate, 1, map->aside);
+    (void)gpu->ops->stream_write(gpu, &tti_gpu_message_box(map, map->rank)->gate, 1, map->aside);
     return tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(FLAGS_SECONDS),
                                "letting through") == TUTTI_OK;
 }

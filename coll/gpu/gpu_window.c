@@ -15,6 +15,7 @@
  * since whoever raises it has passed a meeting in between, to which its reader came after lowering
  * it. A pass uses set 0, 1 or 0, 1, 2. */
 #include "coll/gpu/gpu_map.h"
+#include "device/reduce.h"
 
 enum { ONE_SHOT_BYTES = 32 << 10, PART_ELEMENTS = 128 };
 
@@ -24,7 +25,8 @@ struct window {
     struct tti_gpu *gpu;
     const struct tti_operation *o;
     tutti_stream stream;
-    size_t width, block; /* bytes of an element, of a block */
+    size_t width, block; /* bytes of an element, and from block to block */
+    size_t out_width;    /* of an element of the output */
     size_t from, length; /* this pass: elements of every block */
 };
 
@@ -39,7 +41,7 @@ static uint32_t *window_flag(const struct window *w, int at, int meeting, int fr
 /* At all others; until all others have; down again, which were raised here. */
 static enum tutti_result window_raise(const struct window *w, int meeting, uint32_t value)
 {
-    const int rank = w->comm->rank, n = w->comm->size;
+    const int rank = w->map->rank, n = w->map->size;
     for (int k = 1; k < n; k++)
         TTI_TRY(w->gpu->ops->stream_write(w->gpu, window_flag(w, (rank + k) % n, meeting, rank),
                                           value, w->stream));
@@ -48,7 +50,7 @@ static enum tutti_result window_raise(const struct window *w, int meeting, uint3
 
 static enum tutti_result window_await(const struct window *w, int meeting, uint32_t value)
 {
-    const int rank = w->comm->rank, n = w->comm->size;
+    const int rank = w->map->rank, n = w->map->size;
     for (int k = 1; k < n; k++)
         TTI_TRY(w->gpu->ops->stream_wait(w->gpu, window_flag(w, rank, meeting, (rank + k) % n),
                                          value, w->stream));
@@ -57,7 +59,7 @@ static enum tutti_result window_await(const struct window *w, int meeting, uint3
 
 static enum tutti_result window_lower(const struct window *w, int meeting)
 {
-    const int rank = w->comm->rank, n = w->comm->size;
+    const int rank = w->map->rank, n = w->map->size;
     for (int k = 1; k < n; k++)
         TTI_TRY(w->gpu->ops->stream_write(w->gpu, window_flag(w, rank, meeting, (rank + k) % n), 0,
                                           w->stream));
@@ -85,7 +87,7 @@ static size_t window_blocks(const struct window *w)
     case TUTTI_REDUCE_SCATTER:
     case TUTTI_ALL_TO_ALL:
     case TUTTI_SCATTER:
-        return (size_t)w->comm->size;
+        return (size_t)w->map->size;
     default:
         return 1;
     }
@@ -94,11 +96,11 @@ static size_t window_blocks(const struct window *w)
 static enum tutti_result window_publish(const struct window *w)
 {
     uint32_t in = 0, out = 0;
-    tti_shape(w->o->collective, w->comm->size, w->comm->rank, w->o->root, &in, &out);
+    tti_shape(w->o->collective, w->map->size, w->map->rank, w->o->root, &in, &out);
     const size_t bytes = w->length * w->width;
     for (uint32_t b = 0; b < in; b++) {
         const void *src = (const char *)w->o->in + b * w->block + w->from * w->width;
-        char *dst = window_at(w, w->comm->rank) + b * bytes;
+        char *dst = window_at(w, w->map->rank) + b * bytes;
         if (tti_gpu_premultiplied(w->o))
             TTI_TRY(tti_gpu_fold(w->comm, w->o, &src, 1, dst, w->length, 0, true, w->stream));
         else
@@ -114,16 +116,16 @@ static enum tutti_result window_fold(const struct window *w, size_t b, size_t be
                                      void *dst)
 {
     const void *src[TTI_GPU_RANKS];
-    for (int p = 0; p < w->comm->size; p++)
+    for (int p = 0; p < w->map->size; p++)
         src[p] = window_at(w, p) + (b * w->length + begin) * w->width;
-    const uint32_t divisor = w->o->op == TUTTI_AVG ? (uint32_t)w->comm->size : 0;
-    return tti_gpu_fold(w->comm, w->o, src, w->comm->size, dst, end - begin, divisor, false,
+    const uint32_t divisor = w->o->op == TUTTI_AVG ? (uint32_t)w->map->size : 0;
+    return tti_gpu_fold(w->comm, w->o, src, w->map->size, dst, end - begin, divisor, false,
                         w->stream);
 }
 
 static char *window_out(const struct window *w, int block)
 {
-    return (char *)w->o->out + (size_t)block * w->block + w->from * w->width;
+    return (char *)w->o->out + (size_t)block * w->block + w->from * w->out_width;
 }
 
 /* Block `b` of the window of rank `p` to block `to` of the output. */
@@ -137,18 +139,18 @@ static enum tutti_result window_take(const struct window *w, int p, int b, int t
 static size_t window_part(const struct window *w, int rank)
 {
     const size_t lines = (w->length + PART_ELEMENTS - 1) / PART_ELEMENTS;
-    const size_t end = lines * (size_t)rank / (size_t)w->comm->size * PART_ELEMENTS;
+    const size_t end = lines * (size_t)rank / (size_t)w->map->size * PART_ELEMENTS;
     return end < w->length ? end : w->length;
 }
 
 static enum tutti_result window_two_shot(const struct window *w)
 {
-    const int rank = w->comm->rank;
+    const int rank = w->map->rank;
     const size_t begin = window_part(w, rank), end = window_part(w, rank + 1);
     /* Part `rank` of any window is read by this rank alone. */
     TTI_TRY(window_fold(w, 0, begin, end, window_at(w, rank) + begin * w->width));
     TTI_TRY(window_meet(w, 1));
-    for (int p = 0; p < w->comm->size; p++) {
+    for (int p = 0; p < w->map->size; p++) {
         const size_t at = window_part(w, p) * w->width;
         const size_t bytes = window_part(w, p + 1) * w->width - at;
         TTI_TRY(w->gpu->ops->copy(w->gpu, window_out(w, 0) + at, window_at(w, p) + at, bytes,
@@ -172,10 +174,11 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
                                    size_t begin, size_t end, char *dst)
 {
     const struct window *w = &l->w;
-    const int rank = w->comm->rank, n = w->comm->size;
+    const int rank = w->map->rank, n = w->map->size;
     const size_t at = (w->from + begin) * w->width, in_window = (b * w->length + begin) * w->width;
     struct tti_reduce_copy_args args = {.srcs = (uint32_t)srcs,
                                         .dsts = dst ? 1 : (uint32_t)n,
+                                        .dst_wide = w->o->wide,
                                         .places = &tti_gpu_lend_page(w->map, rank)->places,
                                         .in_at = b * w->block + at,
                                         .out_at = at,
@@ -199,7 +202,7 @@ static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
 {
     char *dst = window_out(&l->w, to);
     const char *own = (const char *)l->w.o->in + (size_t)b * l->w.block + l->w.from * l->w.width;
-    if (p == l->w.comm->rank && own == dst)
+    if (p == l->w.map->rank && own == dst)
         return TUTTI_OK;
     return lent_fold(l, p, 1, (size_t)b, 0, l->w.length, dst);
 }
@@ -208,7 +211,7 @@ static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
 
 static enum tutti_result take_sum(const struct window *w, const struct lent *l, size_t b)
 {
-    return l ? lent_fold(l, 0, w->comm->size, b, 0, w->length, window_out(w, 0))
+    return l ? lent_fold(l, 0, w->map->size, b, 0, w->length, window_out(w, 0))
              : window_fold(w, b, 0, w->length, window_out(w, 0));
 }
 
@@ -220,7 +223,7 @@ static enum tutti_result take_block(const struct window *w, const struct lent *l
 
 static enum tutti_result take_all(const struct window *w, const struct lent *l)
 {
-    const int rank = w->comm->rank, n = w->comm->size;
+    const int rank = w->map->rank, n = w->map->size;
     switch (w->o->collective) {
     case TUTTI_ALL_REDUCE:
         return take_sum(w, l, 0);
@@ -270,10 +273,10 @@ enum { READY, THROUGH };
 static enum tutti_result lent_place(const struct lent *l)
 {
     const struct window *w = &l->w;
-    struct tti_place_args args = {.ranks = (uint32_t)w->comm->size};
-    for (int p = 0; p < w->comm->size; p++) {
+    struct tti_place_args args = {.ranks = (uint32_t)w->map->size};
+    for (int p = 0; p < w->map->size; p++) {
         struct tti_gpu_places *places = &tti_gpu_lend_page(w->map, p)->places;
-        args.at[p] = p == w->comm->rank ? NULL : &places->of[w->comm->rank];
+        args.at[p] = p == w->map->rank ? NULL : &places->of[w->map->rank];
         args.place[p] =
             (struct tti_gpu_place){l->in_lent ? l->in[p] : NULL, l->out_lent ? l->out[p] : NULL};
     }
@@ -300,14 +303,14 @@ static enum tutti_result lent_range(const struct lent *l, uint32_t turn)
     if (turn + 1 == l->turns)
         TTI_TRY(window_lower(w, READY));
     TTI_TRY(w->o->collective == TUTTI_ALL_REDUCE
-                ? lent_fold(l, 0, w->comm->size, 0, window_part(w, w->comm->rank),
-                            window_part(w, w->comm->rank + 1), NULL)
+                ? lent_fold(l, 0, w->map->size, 0, window_part(w, w->map->rank),
+                            window_part(w, w->map->rank + 1), NULL)
                 : take_all(w, l));
     TTI_TRY(window_raise(w, THROUGH, turn + 1));
     if (!back)
         return TUTTI_OK;
     TTI_TRY(window_await(w, THROUGH, turn + 1));
-    return w->gpu->ops->copy(w->gpu, window_out(w, 0), window_at(w, w->comm->rank),
+    return w->gpu->ops->copy(w->gpu, window_out(w, 0), window_at(w, w->map->rank),
                              w->length * w->width, w->stream);
 }
 
@@ -315,7 +318,7 @@ static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
 {
     uint32_t in = 0, out = 0;
     struct lent l = {.w = *w, .turns = (uint32_t)((w->o->count + most - 1) / most)};
-    tti_shape(w->o->collective, w->comm->size, w->comm->rank, w->o->root, &in, &out);
+    tti_shape(w->o->collective, w->map->size, w->map->rank, w->o->root, &in, &out);
     l.in_lent = in == 0 || tti_gpu_lend_find(w->comm, w->o->in, capturing, l.in);
     l.out_lent = w->o->collective == TUTTI_ALL_REDUCE &&
                  tti_gpu_lend_find(w->comm, w->o->out, capturing, l.out);
@@ -345,7 +348,8 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
         TTI_TRY(window_meet(&w, 0));
         return window_meet(&w, 1);
     }
-    w.block = o->count * w.width;
+    w.block = o->stride ? o->stride : o->count * w.width;
+    w.out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : w.width;
     size_t most = w.map->window_bytes / (window_blocks(&w) * w.width);
     if (most > PART_ELEMENTS)
         most = most / PART_ELEMENTS * PART_ELEMENTS;

@@ -40,7 +40,7 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
                                    d.folds ? a.ranks : 1,
                                    1,
                                    0,
-                                   0,
+                                   d.wide,
                                    a.op,
                                    a.divisor,
                                    d.folds && a.scaled ? ~0u : 0u,

@@ -1,6 +1,7 @@
 /* Capturing operations on device memory into graphs, and replaying these with other data. By each
  * path, on the simulated device, and on the fake driver, which refuses what may not be done while
- * somebody captures. */
+ * somebody captures.
+ *     test_gpu_capture [processes | hosts]      hosts: two, of two threads each, and in levels */
 #include "tests/device/gpu_wait.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -128,6 +129,12 @@ int main(int argc, char **argv)
                             .processes = argc > 1 && strcmp(argv[1], "processes") == 0};
     int bad = 0;
     how.options.timeout_s = 60;
+    if (argc > 1 && strcmp(argv[1], "hosts") == 0) {
+        how.ranks = 4;
+        how.threads = how.hosts = 2;
+        how.processes = true;
+        setenv("TUTTI_DEVICE_LEVELS", "1", 1);
+    }
     for (int p = 0; p < 3; p++) {
         setenv("TUTTI_DEVICE_PATH", paths[p], 1);
         bad |= tti_ranks_run(&how, capture, NULL);

@@ -161,6 +161,9 @@ bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at)
         return false;
     } else if (strcmp(name, "--ranks") == 0) {
         how->ranks = atoi(value);
+    } else if (strcmp(name, "--threads") == 0) {
+        how->threads = atoi(value);
+        how->processes = true;
     } else if (strcmp(name, "--hosts") == 0) {
         how->hosts = atoi(value);
         how->processes = true;

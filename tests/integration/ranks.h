@@ -26,7 +26,8 @@ bool tti_ranks_together(void);
 
 /* One argument of a test's command line, argv[*at], if it is one of these; *at goes to the last
  * word of it. False: it is another.
- *     --ranks N   --processes   --hosts H (processes, too)   --transport LIST */
+ *     --ranks N   --processes   --threads T (of each process)   --hosts H (processes, too)
+ *     --transport LIST */
 bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at);
 
 #endif
