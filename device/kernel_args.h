@@ -160,10 +160,10 @@ struct tti_coupled_args {
     uint64_t timeout_ns;
 };
 
-/* What a rank takes out of the others' inputs, as two shot with `exchange`. For k from `first` on,
- * `blocks` of them: the input of rank k from byte `from` on becomes block k of the output, `stride`
- * bytes apart; or, if it folds, one block, of all ranks' inputs, in the accumulator type if `wide`.
- * `count`: elements of a block. */
+/* What a rank takes out of the others' inputs, as two shot with or without `exchange`. For k from
+ * `first` on, `blocks` of them: the input of rank k from byte `from` on becomes block k of the
+ * output, `stride` bytes apart; or, if it folds, one block, of all ranks' inputs, in the
+ * accumulator type if `wide`. `count`: elements of a block. */
 struct tti_direct_args {
     struct tti_coupled_args coupled;
     uint64_t from, stride;

@@ -4,16 +4,24 @@
  *
  * All-reduce: one_shot_ll for small messages, one_shot_ll128 for middle ones, two_shot for large
  * ones, straight on the callers' buffers where pointers mean the same to all ranks (threads of a
- * process), else on the windows, copied into and out of them. The others: direct, among threads of
- * a process. Whatever is left, or asked for by name: its plan (gpu_plan.c). What is taken follows
- * from what all ranks know, so all take the same. Each kernel names the plan that it equals, and
- * TUTTI_FAST=0 takes that. */
+ * process), else on the windows, copied into and out of them. The others: direct, out of the
+ * buffers or else the windows. Whatever is left, or asked for by name: its plan (gpu_plan.c). What
+ * is taken follows from what all ranks know, so all take the same. Each kernel names the plan that
+ * it equals, and TUTTI_FAST=0 takes that. */
 #include "coll/gpu/gpu_map.h"
 #include "coll/select.h"
+#include "device/reduce.h"
 
 #include <string.h>
 
-enum { THREAD_BYTES = 64, FEW_BYTES = 4096, FEW_THREADS = 64, LL_USUAL = 8 << 10 };
+enum {
+    THREAD_BYTES = 64,
+    FEW_BYTES = 4096,
+    FEW_THREADS = 64,
+    LL_USUAL = 8 << 10,
+    PACK = 16,     /* bytes that kernels take at once */
+    ALIGNED = 128, /* elements: passes begin at multiples, so that blocks keep their alignment */
+};
 
 struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
                                             const struct tti_operation *o, size_t count)
@@ -109,21 +117,18 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     return TUTTI_OK;
 }
 
-static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
-                                       tutti_stream stream)
+/* What this rank takes of the others' inputs, of which a block takes `block` bytes there. */
+static struct tti_direct_args direct_args(const struct tutti_comm *comm,
+                                          const struct tti_operation *o, size_t count, size_t block)
 {
-    const uint32_t n = (uint32_t)comm->gpu->map->size;
-    const uint32_t rank = (uint32_t)comm->gpu->map->rank;
+    const uint32_t n = (uint32_t)comm->gpu->map->size, rank = (uint32_t)comm->gpu->map->rank;
     const uint32_t root = (uint32_t)o->root;
-    const size_t block = o->count * tutti_type_size(o->type);
-    const size_t stride = o->stride ? o->stride : block;
-    struct tti_direct_args args = {.wide = o->wide,
-                                   .coupled = tti_gpu_couple_args(comm, o, o->count)};
-    args.coupled.exchange = 1;
+    const size_t stride = o->stride ? o->stride : o->count * tutti_type_size(o->type);
+    struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, count), .wide = o->wide};
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
         args.folds = args.blocks = 1;
-        args.from = rank * stride;
+        args.from = rank * block;
         break;
     case TUTTI_REDUCE:
         args.folds = args.blocks = rank == root;
@@ -138,7 +143,7 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
         args.from = rank * block;
         break;
     case TUTTI_GATHER:
-        args.stride = block;
+        args.stride = stride;
         args.blocks = rank == root ? n : 0;
         break;
     case TUTTI_ALL_GATHER:
@@ -148,7 +153,75 @@ static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti
     default: /* a barrier moves nothing */
         break;
     }
-    return couple_launch(comm, TTI_KERNEL_DIRECT, o->type, block, &args, sizeof args, stream);
+    return args;
+}
+
+static enum tutti_result direct_launch(struct tutti_comm *comm, const struct tti_operation *o,
+                                       const struct tti_direct_args *args, tutti_stream stream)
+{
+    return couple_launch(comm, TTI_KERNEL_DIRECT, o->type,
+                         args->coupled.count * tutti_type_size(o->type), args, sizeof *args,
+                         stream);
+}
+
+static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
+                                       tutti_stream stream)
+{
+    const size_t block = o->stride ? o->stride : o->count * tutti_type_size(o->type);
+    struct tti_direct_args args = direct_args(comm, o, o->count, block);
+    args.coupled.exchange = 1;
+    return direct_launch(comm, o, &args, stream);
+}
+
+/* From block to block in a window: all of them begin where accesses of 16 bytes do. */
+static size_t direct_block(size_t bytes)
+{
+    return (bytes + PACK - 1) / PACK * PACK;
+}
+
+/* Elements [from, from + length) of all blocks of the input to the own window. */
+static enum tutti_result direct_publish(struct tutti_comm *comm, const struct tti_operation *o,
+                                        size_t from, size_t length, tutti_stream stream)
+{
+    struct tti_gpu *gpu = comm->gpu->gpu;
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const size_t width = tutti_type_size(o->type), bytes = length * width;
+    const size_t block = o->stride ? o->stride : o->count * width;
+    const size_t apart = direct_block(bytes);
+    char *own = tti_gpu_at(map, map->rank, map->window_at);
+    uint32_t in = 0, out = 0;
+    tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
+    if (bytes == block && bytes == apart) /* one piece */
+        return in > 0 ? gpu->ops->copy(gpu, own, o->in, in * bytes, stream) : TUTTI_OK;
+    for (uint32_t b = 0; b < in; b++)
+        TTI_TRY(gpu->ops->copy(gpu, own + b * apart, (const char *)o->in + b * block + from * width,
+                               bytes, stream));
+    return TUTTI_OK;
+}
+
+/* Out of the windows: a kernel ends when all have read what they need, so a pass needs no other
+ * meeting. */
+static enum tutti_result couple_direct_window(struct tutti_comm *comm,
+                                              const struct tti_operation *o, tutti_stream stream)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    const bool spread = o->collective == TUTTI_REDUCE_SCATTER || o->collective == TUTTI_SCATTER;
+    const size_t width = tutti_type_size(o->type);
+    const size_t out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : width;
+    const size_t blocks = spread ? (size_t)map->size : 1;
+    const size_t fits = (map->window_bytes / blocks - PACK) / width;
+    const size_t most = fits > ALIGNED ? fits / ALIGNED * ALIGNED : fits;
+    for (size_t from = 0, length; from < o->count; from += length) {
+        length = o->count - from < most ? o->count - from : most;
+        struct tti_direct_args args = direct_args(comm, o, length, direct_block(length * width));
+        for (int p = 0; p < map->size; p++)
+            args.coupled.in[p] = tti_gpu_at(map, p, map->window_at);
+        args.coupled.out[map->rank] = (char *)o->out + from * out_width;
+        TTI_TRY(direct_publish(comm, o, from, length, stream));
+        TTI_TRY(direct_launch(comm, o, &args, stream));
+        TTI_TRY(tti_gpu_room_between(comm, stream));
+    }
+    return TUTTI_OK;
 }
 
 /* The kernel for an all-reduce: packets for the smallest, lines for those of middle size where they
@@ -179,8 +252,11 @@ static const char *couple_equal(const struct tutti_comm *comm, const struct tti_
     if (o->collective == TUTTI_ALL_REDUCE)
         return kernel == TTI_KERNEL_TWO_SHOT ? "two_shot" : "one_shot";
     /* In place, an all-to-all overwrites what others may still read; not all ranks know who does
-     * it in place. */
-    return comm->gpu->map->one_process && o->collective != TUTTI_ALL_TO_ALL ? "direct" : NULL;
+     * it in place. Between processes a barrier needs no kernel, and what the root of a large
+     * broadcast has in its window would all go out of it as often as there are others. */
+    const bool moves = o->collective != TUTTI_BARRIER && o->collective != TUTTI_BROADCAST;
+    return o->collective != TUTTI_ALL_TO_ALL && (comm->gpu->map->one_process || moves) ? "direct"
+                                                                                       : NULL;
 }
 
 bool tti_gpu_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
@@ -204,10 +280,12 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
     if (o->collective == TUTTI_BARRIER && !equal)
         return TUTTI_OK; /* without buffers: by flags of the window */
     if (!equal && (o->wide || o->stride))
-        return TUTTI_OK; /* no part of a plan */
+        return TUTTI_OK; /* no part of plans */
     if (!equal || (forced && strcmp(name, equal) != 0))
         return tti_gpu_plan(comm, o, stream, forced, served);
     *served = true;
-    return o->collective == TUTTI_ALL_REDUCE ? couple_reduce_all(comm, o, kernel, stream)
-                                             : couple_direct(comm, o, stream);
+    if (o->collective == TUTTI_ALL_REDUCE)
+        return couple_reduce_all(comm, o, kernel, stream);
+    return comm->gpu->map->one_process ? couple_direct(comm, o, stream)
+                                       : couple_direct_window(comm, o, stream);
 }

@@ -13,8 +13,8 @@
  *
  * As in gpu_stage.c an operation goes in chunks that take turns in slots of pinned memory, and the
  * devices work at the next ones while hosts exchange one. Sums of 16- and 8-bit floats leave the
- * devices as float32 and are rounded once, by the columns. What is left of a count that the ranks
- * of a host cannot share out evenly is staged. The order in which sums are made is not the order of
+ * devices as float32 and are rounded once, by the columns. What the ranks of a host cannot
+ * share out evenly, in whole lines, is staged. The order in which sums are made is not the order of
  * ranks, so the reproducible mode stages reductions. */
 #include "coll/gpu/gpu_levels.h"
 
@@ -59,6 +59,14 @@ static bool levels_serve(enum tutti_collective collective)
            collective == TUTTI_BROADCAST || levels_by_rank(collective);
 }
 
+/* An equal part of a block, of whole lines if there are any, since kernels are slow where operands
+ * do not begin alike. */
+static size_t levels_share(size_t count, const struct levels *l)
+{
+    const size_t share = count / (size_t)l->map->size, line = TTI_GPU_STAGE_ALIGN / l->width;
+    return share < line ? share : share / line * line;
+}
+
 /* What a call has alike on all ranks. */
 static struct levels levels_of(struct tutti_comm *comm, const struct tti_operation *o)
 {
@@ -68,7 +76,7 @@ static struct levels levels_of(struct tutti_comm *comm, const struct tti_operati
     l.wide = tti_reduces(o->collective) && tti_acc_type(o->type) != o->type;
     l.width = tutti_type_size(o->type);
     l.acc = l.wide ? tutti_type_size(tti_acc_type(o->type)) : l.width;
-    l.share = levels_by_rank(o->collective) ? o->count : o->count / (size_t)map->size;
+    l.share = levels_by_rank(o->collective) ? o->count : levels_share(o->count, &l);
     l.ins = o->collective == TUTTI_REDUCE_SCATTER ? hosts : 1;
     l.outs = o->collective == TUTTI_ALL_GATHER ? hosts : 1;
     return l;
@@ -256,7 +264,7 @@ static enum tutti_result levels_run(const struct levels *l)
     return TUTTI_OK;
 }
 
-/* What cannot be shared out evenly: fewer elements than a host has ranks. */
+/* What cannot be shared out evenly: less than a line for each rank of a host. */
 static enum tutti_result levels_rest(const struct levels *l)
 {
     const size_t done = l->share * (size_t)l->map->size;

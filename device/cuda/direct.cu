@@ -22,7 +22,8 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
     if (met) {
         if (threadIdx.x < a.ranks) {
             const tti_gpu_control *theirs = a.control[threadIdx.x];
-            in[threadIdx.x] = (const char *)theirs->in[blockIdx.x] + d.from;
+            const void *at = a.exchange ? theirs->in[blockIdx.x] : a.in[threadIdx.x];
+            in[threadIdx.x] = (const char *)at + d.from;
             scale[threadIdx.x] = theirs->scale[blockIdx.x];
         }
         __syncthreads();

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 4, EACH = 2, COUNT = 20000, LARGE = 600000 };
+enum { RANKS = 4, EACH = 2, COUNT = 20000 /* whole lines */, LARGE = 600000 };
 
 static int close_device(void)
 {
