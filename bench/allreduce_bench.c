@@ -55,6 +55,12 @@ static bool can_write(const char *path)
     return access(dirname(folder), W_OK | X_OK) == 0;
 }
 
+static int own_ranks(const struct bench_options *o)
+{
+    enum { DEFAULT_RANKS = 2 };
+    return o->ranks ? o->ranks : DEFAULT_RANKS;
+}
+
 /* What would be refused by each of our own ranks, or at the end of their sweep: refused once,
  * before any of them is started. The settings are tried on a communicator of one rank. */
 static int check_job(const struct bench_options *o, int ranks)
@@ -67,6 +73,12 @@ static int check_job(const struct bench_options *o, int ranks)
             fprintf(stderr, "allreduce_bench: cannot write %s: %s\n", paths[i], strerror(errno));
             return 2;
         }
+    if (o->hosts > 1 && (o->threads || o->hosts > ranks)) {
+        fprintf(stderr, "allreduce_bench: --hosts %d: %s\n", o->hosts,
+                o->threads ? "threads of one process are on one host; leave --threads (-t, -g) out"
+                           : "more hosts than ranks");
+        return 2;
+    }
     if (o->root >= ranks) {
         fprintf(stderr, "allreduce_bench: -r %d is no root of %d ranks\n", o->root, ranks);
         return 2;
@@ -79,6 +91,19 @@ static int check_job(const struct bench_options *o, int ranks)
     }
     tutti_comm_destroy(alone);
     return 0;
+}
+
+/* Ranks in blocks to hosts, which are names. False: it was not this program that started them. */
+static bool pretend_host(const struct bench_options *o)
+{
+    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE");
+    const int ranks = own_ranks(o);
+    char name[32];
+    if (!rank || !size || atoi(size) != ranks)
+        return false;
+    snprintf(name, sizeof name, "pretended %d", atoi(rank) * o->hosts / ranks);
+    setenv("TUTTI_HOST_ID", name, 1);
+    return true;
 }
 
 static int run_launched(const struct bench_options *o)
@@ -178,7 +203,6 @@ static void doubt(const char *text)
 int main(int argc, char **argv)
 {
     struct bench_options options;
-    enum { DEFAULT_RANKS = 2 };
     int parsed = bench_options_parse(argc, argv, &options);
     if (parsed)
         return parsed == 1 ? 0 : 2;
@@ -188,6 +212,11 @@ int main(int argc, char **argv)
     if (options.device)
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (tti_place_is_launched()) {
+        if (options.hosts > 1 && !pretend_host(&options)) {
+            fprintf(stderr, "allreduce_bench: --hosts is for ranks that are started here; under a "
+                            "launcher give each host's ranks a TUTTI_HOST_ID of their own\n");
+            return 2;
+        }
         if (options.threads) {
             fprintf(stderr,
                     "allreduce_bench: --threads (-t, -g) cannot be combined with a launcher, "
@@ -197,7 +226,7 @@ int main(int argc, char **argv)
         return run_launched(&options);
     }
     tti_config_misspelt(environ, doubt); /* under a launcher rank 0's log would say so */
-    int ranks = options.ranks ? options.ranks : DEFAULT_RANKS;
+    const int ranks = own_ranks(&options);
     if (check_job(&options, ranks))
         return 2;
     cpu_set_t *cpus = NULL;

@@ -30,6 +30,7 @@ struct bench_options {
     enum tutti_type type;
     int op;    /* enum tutti_op, or BENCH_MULSUM */
     int ranks; /* 0: not given */
+    int hosts; /* that they pretend to be on; 0: not given */
     bool threads;
     enum tti_bind bind;
     enum bench_memory memory;

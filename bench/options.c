@@ -110,6 +110,7 @@ static const struct option long_options[] = {
     {"explain", no_argument, NULL, 1013},
     {"device", required_argument, NULL, 1014},
     {"graph", no_argument, NULL, 1015},
+    {"hosts", required_argument, NULL, 1016},
     {NULL, 0, NULL, 0},
 };
 
@@ -144,6 +145,7 @@ static void print_help(void)
         "                           all_to_all gather scatter sendrecv\n"
         "  --ranks N                ranks to start here when no launcher did (2)\n"
         "  --threads                ranks are threads of one process; -t N is --ranks N --threads\n"
+        "  --hosts H                ranks started here pretend that they are on so many hosts\n"
         "  --bind core|none         ranks started here get cores of their own, or run anywhere\n"
         "                           (bound where each can have two CPUs or more)\n"
         "  --transport LIST         inproc, shm, tcp, ... (best for each pair)\n"
@@ -308,6 +310,8 @@ static int parse_own_flag(struct bench_options *o, int flag)
     case 1015:
         o->graph = true;
         return 0;
+    case 1016:
+        return parse_int("--hosts", optarg, 1, 4096, &o->hosts);
     default:
         o->plugin = optarg;
         return 0;

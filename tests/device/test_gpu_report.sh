@@ -27,7 +27,8 @@ messages = [s for s in report["sweeps"] if s["collective"] == "sendrecv"]
 assert [(s["ranks"], s["kind"]) for s in messages] == [(2, "threads"), (2, "processes")], messages
 assert all(len(s["rows"]) == 2 for s in messages), messages
 assert runs == [(2, "threads", True)] * 2 + [(1, "threads", False)] + [(2, kind, graph) for kind in ("threads", "processes")
-                                          for graph in (False, True)], runs
+                                          for graph in (False, True)] + \
+    [(4, "2 hosts, levels", False), (4, "2 hosts, staged", False)], runs
 assert [s["operations"] for s in report["sweeps"][:3]] == [1, 20, 1], report["sweeps"]
 assert all(len(s["rows"]) == 2 for s in report["sweeps"][3:]), report["sweeps"]
 assert len(report["targets"]) == 6, report["targets"]
