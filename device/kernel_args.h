@@ -135,8 +135,8 @@ struct tti_gpu_status {
     uint32_t unused[3];
 };
 
-/* An all-reduce by one kernel a rank, launched on all ranks; all run at the same time. Pointers are
- * as this rank maps them, by rank. */
+/* An all-reduce, broadcast or reduce by one kernel a rank, launched on all ranks; all run at the
+ * same time. Pointers are as this rank maps them, by rank. */
 struct tti_coupled_args {
     uint32_t rank, ranks;
     uint32_t op, divisor; /* as in tti_reduce_copy_args */
@@ -145,6 +145,9 @@ struct tti_coupled_args {
      * whose pointers mean the same everywhere: threads of a process. All or none. Then a kernel
      * that gives up also waits until nobody touches these buffers. */
     uint32_t exchange;
+    /* two shot: 1 + the rank whose input alone is taken (a broadcast), whose output alone is
+     * written (a reduce); 0: all. Then the others' is not looked at. */
+    uint32_t one_in, one_out;
     uint64_t scale;
     const void *scale_at; /* device memory, one element; NULL: `scale` */
     uint64_t count;

@@ -4,10 +4,10 @@
  *
  * All-reduce: one_shot_ll for small messages, one_shot_ll128 for middle ones, two_shot for large
  * ones, straight on the callers' buffers where pointers mean the same to all ranks (threads of a
- * process), else on the windows, copied into and out of them. The others: direct, out of the
- * buffers or else the windows. Whatever is left, or asked for by name: its plan (gpu_plan.c). What
- * is taken follows from what all ranks know, so all take the same. Each kernel names the plan that
- * it equals, and TUTTI_FAST=0 takes that. */
+ * process), else on the windows, copied into and out of them; two_shot for large broadcasts and
+ * reduces, too. The others: direct, out of the buffers or else the windows. Whatever is left, or
+ * asked for by name: its plan (gpu_plan.c). What is taken follows from what all ranks know, so all
+ * take the same. Each kernel names the plan that it equals, and TUTTI_FAST=0 takes that. */
 #include "coll/gpu/gpu_map.h"
 #include "coll/select.h"
 #include "device/reduce.h"
@@ -19,8 +19,9 @@ enum {
     FEW_BYTES = 4096,
     FEW_THREADS = 64,
     LL_USUAL = 8 << 10,
-    PACK = 16,     /* bytes that kernels take at once */
-    ALIGNED = 128, /* elements: passes begin at multiples, so that blocks keep their alignment */
+    LARGE = 64 << 10, /* bytes of a broadcast or reduce that all ranks move; of what is direct */
+    PACK = 16,        /* bytes that kernels take at once */
+    ALIGNED = 128,    /* elements: passes begin at multiples, so that blocks keep their alignment */
 };
 
 struct tti_coupled_args tti_gpu_couple_args(const struct tutti_comm *comm,
@@ -84,10 +85,20 @@ static enum tutti_result couple_one_shot(struct tutti_comm *comm, const struct t
                          sizeof args, stream);
 }
 
+/* Of a broadcast one input counts, of a reduce one output. */
+static struct tti_coupled_args two_shot_args(const struct tutti_comm *comm,
+                                             const struct tti_operation *o, size_t count)
+{
+    struct tti_coupled_args args = tti_gpu_couple_args(comm, o, count);
+    args.one_in = o->collective == TUTTI_BROADCAST ? (uint32_t)o->root + 1 : 0;
+    args.one_out = o->collective == TUTTI_REDUCE ? (uint32_t)o->root + 1 : 0;
+    return args;
+}
+
 static enum tutti_result couple_two_shot(struct tutti_comm *comm, const struct tti_operation *o,
                                          tutti_stream stream)
 {
-    struct tti_coupled_args args = tti_gpu_couple_args(comm, o, o->count);
+    struct tti_coupled_args args = two_shot_args(comm, o, o->count);
     args.exchange = 1;
     return couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, o->count * tutti_type_size(o->type),
                          &args, sizeof args, stream);
@@ -102,16 +113,20 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     const struct tti_gpu_map *map = comm->gpu->map;
     const size_t width = tutti_type_size(o->type), most = map->window_bytes / width;
     char *own = tti_gpu_at(map, map->rank, map->window_at);
+    uint32_t in = 0, out = 0;
+    tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
     for (size_t from = 0; from < o->count; from += most) {
         const size_t count = o->count - from < most ? o->count - from : most;
-        struct tti_coupled_args args = tti_gpu_couple_args(comm, o, count);
+        struct tti_coupled_args args = two_shot_args(comm, o, count);
         for (int p = 0; p < map->size; p++)
             args.in[p] = args.out[p] = tti_gpu_at(map, p, map->window_at);
-        TTI_TRY(
-            gpu->ops->copy(gpu, own, (const char *)o->in + from * width, count * width, stream));
+        if (in > 0)
+            TTI_TRY(gpu->ops->copy(gpu, own, (const char *)o->in + from * width, count * width,
+                                   stream));
         TTI_TRY(couple_launch(comm, TTI_KERNEL_TWO_SHOT, o->type, count * width, &args, sizeof args,
                               stream));
-        TTI_TRY(gpu->ops->copy(gpu, (char *)o->out + from * width, own, count * width, stream));
+        if (out > 0)
+            TTI_TRY(gpu->ops->copy(gpu, (char *)o->out + from * width, own, count * width, stream));
         TTI_TRY(tti_gpu_room_between(comm, stream));
     }
     return TUTTI_OK;
@@ -236,27 +251,52 @@ static enum tti_gpu_kernel couple_all_reduce(const struct tutti_comm *comm, size
     return bytes <= TTI_LL_BYTES ? TTI_KERNEL_ONE_SHOT_LL : TTI_KERNEL_TWO_SHOT;
 }
 
-static enum tutti_result couple_reduce_all(struct tutti_comm *comm, const struct tti_operation *o,
-                                           enum tti_gpu_kernel kernel, tutti_stream stream)
+/* What a rank has of all its blocks. */
+static bool couple_large(const struct tutti_comm *comm, const struct tti_operation *o)
 {
-    if (kernel != TTI_KERNEL_TWO_SHOT)
-        return couple_one_shot(comm, o, kernel, stream);
-    return comm->gpu->map->one_process ? couple_two_shot(comm, o, stream)
-                                       : couple_two_shot_window(comm, o, stream);
+    uint32_t in = 0, out = 0;
+    tti_shape(o->collective, comm->gpu->map->size, o->root, o->root, &in, &out);
+    return (in > out ? in : out) * o->count * tutti_type_size(o->type) > LARGE;
+}
+
+static enum tti_gpu_kernel couple_kernel(const struct tutti_comm *comm,
+                                         const struct tti_operation *o)
+{
+    const bool one = o->collective == TUTTI_BROADCAST || o->collective == TUTTI_REDUCE;
+    if (o->collective == TUTTI_ALL_REDUCE)
+        return couple_all_reduce(comm, o->count * tutti_type_size(o->type));
+    return one && couple_large(comm, o) ? TTI_KERNEL_TWO_SHOT : TTI_KERNEL_DIRECT;
+}
+
+static enum tutti_result couple_run(struct tutti_comm *comm, const struct tti_operation *o,
+                                    enum tti_gpu_kernel kernel, tutti_stream stream)
+{
+    const bool one_process = comm->gpu->map->one_process;
+    if (kernel == TTI_KERNEL_TWO_SHOT)
+        return one_process ? couple_two_shot(comm, o, stream)
+                           : couple_two_shot_window(comm, o, stream);
+    if (kernel == TTI_KERNEL_DIRECT)
+        return one_process ? couple_direct(comm, o, stream) : couple_direct_window(comm, o, stream);
+    return couple_one_shot(comm, o, kernel, stream);
 }
 
 /* The plan that the kernel for `o` is equal to; NULL: there is no kernel. */
 static const char *couple_equal(const struct tutti_comm *comm, const struct tti_operation *o,
                                 enum tti_gpu_kernel kernel)
 {
+    const bool one_process = comm->gpu->map->one_process;
     if (o->collective == TUTTI_ALL_REDUCE)
         return kernel == TTI_KERNEL_TWO_SHOT ? "two_shot" : "one_shot";
+    if (kernel == TTI_KERNEL_TWO_SHOT)
+        return o->collective == TUTTI_BROADCAST ? "scatter_gather" : "direct";
     /* In place, an all-to-all overwrites what others may still read; not all ranks know who does
-     * it in place. Between processes a barrier needs no kernel, and what the root of a large
-     * broadcast has in its window would all go out of it as often as there are others. */
+     * it in place. */
+    if (o->collective == TUTTI_ALL_TO_ALL)
+        return NULL;
+    /* Between processes a barrier needs no kernel, and plans have packets for what is small. */
     const bool moves = o->collective != TUTTI_BARRIER && o->collective != TUTTI_BROADCAST;
-    return o->collective != TUTTI_ALL_TO_ALL && (comm->gpu->map->one_process || moves) ? "direct"
-                                                                                       : NULL;
+    const bool part = o->wide || o->stride > 0; /* no plan serves it */
+    return one_process || part || (moves && couple_large(comm, o)) ? "direct" : NULL;
 }
 
 bool tti_gpu_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,
@@ -269,10 +309,12 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
                                  tutti_stream stream, bool *served)
 {
     char name[64];
-    enum tti_gpu_kernel kernel = couple_all_reduce(comm, o->count * tutti_type_size(o->type));
+    enum tti_gpu_kernel kernel = couple_kernel(comm, o);
     const bool forced = tti_gpu_forced(comm, o->collective, name, sizeof name);
     if (forced && strcmp(name, "two_shot") == 0)
         kernel = TTI_KERNEL_TWO_SHOT;
+    if (forced && o->collective == TUTTI_BROADCAST && strcmp(name, "direct") == 0)
+        kernel = TTI_KERNEL_DIRECT;
     const char *equal = comm->settings.fast ? couple_equal(comm, o, kernel) : NULL;
     *served = comm->settings.fast && !forced && tti_gpu_nvls_takes(comm, o);
     if (*served)
@@ -284,8 +326,5 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
     if (!equal || (forced && strcmp(name, equal) != 0))
         return tti_gpu_plan(comm, o, stream, forced, served);
     *served = true;
-    if (o->collective == TUTTI_ALL_REDUCE)
-        return couple_reduce_all(comm, o, kernel, stream);
-    return comm->gpu->map->one_process ? couple_direct(comm, o, stream)
-                                       : couple_direct_window(comm, o, stream);
+    return couple_run(comm, o, kernel, stream);
 }

@@ -3,6 +3,9 @@
  * rank reads V and writes V, which is the least. In place is safe, since part r of any buffer is
  * read and written by rank r alone. The plan two_shot_all_reduce moves the same.
  *
+ * With one input it is a broadcast (as the plan scatter_gather), with one output a reduce: each
+ * rank's link carries V, where the root's would carry V for each of the others.
+ *
  * Before it reads, block b waits until block b of every rank has begun (their inputs are final);
  * before it ends, until block b of every rank is through (all that they write here is written). */
 #include "device/cuda/couple.cuh"
@@ -27,9 +30,18 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
             scale[peer] = theirs->scale[blockIdx.x];
         }
         __syncthreads();
-        const tti_fold fold = {
-            in,     out, a.ranks, a.ranks, 0, 0, a.op, a.divisor, a.scaled ? ~0u : 0u,
-            a.rank, 1,   scale};
+        const tti_fold fold = {a.one_in ? in + a.one_in - 1 : in,
+                               a.one_out ? out + a.one_out - 1 : out,
+                               a.one_in ? 1 : a.ranks,
+                               a.one_out ? 1 : a.ranks,
+                               0,
+                               0,
+                               a.op,
+                               a.divisor,
+                               a.scaled ? ~0u : 0u,
+                               a.one_out ? 0 : a.rank,
+                               1,
+                               scale};
         tti_fold_grid<TYPE>(fold, tti_part(a, a.rank), tti_part(a, a.rank + 1));
     }
     tti_leave(a, watch, met);

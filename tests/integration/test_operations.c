@@ -261,7 +261,7 @@ static int sweep_counts(struct test_case c, const struct settings *s, const size
     int bad = 0;
     for (size_t i = 0; i < ncounts && !bad; i++) {
         c.count = counts[i];
-        c.root = (int)(i % (size_t)tutti_comm_size(comm));
+        c.root = (int)((i + s->big) % (size_t)tutti_comm_size(comm)); /* the only big one: rank 1 */
         c.shift = i % 3;
         c.in_place = false;
         bad |= run_case(&c, s, comm);
