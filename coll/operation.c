@@ -126,6 +126,7 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
     const struct tti_operation *o = label->operation;
     const char *name = tutti_collective_name(o->collective);
     const char *level = o->column ? " between hosts" : "";
+    const size_t count = o->whole ? o->whole : o->count;
     unsigned long long sequence = label->sequence;
     if (o->alone != TTI_NOT_ALONE)
         return label_alone(o, text, bytes);
@@ -137,10 +138,10 @@ const char *tti_label_text(const struct tti_label *label, char *text, size_t byt
     else if (o->collective == TUTTI_BARRIER)
         snprintf(text, bytes, "barrier #%llu", sequence);
     else if (tti_reduces(o->collective))
-        snprintf(text, bytes, "%s #%llu%s (count %zu, %s, %s)", name, sequence, level, o->count,
+        snprintf(text, bytes, "%s #%llu%s (count %zu, %s, %s)", name, sequence, level, count,
                  tutti_type_name(o->type), tutti_op_name(o->op));
     else
-        snprintf(text, bytes, "%s #%llu%s (count %zu, %s)", name, sequence, level, o->count,
+        snprintf(text, bytes, "%s #%llu%s (count %zu, %s)", name, sequence, level, count,
                  tutti_type_name(o->type));
     return text;
 }

@@ -24,17 +24,15 @@ struct tti_operation {
     bool receives;
     bool staged; /* of device memory (gpu/gpu_stage.c), whose plan gpu/gpu_send.h wants to know; a
                   * message of device memory is met by no other */
+    /* Of operations in levels (gpu/gpu_levels.c): between hosts, with the ranks that have the same
+     * number on theirs (column.h); and sums of 16- and 8-bit floats that are not complete are in
+     * float32: IN of a column's operation, OUT of one inside a host. */
+    bool column, wide;
     /* NULL, or where IN lies in device memory, which only the network reads; `in` is NULL then. */
     const char *device;
-    size_t device_stride; /* bytes from block to block there */
-    /* Of operations in levels (gpu/gpu_levels.c): between hosts, with the ranks that have the same
-     * number on theirs (column.h) ... */
-    bool column;
-    /* ... sums of 16- and 8-bit floats that are not complete are in float32: IN of a column's
-     * operation, OUT of one inside a host ... */
-    bool wide;
-    size_t stride; /* ... bytes from block to block of the longer buffer inside a host; 0: they
-                    * follow each other */
+    size_t device_stride; /* bytes from block to block there; of a collective of devices alone, of
+                           * the longer buffer, and 0: they follow each other */
+    size_t whole; /* the count of the call that this is a part of, for people; 0: it is one */
     enum tti_alone alone;
     int signal;                  /* TUTTI_NO_SIGNAL: none */
     struct tutti_window *window; /* a put's; and bytes from its beginning */

@@ -188,15 +188,15 @@ static inline void tti_record_write(struct tti_record_ring *ring,
     tti_record_put(ring->head, index + 1);
 }
 
-/* One operation begins. Several may be under way at once (a group of sends and receives). */
-static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
-                                    uint64_t sequence)
+/* One operation begins, or a part of one of `count` elements. */
+static inline void tti_record_begin_part(struct tti_record_ring *ring,
+                                         const struct tti_operation *o, uint64_t count,
+                                         uint64_t sequence)
 {
     if (!ring->records)
         return;
-    struct tti_record_known known = {o->alone == TTI_WAIT_SIGNAL ? o->signals : o->count,
-                                     o->count * tti_type_bytes(o->type),
-                                     {tti_record_kind(o), o->root, -1, 0}};
+    struct tti_record_known known = {
+        count, o->count * tti_type_bytes(o->type), {tti_record_kind(o), o->root, -1, 0}};
     uint64_t start = 0;
     if (__builtin_expect(known.bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
         start = tti_now_ns();
@@ -205,6 +205,13 @@ static inline void tti_record_begin(struct tti_record_ring *ring, const struct t
         known.rest.queued_us = queued > UINT32_MAX ? UINT32_MAX : (uint32_t)queued;
     }
     tti_record_write(ring, &known, sequence, start);
+}
+
+/* One operation begins. Several may be under way at once (a group of sends and receives). */
+static inline void tti_record_begin(struct tti_record_ring *ring, const struct tti_operation *o,
+                                    uint64_t sequence)
+{
+    tti_record_begin_part(ring, o, o->alone == TTI_WAIT_SIGNAL ? o->signals : o->count, sequence);
 }
 
 /* tti_record_begin and tti_record_by of such a call, which was not queued and is not timed unless

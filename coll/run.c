@@ -172,7 +172,8 @@ static enum tutti_result run_collective(struct tutti_comm *comm, const struct tt
 {
     void *copy = NULL;
     comm->sequence++;
-    tti_record_begin(&comm->recorder.ring[0], o, comm->sequence);
+    tti_record_begin_part(&comm->recorder.ring[0], o, o->whole ? o->whole : o->count,
+                          comm->sequence);
     if (o->count == 0)
         return TUTTI_OK;
     struct tti_label label = {o, comm->sequence, 1};

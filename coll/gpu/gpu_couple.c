@@ -138,7 +138,7 @@ static struct tti_direct_args direct_args(const struct tutti_comm *comm,
 {
     const uint32_t n = (uint32_t)comm->gpu->map->size, rank = (uint32_t)comm->gpu->map->rank;
     const uint32_t root = (uint32_t)o->root;
-    const size_t stride = o->stride ? o->stride : o->count * tutti_type_size(o->type);
+    const size_t stride = o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
     struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, count), .wide = o->wide};
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
@@ -182,7 +182,7 @@ static enum tutti_result direct_launch(struct tutti_comm *comm, const struct tti
 static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
                                        tutti_stream stream)
 {
-    const size_t block = o->stride ? o->stride : o->count * tutti_type_size(o->type);
+    const size_t block = o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
     struct tti_direct_args args = direct_args(comm, o, o->count, block);
     args.coupled.exchange = 1;
     return direct_launch(comm, o, &args, stream);
@@ -201,7 +201,7 @@ static enum tutti_result direct_publish(struct tutti_comm *comm, const struct tt
     struct tti_gpu *gpu = comm->gpu->gpu;
     const struct tti_gpu_map *map = comm->gpu->map;
     const size_t width = tutti_type_size(o->type), bytes = length * width;
-    const size_t block = o->stride ? o->stride : o->count * width;
+    const size_t block = o->device_stride ? o->device_stride : o->count * width;
     const size_t apart = direct_block(bytes);
     char *own = tti_gpu_at(map, map->rank, map->window_at);
     uint32_t in = 0, out = 0;
@@ -295,7 +295,7 @@ static const char *couple_equal(const struct tutti_comm *comm, const struct tti_
         return NULL;
     /* Between processes a barrier needs no kernel, and plans have packets for what is small. */
     const bool moves = o->collective != TUTTI_BARRIER && o->collective != TUTTI_BROADCAST;
-    const bool part = o->wide || o->stride > 0; /* no plan serves it */
+    const bool part = o->wide || o->device_stride > 0; /* no plan serves it */
     return one_process || part || (moves && couple_large(comm, o)) ? "direct" : NULL;
 }
 
@@ -321,7 +321,7 @@ enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_opera
         return tti_gpu_nvls(comm, o, stream);
     if (o->collective == TUTTI_BARRIER && !equal)
         return TUTTI_OK; /* without buffers: by flags of the window */
-    if (!equal && (o->wide || o->stride))
+    if (!equal && (o->wide || o->device_stride))
         return TUTTI_OK; /* no part of plans */
     if (!equal || (forced && strcmp(name, equal) != 0))
         return tti_gpu_plan(comm, o, stream, forced, served);

@@ -119,7 +119,7 @@ static enum tutti_result levels_inside(const struct levels *l, enum tutti_collec
                               .type = l->o->type,
                               .op = TUTTI_SUM,
                               .root = l->root,
-                              .stride = stride == count ? 0 : stride * l->width};
+                              .device_stride = stride == count ? 0 : stride * l->width};
     if (collective == TUTTI_REDUCE_SCATTER) {
         o.op = l->o->op == TUTTI_AVG ? TUTTI_SUM : l->o->op;
         o.factor = l->o->factor;
@@ -235,6 +235,7 @@ static enum tutti_result levels_begin(const struct levels *l, size_t index)
                               .in = p.in,
                               .out = p.out,
                               .count = p.count,
+                              .whole = l->o->count,
                               .type = l->o->type,
                               .op = premultiplied ? TUTTI_SUM : l->o->op,
                               .root = l->o->root,
@@ -273,6 +274,7 @@ static enum tutti_result levels_rest(const struct levels *l)
         return TUTTI_OK;
     o.in = levels_in(l, done);
     o.out = levels_out(l, done);
+    o.whole = o.count;
     o.count -= done;
     return tti_gpu_staged(l->comm, &o, l->stream, l->capturing);
 }

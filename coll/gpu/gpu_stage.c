@@ -308,6 +308,7 @@ static enum tutti_result cut_input(struct cut *c, size_t chunk, struct tti_opera
 static enum tutti_result cut_begin(struct cut *c, size_t chunk)
 {
     struct tti_operation o = *c->o;
+    o.whole = o.whole ? o.whole : o.count;
     if (o.collective != TUTTI_BARRIER)
         TTI_TRY(cut_input(c, chunk, &o));
     return tti_gpu_stage_call(c->comm, &o, 1, (int)(chunk % TTI_GPU_STAGE_SLOTS), c->stream,

@@ -348,7 +348,7 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
         TTI_TRY(window_meet(&w, 0));
         return window_meet(&w, 1);
     }
-    w.block = o->stride ? o->stride : o->count * w.width;
+    w.block = o->device_stride ? o->device_stride : o->count * w.width;
     w.out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : w.width;
     size_t most = w.map->window_bytes / (window_blocks(&w) * w.width);
     if (most > PART_ELEMENTS)

@@ -292,6 +292,32 @@ static int let_through(tutti_comm *comm, void *argument)
     return close_device();
 }
 
+/* The last rank calls another all-reduce than the others, which both sides of the error show. */
+static int differ(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm);
+    tutti_request *request = NULL;
+    CHECK(device_begin(rank) == 0);
+    float *in = device_memory(LARGE * 4), *out = device_memory(LARGE * 4);
+    CHECK(in && out);
+    CHECK_OK(tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm, device_stream(),
+                                    NULL));
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm));
+    enum tutti_result result =
+        tutti_all_reduce_async(in, out, rank == gone ? COUNT : LARGE, TUTTI_FLOAT32, TUTTI_SUM,
+                               comm, device_stream(), &request);
+    if (result == TUTTI_OK)
+        result = tutti_wait(request);
+    CHECK(result == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "count 600000") && strstr(tutti_last_error(), "count 20000"));
+    device_settle();
+    device_free(in);
+    device_free(out);
+    return close_device();
+}
+
 /* ---- all of it ---- */
 
 int main(int argc, char **argv)
@@ -312,6 +338,7 @@ int main(int argc, char **argv)
             bad |= device_ranks("a rank gives up", paths[p], how, gives_up, &after);
         if (how.threads == 1)
             bad |= device_ranks("a rank dies", paths[p], how, absent, &dies);
+        bad |= device_ranks("calls differ", paths[p], how, differ, NULL);
         how.options.timeout_s = 4;
         bad |= device_ranks("a rank does not come", paths[p], how, absent, &away);
     }
