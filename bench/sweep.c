@@ -68,10 +68,8 @@ static enum tutti_result choose(struct sweep *s, struct bench_row *row)
 {
     struct tutti_choice best[2];
     int found = 0;
-    if (s->device.gpu) { /* chosen by other rules: by size, and what the ranks share */
-        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "device");
+    if (s->device.gpu) /* by other rules: how it went is known afterwards */
         return TUTTI_OK;
-    }
     enum tutti_result result =
         tutti_comm_choices(s->comm, s->c.collective, s->c.shape.count, s->c.type,
                            s->o->memory != BENCH_MALLOC, best, 2, &found);
@@ -102,6 +100,9 @@ static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
         snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
     if (bench_measure(s, false, &row->out_of_place))
         return 1;
+    if (s->device.gpu)
+        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "%s",
+                 tti_comm_device_way(s->comm));
     return row->has_in_place ? bench_measure(s, true, &row->in_place) : 0;
 }
 

@@ -29,6 +29,10 @@ void tti_comm_by_device(int device);
 enum tutti_result tti_comm_release_device(tutti_comm *comm);
 /* Wait until what was queued on streams for device memory is over (not what was captured). */
 enum tutti_result tti_comm_settle(tutti_comm *comm);
+/* How the last operation on device memory that this rank queued goes: "staged", "levels", "window",
+ * "lent", "messages", "alone", or what coupled kernels do: "one_shot_ll", "one_shot_ll128",
+ * "two_shot", "direct", "nvls", or the algorithm whose plan runs. "none": there was none. */
+const char *tti_comm_device_way(tutti_comm *comm);
 /* The number of the communicator: the same on all its ranks, and on no other communicator. */
 uint64_t tti_comm_number(const tutti_comm *comm);
 

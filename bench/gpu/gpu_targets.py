@@ -130,7 +130,7 @@ def sweeps_text(report):
     bandwidth = copies(report)[1]
     lines = ["\nallreduce_bench (float sum, out of place; floor: 2 x size a rank at the copy bandwidth; sendrecv: "
              "each rank sends to the next)",
-             f"  {'':<10} {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}"]
+             f"  {'':<10} {'ranks':<20} {'graph':>5} {'size':>12} {'us':>11} {'floor us':>10} {'of floor':>9} {'wrong':>6}  how it went"]
     for sweep in report["sweeps"]:
         who = f"{sweep['ranks']} {sweep['kind']}" + (" x " + str(sweep["operations"]) if sweep.get("operations", 1) > 1 else "")
         if not sweep["passed"]:
@@ -140,5 +140,5 @@ def sweeps_text(report):
             floor = floor_us(row["size"], sweep["ranks"], report["gpus"], bandwidth)
             share = f"{floor / row['us']:9.1%}" if floor and row["us"] else f"{'':>9}"
             lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} {row['size']:>12} {row['us']:>11.2f} "
-                         f"{floor if floor else 0:>10.2f} {share} {row['wrong']:>6}")
+                         f"{floor if floor else 0:>10.2f} {share} {row['wrong']:>6}  {row.get('algorithm', '')}")
     return lines

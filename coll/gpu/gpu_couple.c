@@ -268,10 +268,25 @@ static enum tti_gpu_kernel couple_kernel(const struct tutti_comm *comm,
     return one && couple_large(comm, o) ? TTI_KERNEL_TWO_SHOT : TTI_KERNEL_DIRECT;
 }
 
+static const char *couple_name(enum tti_gpu_kernel kernel)
+{
+    switch (kernel) {
+    case TTI_KERNEL_ONE_SHOT_LL:
+        return "one_shot_ll";
+    case TTI_KERNEL_ONE_SHOT_LL128:
+        return "one_shot_ll128";
+    case TTI_KERNEL_TWO_SHOT:
+        return "two_shot";
+    default:
+        return "direct";
+    }
+}
+
 static enum tutti_result couple_run(struct tutti_comm *comm, const struct tti_operation *o,
                                     enum tti_gpu_kernel kernel, tutti_stream stream)
 {
     const bool one_process = comm->gpu->map->one_process;
+    comm->gpu->went = couple_name(kernel);
     if (kernel == TTI_KERNEL_TWO_SHOT)
         return one_process ? couple_two_shot(comm, o, stream)
                            : couple_two_shot_window(comm, o, stream);

@@ -205,6 +205,7 @@ enum tutti_result tti_gpu_nvls(struct tutti_comm *comm, const struct tti_operati
     const struct tti_gpu_map *map = comm->gpu->map;
     const size_t width = tutti_type_size(o->type), most = map->window_bytes / 16 * 16 / width;
     char *own = tti_gpu_at(map, map->rank, map->window_at);
+    comm->gpu->went = "nvls";
     for (size_t from = 0; from < o->count; from += most) {
         const size_t count = o->count - from < most ? o->count - from : most;
         TTI_TRY(

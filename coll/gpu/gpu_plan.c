@@ -390,5 +390,6 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
     if (window == 0)
         return TUTTI_OK;
     *served = true;
+    comm->gpu->went = algorithm->name;
     return direct ? run_direct(&g, window) : run_window(&g, window);
 }

@@ -348,7 +348,9 @@ enum tutti_result tti_gpu_mapped(struct tutti_comm *comm, const struct tti_opera
     bool served = false;
     if (o->count == 0)
         return TUTTI_OK;
-    if (comm->gpu->map->way == TTI_GPU_COUPLED && !tti_gpu_lend_takes(comm, o))
+    const bool lent = tti_gpu_lend_takes(comm, o);
+    comm->gpu->went = lent ? "lent" : "window";
+    if (comm->gpu->map->way == TTI_GPU_COUPLED && !lent)
         TTI_TRY(tti_gpu_couple(comm, o, stream, &served));
     return served ? TUTTI_OK : side_window(comm, o, 1, stream, capturing);
 }
@@ -356,15 +358,18 @@ enum tutti_result tti_gpu_mapped(struct tutti_comm *comm, const struct tti_opera
 static enum tutti_result side_collective(struct tutti_comm *comm, const struct tti_operation *o,
                                          tutti_stream stream, bool capturing)
 {
+    comm->gpu->went = "alone";
     if (comm->size == 1)
         return tti_gpu_alone(comm, o, stream);
     const bool far = comm->gpu->map->hosts > 1;
+    comm->gpu->went = "staged";
     if (comm->gpu->map->way == TTI_GPU_STAGED || (far && !tti_gpu_levels_takes(comm, o)))
         return tti_gpu_staged(comm, o, stream, capturing);
     if (!capturing && (o->count > 0 || o->collective == TUTTI_BARRIER))
         tti_gpu_record_begin(comm, o);
     const enum tutti_result result = far ? tti_gpu_levels(comm, o, stream, capturing)
                                          : tti_gpu_mapped(comm, o, stream, capturing);
+    comm->gpu->went = far ? "levels" : comm->gpu->went;
     /* What of it is queued cannot be taken back, and the others count on the rest. */
     return result == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, result);
 }
@@ -421,10 +426,12 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     size_t near = 0;
+    comm->gpu->went = "staged";
     if (!map || map->way == TTI_GPU_STAGED || ops->alone != TTI_NOT_ALONE)
         return side_far(comm, ops, count, count, stream, capturing);
     for (size_t i = 0; i < count; i++)
         near += tti_gpu_number(map, ops[i].root) >= 0;
+    comm->gpu->went = near > 0 ? "messages" : "staged";
     if (near == count)
         return side_near(comm, ops, count, stream, capturing);
     return near == 0 ? side_far(comm, ops, count, count, stream, capturing)
@@ -506,6 +513,17 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
     enum tutti_result result = side_call(comm, ops, count, streams, mark);
     pthread_mutex_unlock(&comm->gpu->lock);
     return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
+}
+
+const char *tti_comm_device_way(tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side)
+        return "none";
+    pthread_mutex_lock(&side->lock);
+    const char *way = side->went;
+    pthread_mutex_unlock(&side->lock);
+    return way ? way : "none";
 }
 
 void tti_comm_order_default(tutti_comm *comm)

@@ -73,7 +73,8 @@ struct tti_gpu_side {
     bool ahead_counts;       /* ... whose commands count: not captured, on such a device */
     struct tti_gpu_map *map; /* made at the first collective */
     struct tti_gpu_stage *stage;
-    size_t chunk; /* of staging, bytes */
+    size_t chunk;     /* of staging, bytes */
+    const char *went; /* how the last call that was queued goes (tti_comm_device_way) */
 
     /* ---- gpu_record.c ---- */
     uint64_t sequence;                   /* collectives recorded */

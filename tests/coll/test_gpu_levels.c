@@ -5,6 +5,7 @@
  *     test_gpu_levels threads | processes      the ranks of a host: threads of one process, or not
  */
 #include "coll/comm.h"
+#include "coll/door.h"
 #include "coll/gpu/gpu_levels.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -58,6 +59,7 @@ static int ways(tutti_comm *comm, void *argument)
     CHECK_OK(device_settle());
     struct counted c = count(comm);
     CHECK(c.levels == 5 && c.copied == 0);
+    CHECK(strcmp(tti_comm_device_way(comm), "levels") == 0);
     /* Only what cannot be shared out. */
     CHECK_OK(
         tutti_all_reduce_async(in, out, COUNT + 1, TUTTI_FLOAT32, TUTTI_SUM, comm, stream, NULL));
@@ -69,6 +71,7 @@ static int ways(tutti_comm *comm, void *argument)
     CHECK_OK(device_settle());
     c = count(comm);
     CHECK(c.levels == 6 && c.copied == 4 + 400 + bytes);
+    CHECK(strcmp(tti_comm_device_way(comm), "staged") == 0);
     device_free(in);
     device_free(out);
     return device_end(comm);
@@ -318,6 +321,48 @@ static int differ(tutti_comm *comm, void *argument)
     return close_device();
 }
 
+/* ---- one host: which of its ways ---- */
+
+static int by_kernel(tutti_comm *comm, void *argument)
+{
+    const bool *one_process = argument;
+    static const struct {
+        enum tutti_collective collective;
+        size_t count; /* of float32 */
+        const char *threads, *processes;
+    } expected[] = {
+        {TUTTI_ALL_REDUCE, 2, "one_shot_ll", "one_shot_ll"},
+        {TUTTI_ALL_REDUCE, LARGE, "two_shot", "two_shot"},
+        {TUTTI_BROADCAST, 100, "direct", "tree"},
+        {TUTTI_BROADCAST, LARGE, "two_shot", "two_shot"},
+        {TUTTI_REDUCE, 100, "direct", "direct"},
+        {TUTTI_REDUCE, LARGE, "two_shot", "two_shot"},
+        {TUTTI_ALL_GATHER, COUNT, "direct", "direct"},
+        {TUTTI_REDUCE_SCATTER, COUNT, "direct", "direct"},
+        {TUTTI_ALL_TO_ALL, COUNT, "direct", "direct"},
+    };
+    CHECK(device_begin(tutti_comm_rank(comm)) == 0);
+    float *in = device_memory(LARGE * 4), *out = device_memory(LARGE * 4);
+    CHECK(in && out);
+    for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+        const struct test_case c = {.collective = expected[k].collective,
+                                    .type = TUTTI_FLOAT32,
+                                    .op = TUTTI_SUM,
+                                    .count = expected[k].count,
+                                    .root = 1};
+        CHECK_OK(device_start(&c, in, out, comm, NULL));
+        const char *way = *one_process ? expected[k].threads : expected[k].processes;
+        if (strcmp(tti_comm_device_way(comm), way) != 0)
+            return fprintf(stderr, "%s of %zu: by %s, not %s\n",
+                           tutti_collective_name(c.collective), c.count, tti_comm_device_way(comm),
+                           way);
+    }
+    CHECK_OK(device_settle());
+    device_free(in);
+    device_free(out);
+    return device_end(comm);
+}
+
 /* ---- all of it ---- */
 
 int main(int argc, char **argv)
@@ -346,5 +391,10 @@ int main(int argc, char **argv)
     bad |= device_ranks("let through", "window", how, let_through, NULL);
     how.ranks = 3;
     bad |= device_ranks("unlike hosts", "coupled", how, unlike_hosts, NULL);
+    how.hosts = 1;
+    how.ranks = EACH;
+    bool one_process = how.threads > 1;
+    setenv("TUTTI_SIM_DEVICES", "2", 1); /* processes that share one take turns */
+    bad |= device_ranks("one host", "coupled", how, by_kernel, &one_process);
     return bad;
 }
