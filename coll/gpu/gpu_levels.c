@@ -2,8 +2,8 @@
  * have the processor combine it with the others' and take all of the result back. Here the devices
  * of a host share the work out first, by the ways of gpu_map.h: each rank gets an equal part of
  * what its host has, in pinned memory, and the ranks that have the same part on all hosts, a
- * column, do the rest between hosts. So a device's link to the host, and the processor, carry a
- * part, as many-th as the host has ranks, and devices trade the parts among themselves.
+ * column, do the rest between hosts. So a device's link to the host, and the processor, carry one
+ * of as many parts as the host has ranks, and devices trade the parts among themselves.
  *
  *   all-reduce       reduce-scatter | all-reduce of the columns | all-gather
  *   reduce           reduce-scatter | reduce to the root's host | gather there
@@ -13,8 +13,8 @@
  *
  * As in gpu_stage.c an operation goes in chunks that take turns in slots of pinned memory, and the
  * devices work at the next ones while hosts exchange one. Sums of 16- and 8-bit floats leave the
- * devices as float32 and are rounded once, by the columns. What the ranks of a host cannot
- * share out evenly, in whole lines, is staged. The order in which sums are made is not the order of
+ * devices as float32 and are rounded once, by the columns. What the ranks of a host cannot share
+ * out evenly, in whole lines, is staged. The order in which sums are made is not the order of
  * ranks, so the reproducible mode stages reductions. */
 #include "coll/gpu/gpu_levels.h"
 

@@ -171,7 +171,85 @@ static int rounded_once(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
+/* A factor of each rank's own: 1 + 2 + 3 + 4, of float32 and of bfloat16, which leaves the devices
+ * wide. */
+static int multiplied(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    static const uint16_t small[RANKS] = {0x3f80, 0x4000, 0x4040, 0x4080};
+    enum { SMALL_DUE = 0x4120 };
+    const int rank = tutti_comm_rank(comm);
+    const float factor = (float)(rank + 1);
+    const size_t all = (size_t)RANKS * COUNT;
+    enum tutti_op op = TUTTI_SUM, small_op = TUTTI_SUM;
+    CHECK(device_begin(rank) == 0);
+    float *in = device_memory(all * 4), *out = device_memory(all * 4), *host = calloc(all, 4);
+    tutti_stream stream = device_stream();
+    CHECK(in && out && host);
+    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_FLOAT32, &factor, &op));
+    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_BFLOAT16, &small[rank], &small_op));
+    for (size_t i = 0; i < all; i++)
+        host[i] = (float)(i % 50);
+    CHECK_OK(device_copy(in, host, all * 4));
+    CHECK_OK(tutti_all_reduce_async(in, out, all, TUTTI_FLOAT32, op, comm, stream, NULL));
+    CHECK_OK(device_copy(host, out, all * 4));
+    CHECK_OK(device_settle());
+    for (size_t i = 0; i < all; i++)
+        CHECK(host[i] == (float)(10 * (i % 50)));
+    uint16_t *words = (uint16_t *)(void *)host;
+    for (size_t i = 0; i < all; i++)
+        words[i] = small[0];
+    CHECK_OK(device_copy(in, words, all * 2));
+    CHECK_OK(
+        tutti_reduce_scatter_async(in, out, COUNT, TUTTI_BFLOAT16, small_op, comm, stream, NULL));
+    CHECK_OK(device_copy(words, out, COUNT * 2));
+    CHECK_OK(device_settle());
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(words[i] == SMALL_DUE);
+    CHECK(count(comm).levels == 2);
+    CHECK_OK(tutti_op_destroy(comm, op));
+    CHECK_OK(tutti_op_destroy(comm, small_op));
+    device_free(in);
+    device_free(out);
+    free(host);
+    return device_end(comm);
+}
+
 /* ---- what ends badly ---- */
+
+struct large {
+    float *in, *out; /* LARGE each */
+};
+
+/* All are set up, and about to call the next. */
+static int large_begin(tutti_comm *comm, struct large *l)
+{
+    CHECK(device_begin(tutti_comm_rank(comm)) == 0);
+    *l = (struct large){device_memory(LARGE * 4), device_memory(LARGE * 4)};
+    CHECK(l->in && l->out);
+    CHECK_OK(tutti_all_reduce_async(l->in, l->out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm,
+                                    device_stream(), NULL));
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm));
+    return 0;
+}
+
+/* What an all-reduce of so many comes to, also if that is known when it is called. */
+static enum tutti_result large_call(tutti_comm *comm, const struct large *l, size_t elements)
+{
+    tutti_request *request = NULL;
+    TTI_TRY(tutti_all_reduce_async(l->in, l->out, elements, TUTTI_FLOAT32, TUTTI_SUM, comm,
+                                   device_stream(), &request));
+    return tutti_wait(request);
+}
+
+static int large_end(const struct large *l)
+{
+    device_settle();
+    device_free(l->in);
+    device_free(l->out);
+    return close_device();
+}
 
 enum absence { STAYS_AWAY, DIES, ABORTS };
 static const int gone = RANKS - 1;
@@ -181,15 +259,9 @@ static int absent(tutti_comm *comm, void *argument)
 {
     const enum absence how = *(const enum absence *)argument;
     const int rank = tutti_comm_rank(comm);
-    tutti_request *request = NULL;
+    struct large l;
     char name[32];
-    CHECK(device_begin(rank) == 0);
-    float *in = device_memory(LARGE * 4), *out = device_memory(LARGE * 4);
-    CHECK(in && out);
-    CHECK_OK(tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm, device_stream(),
-                                    NULL));
-    CHECK_OK(device_settle());
-    CHECK_OK(tutti_barrier(comm));
+    CHECK(large_begin(comm, &l) == 0);
     CHECK(tti_ranks_together());
     snprintf(name, sizeof name, "rank %d (", gone);
     if (rank == gone && how == DIES)
@@ -197,11 +269,7 @@ static int absent(tutti_comm *comm, void *argument)
     if (rank == gone && how == ABORTS)
         tutti_comm_abort(comm, "the test says so");
     if (rank != gone) {
-        /* It may be known already when the call is made. */
-        enum tutti_result result = tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM,
-                                                          comm, device_stream(), &request);
-        if (result == TUTTI_OK)
-            result = tutti_wait(request);
+        const enum tutti_result result = large_call(comm, &l, LARGE);
         if (result != (how == STAYS_AWAY ? TUTTI_ERR_TIMEOUT
                        : how == DIES     ? TUTTI_ERR_PEER
                                          : TUTTI_ERR_ABORTED) ||
@@ -210,10 +278,7 @@ static int absent(tutti_comm *comm, void *argument)
     }
     while (tutti_comm_error(comm) == TUTTI_OK)
         usleep(1000);
-    device_settle();
-    device_free(in);
-    device_free(out);
-    return close_device();
+    return large_end(&l);
 }
 
 /* A rank gives up at any moment. What its kernels and streams have let through then is worthless,
@@ -271,28 +336,17 @@ static int let_through(tutti_comm *comm, void *argument)
 {
     (void)argument;
     const int rank = tutti_comm_rank(comm);
-    tutti_request *request = NULL;
-    CHECK(device_begin(rank) == 0);
+    struct large l;
+    CHECK(large_begin(comm, &l) == 0);
     struct tti_gpu *gpu = device_gpu();
-    float *in = device_memory(LARGE * 4), *out = device_memory(LARGE * 4);
-    CHECK(in && out);
-    CHECK_OK(tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm, device_stream(),
-                                    NULL));
-    CHECK_OK(device_settle());
-    CHECK_OK(tutti_barrier(comm));
     const struct tti_gpu_map *map = comm->gpu->map;
     if (rank == 1)
         CHECK_OK(gpu->ops->stream_write(
             gpu, (uint32_t *)(void *)tti_gpu_at(map, map->rank, TTI_ARENA_POISON), 1,
             device_stream()));
-    CHECK_OK(tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm, device_stream(),
-                                    &request));
-    CHECK(tutti_wait(request) == TUTTI_ERR_PEER);
+    CHECK(large_call(comm, &l, LARGE) == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "rank 0 (") && strstr(tutti_last_error(), "gave up"));
-    device_settle();
-    device_free(in);
-    device_free(out);
-    return close_device();
+    return large_end(&l);
 }
 
 /* The last rank calls another all-reduce than the others, which both sides of the error show. */
@@ -300,25 +354,12 @@ static int differ(tutti_comm *comm, void *argument)
 {
     (void)argument;
     const int rank = tutti_comm_rank(comm);
-    tutti_request *request = NULL;
-    CHECK(device_begin(rank) == 0);
-    float *in = device_memory(LARGE * 4), *out = device_memory(LARGE * 4);
-    CHECK(in && out);
-    CHECK_OK(tutti_all_reduce_async(in, out, LARGE, TUTTI_FLOAT32, TUTTI_SUM, comm, device_stream(),
-                                    NULL));
-    CHECK_OK(device_settle());
-    CHECK_OK(tutti_barrier(comm));
-    enum tutti_result result =
-        tutti_all_reduce_async(in, out, rank == gone ? COUNT : LARGE, TUTTI_FLOAT32, TUTTI_SUM,
-                               comm, device_stream(), &request);
-    if (result == TUTTI_OK)
-        result = tutti_wait(request);
+    struct large l;
+    CHECK(large_begin(comm, &l) == 0);
+    const enum tutti_result result = large_call(comm, &l, rank == gone ? COUNT : LARGE);
     CHECK(result == TUTTI_ERR_MISMATCH);
     CHECK(strstr(tutti_last_error(), "count 600000") && strstr(tutti_last_error(), "count 20000"));
-    device_settle();
-    device_free(in);
-    device_free(out);
-    return close_device();
+    return large_end(&l);
 }
 
 /* ---- one host: which of its ways ---- */
@@ -378,6 +419,7 @@ int main(int argc, char **argv)
         bad |= device_ranks("ways", paths[p], how, ways, NULL);
         bad |= device_ranks("messages", paths[p], how, messages, NULL);
         bad |= device_ranks("rounded once", paths[p], how, rounded_once, NULL);
+        bad |= device_ranks("multiplied", paths[p], how, multiplied, NULL);
         bad |= device_ranks("a rank aborts", paths[p], how, absent, &aborts);
         for (useconds_t after = 0; after < 12000; after += 2000)
             bad |= device_ranks("a rank gives up", paths[p], how, gives_up, &after);
