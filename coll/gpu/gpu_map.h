@@ -202,6 +202,9 @@ struct tti_message_box *tti_gpu_message_box(const struct tti_gpu_map *map, int n
 /* A group of sends and receives, to and from ranks of this host. */
 enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream);
+/* Would it be refused (USAGE)? For who queues something before it. */
+enum tutti_result tti_gpu_messages_check(struct tutti_comm *comm, const struct tti_operation *ops,
+                                         size_t count);
 /* ---- gpu_couple.c ---- */
 /* *served is false for what goes through the window; alike on all ranks. */
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,

@@ -305,6 +305,20 @@ static enum tutti_result messages_fit(struct messages *m)
                     most < TTI_MESSAGES_MOST ? ", or set TUTTI_DEVICE_MEMORY higher" : "");
 }
 
+static enum tutti_result messages_stay(void *context, void *to, const void *from, size_t bytes)
+{
+    (void)context, (void)to, (void)from, (void)bytes;
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_gpu_messages_check(struct tutti_comm *comm, const struct tti_operation *ops,
+                                         size_t count)
+{
+    struct messages m = {.comm = comm, .map = comm->gpu->map, .ops = ops, .count = count};
+    TTI_TRY(messages_fit(&m));
+    return tti_exchange_self(comm, ops, count, messages_stay, NULL);
+}
+
 enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, tutti_stream stream)
 {

@@ -414,7 +414,9 @@ static enum tutti_result side_mixed(struct tutti_comm *comm, const struct tti_op
                 sorted[at++] = ops[i];
                 far += !near;
             }
-    const enum tutti_result result = side_far(comm, sorted, far, count, stream, capturing);
+    enum tutti_result result = tti_gpu_messages_check(comm, sorted + far, count - far);
+    if (result == TUTTI_OK)
+        result = side_far(comm, sorted, far, count, stream, capturing);
     free(sorted);
     return result;
 }

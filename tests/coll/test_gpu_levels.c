@@ -126,8 +126,18 @@ static int messages(tutti_comm *comm, void *argument)
         for (int i = 0; i < RANKS * COUNT; i++)
             CHECK(host[i] == (i / COUNT) * RANKS * COUNT + rank * COUNT + i % COUNT);
     }
-    const struct counted after = count(comm);
+    struct counted after = count(comm);
     CHECK(after.copied - before.copied == (uint64_t)3 * (RANKS - EACH) * COUNT * 4);
+    /* What is refused of one kind goes neither of the other. */
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_send_async(in, COUNT, TUTTI_INT32, (rank + EACH) % RANKS, comm, stream, NULL));
+    CHECK_OK(tutti_send_async(in, COUNT, TUTTI_INT32, rank, comm, stream, NULL));
+    CHECK(tutti_group_end() == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_all_reduce_async(in, out, COUNT, TUTTI_INT32, TUTTI_SUM, comm, stream, NULL));
+    CHECK_OK(device_settle());
+    const uint64_t refused = after.copied;
+    after = count(comm);
+    CHECK(after.copied == refused);
     device_free(in);
     device_free(out);
     free(host);
