@@ -53,6 +53,7 @@ struct tti_gpu_properties {
     int compute_major, compute_minor;
     bool multicast;     /* can be member of a multicast object (NVLS) */
     bool stream_values; /* has stream_write and stream_wait */
+    bool registered;    /* kernels reach memory given to host_register, by the host's address */
 };
 
 /* One device, opened by this process. Implementations append to it. */

@@ -163,7 +163,7 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     map->arena_bytes = bytes;
     hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
     hello->lend_from = map->lend_from;
-    hello->levels_from = map->levels_from;
+    hello->levels_from = gpu->properties.registered ? map->levels_from : 0;
     return TUTTI_OK;
 }
 
@@ -316,6 +316,10 @@ static void map_levels(const struct tutti_comm *comm, struct tti_gpu_map *map,
             map->levels_from = hellos[r].levels_from;
     }
     map->levels_from = none ? 0 : map->levels_from;
+    if (none && map->hosts > 1)
+        TTI_LOG(TTI_LOG_INFO, "device memory of several hosts is staged whole: TUTTI_DEVICE_LEVELS "
+                              "is 0 on a rank, or kernels of its device cannot write to host "
+                              "memory that was registered");
 }
 
 /* Threads of one process need not lend each other anything, unless they go by the window. */

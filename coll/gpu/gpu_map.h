@@ -80,7 +80,7 @@ struct tti_gpu_hello {
     int32_t resident;             /* blocks of any coupled kernel that its device holds */
     uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
     uint64_t lend_from;           /* bytes; 0: it may not (gpu_lend.c) */
-    uint64_t levels_from;         /* bytes; 0: never (gpu_levels.c) */
+    uint64_t levels_from;         /* bytes; 0: it cannot, or never (gpu_levels.c) */
 };
 
 struct tti_gpu_map {

@@ -167,6 +167,7 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     gpu->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
     p->multicast = gpu->virtual_fd && cu->multicast_create &&
                    cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
+    p->registered = cuda_attribute(gpu, TTI_CU_DEVICE_REGISTERED) != 0;
     tti_cuda_software(p->software);
     p->stream_values = true; /* of every device, by the functions' second version */
     return TUTTI_OK;

@@ -44,6 +44,7 @@ static void gpu_describe(int device, struct tti_gpu_properties *p)
     p->compute_major = 9;
     p->compute_minor = 0;
     p->stream_values = true;
+    p->registered = true;
     p->multicast = true;
 }
 

@@ -180,6 +180,9 @@ DRIVER cuDeviceGetAttribute(int *value, unsigned attribute, int device)
     case TTI_CU_DEVICE_MULTICAST:
         *value = 1;
         return TTI_CU_OK;
+    case TTI_CU_DEVICE_REGISTERED:
+        *value = getenv("TUTTI_FAKE_NO_REGISTERED") == NULL;
+        return TTI_CU_OK;
     case TTI_CU_DEVICE_DMABUF:
         *value = getenv("TUTTI_FAKE_NO_DMABUF") == NULL;
         return TTI_CU_OK;
