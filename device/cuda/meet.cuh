@@ -109,11 +109,11 @@ TTI_DEVICE void tti_withdraw(const tti_coupled_args &a, const tti_watch &watch)
 }
 
 /* Parts end at multiples of 128 elements, so that they keep the alignment of the buffers. */
-TTI_DEVICE uint64_t tti_part(const tti_coupled_args &a, uint32_t rank)
+TTI_DEVICE uint64_t tti_part(uint64_t count, uint32_t parts, uint32_t part)
 {
-    const uint64_t lines = (a.count + 127) / 128;
-    const uint64_t end = (lines * rank / a.ranks) * 128;
-    return end < a.count ? end : a.count;
+    const uint64_t lines = (count + 127) / 128;
+    const uint64_t end = (lines * part / parts) * 128;
+    return end < count ? end : count;
 }
 
 /* Fold elements first to end by all threads of the grid. */

@@ -56,8 +56,9 @@ template <int TYPE> TTI_DEVICE void tti_nvls_run(const tti_nvls_args &n)
         k.divisor = a.divisor;
         tti_multi_fence();
         /* Parts begin at whole packs; what the last pack has beyond the end is the window's. */
-        const uint64_t begin = tti_part(a, a.rank) / group::size;
-        const uint64_t end = (tti_part(a, a.rank + 1) + group::size - 1) / group::size;
+        const uint64_t begin = tti_part(a.count, a.ranks, a.rank) / group::size;
+        const uint64_t end =
+            (tti_part(a.count, a.ranks, a.rank + 1) + group::size - 1) / group::size;
         k.reduce(begin + tti_thread_of_grid(), end, tti_threads_of_grid());
         tti_multi_fence();
     }

@@ -3,14 +3,24 @@
  * rank reads V and writes V, which is the least. In place is safe, since part r of any buffer is
  * read and written by rank r alone. The plan two_shot_all_reduce moves the same.
  *
- * With one input it is a broadcast (as the plan scatter_gather), with one output a reduce: each
- * rank's link carries V, where the root's would carry V for each of the others.
+ * With one input it is a broadcast (as the plan scatter_gather), with one output a reduce. The
+ * others share it out, so that the root's link carries V each way, where in one step it would carry
+ * V for each of them.
  *
  * Before it reads, block b waits until block b of every rank has begun (their inputs are final);
  * before it ends, until block b of every rank is through (all that they write here is written). */
 #include "device/cuda/couple.cuh"
 #include "device/cuda/fold.cuh"
 #include "device/cuda/meet.cuh"
+
+/* Where the part of a rank begins. Of more than two a root has none. */
+TTI_DEVICE uint64_t tti_two_shot_part(const tti_coupled_args &a, uint32_t rank)
+{
+    const uint32_t root = a.one_in | a.one_out; /* plus 1; one of them, or none */
+    if (root == 0 || a.ranks == 2)
+        return tti_part(a.count, a.ranks, rank);
+    return tti_part(a.count, a.ranks - 1, rank < root ? rank : rank - 1);
+}
 
 template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
 {
@@ -42,7 +52,7 @@ template <int TYPE> TTI_DEVICE void tti_two_shot(const tti_coupled_args &a)
                                a.one_out ? 0 : a.rank,
                                1,
                                scale};
-        tti_fold_grid<TYPE>(fold, tti_part(a, a.rank), tti_part(a, a.rank + 1));
+        tti_fold_grid<TYPE>(fold, tti_two_shot_part(a, a.rank), tti_two_shot_part(a, a.rank + 1));
     }
     tti_leave(a, watch, met);
 }
