@@ -10,6 +10,7 @@
 #include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/select.h"
+#include "device/reduce.h"
 #include "plan/recast.h"
 
 #include <stdlib.h>
@@ -202,7 +203,7 @@ static enum tutti_result column_choose(struct tutti_comm *comm, struct tti_colum
 static enum tutti_result column_select(struct tutti_comm *comm, struct tti_column *column,
                                        const struct tti_operation *o, struct choice **found)
 {
-    const size_t bytes = o->count * tutti_type_size(o->wide ? TUTTI_FLOAT32 : o->type);
+    const size_t bytes = o->count * tutti_type_size(o->wide ? tti_acc_type(o->type) : o->type);
     const uint64_t hash = ((uint64_t)bytes * TUTTI_COLLECTIVE_COUNT + (uint64_t)o->collective) *
                           UINT64_C(0x9e3779b97f4a7c15);
     struct choice *choice = &column->kept[hash >> 60];

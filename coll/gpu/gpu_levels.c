@@ -101,11 +101,6 @@ bool tti_gpu_levels_takes(struct tutti_comm *comm, const struct tti_operation *o
                    : o->count >= (size_t)map->size && bytes >= map->levels_from;
 }
 
-uint64_t tti_gpu_levels_count(const struct tti_gpu_side *side)
-{
-    return side->stage ? side->stage->levels : 0;
-}
-
 /* ---- inside the host ---- */
 
 /* A collective of the ranks of this host, on `count` elements a block. */
@@ -291,7 +286,6 @@ enum tutti_result tti_gpu_levels(struct tutti_comm *comm, const struct tti_opera
     TTI_TRY(tti_gpu_stage_begin(l.side));
     TTI_TRY(tti_gpu_stage_length(l.side, l.ins * l.acc + l.outs * l.width, l.width, &l.length));
     TTI_TRY(tti_gpu_stage_slots(l.side));
-    l.side->stage->levels++;
     TTI_TRY(levels_run(&l));
     return levels_rest(&l);
 }

@@ -9,7 +9,5 @@
 bool tti_gpu_levels_takes(struct tutti_comm *comm, const struct tti_operation *o);
 enum tutti_result tti_gpu_levels(struct tutti_comm *comm, const struct tti_operation *o,
                                  tutti_stream stream, bool capturing);
-/* For tests: operations that went so. */
-uint64_t tti_gpu_levels_count(const struct tti_gpu_side *side);
 
 #endif

@@ -28,7 +28,6 @@ struct tti_gpu_stage_kept {
 
 struct tti_gpu_stage {
     uint64_t copied, direct;                     /* bytes of inputs */
-    uint64_t levels;                             /* operations that went by gpu_levels.c */
     struct tti_gpu_stage_memory slots, exchange; /* the latter for sends and receives: grows */
     char *flags;                     /* words, TTI_GPU_STAGE_ALIGN apart, in the side's piece */
     struct tti_gpu_stage_kept *kept; /* work of captured calls, for replays */
