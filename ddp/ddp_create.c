@@ -260,7 +260,7 @@ static enum tutti_result create_broadcast(struct tutti_ddp *ddp, bool callers, b
     for (size_t i = 0; i < ddp->tensor_count; i++) {
         const struct tti_ddp_tensor *t = &ddp->tensors[i];
         if ((t->owned ? owned : callers) && t->value) /* no value: zero 3, see release */
-            TTI_TRY(tti_ddp_spread(ddp, t));
+            TTI_TRY(tti_ddp_spread(ddp, t, 0));
     }
     return TUTTI_OK;
 }

@@ -138,13 +138,13 @@ enum tutti_result tti_ddp_device_done(struct tutti_ddp *ddp)
 /* ---- Order between streams --------------------------------------------------------------------
  */
 
-void tti_ddp_device_full(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket)
+enum tutti_result tti_ddp_device_full(const struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
+                                      tutti_stream stream)
 {
     if (!ddp->options.on_device)
-        return;
-    enum tutti_result result = ddp->gpu->ops->event_record(bucket->full, ddp->options.stream);
-    if (result != TUTTI_OK)
-        tti_ddp_lane_failed(ddp, TTI_CONTEXT(result, "when a bucket was full"));
+        return TUTTI_OK;
+    enum tutti_result result = ddp->gpu->ops->event_record(bucket->full, stream);
+    return result == TUTTI_OK ? result : TTI_CONTEXT(result, "when a bucket was full");
 }
 
 enum tutti_result tti_ddp_device_given(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket)
@@ -212,20 +212,22 @@ enum tutti_result tti_ddp_lane_done(struct tti_ddp_lane *lane)
                                "gradients that are widened");
 }
 
-enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
+enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *t,
+                                 int root)
 {
     tutti_request *request = NULL;
     enum tutti_result result;
     if (!ddp->options.on_device) {
-        result = tutti_broadcast(t->value, t->value, t->elements, t->type, 0, ddp->control);
+        result = tutti_broadcast(t->value, t->value, t->elements, t->type, root, ddp->control);
     } else {
-        result = tutti_broadcast_async(t->value, t->value, t->elements, t->type, 0, ddp->control,
+        result = tutti_broadcast_async(t->value, t->value, t->elements, t->type, root, ddp->control,
                                        ddp->options.stream, &request);
         if (result == TUTTI_OK)
             result = tutti_wait(request);
     }
-    return result == TUTTI_OK ? result
-                              : TTI_CONTEXT(result, "while giving rank 0's %s to all", t->name);
+    return result == TUTTI_OK
+               ? result
+               : TTI_CONTEXT(result, "while giving rank %d's %s to all", root, t->name);
 }
 
 /* ---- Kernels ----------------------------------------------------------------------------------

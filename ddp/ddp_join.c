@@ -33,6 +33,18 @@ void tti_ddp_note_end(struct tutti_ddp *ddp)
     ddp->counted = false;
 }
 
+/* Who has run out of data learns nothing more, so buffers are to be another's. */
+static enum tutti_result join_leader(struct tutti_ddp *ddp, bool active)
+{
+    int32_t lowest = active ? ddp->rank : ddp->size;
+    ddp->leader = 0;
+    if (ddp->active == 0 || ddp->active == ddp->size)
+        return TUTTI_OK;
+    TTI_TRY(tutti_all_reduce(&lowest, &lowest, 1, TUTTI_INT32, TUTTI_MIN, ddp->control));
+    ddp->leader = lowest;
+    return TUTTI_OK;
+}
+
 /* In the first step nobody knows what to repeat: with zero 3 each pass asks whether all are there.
  */
 enum tutti_result tti_ddp_count(struct tutti_ddp *ddp, bool active)
@@ -41,7 +53,7 @@ enum tutti_result tti_ddp_count(struct tutti_ddp *ddp, bool active)
     if (fresh)
         ddp->call_at = 0;
     if (!ddp->options.uneven)
-        ddp->active = ddp->size;
+        ddp->active = ddp->size; /* and the leader is rank 0 */
     if (!ddp->options.uneven || (!fresh && !unknown))
         return TUTTI_OK;
     int32_t sums[2] = {active || !fresh, unknown && !active};
@@ -58,7 +70,7 @@ enum tutti_result tti_ddp_count(struct tutti_ddp *ddp, bool active)
             sums[1]);
     ddp->active = sums[0];
     ddp->counted = sums[0] > 0;
-    return TUTTI_OK;
+    return join_leader(ddp, active || !fresh);
 }
 
 /* ---- a step without data, or without enough ---- */

@@ -40,8 +40,10 @@ static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp
     struct tutti_ddp *ddp = lane->ddp;
     struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
     lane->sent = 0;
-    if (task->action != TTI_DDP_VALUES && !b->gradient) /* nobody here added anything */
+    if (task->action != TTI_DDP_VALUES && !b->gradient) { /* nobody here added anything */
         TTI_TRY(tti_ddp_gradient_take(ddp, b, true, lane->stream));
+        TTI_TRY(tti_ddp_device_full(ddp, b, lane->stream)); /* other lanes do its other chunks */
+    }
     pthread_mutex_unlock(&ddp->lock);
     enum tutti_result result =
         tti_ddp_device_hold(lane, task->action == TTI_DDP_VALUES ? b->given : b->full);
@@ -69,6 +71,16 @@ static void lane_done(struct tutti_ddp *ddp, const struct tti_ddp_task *task)
         b->chunks[task->chunk].reduced = true;
     if (--b->unfinished == 0 && b->shard)
         tti_ddp_gradient_give(ddp, b);
+}
+
+bool tti_ddp_lanes_starve(const struct tutti_ddp *ddp)
+{
+    for (int i = 0; i < ddp->lane_count; i++) {
+        const struct tti_ddp_lane *lane = &ddp->lanes[i];
+        if (lane->next < lane->count && !lane_may(ddp, &lane->tasks[lane->next]))
+            return true;
+    }
+    return false;
 }
 
 /* Others would wait for this rank's part of what it does not do any more, so they are told. */

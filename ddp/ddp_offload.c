@@ -127,21 +127,20 @@ enum tutti_result tutti_ddp_ready_from(tutti_ddp *ddp, size_t index, const void 
     return result;
 }
 
-enum tutti_result tti_ddp_offload_wait(struct tutti_ddp *ddp)
+void tti_ddp_offload_wait(struct tutti_ddp *ddp)
 {
     double seconds = 0;
     if (!ddp->arriving)
-        return TUTTI_OK;
+        return;
     ddp->arriving = false;
-    TTI_TRY(tti_config_seconds("TUTTI_TIMEOUT", 300, &seconds));
-    enum tutti_result result = tti_gpu_stream_wait(ddp->gpu, ddp->stream, tti_deadline_in(seconds),
-                                                   "gradients from the GPU");
+    enum tutti_result result = tti_config_seconds("TUTTI_TIMEOUT", 300, &seconds);
     if (result == TUTTI_OK)
-        return result;
+        result = tti_gpu_stream_wait(ddp->gpu, ddp->stream, tti_deadline_in(seconds),
+                                     "gradients from the GPU");
+    if (result == TUTTI_OK)
+        return;
     ddp->lost = true; /* what is on the stream may come yet, and must find us here */
-    result = TTI_CONTEXT(result, "while waiting for the backward pass on the GPU");
-    tti_ddp_lanes_fail(ddp, result);
-    return result;
+    tti_ddp_lanes_fail(ddp, TTI_CONTEXT(result, "while waiting for the backward pass on the GPU"));
 }
 
 /* ---- values: to the GPU ---- */

@@ -96,14 +96,15 @@ static bool shard_coming(const struct tutti_ddp *ddp)
     return false;
 }
 
-/* Waiting for a lane bounds memory: it does not grow because computation is faster. The lane's work
- * may depend on a bucket that is not full yet, and that is what the caller is about to fill; so
- * nobody waits unless two buffers are in lanes' hands, and only for a lane that works. */
+/* Waiting for a lane bounds memory: it does not grow because computation is faster. But a lane may
+ * depend on a bucket that the caller is about to fill, and, since a lane that works waits for the
+ * same lane on other ranks, so may theirs. So nobody waits while a lane of its own starves: of all
+ * that wait the one whose lane is furthest behind has then what that lane needs, and goes on. */
 static bool shard_waits(const struct tutti_ddp *ddp)
 {
     size_t out = ddp->gradient_pool.count - ddp->gradient_pool.idle_count;
     return ddp->gradient_pool.idle_count == 0 && out >= 2 && ddp->clock.working > 0 &&
-           shard_coming(ddp) && ddp->error.code == TUTTI_OK;
+           shard_coming(ddp) && !tti_ddp_lanes_starve(ddp) && ddp->error.code == TUTTI_OK;
 }
 
 void tti_ddp_gradient_room(struct tutti_ddp *ddp)

@@ -193,11 +193,12 @@ struct tutti_ddp {
     bool learning;       /* static_graph: this is the first pass */
     bool learnt;         /* ... and it is over */
     bool used_known;     /* static_graph: all ranks told each other what they use */
-    int active;          /* ranks with data in this step */
-    bool counted;        /* uneven: they are counted */
-    double tokens;       /* of this rank in this step */
-    uint64_t steps;      /* synchronised passes that ended well */
-    char *unused;        /* the text of tutti_ddp_unused, or NULL */
+    int active;          /* ranks with data in this step, and the lowest of them */
+    int leader;
+    bool counted;   /* uneven: they are counted */
+    double tokens;  /* of this rank in this step */
+    uint64_t steps; /* synchronised passes that ended well */
+    char *unused;   /* the text of tutti_ddp_unused, or NULL */
     struct tutti_ddp_times last, total;
     uint64_t reduced_steps; /* passes in `total` */
     struct tti_ddp_recording *recording;
@@ -237,14 +238,16 @@ enum tutti_result tti_ddp_device_scale(const struct tutti_ddp *ddp, void *data,
                                        double divisor);
 enum tutti_result tti_ddp_device_norm(struct tutti_ddp *ddp, bool squares, double scale,
                                       struct tti_train_norm_part *sum);
-/* Events of a bucket; note in the caller's stream that it is full (under the lock), or that its
- * values are to be gathered; hold a lane's stream until then. Nothing without a GPU. */
+/* Events of a bucket; note in a stream that it is full (under the lock), or in the caller's that
+ * its values are to be gathered; hold a lane's stream until then. Nothing without a GPU. */
 enum tutti_result tti_ddp_device_events(const struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
-void tti_ddp_device_full(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
+enum tutti_result tti_ddp_device_full(const struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
+                                      tutti_stream stream);
 enum tutti_result tti_ddp_device_given(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
 enum tutti_result tti_ddp_device_hold(struct tti_ddp_lane *lane, struct tti_gpu_event *event);
-/* Collective: rank 0's value of a tensor for all. */
-enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor);
+/* Collective: rank `root`'s value of a tensor for all. */
+enum tutti_result tti_ddp_spread(const struct tutti_ddp *ddp, const struct tti_ddp_tensor *tensor,
+                                 int root);
 /* All that the lane's stream was given is done. */
 enum tutti_result tti_ddp_lane_done(struct tti_ddp_lane *lane);
 /* A lane's collectives, over when they return; and between float32 and a type of 16 bits. */
@@ -286,6 +289,8 @@ void tti_ddp_lane_failed(struct tutti_ddp *ddp, enum tutti_result result);
 void tti_ddp_lanes_fail(struct tutti_ddp *ddp, enum tutti_result result);
 /* Hand out the schedule of a synchronised pass. */
 enum tutti_result tti_ddp_lanes_give(struct tutti_ddp *ddp);
+/* Under the lock: does a lane for gradients wait for this rank to fill a bucket? */
+bool tti_ddp_lanes_starve(const struct tutti_ddp *ddp);
 /* Until the tasks of a bucket, or of all (TTI_DDP_NONE), are done, or one failed. */
 enum tutti_result tti_ddp_lanes_wait(struct tutti_ddp *ddp, int bucket);
 
@@ -355,8 +360,8 @@ enum tutti_result tti_ddp_look(const struct tti_gpu_ops *ops, const void *memory
 /* The tensor's copy is there; NULL: it has none. */
 enum tutti_result tti_ddp_offload_add(struct tutti_ddp *ddp, struct tti_ddp_tensor *tensor,
                                       void *device);
-/* All gradients of this pass have come; if not, all ranks are told. */
-enum tutti_result tti_ddp_offload_wait(struct tutti_ddp *ddp);
+/* All gradients of this pass have come; if not, the lanes have failed, and all ranks are told. */
+void tti_ddp_offload_wait(struct tutti_ddp *ddp);
 
 /* ---- ddp_order.c ---- */
 /* Collective, before a pass: after the first synchronised one buckets are made anew in the order

@@ -47,6 +47,31 @@ enum tutti_result tutti_ddp_value(tutti_ddp *ddp, size_t index, void **value)
     return TUTTI_OK;
 }
 
+/* Under the lock. */
+static void step_zero_tensor(struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
+{
+    size_t element = tutti_type_size(t->type);
+    char *gradient = ddp->buckets[t->bucket].gradient;
+    if (!gradient)
+        return;
+    enum tutti_result result = tti_ddp_zero(ddp, gradient + t->offset * element,
+                                            t->elements * element, ddp->options.stream);
+    if (result != TUTTI_OK)
+        tti_ddp_lane_failed(ddp, result);
+}
+
+/* Under the lock: whole gradients of a bucket, to add to. Who overwrites does not so with what it
+ * will not mark (static_graph), and the memory has been another bucket's. */
+static enum tutti_result gradient_begin(struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
+{
+    const bool overwrite = ddp->options.overwrite;
+    TTI_TRY(tti_ddp_gradient_take(ddp, b, !overwrite, ddp->options.stream));
+    for (size_t m = 0; m < b->member_count && overwrite; m++)
+        if (ddp->tensors[b->members[m]].expected == 0)
+            step_zero_tensor(ddp, &ddp->tensors[b->members[m]]);
+    return TUTTI_OK;
+}
+
 enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradient)
 {
     TTI_TRY(tti_ddp_trained(ddp, index, "tutti_ddp_gradient"));
@@ -64,10 +89,7 @@ enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradie
         pthread_mutex_lock(&ddp->lock);
         if (!b->gradient)
             tti_ddp_gradient_room(ddp);
-        enum tutti_result result =
-            b->gradient
-                ? TUTTI_OK
-                : tti_ddp_gradient_take(ddp, b, !ddp->options.overwrite, ddp->options.stream);
+        enum tutti_result result = b->gradient ? TUTTI_OK : gradient_begin(ddp, b);
         pthread_mutex_unlock(&ddp->lock);
         TTI_TRY(result);
     }
@@ -96,7 +118,7 @@ static enum tutti_result begin_buffers(struct tutti_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->tensor_count; i++)
         if (ddp->tensors[i].kind == TUTTI_DDP_BUFFER)
-            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i]));
+            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i], ddp->leader));
     return TUTTI_OK;
 }
 
@@ -112,15 +134,10 @@ static enum tutti_result begin_zero(struct tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
-/* Under the lock. */
-static void step_zero_tensor(struct tutti_ddp *ddp, const struct tti_ddp_tensor *t)
+/* Under the lock: all of the bucket is there, by what the caller's stream holds. */
+static void step_full(struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
 {
-    size_t element = tutti_type_size(t->type);
-    char *gradient = ddp->buckets[t->bucket].gradient;
-    if (!gradient)
-        return;
-    enum tutti_result result = tti_ddp_zero(ddp, gradient + t->offset * element,
-                                            t->elements * element, ddp->options.stream);
+    enum tutti_result result = tti_ddp_device_full(ddp, b, ddp->options.stream);
     if (result != TUTTI_OK)
         tti_ddp_lane_failed(ddp, result);
 }
@@ -143,7 +160,7 @@ static void begin_marks(struct tutti_ddp *ddp)
     }
     for (size_t b = 0; b < ddp->bucket_count; b++)
         if (ddp->buckets[b].pending == 0)
-            tti_ddp_device_full(ddp, &ddp->buckets[b]);
+            step_full(ddp, &ddp->buckets[b]);
     pthread_mutex_unlock(&ddp->lock);
 }
 
@@ -197,7 +214,7 @@ void tti_ddp_complete(struct tutti_ddp *ddp, struct tti_ddp_tensor *t)
     tti_ddp_record_ready(ddp, (size_t)(t - ddp->tensors));
     if (--ddp->buckets[t->bucket].pending > 0)
         return;
-    tti_ddp_device_full(ddp, &ddp->buckets[t->bucket]);
+    step_full(ddp, &ddp->buckets[t->bucket]);
     pthread_cond_broadcast(&ddp->changed);
 }
 
@@ -373,7 +390,7 @@ static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
     pthread_mutex_lock(&ddp->lock);
     tti_ddp_clock_backward(ddp);
     pthread_mutex_unlock(&ddp->lock);
-    TTI_TRY(tti_ddp_offload_wait(ddp));
+    tti_ddp_offload_wait(ddp);
     pthread_mutex_lock(&ddp->lock);
     if (ddp->learning)
         wait_learn(ddp);
@@ -382,7 +399,7 @@ static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
     double sums[2] = {(double)missing, ddp->tokens};
     TTI_TRY(tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, ddp->control));
     enum tutti_result used = wait_used(ddp);
-    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE));
+    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE)); /* fails, too, if none came */
     TTI_TRY(used);
     if (sums[0] > 0)
         return wait_explain(ddp, missing, &told);

@@ -169,7 +169,7 @@ static enum tutti_result units_spread(struct tutti_ddp *ddp, int unit)
 {
     for (size_t i = 0; i < ddp->tensor_count; i++)
         if (ddp->tensors[i].unit == unit)
-            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i]));
+            TTI_TRY(tti_ddp_spread(ddp, &ddp->tensors[i], 0));
     return TUTTI_OK;
 }
 

@@ -39,7 +39,8 @@ enum { TUTTI_DDP_DIMS = 8 };
 enum tutti_ddp_kind {
     TUTTI_DDP_TRAINED = 0, /* a parameter with a gradient */
     TUTTI_DDP_FROZEN = 1,  /* a parameter without: made equal once, at the start */
-    TUTTI_DDP_BUFFER = 2,  /* no parameter (running means): rank 0's at each synchronised begin */
+    TUTTI_DDP_BUFFER = 2,  /* no parameter (running means): at each synchronised begin rank 0's, or
+                              with `uneven` those of the lowest rank that still has data */
 };
 
 /* One tensor of the model. The same list, in the same order (that of the forward pass), on all
