@@ -75,6 +75,7 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
         return api_device(comm, operation, stream, async ? request : NULL);
     if (tti_gpu_drops(comm, operation))
         return api_nothing(comm, async ? request : NULL);
+    TTI_TRY(tti_work_check(comm, operation, 1));
     if (comm->gpu)
         TTI_TRY(tti_gpu_before_host(comm));
     if (!async)
@@ -389,11 +390,12 @@ enum tutti_result tutti_premul_sum_create(tutti_comm *comm, enum tutti_type type
                         (int)type);
     for (int i = 0; i < TTI_MAX_USER_OPS; i++) {
         struct tti_user_op *user = &comm->user_ops[i];
-        if (user->used)
+        int none = TTI_USER_OP_FREE;
+        if (!atomic_compare_exchange_strong(&user->state, &none, TTI_USER_OP_MADE))
             continue;
-        user->used = true;
         user->type = type;
         memcpy(user->scalar, scalar, size);
+        atomic_store_explicit(&user->state, TTI_USER_OP_READY, memory_order_release);
         *op = (enum tutti_op)(TUTTI_OP_USER + i);
         return TUTTI_OK;
     }
@@ -406,11 +408,11 @@ enum tutti_result tutti_premul_sum_create(tutti_comm *comm, enum tutti_type type
 enum tutti_result tutti_op_destroy(tutti_comm *comm, enum tutti_op op)
 {
     unsigned index = (unsigned)op - TUTTI_OP_USER;
+    int ready = TTI_USER_OP_READY;
     if (!comm || (unsigned)op < TUTTI_OP_USER || index >= TTI_MAX_USER_OPS ||
-        !comm->user_ops[index].used)
+        !atomic_compare_exchange_strong(&comm->user_ops[index].state, &ready, TTI_USER_OP_FREE))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "tutti_op_destroy: %d is no operator of this communicator", (int)op);
-    comm->user_ops[index].used = false;
     return TUTTI_OK;
 }
 

@@ -187,7 +187,9 @@ static enum tutti_result comm_build(struct tutti_comm *comm, const struct tutti_
     uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
     TTI_TRY(tti_work_queue_create(&comm->queue));
     tti_transport_prepare(); /* before the bootstrap's thread */
-    TTI_TRY(tti_boot_create(&comm->meeting, comm->rank, comm->size, deadline, &comm->boot));
+    const struct tti_meeting meeting = comm->meeting;
+    comm->meeting.listen_fd = -1; /* the bootstrap takes it */
+    TTI_TRY(tti_boot_create(&meeting, comm->rank, comm->size, deadline, &comm->boot));
     TTI_TRY(tti_agree(comm, deadline));
     comm->settings.wire_lanes = (comm->settings.lanes + 1) / 2 * 2;
     TTI_TRY(tti_links_create(&comm->links, comm->size, comm->settings.wire_lanes));
@@ -251,6 +253,8 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
         (void)tti_region_free(comm->aside);
     if (comm->wake_fd >= 0)
         close(comm->wake_fd);
+    if (comm->meeting.listen_fd >= 0)
+        close(comm->meeting.listen_fd);
     tti_tuning_destroy(comm->tuning);
     free(comm->tuning_source);
     free(comm->settings.transports);
@@ -266,16 +270,39 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     free(comm);
 }
 
+static enum tutti_result comm_place(int rank, int size)
+{
+    if (size >= 1 && rank >= 0 && rank < size)
+        return TUTTI_OK;
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks; expected 0 <= rank < size", rank,
+                    size);
+}
+
+/* Settings that would be refused later. */
+static enum tutti_result comm_settings(const struct tutti_options *options, double *init_timeout_s)
+{
+    struct tti_settings settings = {0};
+    const enum tutti_result result = settings_read(options, &settings);
+    *init_timeout_s = settings.init_timeout_s;
+    free(settings.transports);
+    free(settings.algorithms);
+    free(settings.plugins);
+    return result;
+}
+
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
                                 const struct tutti_options *options, uint64_t family,
                                 struct tutti_comm **comm)
 {
-    if (size < 1 || rank < 0 || rank >= size)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks; expected 0 <= rank < size", rank,
-                        size);
-    struct tutti_comm *made = tti_calloc(1, sizeof *made);
-    if (!made)
-        return TUTTI_ERR_MEMORY;
+    struct tutti_comm *made = NULL;
+    enum tutti_result result = comm_place(rank, size);
+    if (result == TUTTI_OK && !(made = tti_calloc(1, sizeof *made)))
+        result = TUTTI_ERR_MEMORY;
+    if (result != TUTTI_OK) {
+        if (meeting->listen_fd >= 0)
+            close(meeting->listen_fd);
+        return result;
+    }
     uint64_t begin = tti_now_ns();
     made->rank = rank;
     made->size = size;
@@ -286,7 +313,7 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
     pthread_mutex_init(&made->error_lock, NULL);
     tti_log_rank(rank);
     tti_forked_watch(made);
-    enum tutti_result result = comm_build(made, options);
+    result = comm_build(made, options);
     if (result != TUTTI_OK) {
         if (made->boot)
             tti_boot_notify(made->boot, result, tti_error_text());
@@ -312,8 +339,11 @@ enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int siz
                                     const struct tutti_options *options, tutti_comm **comm)
 {
     struct tti_meeting meeting;
+    double init_timeout_s = 0;
     if (!id || !comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_create: %s is NULL", id ? "comm" : "id");
+    TTI_TRY(comm_place(rank, size)); /* while the id can be used again */
+    TTI_TRY(comm_settings(options, &init_timeout_s));
     TTI_TRY(tti_meeting_from_id(id, rank, &meeting));
     return tti_comm_open(&meeting, rank, size, options, 0, comm);
 }
@@ -321,15 +351,11 @@ enum tutti_result tutti_comm_create(const struct tutti_id *id, int rank, int siz
 enum tutti_result tutti_comm_create_from_env(const struct tutti_options *options, tutti_comm **comm)
 {
     struct tti_place place;
-    struct tti_settings settings = {0};
+    double init_timeout_s = 0;
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_create_from_env: comm is NULL");
-    enum tutti_result result = settings_read(options, &settings);
-    free(settings.transports);
-    free(settings.algorithms);
-    free(settings.plugins);
-    TTI_TRY(result);
-    TTI_TRY(tti_place_find(tti_deadline_in(settings.init_timeout_s), &place));
+    TTI_TRY(comm_settings(options, &init_timeout_s));
+    TTI_TRY(tti_place_find(tti_deadline_in(init_timeout_s), &place));
     TTI_LOG(TTI_LOG_INFO, "launcher %s: rank %d of %d", place.launcher, place.rank, place.size);
     return tti_comm_open(&place.meeting, place.rank, place.size, options, 0, comm);
 }

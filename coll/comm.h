@@ -54,9 +54,10 @@ enum {
     TTI_KEPT_SELECTIONS = 64, /* sizes whose selection is kept: a power of two */
 };
 
-/* An operator made by tutti_premul_sum_create. */
+/* An operator made by tutti_premul_sum_create, by any thread. */
+enum { TTI_USER_OP_FREE, TTI_USER_OP_MADE, TTI_USER_OP_READY };
 struct tti_user_op {
-    bool used;
+    _Atomic int state;
     enum tutti_type type;
     uint8_t scalar[8];
 };
@@ -137,7 +138,8 @@ void tti_add_region(const void *region, size_t bytes, struct tutti_memory *memor
 /* Interrupt a sleeping operation. */
 void tti_comm_wake(struct tutti_comm *comm);
 
-/* `family`: that of the communicator that it comes from; 0: none. */
+/* Takes meeting->listen_fd, also if it fails. `family`: that of the communicator that it comes
+ * from; 0: none. */
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
                                 const struct tutti_options *options, uint64_t family,
                                 struct tutti_comm **comm);
@@ -145,6 +147,10 @@ enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int
 enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
                                       const struct tti_meeting *meeting, int rank, int size,
                                       struct tutti_comm **comm);
+
+/* Where this rank is to be met by the others for a communicator of their own: the address by which
+ * they met before, or loopback if all are on one host; NULL: as TUTTI_IFNAME says. */
+const char *tti_comm_meeting_address(const struct tutti_comm *parent);
 
 /* As tutti_comm_destroy; rank 0 waits at most so long for the goodbyes of the others. */
 void tti_comm_end(struct tutti_comm *comm, double linger_s);

@@ -376,7 +376,9 @@ enum tutti_result tti_exchange_self(const struct tutti_comm *comm, const struct 
                 "send of %zu %s from rank %d to itself has no receive of the same count "
                 "and type in its group",
                 ops[s].count, tutti_type_name(ops[s].type), comm->rank);
-        TTI_TRY(move(context, ops[r].out, ops[s].in, ops[s].count * tutti_type_size(ops[s].type)));
+        if (move)
+            TTI_TRY(
+                move(context, ops[r].out, ops[s].in, ops[s].count * tutti_type_size(ops[s].type)));
         r++;
     }
     for (; r < count; r++)

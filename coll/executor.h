@@ -33,7 +33,7 @@ enum tutti_result tti_executor_exchange(struct tti_executor *executor,
                                         const struct tti_operation *ops, size_t count,
                                         uint64_t deadline, const struct tti_label *label);
 /* The messages to the own rank among them: the k-th send meets the k-th receive. USAGE: one has no
- * partner of its count and type. */
+ * partner of its count and type. `move` NULL: they are looked at only. */
 typedef enum tutti_result tti_exchange_move(void *context, void *to, const void *from,
                                             size_t bytes);
 enum tutti_result tti_exchange_self(const struct tutti_comm *comm, const struct tti_operation *ops,

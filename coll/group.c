@@ -157,6 +157,7 @@ static enum tutti_result batch_post(const struct group_batch *batch, struct grou
 {
     if (head->device)
         return tti_gpu_call(head->comm, batch->ops, batch->count, batch->streams, NULL);
+    TTI_TRY(tti_work_check(head->comm, batch->ops, batch->count));
     if (head->comm->gpu)
         TTI_TRY(tti_gpu_before_host(head->comm));
     return tti_work_post(head->comm, batch->ops, batch->count, thread, &head->work);

@@ -14,7 +14,9 @@ static enum tutti_result check_op(const struct tti_operation *o, struct tutti_co
     if ((unsigned)o->op < TUTTI_OP_COUNT)
         return TUTTI_OK;
     unsigned user = (unsigned)o->op - TUTTI_OP_USER;
-    if ((unsigned)o->op < TUTTI_OP_USER || user >= TTI_MAX_USER_OPS || !comm->user_ops[user].used)
+    if ((unsigned)o->op < TUTTI_OP_USER || user >= TTI_MAX_USER_OPS ||
+        atomic_load_explicit(&comm->user_ops[user].state, memory_order_acquire) !=
+            TTI_USER_OP_READY)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: %d is no operator of this communicator; use TUTTI_SUM, PROD, MAX, "
                         "MIN, AVG or one made by tutti_premul_sum_create",

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOB_TRANSPORTS = 6, BLOB_NAME = 80, BLOB_TRANSPORT_NAME = 24, BLOB_ADDRESS = 64 };
+enum { BLOB_TRANSPORTS = 6, BLOB_NAME = 80, BLOB_TRANSPORT_NAME = 24, BLOB_ADDRESS = 160 };
 
 struct blob_transport {
     char name[BLOB_TRANSPORT_NAME];
@@ -256,9 +256,9 @@ static enum tutti_result peers_allocate(struct tti_peers *peers, int rank, int s
                : TUTTI_ERR_MEMORY;
 }
 
-static enum tutti_result peers_exchange(struct tti_boot *boot, const char *transports,
-                                        const char *plugins, uint64_t deadline,
-                                        struct tti_peers *peers)
+static enum tutti_result peers_exchange(struct tti_boot *boot, const struct tti_meeting *meeting,
+                                        const char *transports, const char *plugins,
+                                        uint64_t deadline, struct tti_peers *peers)
 {
     struct identity_blob *mine = tti_calloc(1, sizeof *mine);
     long mbits = 0;
@@ -269,7 +269,7 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const char *trans
     peers->env.name = peers->all[peers->rank].name;
     enum tutti_result result = carriers_open(peers, transports, plugins, mine);
     if (result == TUTTI_OK)
-        result = tti_boot_address(boot, mine->address, sizeof mine->address);
+        result = tti_boot_address(boot, meeting->host, mine->address, sizeof mine->address);
     if (result == TUTTI_OK)
         result = tti_config_int("TUTTI_LINE_MBITS", 1, 100000000, 0, &mbits);
     if (mbits > 0) {
@@ -309,7 +309,7 @@ enum tutti_result tti_peers_create(struct tti_boot *boot, const struct tti_meeti
         .far_nics = peers->far_nics,
         .host_ranks = peers->host_ranks,
     };
-    return peers_exchange(boot, transports, plugins, deadline, peers);
+    return peers_exchange(boot, meeting, transports, plugins, deadline, peers);
 }
 
 const char *tti_peers_address(const struct tti_peers *peers, int rank)

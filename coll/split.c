@@ -2,6 +2,7 @@
  * first, then an id from the lowest rank of each new communicator. */
 #include "coll/comm.h"
 
+#include "base/config.h"
 #include "base/memory.h"
 #include "coll/group.h"
 
@@ -35,11 +36,11 @@ static int split_members(struct split_member *all, int size, int color, int rank
     return count;
 }
 
-/* The address under which this rank is best reached by the others of the parent: the one that it
- * used towards the parent's meeting point, or loopback when all are on one host. */
-static const char *split_address(const struct tutti_comm *parent)
+const char *tti_comm_meeting_address(const struct tutti_comm *parent)
 {
-    return parent->peers.nhosts == 1 ? "127.0.0.1" : NULL;
+    if (parent->peers.nhosts == 1)
+        return "127.0.0.1";
+    return tti_config_text("TUTTI_IFNAME") ? NULL : tti_peers_address(&parent->peers, parent->rank);
 }
 
 /* Leaders make an id; everybody learns that of its leader. */
@@ -51,7 +52,8 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
     struct tutti_id *all = tti_calloc((size_t)parent->size, sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    enum tutti_result made = leader ? tti_id_make(split_address(parent), false, &mine) : TUTTI_OK;
+    enum tutti_result made =
+        leader ? tti_id_make(tti_comm_meeting_address(parent), false, &mine) : TUTTI_OK;
     if (made != TUTTI_OK) {
         tti_error_save(&error, made);
         memset(&mine, 0, sizeof mine); /* tells the members */
@@ -60,6 +62,8 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
     if (result == TUTTI_OK && leader_rank >= 0)
         *id = all[leader_rank];
     free(all);
+    if (result != TUTTI_OK && mine.text[0])
+        tti_id_forget(&mine); /* nobody will come */
     TTI_TRY(result);
     if (error.code != TUTTI_OK)
         return tti_error_restore(&error);

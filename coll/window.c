@@ -25,12 +25,6 @@ struct introduction {
     struct tti_region_place board_place; /* where it is, in its process and in others */
 };
 
-/* As split.c has it. */
-static const char *window_address(const struct tutti_comm *comm)
-{
-    return comm->peers.nhosts == 1 ? "127.0.0.1" : NULL;
-}
-
 /* Is it memory that the host may not touch? */
 static enum tutti_result window_kind(struct tutti_window *window)
 {
@@ -187,7 +181,7 @@ static enum tutti_result window_introduce(struct tutti_window *window, struct in
     mine->address = (uintptr_t)window->memory;
     mine->device = window->device;
     if (!comm->post && comm->rank == 0 && comm->size > 1)
-        return tti_id_make(window_address(comm), false, &mine->id);
+        return tti_id_make(tti_comm_meeting_address(comm), false, &mine->id);
     return TUTTI_OK;
 }
 
@@ -281,6 +275,8 @@ static enum tutti_result window_make(struct tutti_comm *comm, struct tutti_windo
             window_retract(comm, all, &mine);
             result = tti_error_restore(&error);
         }
+    } else if (mine.id.text[0]) {
+        tti_id_forget(&mine.id);
     }
     tti_board_drop(board);
     free(all);
@@ -438,6 +434,9 @@ static enum tutti_result call_signal(enum tti_alone alone, int peer, int signal,
                                       .signals = count,
                                       .signal = signal};
     TTI_TRY(check_signal(&operation, comm));
+    if (count > INT64_MAX)
+        return TTI_FAIL(TUTTI_ERR_ARGUMENT, "wait_signal: count is %llu; at most 2^63 - 1",
+                        (unsigned long long)count);
     return tti_api_call(comm, &operation, async, stream, request);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "coll/comm.h"
+#include "coll/executor.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/progress.h"
 
@@ -362,6 +363,14 @@ void tti_work_end_device(struct tutti_comm *comm)
     while (queue->looks)
         queue_wait(queue);
     pthread_mutex_unlock(&queue->lock);
+}
+
+enum tutti_result tti_work_check(const struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count)
+{
+    if (ops[0].collective != TUTTI_SEND_RECV || ops[0].alone != TTI_NOT_ALONE)
+        return TUTTI_OK;
+    return tti_exchange_self(comm, ops, count, NULL, NULL);
 }
 
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,

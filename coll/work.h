@@ -71,6 +71,11 @@ void tti_work_resume(struct tutti_comm *comm);
 /* The same if no operation runs and none waits; else false, and nothing to resume. */
 bool tti_work_try_pause(struct tutti_comm *comm);
 
+/* What is wrong with operations that is to be said before they are queued, since what fails while
+ * it runs fails the communicator. USAGE, see tti_exchange_self. */
+enum tutti_result tti_work_check(const struct tutti_comm *comm, const struct tti_operation *ops,
+                                 size_t count);
+
 /* Queue work (a copy of the operations) and return it with one reference for the caller. `thread`:
  * make sure that the progress thread runs it; otherwise somebody must call tti_work_wait. */
 enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operation *ops,

@@ -389,14 +389,14 @@ static enum tutti_result boot_enter(struct tti_boot *boot, const struct tti_meet
 enum tutti_result tti_boot_create(const struct tti_meeting *meeting, int rank, int size,
                                   uint64_t deadline, struct tti_boot **boot)
 {
-    TTI_TRY(boot_check(meeting, rank, size));
-    struct tti_boot *made = boot_alloc(rank, size);
+    enum tutti_result checked = boot_check(meeting, rank, size);
+    struct tti_boot *made = checked == TUTTI_OK ? boot_alloc(rank, size) : NULL;
+    if ((!made || size == 1 || rank > 0) && meeting->listen_fd >= 0)
+        close(meeting->listen_fd);
+    TTI_TRY(checked);
     if (!made)
         return TUTTI_ERR_MEMORY;
-    if (size == 1) {
-        if (meeting->listen_fd >= 0)
-            close(meeting->listen_fd);
-    } else {
+    if (size > 1) {
         enum tutti_result result = boot_enter(made, meeting, deadline);
         if (result != TUTTI_OK) {
             struct tti_error failure;
@@ -470,7 +470,8 @@ int tti_boot_fd(const struct tti_boot *boot)
     return boot->fd;
 }
 
-enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size_t room)
+enum tutti_result tti_boot_address(const struct tti_boot *boot, const char *host, char *text,
+                                   size_t room)
 {
     struct sockaddr_storage own;
     socklen_t bytes = sizeof own;
@@ -479,6 +480,10 @@ enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size
         return TUTTI_OK;
     if (getsockname(boot->fd, (struct sockaddr *)&own, &bytes) != 0)
         return TTI_FAIL_ERRNO("asking the bootstrap connection for its address");
+    if (tti_socket_is_loopback((struct sockaddr *)&own)) {
+        snprintf(text, room, "%s", host);
+        return TUTTI_OK;
+    }
     int failed =
         getnameinfo((struct sockaddr *)&own, bytes, text, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
     if (failed)

@@ -37,6 +37,7 @@ struct tti_boot;
 const _Atomic bool *tti_boot_cancel_by(const _Atomic bool *flag);
 
 /* Join: rank 0 starts the server, everyone connects and waits until all `size` ranks are there.
+ * Takes meeting->listen_fd, also if it fails.
  * Errors: TIMEOUT ("ranks 2, 5 of 8 have not joined within 60 s at host:port"; on every rank),
  * LINK (nobody listens; what to check), SYSTEM (port taken, by name), MISMATCH (sizes differ, a
  * rank twice), ARGUMENT. */
@@ -54,8 +55,10 @@ enum tutti_result tti_boot_all_gather(struct tti_boot *boot, const void *mine, s
 int tti_boot_fd(const struct tti_boot *boot);
 
 /* The address of this host that other ranks reach it by, as far as rank 0 does: that of the own end
- * of the connection to it (rank 0: where it listens). Loopback for one rank. */
-enum tutti_result tti_boot_address(const struct tti_boot *boot, char *text, size_t room);
+ * of the connection to it. Who reached rank 0 by loopback is on its host, which the others reach by
+ * `host`, the meeting's name or address of it. Loopback for one rank. */
+enum tutti_result tti_boot_address(const struct tti_boot *boot, const char *host, char *text,
+                                   size_t room);
 
 /* Never blocks. TUTTI_OK while all is well. Else the first notice: TUTTI_ERR_PEER (*rank died), or
  * the code and text that *rank gave to tti_boot_notify (-1: a verdict on all). The same notice is

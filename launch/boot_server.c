@@ -137,9 +137,8 @@ static void server_free(struct tti_boot_server *s)
 static enum tutti_result server_listen(struct tti_boot_server *s, const struct tti_meeting *meeting)
 {
     uint16_t port = 0;
-    if (meeting->listen_fd >= 0) {
-        TTI_TRY(tti_socket_listening(meeting->listen_fd, &port));
-        s->listen_fd = meeting->listen_fd;
+    if (s->listen_fd >= 0) {
+        TTI_TRY(tti_socket_listening(s->listen_fd, &port));
         tti_socket_prepare(s->listen_fd);
     } else {
         TTI_TRY(
@@ -170,10 +169,13 @@ enum tutti_result tti_boot_server_create(const struct tti_meeting *meeting, int 
                                          uint64_t deadline, struct tti_boot_server **server)
 {
     struct tti_boot_server *s = tti_calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        if (meeting->listen_fd >= 0)
+            close(meeting->listen_fd);
         return TUTTI_ERR_MEMORY;
+    }
     pthread_mutex_init(&s->held.lock, NULL);
-    s->listen_fd = -1;
+    s->listen_fd = meeting->listen_fd;
     s->size = size;
     s->join_by = deadline;
     s->join_ms = (uint32_t)tti_deadline_ms(deadline, INT32_MAX);

@@ -28,5 +28,7 @@ bool tti_place_is_launched(void);
 enum tutti_result tti_id_make(const char *address, bool anywhere, struct tutti_id *id);
 enum tutti_result tti_meeting_from_id(const struct tutti_id *id, int rank,
                                       struct tti_meeting *meeting);
+/* An id that will not be used: its maker closes what it holds for it; others do nothing. */
+void tti_id_forget(const struct tutti_id *id);
 
 #endif

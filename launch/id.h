@@ -11,7 +11,5 @@ enum tutti_result tti_secret_parse(const char *what, const char *text, size_t le
 /* Host, port and secret as an id, and back (ports 1, listen_fd -1). */
 void tti_id_format(const struct tti_meeting *meeting, struct tutti_id *id);
 enum tutti_result tti_id_parse(const struct tutti_id *id, struct tti_meeting *meeting);
-/* An id that will not be used: its maker closes what it holds for it; others do nothing. */
-void tti_id_forget(const struct tutti_id *id);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "coll/gpu/gpu_calls.h"
-#include "launch/id.h"
+#include "launch/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

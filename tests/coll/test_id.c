@@ -97,8 +97,48 @@ static void made_by(int maker)
     close(finish[1]);
 }
 
+/* What was wrong with rank 0's call can be put right: the id is as before, and so is what the
+ * process has open. */
+static void called_again(void)
+{
+    struct tutti_options wrong = TUTTI_OPTIONS_INIT;
+    struct tutti_id id;
+    tutti_comm *comm = NULL;
+    char byte = 0;
+    int ready[2];
+    wrong.lanes = -1;
+    REQUIRE(tutti_id_create("127.0.0.1", &id) == TUTTI_OK && pipe(ready) == 0);
+    const int before = dup(0);
+    close(before);
+    REQUIRE(tutti_comm_create(&id, 0, RANKS, &wrong, &comm) == TUTTI_ERR_ARGUMENT);
+    REQUIRE(tutti_comm_create(&id, 0, 0, NULL, &comm) == TUTTI_ERR_ARGUMENT);
+    const int after = dup(0);
+    close(after);
+    REQUIRE(before == after);
+    pid_t children[RANKS];
+    for (int rank = 1; rank < RANKS; rank++) {
+        children[rank] = fork();
+        if (children[rank] != 0)
+            continue;
+        comm = arrive(&id, rank);
+        REQUIRE(write(ready[1], &byte, 1) == 1);
+        tutti_comm_destroy(comm);
+        exit(0);
+    }
+    comm = arrive(&id, 0);
+    for (int rank = 1; rank < RANKS; rank++) {
+        int status = 0;
+        REQUIRE(read(ready[0], &byte, 1) == 1);
+        REQUIRE(waitpid(children[rank], &status, 0) == children[rank] && status == 0);
+    }
+    tutti_comm_destroy(comm);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 int main(void)
 {
+    called_again();
     made_by(NOBODY);
     made_by(1);
     made_by(0);

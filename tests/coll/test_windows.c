@@ -106,6 +106,7 @@ static int sleeps(tutti_comm *comm)
     }
     CHECK_OK(tutti_signal(a.rank, 10, comm));
     CHECK_OK(tutti_signal(a.rank, 10, comm));
+    CHECK(tutti_wait_signal(a.rank, 10, UINT64_MAX, comm) == TUTTI_ERR_ARGUMENT);
     CHECK_OK(tutti_wait_signal(a.rank, 10, 2, comm));
     return 0;
 }

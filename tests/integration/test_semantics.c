@@ -186,6 +186,44 @@ static int user_operator(tutti_comm *comm, void *argument)
     return 0;
 }
 
+enum { OPERATORS_AT_ONCE = 4, OPERATORS_EACH = 2000 };
+static tutti_comm *operators_of;
+
+/* A thread's operators are its own: as many as it makes, each with its scalar. */
+static void *operators_thread(void *argument)
+{
+    bool *fine = argument;
+    enum tutti_op held[OPERATORS_AT_ONCE];
+    for (int i = 0; i < OPERATORS_EACH && *fine; i++) {
+        const double scalar = 1;
+        enum tutti_op *op = &held[i % OPERATORS_AT_ONCE];
+        if (i >= OPERATORS_AT_ONCE)
+            *fine = tutti_op_destroy(operators_of, *op) == TUTTI_OK;
+        *fine =
+            *fine && tutti_premul_sum_create(operators_of, TUTTI_FLOAT64, &scalar, op) == TUTTI_OK;
+    }
+    for (int i = 0; i < OPERATORS_AT_ONCE && *fine; i++)
+        *fine = tutti_op_destroy(operators_of, held[i]) == TUTTI_OK;
+    return NULL;
+}
+
+/* No two threads are given the same one. */
+static int operators_by_threads(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    pthread_t thread;
+    bool fine[2] = {true, true};
+    CHECK_OK(tutti_barrier(comm));
+    if (tutti_comm_rank(comm) > 0)
+        return 0;
+    operators_of = comm;
+    CHECK(pthread_create(&thread, NULL, operators_thread, &fine[0]) == 0);
+    operators_thread(&fine[1]);
+    pthread_join(thread, NULL);
+    CHECK(fine[0] && fine[1]);
+    return 0;
+}
+
 /* Low-precision sums round once: 256 + 1 + 1 + ... is not 256 in bfloat16, whatever the order. */
 static int rounds_once(tutti_comm *comm, void *argument)
 {
@@ -206,6 +244,22 @@ static int rounds_once(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Messages of a rank to itself that have no partner. */
+static int wrong_to_itself(tutti_comm *comm)
+{
+    const int rank = tutti_comm_rank(comm);
+    int32_t x = 0, y = 0;
+    tutti_request *request = NULL;
+    CHECK(tutti_send(&x, 1, TUTTI_INT32, rank, comm) == TUTTI_ERR_USAGE);
+    CHECK(strstr(tutti_last_error(), "has no receive of the same count"));
+    CHECK(tutti_recv_async(&x, 1, TUTTI_INT32, rank, comm, NULL, &request) == TUTTI_ERR_USAGE);
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_send(&x, 1, TUTTI_INT32, rank, comm));
+    CHECK_OK(tutti_recv(&y, 1, TUTTI_FLOAT32, rank, comm));
+    CHECK(tutti_group_end() == TUTTI_ERR_USAGE);
+    return 0;
+}
+
 static int wrong_calls(tutti_comm *comm, void *argument)
 {
     (void)argument;
@@ -223,6 +277,8 @@ static int wrong_calls(tutti_comm *comm, void *argument)
     CHECK(tutti_all_reduce_async(x, x, 1, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL) ==
           TUTTI_ERR_ARGUMENT);
     CHECK_OK(tutti_all_reduce(NULL, NULL, 0, TUTTI_INT32, TUTTI_SUM, comm)); /* empty is legal */
+    if (tutti_comm_rank(comm) == 0 && wrong_to_itself(comm))
+        return 1;
     CHECK_OK(tutti_barrier(comm)); /* and the communicator is as before */
     return 0;
 }
@@ -328,6 +384,7 @@ static const struct {
     {"a communicator destroyed in a group", destroyed_in_group, 1, 0},
     {"split", splitting, 1, 0},
     {"pre-multiplied sum", user_operator, 1, 0},
+    {"operators made by two threads", operators_by_threads, 1, 0},
     {"bfloat16 sums round once", rounds_once, 1, 0},
     {"wrong calls", wrong_calls, 1, 0},
     {"two communicators by turns, 1 MiB", by_turns, 1, 1 << 18},

@@ -153,13 +153,13 @@ class Hosts:
         """A command in host k."""
         return ["ip", "netns", "exec", self.names[k], *words]
 
-    def start(self, k, ranks, *flags, environment=None, launch=(), node=None):
+    def start(self, k, ranks, *flags, environment=None, launch=(), node=None, program=job.BENCH):
         """Host k's tuttirun, with the flags `launch` of its own. `node`: (number, of so many), where
         a host has several."""
         number, nodes = node or (k, len(self.names))
         return job.Job(self.inside(
             k, job.TUTTIRUN, *launch, "--nnodes", nodes, "--node-rank", number, "-n", ranks,
-            "--master-addr", self.address, "--master-port", PORT, job.BENCH, *flags), environment)
+            "--master-addr", self.address, "--master-port", PORT, program, *flags), environment)
 
     def start_all(self, ranks, *flags, environment=None, dealt=False):
         """Job by job, `ranks` ranks on each host: numbered host by host, or dealt out in turn."""

@@ -6,6 +6,7 @@ one machine's ranks into hosts by name) comes last.
 """
 import os
 import re
+import shutil
 import signal
 
 import job
@@ -13,6 +14,7 @@ from namespaces import Hosts, ip, namespaces_work
 
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
 LIMIT = 40
+CHILDREN = os.path.join(job.BIN, "..", "tests", "children")
 
 
 def judge_head(first, count, ranks):
@@ -77,6 +79,42 @@ def crash(_, jobs):
         os.kill(pid, signal.SIGKILL)
 
 
+class Named(Hosts):
+    """Hosts with a second interface, by which the default route goes and nobody reaches the others.
+    The first has a name, which is its loopback's to itself, as Debian has it."""
+
+    def make(self):
+        """Every namespace, wired and up."""
+        super().make()
+        self.address = "tutti-first"
+        for k, name in enumerate(self.names):
+            ip("-n", name, "address", "flush", "dev", "eth1")
+            ip("-n", name, "address", "add", f"10.79.{k}.15/24", "dev", "eth1")
+            ip("-n", name, "route", "add", "default", "dev", "eth1")
+            os.makedirs(f"/etc/netns/{name}", exist_ok=True)
+            with open(f"/etc/netns/{name}/hosts", "w", encoding="ascii") as file:
+                file.write(f"127.0.0.1 localhost\n{'10.77.0' if k else '127.0.1'}.1 tutti-first\n")
+
+    def __exit__(self, *_):
+        super().__exit__()
+        for name in self.names:
+            shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
+
+
+def children():
+    """What is made of a communicator meets where that did."""
+    with Named(2, nics=2) as network:
+        jobs = [network.start(k, 2, environment={"TUTTI_INIT_TIMEOUT": "10"}, program=CHILDREN)
+                for k in range(2)]
+        try:
+            for each in jobs:
+                each.succeed(LIMIT, tables=0)
+                each.gone()
+        finally:
+            for each in jobs:
+                each.end()
+
+
 def by_host_id(names, *flags):
     """Ranks of this machine that say that they are on different hosts."""
     port = job.free_port()
@@ -104,6 +142,7 @@ def cases():
         yield f"4 hosts, {ranks} ranks each", lambda r=ranks: on_hosts(4, r, False)
     yield "8 hosts", lambda: on_hosts(8, 1, False)
     yield "4 hosts at 1 Gbit/s", at_a_rate
+    yield "2 hosts with a name and a way that leads nowhere", children
     yield "a cut cable", lambda: unlucky(cut)
     yield "a host that dies", lambda: unlucky(crash)
     yield ("4 hosts, 2 ranks each, hierarchical",
