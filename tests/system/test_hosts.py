@@ -86,6 +86,7 @@ class Named(Hosts):
     def make(self):
         """Every namespace, wired and up."""
         super().make()
+        ip("-n", self.switch, "link", "set", "bridge1", "down")
         self.address = "tutti-first"
         for k, name in enumerate(self.names):
             ip("-n", name, "address", "flush", "dev", "eth1")
