@@ -8,7 +8,9 @@ target_link_libraries(nccl PRIVATE tti_flags ${private_links})
 set_target_properties(nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nccl
   LINK_DEPENDS ${CMAKE_SOURCE_DIR}/nccl/nccl.map)
-target_link_options(nccl PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/nccl/nccl.map)
+# A program may have NVIDIA's library as well: calls within this one stay in it.
+target_link_options(nccl PRIVATE -Wl,-Bsymbolic-functions
+  -Wl,--version-script=${CMAKE_SOURCE_DIR}/nccl/nccl.map)
 target_include_directories(nccl INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/nccl/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tutti-nccl>)

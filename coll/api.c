@@ -35,7 +35,7 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
 
 static enum tutti_result api_nothing(tutti_comm *comm, tutti_request **request)
 {
-    TTI_TRY(tti_comm_check(comm));
+    TTI_TRY(tti_comm_works(comm));
     if (!request)
         return TUTTI_OK;
     struct tutti_request *made = tti_calloc(1, sizeof *made);

@@ -112,11 +112,12 @@ static enum tutti_result settings_read(const struct tutti_options *options,
 
 /* ---- failing ---- */
 
-enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
+static enum tutti_result comm_fail(struct tutti_comm *comm, enum tutti_result code, bool spared)
 {
     pthread_mutex_lock(&comm->error_lock);
     bool first = comm->error.code == TUTTI_OK;
     if (first) {
+        comm->spared = spared;
         tti_error_save(&comm->error, code);
         atomic_store_explicit(&comm->failed, (int)code, memory_order_release);
     }
@@ -130,6 +131,19 @@ enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
     return code;
 }
 
+enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
+{
+    return comm_fail(comm, code, false);
+}
+
+bool tti_comm_spared(tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->error_lock);
+    const bool spared = comm->spared;
+    pthread_mutex_unlock(&comm->error_lock);
+    return spared;
+}
+
 enum tutti_result tti_comm_check(struct tutti_comm *comm)
 {
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
@@ -140,12 +154,37 @@ enum tutti_result tti_comm_check(struct tutti_comm *comm)
     return code;
 }
 
+enum tutti_result tti_comm_works(struct tutti_comm *comm)
+{
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
+        return TUTTI_OK;
+    pthread_mutex_lock(&comm->error_lock);
+    comm->spared = false;
+    pthread_mutex_unlock(&comm->error_lock);
+    return tti_comm_check(comm);
+}
+
 enum tutti_result tti_comm_listen(struct tutti_comm *comm)
 {
     int rank = -1;
     TTI_TRY(tti_comm_check(comm));
     enum tutti_result code = comm->boot ? tti_boot_poll(comm->boot, &rank) : TUTTI_OK;
     return code == TUTTI_OK ? TUTTI_OK : tti_comm_fail(comm, code);
+}
+
+void tti_comm_listen_idle(struct tutti_comm *comm)
+{
+    int rank = -1;
+    if (!tti_work_try_pause(comm))
+        return;
+    if (comm->boot && tti_comm_check(comm) == TUTTI_OK) {
+        const enum tutti_result code = tti_boot_poll(comm->boot, &rank);
+        const bool gone =
+            code == TUTTI_ERR_ABORTED || code == TUTTI_ERR_PEER || code == TUTTI_ERR_LINK;
+        if (code != TUTTI_OK)
+            (void)comm_fail(comm, code, gone && (!comm->gpu || tti_gpu_is_idle(comm)));
+    }
+    tti_work_resume(comm);
 }
 
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code)
@@ -409,12 +448,10 @@ enum tutti_result tutti_comm_error(tutti_comm *comm)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "tutti_comm_error: comm is NULL");
-    if (comm->gpu && !comm->forked) {
-        tti_gpu_hear(comm);
-    } else if (tti_work_try_pause(comm)) { /* nobody listens while nothing runs */
-        (void)tti_comm_listen(comm);
-        tti_work_resume(comm);
-    }
+    if (!comm->forked)
+        tti_comm_listen_idle(comm); /* nobody does while nothing runs */
+    if (comm->gpu && !comm->forked)
+        tti_gpu_ask(comm);
     return tti_comm_check(comm);
 }
 

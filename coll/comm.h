@@ -101,6 +101,7 @@ struct tutti_comm {
     pthread_mutex_t error_lock;
     struct tti_error error;
     _Atomic int failed;      /* enum tutti_result */
+    bool spared;             /* ... as others are gone; nothing was under way here */
     _Atomic int aborted;     /* tutti_comm_abort was called here */
     struct tti_stage *stage; /* staged.h; NULL until this rank sends there */
     uint64_t staged;         /* operations on that path */
@@ -125,9 +126,14 @@ struct tutti_comm {
 enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code);
 /* TUTTI_OK, or the recorded failure restored as this thread's error. */
 enum tutti_result tti_comm_check(struct tutti_comm *comm);
+/* The same for a new call, which hears of the failure so (tti_comm_spared). */
+enum tutti_result tti_comm_works(struct tutti_comm *comm);
 /* Look for notices from other ranks and for an abort. On TUTTI_OK nothing is new; else the
  * communicator is failed with what was found. */
 enum tutti_result tti_comm_listen(struct tutti_comm *comm);
+/* The same for a rank that does nothing at the moment, which is looked at: if something is under
+ * way, who does it listens. See tti_comm_spared. */
+void tti_comm_listen_idle(struct tutti_comm *comm);
 /* A link said that its peer is gone (text in the thread's error). A moment later the bootstrap may
  * know who really died first; prefer its word. Fails the communicator. */
 enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_result code);

@@ -29,6 +29,10 @@ void tti_comm_by_device(int device);
 enum tutti_result tti_comm_release_device(tutti_comm *comm);
 /* Wait until what was queued on streams for device memory is over (not what was captured). */
 enum tutti_result tti_comm_settle(tutti_comm *comm);
+/* The communicator has failed because another rank is gone (it aborted, ended or died), and when
+ * this one heard of that, nothing was under way here: what it had called was over. Only what it
+ * calls from then on fails, and ends this. */
+bool tti_comm_spared(tutti_comm *comm);
 /* How the last operation on device memory that this rank queued goes: "staged", "levels", "window",
  * "lent", "messages", "alone", or what coupled kernels do: "one_shot_ll", "one_shot_ll128",
  * "two_shot", "direct", "nvls", or the algorithm whose plan runs. "none": there was none. */

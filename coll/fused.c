@@ -257,7 +257,7 @@ static enum tutti_result fused_map_peer(struct tti_fused_run *f, int peer)
 static void fused_unmap(struct tti_fused_run *f)
 {
     for (int p = 0; p < f->comm->size; p++)
-        if (p != f->comm->rank)
+        if (p != f->comm->rank && f->comm->links.all[p].ops->unmap)
             f->comm->links.all[p].ops->unmap(f->comm->links.all[p].endpoint);
 }
 
@@ -346,7 +346,10 @@ static enum tutti_result fused_withdraw(struct tti_fused_run *f, enum tutti_resu
 
 enum tutti_result tti_fused_rest(struct tti_fused_run *f, bool mappable)
 {
-    return mappable ? fused_general(f) : fused_released(f);
+    if (mappable)
+        return fused_general(f);
+    fused_unmap(f); /* what was offered is offered no more */
+    return fused_released(f);
 }
 
 static enum tutti_result fused_run(struct tti_fused_run *f, bool *served)

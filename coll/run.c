@@ -268,7 +268,7 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
                                size_t count)
 {
     tti_log_rank(comm->rank);
-    TTI_TRY(tti_comm_check(comm));
+    TTI_TRY(tti_comm_works(comm));
     const enum tutti_result result = run_any(comm, ops, count);
     tti_record_end(&comm->recorder.ring[0], result);
     return result == TUTTI_OK ? TUTTI_OK : run_failed(comm, result);

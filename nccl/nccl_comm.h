@@ -212,6 +212,9 @@ void tti_nccl_comm_release(struct ncclComm *comm);
 ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what);
 /* The same where being suspended does not matter. */
 ncclResult_t tti_nccl_enter_suspended(struct ncclComm *comm, const char *what);
+/* For what only its lists are needed for, as registration: it has to be there, and may be finalized
+ * or busy. */
+ncclResult_t tti_nccl_enter_lists(struct ncclComm *comm, const char *what);
 void tti_nccl_leave(struct ncclComm *comm);
 /* Counts the forks between the first process and this one. A child shares sockets and memory with
  * its parent: were it to end a communicator of its parent's, the others would hear a goodbye. */

@@ -72,14 +72,18 @@ static const char *enter_refusal(const struct ncclComm *comm)
     return NULL;
 }
 
-static ncclResult_t enter(struct ncclComm *comm, const char *what, bool works)
+/* What is entered for: the communicator works, or may be suspended, or has only to be there. */
+enum enter_for { ENTER_WORK, ENTER_SUSPENDED, ENTER_LISTS };
+
+static ncclResult_t enter(struct ncclComm *comm, const char *what, enum enter_for why)
 {
     ncclResult_t result = tti_nccl_comm_check(comm, what);
     if (result != ncclSuccess)
         return result;
     pthread_mutex_lock(&comm->lock);
-    const char *refusal = enter_refusal(comm);
-    if (!refusal && works && comm->suspended)
+    const bool there = why == ENTER_LISTS && comm->tutti && !comm->ending;
+    const char *refusal = there ? NULL : enter_refusal(comm);
+    if (!refusal && why == ENTER_WORK && comm->suspended)
         refusal = "the communicator is suspended; ncclCommResume makes it work again";
     if (!refusal)
         comm->inside++;
@@ -89,12 +93,17 @@ static ncclResult_t enter(struct ncclComm *comm, const char *what, bool works)
 
 ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what)
 {
-    return enter(comm, what, true);
+    return enter(comm, what, ENTER_WORK);
 }
 
 ncclResult_t tti_nccl_enter_suspended(struct ncclComm *comm, const char *what)
 {
-    return enter(comm, what, false);
+    return enter(comm, what, ENTER_SUSPENDED);
+}
+
+ncclResult_t tti_nccl_enter_lists(struct ncclComm *comm, const char *what)
+{
+    return enter(comm, what, ENTER_LISTS);
 }
 
 void tti_nccl_leave(struct ncclComm *comm)
@@ -316,7 +325,9 @@ static ncclResult_t finalize_run(struct tti_nccl_job *job)
 {
     struct ncclComm *comm = job->comm;
     (void)tti_nccl_pending_collect(comm, true);
-    return tti_nccl_result(tti_comm_settle(comm->tutti));
+    const enum tutti_result settled = tti_comm_settle(comm->tutti);
+    return settled == TUTTI_OK || tti_comm_spared(comm->tutti) ? ncclSuccess
+                                                               : tti_nccl_result(settled);
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
@@ -404,7 +415,7 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     if (asks) {
         now = tti_nccl_pending_collect(comm, false);
         const enum tutti_result own = tutti_comm_error(comm->tutti);
-        if (own != TUTTI_OK)
+        if (own != TUTTI_OK && !tti_comm_spared(comm->tutti)) /* NCCL's is for one's own work */
             (void)tti_nccl_comm_failed(comm, tti_nccl_result(own));
         tti_nccl_leave(comm);
     }

@@ -193,7 +193,7 @@ static ncclResult_t buffer_add(ncclComm_t comm, const char *what, void *memory, 
                                struct tti_nccl_buffer **buffer)
 {
     struct tti_region region;
-    ncclResult_t result = tti_nccl_enter(comm, what);
+    ncclResult_t result = tti_nccl_enter_lists(comm, what);
     if (result != ncclSuccess)
         return result;
     struct tti_nccl_buffer *made = tti_calloc(1, sizeof *made);
@@ -251,7 +251,7 @@ static struct tti_nccl_buffer *buffer_take(ncclComm_t comm, const void *handle)
 
 static ncclResult_t buffer_remove(ncclComm_t comm, const char *what, const void *handle)
 {
-    ncclResult_t result = tti_nccl_enter(comm, what);
+    ncclResult_t result = tti_nccl_enter_lists(comm, what);
     if (result != ncclSuccess)
         return result;
     struct tti_nccl_buffer *found = buffer_take(comm, handle);

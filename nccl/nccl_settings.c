@@ -6,6 +6,7 @@
 #include "base/quiet.h"
 #include "launch/id.h"
 #include "launch/variables.h"
+#include "transport/registry.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -156,15 +157,22 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result)
 
 /* ---- options and configurations ---- */
 
-/* NCCL_NET_PLUGIN: a path, or the end of the name of libnccl-net-*.so. */
+/* NCCL_NET_PLUGIN: a path, or the end of the name of libnccl-net-*.so. Images name one that the
+ * machine may not have; NCCL does without then, and so do programs that it serves. */
 static const char *options_plugin(char *path, size_t room)
 {
+    static atomic_bool told;
+    const struct tutti_transport_ops *ops = NULL;
     const char *name = tti_config_text("NCCL_NET_PLUGIN");
     if (!name || strcmp(name, "none") == 0 || tti_config_text("TUTTI_PLUGINS"))
         return NULL;
     const bool file = strchr(name, '/') || strstr(name, ".so");
     snprintf(path, room, file ? "%s" : "libnccl-net-%s.so", name);
-    return path;
+    if (tti_transport_load(path, &ops) == TUTTI_OK)
+        return path;
+    if (!atomic_exchange(&told, true))
+        TTI_LOG(TTI_LOG_WARN, "NCCL_NET_PLUGIN=%s: %s; going on without", name, tti_error_text());
+    return NULL;
 }
 
 void tti_nccl_options(const char *network, struct tutti_options *options)

@@ -238,7 +238,7 @@ static enum tutti_result ahead_wait(struct tutti_comm *comm, tutti_stream stream
             continue;
         }
         if (round % LISTENS == 0)
-            tti_gpu_listen(comm);
+            tti_comm_listen_idle(comm);
         TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + PATIENCE_SECONDS);

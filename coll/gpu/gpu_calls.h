@@ -35,8 +35,14 @@ enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream);
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
                                size_t count, const tutti_stream *streams,
                                struct tti_gpu_mark **mark);
-/* Hear what the device has to say: a failure becomes the communicator's. */
+/* Hear what the device and the others have to say: a failure becomes the communicator's. */
 void tti_gpu_hear(struct tutti_comm *comm);
+/* What the device has to say, for any thread: nothing while another is in a call, which hears it.
+ */
+void tti_gpu_ask(struct tutti_comm *comm);
+/* All that was queued is over, and was sound; false also if somebody is in a call, or if work was
+ * captured, of which nobody knows when it runs. */
+bool tti_gpu_is_idle(struct tutti_comm *comm);
 /* A device that has failed fails the communicator. For the progress thread; where another thread
  * watches the device (gpu_watch.c) that one does it. */
 void tti_gpu_look_device(struct tutti_comm *comm);

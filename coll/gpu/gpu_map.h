@@ -252,6 +252,8 @@ bool tti_gpu_watch_leave(struct tutti_comm *comm);
 /* What kernels have told, and (when work is over) whether a peer gave up meanwhile: fails the
  * communicator if that is a failure. */
 void tti_gpu_look(struct tutti_comm *comm);
+/* Have they told anything of the kind? */
+bool tti_gpu_told(const struct tutti_comm *comm);
 void tti_gpu_look_poison(struct tutti_comm *comm);
 /* `result`, a failure, with the word of caution that its buffers may still be in use, if so. */
 enum tutti_result tti_gpu_look_stuck(struct tutti_comm *comm, enum tutti_result result);

@@ -21,6 +21,7 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     enum tutti_result result = TUTTI_OK;
     if (!side)
         return TUTTI_OK;
+    tti_comm_listen_idle(comm);
     pthread_mutex_lock(&side->lock);
     if (side->gpu && side->last.any)
         result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
@@ -32,12 +33,25 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     return result;
 }
 
-void tti_gpu_listen(struct tutti_comm *comm)
+bool tti_gpu_is_idle(struct tutti_comm *comm)
 {
-    if (tti_work_try_pause(comm)) {
-        (void)tti_comm_listen(comm);
-        tti_work_resume(comm);
-    }
+    struct tti_gpu_side *side = comm->gpu;
+    if (pthread_mutex_trylock(&side->lock) != 0)
+        return false; /* somebody calls, or waits for what is not over */
+    const bool idle = !side->captured.any &&
+                      (!side->last.any || side->ops->event_query(side->last.event) == TUTTI_OK) &&
+                      !tti_gpu_told(comm);
+    pthread_mutex_unlock(&side->lock);
+    return idle;
+}
+
+void tti_gpu_ask(struct tutti_comm *comm)
+{
+    if (pthread_mutex_trylock(&comm->gpu->lock) != 0)
+        return;
+    tti_gpu_look(comm);
+    tti_gpu_look_poison(comm);
+    pthread_mutex_unlock(&comm->gpu->lock);
 }
 
 /* Who waits after a failure waits for what the first one that did waited for, until the device goes
@@ -77,7 +91,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
         if (round % LISTENS == 0) /* no thread runs links while all work stands on the stream */
-            tti_gpu_listen(comm);
+            tti_comm_listen_idle(comm);
         if (settle_too_late(comm, deadline)) {
             const enum tutti_result failed = tti_gpu_look_stuck(comm, tti_comm_check(comm));
             if (failed != TUTTI_OK)
@@ -96,7 +110,7 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
 
 void tti_gpu_hear(struct tutti_comm *comm)
 {
-    tti_gpu_listen(comm);
+    tti_comm_listen_idle(comm);
     tti_gpu_look(comm);
     tti_gpu_look_poison(comm);
 }

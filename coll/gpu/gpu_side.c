@@ -210,7 +210,7 @@ static int side_threads(const struct tutti_comm *comm)
 /* Who holds the lock meanwhile is heard by nobody else. */
 static bool side_given_up(void *argument)
 {
-    tti_gpu_listen(argument);
+    tti_comm_listen_idle(argument);
     return tti_comm_check(argument) != TUTTI_OK;
 }
 
@@ -497,7 +497,7 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     }
     if (!found) /* page-locked memory is any device's, and a barrier has none */
         TTI_TRY(side->ops->stream_device(streams[0], &index));
-    TTI_TRY(tti_comm_check(comm));
+    TTI_TRY(tti_comm_works(comm));
     TTI_TRY(side_open(comm, index));
     if (!side->map)
         tti_gpu_reclaim_idle(&side->user);

@@ -112,9 +112,6 @@ enum tutti_result tti_gpu_exchange_end(struct tutti_comm *comm, const struct tti
  * it has one, is the result. */
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what);
-/* Hear of failures, in a wait on the host: no thread runs links while all work stands on a stream.
- */
-void tti_gpu_listen(struct tutti_comm *comm);
 /* A mark at the point of the stream's last call. Under the lock. */
 enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
                                     struct tti_gpu_mark **mark);

@@ -97,6 +97,14 @@ static void look_poison(struct tutti_comm *comm, bool turn)
         look_gave_up(comm, (int)poison - 1, turn);
 }
 
+bool tti_gpu_told(const struct tutti_comm *comm)
+{
+    const struct tti_gpu_map *map = comm->gpu->map;
+    return map && map->told &&
+           (__atomic_load_n(&map->told->status.failed, __ATOMIC_ACQUIRE) != 0 ||
+            __atomic_load_n(&map->told->poison, __ATOMIC_RELAXED) != 0);
+}
+
 void tti_gpu_look(struct tutti_comm *comm)
 {
     look(comm, false);
@@ -254,10 +262,8 @@ static void watch_let_all_through(struct tutti_comm *comm)
 
 static void watch_turn(struct tutti_comm *comm)
 {
-    if (tti_comm_check(comm) == TUTTI_OK && tti_work_try_pause(comm)) {
-        (void)tti_comm_listen(comm);
-        tti_work_resume(comm);
-    }
+    if (tti_comm_check(comm) == TUTTI_OK)
+        tti_comm_listen_idle(comm);
     tti_gpu_look(comm);
     tti_gpu_record_settle(comm);
     tti_gpu_record_look(comm);

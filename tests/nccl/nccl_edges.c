@@ -104,8 +104,8 @@ static void wrong_places(int rank, ncclComm_t c)
           ncclInvalidArgument);
     CHECK(ncclAllReduce(NULL, words, 1, ncclInt32, ncclSum, c, NULL) == ncclInvalidArgument);
     sum_works(c);
-    pthread_barrier_wait(&all_there); /* the communicator has failed afterwards */
     CHECK(ncclSend(words, 1, ncclInt32, rank, c, NULL) == ncclInvalidUsage); /* nobody receives */
+    sum_works(c);
 }
 
 static void buffers(void)
@@ -300,8 +300,14 @@ static void ends(void)
     const int devices[2] = {0, -1};
     OK(ncclGetUniqueId(&id));
     OK(ncclCommInitRank(&c, 1, id, 0));
+    char memory[4096];
+    void *handles[2] = {NULL, NULL};
+    OK(ncclCommRegister(c, memory, sizeof memory, &handles[0]));
     OK(ncclCommFinalize(c));
     CHECK(ncclCommFinalize(c) == ncclInvalidUsage);
+    OK(ncclCommRegister(c, memory, sizeof memory, &handles[1])); /* allocators do so at any time */
+    OK(ncclCommDeregister(c, handles[0]));
+    OK(ncclCommDeregister(c, handles[1]));
     OK(ncclCommAbort(c));
     OK(ncclCommDestroy(NULL));
     /* The variable goes before what the program says. */

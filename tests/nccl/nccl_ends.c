@@ -61,8 +61,9 @@ static void await_made(ncclComm_t comm)
 static void end_in_group(bool destroys)
 {
     pthread_t maker, destroyer;
-    ncclResult_t result = ncclSuccess, state = ncclSuccess;
+    ncclResult_t result = ncclSuccess;
     ncclComm_t peer = NULL, second_peer = NULL;
+    int word = 0;
     begun = 0;
     OK(ncclGetUniqueId(&id));
     OK(ncclGetUniqueId(&second_id));
@@ -79,11 +80,10 @@ static void end_in_group(bool destroys)
     } else {
         OK(ncclCommAbort(handle));
     }
-    while (peer && !destroys && state == ncclSuccess) { /* told at once, not at the group's end */
-        nap();
-        OK(ncclCommGetAsyncError(peer, &state));
+    if (peer && !destroys) { /* told at once, not at the group's end */
+        CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, peer, NULL) == ncclRemoteError);
+        CHECK(strstr(ncclGetLastError(peer), "abort"));
     }
-    CHECK(destroys || !peer || strstr(ncclGetLastError(peer), "abort"));
     OK(ncclCommInitRank(&second_peer, 2, second_id, 0));
     pthread_join(maker, NULL);
     if (destroys)
@@ -310,6 +310,51 @@ static void parent_alone(void)
     as_threads(1, asks_parent);
 }
 
+/* ---- others that end while this one is idle ---- */
+
+static bool goes_on;
+
+/* Rank 1 aborts when all is over. Rank 0 has nothing under way, so that nothing of its has failed;
+ * only what it calls then does, and says so from there on. */
+static void hears_when_it_calls(struct rank *r)
+{
+    enum { NAPS = 300 };
+    ncclResult_t state = ncclSuccess;
+    int *word = NULL;
+    OK(make(r, 1));
+    OK(ncclMemAlloc((void **)&word, sizeof *word));
+    *word = 1;
+    check_sum(r->comm, ranks, (1 << ranks) - 1);
+    pthread_barrier_wait(&all_there);
+    if (r->rank == 0) {
+        for (int i = 0; i < NAPS; i++) {
+            nap();
+            OK(ncclCommGetAsyncError(r->comm, &state));
+            OK(state);
+        }
+    }
+    if (r->rank == 0 && goes_on) {
+        CHECK(ncclAllReduce(word, word, 1, ncclInt32, ncclSum, r->comm, NULL) == ncclRemoteError);
+        OK(ncclCommGetAsyncError(r->comm, &state));
+        CHECK(state == ncclRemoteError && strstr(ncclGetLastError(r->comm), "abort"));
+        OK(ncclCommAbort(r->comm));
+    } else if (r->rank == 0) {
+        OK(ncclCommFinalize(r->comm));
+        OK(ncclCommDestroy(r->comm));
+    } else {
+        OK(ncclCommAbort(r->comm));
+    }
+    OK(ncclMemFree(word));
+}
+
+static void idle(void)
+{
+    for (int i = 0; i < 2; i++) {
+        goes_on = i == 1;
+        as_threads(2, hears_when_it_calls);
+    }
+}
+
 /* ---- nothing to end ---- */
 
 /* Whoever got no communicator by a split ends it like all others. */
@@ -331,9 +376,13 @@ static void none(void)
     as_threads(2, no_colour);
 }
 
-static const struct test_named cases[] = {
-    {"in_groups", in_groups}, {"in_own_group", in_own_group}, {"under_way", under_way},
-    {"entered", entered},     {"parent_alone", parent_alone}, {"none", none}};
+static const struct test_named cases[] = {{"in_groups", in_groups},
+                                          {"in_own_group", in_own_group},
+                                          {"under_way", under_way},
+                                          {"entered", entered},
+                                          {"parent_alone", parent_alone},
+                                          {"idle", idle},
+                                          {"none", none}};
 
 int main(int argc, char **argv)
 {

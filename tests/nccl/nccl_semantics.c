@@ -132,10 +132,8 @@ static void abort_rank(struct rank *r)
         OK(ncclRecv(&word, 1, ncclInt32, 0, r->comm, NULL));
         CHECK(word == sent);
         waits = 1;
-        while (state == ncclSuccess) { /* told of the abort */
-            nap();
-            OK(ncclCommGetAsyncError(r->comm, &state));
-        }
+        CHECK(ncclRecv(&word, 1, ncclInt32, 0, r->comm, NULL) == ncclRemoteError); /* is told */
+        OK(ncclCommGetAsyncError(r->comm, &state));
         CHECK(state == ncclRemoteError && strstr(ncclGetLastError(r->comm), "abort"));
         OK(ncclCommAbort(r->comm));
         return;
@@ -365,6 +363,7 @@ static uint64_t memory_of(ncclComm_t comm, ncclCommMemStat_t stat)
 static void suspend_rank(struct rank *r)
 {
     int word = 1;
+    void *handle = NULL;
     OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
     const uint64_t held = memory_of(r->comm, ncclStatGpuMemSuspend);
     const char *device = getenv("TUTTI_DEVICE");
@@ -378,6 +377,8 @@ static void suspend_rank(struct rank *r)
               ncclInvalidUsage);
         CHECK(strstr(ncclGetLastError(NULL), "ncclCommResume"));
         CHECK(ncclCommSuspend(r->comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+        OK(ncclCommRegister(r->comm, &word, sizeof word, &handle));
+        OK(ncclCommDeregister(r->comm, handle));
         OK(ncclGroupStart()); /* which fails, so nobody resumes */
         OK(ncclCommResume(r->comm));
         CHECK(ncclAllReduce(&word, &word, 1, (ncclDataType_t)99, ncclSum, r->comm, NULL) !=

@@ -57,6 +57,8 @@ says "RDMA not wanted" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_IB_DISABLE=1$' N
 says "sockets wanted" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_NET=socket$' NCCL_DEBUG=INFO NCCL_NET=socket
 says "sockets wanted, RDMA not refused" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL_NET=Socket$' NCCL_DEBUG=INFO \
     NCCL_NET=Socket NCCL_IB_DISABLE=0
+says "a plugin that is not there" 'NCCL WARN NCCL_NET_PLUGIN=nothere: .*; going on without' \
+    NCCL_DEBUG=WARN NCCL_NET_PLUGIN=nothere
 says "ours go before" 'rank 1 of 2.*ready' NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=nope TUTTI_TRANSPORT=tcp
 if grep -q 'by NCCL_SOCKET' "$folder/out"; then fail "NCCL_SOCKET_IFNAME goes before TUTTI_IFNAME"; fi
 says "a number that cannot be" 'WARN.*NCCL_IB_QPS_PER_CONNECTION.*TUTTI_RDMA_QPS' NCCL_DEBUG=WARN \
