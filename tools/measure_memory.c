@@ -5,11 +5,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/median.h"
+#include "device/near.h"
 
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { LINE = 64, STEPS = 100000, COPIES = 5, MOST_NODES = 64 };
 static const size_t LEAST_BYTES = 32 << 20, MOST_BYTES = (size_t)256 << 20;
@@ -41,6 +45,7 @@ static void *look_touch(void *argument)
     struct look *look = argument;
     const size_t n = look->bytes / LINE;
     uint64_t random = 0x9e3779b97f4a7c15u;
+    look->done = false;
     if (!measure_pin(look->home_cpu))
         return NULL;
     for (size_t i = 0; i < n; i++)
@@ -87,8 +92,21 @@ static enum tutti_result look_run(struct look *look, void *(*part)(void *))
     return TUTTI_OK;
 }
 
+/* Whether the page that was touched last lies on the NUMA node. Where the kernel does not tell, it
+ * lies where the core is that touched it, which is there if the node has any. */
+static bool memory_is_at(const struct look *look, int numa, bool touched_there)
+{
+    const struct line *last = look->lines + look->bytes / LINE - 1;
+    int node = -1;
+    if (numa < 0 ||
+        syscall(SYS_get_mempolicy, &node, NULL, 0UL, last, MPOL_F_NODE | MPOL_F_ADDR) != 0)
+        return touched_there;
+    return node == numa;
+}
+
 static enum tutti_result memory_pair(struct measure *m, struct look *look, int core, int home)
 {
+    const int numa = m->topology->nodes[home].os_index;
     const int home_core = measure_first_core(m->topology, home);
     look->cpu = measure_cpu(m->topology, core);
     look->home_cpu = measure_cpu(m->topology, home_core >= 0 ? home_core : core);
@@ -99,15 +117,23 @@ static enum tutti_result memory_pair(struct measure *m, struct look *look, int c
     if (look->lines == MAP_FAILED)
         return TTI_FAIL_ERRNO("no %zu bytes to measure memory with", look->bytes);
     (void)madvise(look->lines, look->bytes, MADV_HUGEPAGE);
+    /* Who touches the pages first does not decide it where the node has no core of its own. */
+    (void)tti_near_bind(look->lines, look->bytes, numa);
     enum tutti_result result = look_run(look, look_touch);
-    if (result == TUTTI_OK && look->done)
+    const bool touched = look->done;
+    const bool there = touched && memory_is_at(look, numa, home_core >= 0);
+    if (result == TUTTI_OK && there)
         result = look_run(look, look_measure);
     munmap(look->lines, look->bytes);
     if (result != TUTTI_OK)
         return result;
-    if (!look->done) {
+    if (touched && !there)
+        TTI_LOG(TTI_LOG_WARN, "memory of NUMA node %d could not be measured: none was to be had",
+                numa);
+    else if (!look->done)
         TTI_LOG(TTI_LOG_WARN, "memory could not be measured: no thread may run on CPU %d or %d",
                 look->cpu, look->home_cpu);
+    if (!there || !look->done) {
         m->left_out++;
         return TUTTI_OK;
     }

@@ -161,12 +161,41 @@ static void this_machine_is_measured(void **state)
     tti_topology_destroy(t);
 }
 
+/* A NUMA node without cores whose memory is not to be had does not get the figures of the memory
+ * that was had instead. */
+static void memory_of_another_node_is_none_of_this(void **state)
+{
+    (void)state;
+    enum { NOT_HERE = 1000 };
+    const struct tti_node far = {.kind = TTI_NODE_NUMA, .parent = 0, .os_index = NOT_HERE};
+    struct tti_topology *t = NULL;
+    int empty = 0;
+    assert_int_equal(tti_topology_probe(TTI_PROBE_CPUS, &t), TUTTI_OK);
+    assert_int_equal(tti_topology_add(t, &far, &empty), TUTTI_OK);
+    for (size_t i = 0; i < t->node_count; i++)
+        if (t->nodes[i].kind == TTI_NODE_CACHE)
+            t->nodes[i].bytes = 0; /* little memory is enough here */
+    struct measure m = {.topology = t, .deadline = tti_deadline_in(60)};
+    assert_int_equal(measure_memory(&m), TUTTI_OK);
+    for (size_t i = 0; i < t->link_count; i++)
+        assert_int_not_equal(t->links[i].to, empty);
+    const int nodes = tti_topology_count(t, 0, TTI_NODE_NUMA) - 1;
+    if (nodes == 1) {
+        assert_int_equal(m.found, 1);
+        assert_int_equal(m.left_out, 1);
+    }
+    tti_topology_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_becomes_known),    cmocka_unit_test(it_is_told_everywhere),
-        cmocka_unit_test(rings_go_by_ways),         cmocka_unit_test(gpus_are_measured),
+        cmocka_unit_test(unknown_becomes_known),
+        cmocka_unit_test(it_is_told_everywhere),
+        cmocka_unit_test(rings_go_by_ways),
+        cmocka_unit_test(gpus_are_measured),
         cmocka_unit_test(this_machine_is_measured),
+        cmocka_unit_test(memory_of_another_node_is_none_of_this),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
