@@ -255,9 +255,9 @@ int main(int argc, char **argv)
     struct gpu_bench b = {.most_bytes = (size_t)1 << 30, .repeats = REPEATS};
     int devices = 0;
     if (argc > 1 && argv[1][0] == '-') {
-        fputs("usage: gpu_bench [cuda|sim] [most bytes of a buffer (1 GiB) [copies] | look]\n"
+        fputs("usage: gpu_bench [cuda|sim] [most bytes of a buffer (1 GiB) [copies|ranks] | look]\n"
               "look: what the device and its driver are, and whether a kernel runs; no figures\n"
-              "copies: these alone\n",
+              "copies: these alone; ranks: all-reduces of several ranks alone\n",
               stderr);
         return strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
@@ -292,15 +292,19 @@ int main(int argc, char **argv)
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&dst), "allocating");
     gpu_must(ops->alloc(b.gpu, TTI_MEMORY_DEVICE, b.most_bytes, (void **)&src), "allocating");
     gpu_must(ops->fill(b.gpu, src, 0x3b, b.most_bytes, b.stream), "filling");
-    const bool all = argc < 4 || strcmp(argv[3], "copies") != 0;
+    gpu_finish(&b, b.stream);
+    const bool copies = argc > 3 && strcmp(argv[3], "copies") == 0;
+    const bool ranks_alone = argc > 3 && strcmp(argv[3], "ranks") == 0;
+    const bool all = !copies && !ranks_alone;
     if (all)
         bench_launches(&b, dst, src);
-    bench_copies(&b, dst, src);
+    if (!ranks_alone)
+        bench_copies(&b, dst, src);
     if (all)
         bench_reductions(&b, dst, src);
     ops->free(b.gpu, dst);
     ops->free(b.gpu, src);
-    for (int ranks = 1; all && ranks <= 8; ranks *= 2)
+    for (int ranks = 1; !copies && ranks <= 8; ranks *= 2)
         gpu_ranks(&b, ranks);
     ops->stream_destroy(b.gpu, b.stream);
     ops->close(b.gpu);
