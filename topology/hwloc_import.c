@@ -186,13 +186,24 @@ static struct tti_node import_node(hwloc_obj_t object, int parent)
     return node;
 }
 
+/* Whether objects below this one have memory of their own. */
+static bool import_memory_below(hwloc_obj_t object)
+{
+    for (hwloc_obj_t at = object->first_child; at; at = at->next_sibling)
+        if (at->memory_first_child || import_memory_below(at))
+            return true;
+    return false;
+}
+
 /* The NUMA nodes of an object. Where there are several (fast memory beside plain) the last one,
- * *inside, holds what follows, since the order is depth-first. Memory-side caches are passed over.
- */
-static enum tutti_result import_memory(struct import *in, hwloc_obj_t first, int parent,
+ * *inside, holds what follows, since the order is depth-first. None does if parts of the object
+ * have nodes of their own (memory that several packages are equally near to, as CXL's): what
+ * follows is not near to each other for that. Memory-side caches are passed over. */
+static enum tutti_result import_memory(struct import *in, hwloc_obj_t object, int parent,
                                        int *inside)
 {
-    for (hwloc_obj_t at = first; at; at = at->next_sibling) {
+    int last = parent;
+    for (hwloc_obj_t at = object->memory_first_child; at; at = at->next_sibling) {
         struct tti_node node = import_node(at, parent);
         hwloc_obj_t below = at->memory_first_child;
         while (node.kind != TTI_NODE_NUMA && below) {
@@ -201,8 +212,9 @@ static enum tutti_result import_memory(struct import *in, hwloc_obj_t first, int
         }
         if (node.kind != TTI_NODE_NUMA)
             continue;
-        TTI_TRY(tti_topology_add(in->topology, &node, inside));
+        TTI_TRY(tti_topology_add(in->topology, &node, &last));
     }
+    *inside = import_memory_below(object) ? parent : last;
     return TUTTI_OK;
 }
 
@@ -217,7 +229,7 @@ static enum tutti_result import_object(struct import *in, hwloc_obj_t object, in
     if (node.kind != TTI_NODE_KINDS)
         TTI_TRY(tti_topology_add(in->topology, &node, &inside));
     size_t own = in->topology->node_count;
-    TTI_TRY(import_memory(in, object->memory_first_child, inside, &inside));
+    TTI_TRY(import_memory(in, object, inside, &inside));
     TTI_TRY(import_io(in, object->io_first_child, inside));
     for (hwloc_obj_t at = object->first_child; at; at = at->next_sibling)
         TTI_TRY(import_object(in, at, inside));
@@ -239,7 +251,7 @@ static enum tutti_result import_machine(struct import *in, hwloc_obj_t root)
             snprintf(host.name, sizeof host.name, "%s", root->infos[i].value);
     TTI_TRY(tti_topology_add(in->topology, &host, &index));
     inside = index;
-    TTI_TRY(import_memory(in, root->memory_first_child, index, &inside));
+    TTI_TRY(import_memory(in, root, index, &inside));
     TTI_TRY(import_io(in, root->io_first_child, inside));
     for (hwloc_obj_t at = root->first_child; at; at = at->next_sibling)
         TTI_TRY(import_object(in, at, inside));

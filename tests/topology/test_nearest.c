@@ -1,5 +1,5 @@
-/* NICs and cores near GPUs: on described machines, and on one that hwloc wrote (argument: its XML
- * file). */
+/* NICs and cores near GPUs: on described machines, and on two that hwloc wrote (arguments: their
+ * XML files). */
 #include "topology/nearest.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "tests/topology/described.h"
 #include "tests/tutti_cmocka.h"
 
-static const char *xml_file; /* tests/topology/two_gpus.xml */
+static const char *const *xml_files; /* two_gpus.xml and two_gpus_cxl.xml of tests/topology */
 
 /* One line a GPU: those wanted, in order. */
 static void check(struct tti_topology *topology, const char *const *wanted, int count_wanted)
@@ -78,18 +78,39 @@ static void fast_nics_come_first(void **state)
     check(topology, wanted, 2);
 }
 
-static void a_machine_that_hwloc_wrote(void **state)
+static void machines_that_hwloc_wrote(void **state)
 {
     static const char *const wanted[] = {
         "gpu 0000:02:00.0 GA100 [A100] uses nic ib0/mlx5_0: same PCI switch, rail 0, shared by 2 "
         "gpus",
         "gpu 0000:81:00.0 GA100 [A100] uses nic ib0/mlx5_0: across packages, rail 0, shared by 2 "
         "gpus"};
-    struct tti_topology *topology = NULL;
     (void)state;
-    if (tti_topology_from_xml(xml_file, &topology) == TUTTI_ERR_UNSUPPORTED)
+    for (int i = 0; i < 2; i++) {
+        struct tti_topology *topology = NULL;
+        if (tti_topology_from_xml(xml_files[i], &topology) == TUTTI_ERR_UNSUPPORTED)
+            skip();
+        check(topology, wanted, 2);
+    }
+}
+
+/* Memory that both packages are near to (CXL) is there, and nothing is near to another for it. */
+static void memory_of_all_packages_holds_nothing(void **state)
+{
+    struct tti_topology *topology = NULL;
+    int numas[MOST_STOPS];
+    (void)state;
+    if (tti_topology_from_xml(xml_files[1], &topology) == TUTTI_ERR_UNSUPPORTED)
         skip();
-    check(topology, wanted, 2);
+    assert_int_equal(stops_of(topology, TTI_NODE_NUMA, numas), 3);
+    for (int n = 0; n < 3; n++) {
+        const struct tti_node *numa = &topology->nodes[numas[n]];
+        const bool shared = numa->os_index == 2;
+        assert_int_equal(numa->parent == 0, shared);
+        assert_int_equal(tti_topology_count(topology, numas[n], TTI_NODE_CORE), shared ? 0 : 2);
+        assert_int_equal(tti_topology_count(topology, numas[n], TTI_NODE_GPU), !shared);
+    }
+    tti_topology_destroy(topology);
 }
 
 /* hwloc goes by NUMA nodes, the driver by PCI addresses. */
@@ -166,13 +187,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(gpus_share_what_is_near_evenly),
         cmocka_unit_test(hosts_that_differ_choose_for_themselves),
         cmocka_unit_test(fast_nics_come_first),
-        cmocka_unit_test(a_machine_that_hwloc_wrote),
+        cmocka_unit_test(machines_that_hwloc_wrote),
+        cmocka_unit_test(memory_of_all_packages_holds_nothing),
         cmocka_unit_test(ranks_count_gpus_as_the_driver_does),
         cmocka_unit_test(cores_near_a_device),
         cmocka_unit_test(cores_near_the_network),
     };
-    if (argc != 2)
+    if (argc != 3)
         return 2;
-    xml_file = argv[1];
+    xml_files = (const char *const *)argv + 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
