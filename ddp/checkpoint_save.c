@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,14 @@ struct saving {
     size_t count;
 };
 
-/* The folder and those above it. */
+static enum tutti_result save_sync_name(const char *path)
+{
+    char parent[TTI_PATH_BYTES];
+    snprintf(parent, sizeof parent, "%s", path);
+    return tti_folder_sync(dirname(parent));
+}
+
+/* The folder and those above it; the names of new ones are on disk afterwards. */
 static enum tutti_result save_make_folder(const char *folder)
 {
     char path[TTI_PATH_BYTES];
@@ -39,7 +47,9 @@ static enum tutti_result save_make_folder(const char *folder)
             continue;
         const char kept = *at;
         *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        if (mkdir(path, 0777) == 0)
+            TTI_TRY(save_sync_name(path));
+        else if (errno != EEXIST)
             return TTI_FAIL_ERRNO("cannot make the folder %s", path);
         if (!kept)
             return TUTTI_OK;
@@ -140,8 +150,7 @@ static enum tutti_result save_prepare(struct saving *s, uint64_t *nonce)
     TTI_TRY(tti_checkpoint_part(s->path, s->folder, s->step, *nonce));
     TTI_TRY(save_recover(s));
     TTI_TRY(save_make_folder(s->path));
-    TTI_TRY(tti_folder_sync(s->path));
-    return tti_folder_sync(s->folder);
+    return tti_folder_sync(s->path);
 }
 
 /* ---- What a rank writes ------------------------------------------------------------------------

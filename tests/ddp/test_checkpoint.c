@@ -620,6 +620,40 @@ static void unanswered_opening(void **state)
     job_end(&job);
 }
 
+/* How often fsync was asked for two folders. */
+static const char *synced[2];
+static _Atomic int syncs[2];
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    struct stat asked, info;
+    for (int i = 0; i < 2; i++)
+        if (synced[i] && stat(synced[i], &info) == 0 && fstat(fd, &asked) == 0 &&
+            info.st_dev == asked.st_dev && info.st_ino == asked.st_ino)
+            syncs[i]++;
+    return __real_fsync(fd);
+}
+
+/* A checkpoint is on disk only if the names of all new folders above it are. */
+static void new_folders_reach_the_disk(void **state)
+{
+    (void)state;
+    struct job job = job_new(), below = job;
+    char middle[80];
+    snprintf(middle, sizeof middle, "%s/new", job.folder);
+    snprintf(below.folder, sizeof below.folder, "%.40s/new/run", job.folder);
+    synced[0] = job.folder, synced[1] = middle;
+    run(save, 2, &below);
+    assert_true(syncs[0] == 1 && syncs[1] == 1);
+    below.step++;
+    run(save, 2, &below);
+    assert_true(syncs[0] == 1 && syncs[1] == 1); /* they are no longer new */
+    synced[0] = synced[1] = NULL;
+    run(load, 2, &below);
+    job_end(&job);
+}
+
 static _Atomic int warnings;
 
 static void listen_in(enum tti_log_level level, const char *text)
@@ -688,6 +722,7 @@ int main(void)
         cmocka_unit_test(rank_reads_elsewhere),
         cmocka_unit_test(unanswered_saving),
         cmocka_unit_test(unanswered_opening),
+        cmocka_unit_test(new_folders_reach_the_disk),
         cmocka_unit_test(old_one_stays),
         cmocka_unit_test(refused_in_groups),
     };
