@@ -241,6 +241,19 @@ static int parse_factor(struct bench_options *o, const char *text)
                : wrong("-f %s: expected a factor above 1%s", text, "");
 }
 
+enum { MOST_RANKS = 4096 };
+
+/* -t and -g multiply, and what --ranks said before them. */
+static int parse_threads(struct bench_options *o, const char *name, const char *text, int value)
+{
+    const int before = o->ranks ? o->ranks : 1;
+    if (value > MOST_RANKS / before)
+        return wrong("%s %s: more than 4096 ranks in all (-t times -g)", name, text);
+    o->ranks = before * value;
+    o->threads = true;
+    return 0;
+}
+
 /* Flags of nccl-tests that mean nothing for host memory, or only one thing. */
 static int parse_gpu_flag(struct bench_options *o, int flag, const char *text)
 {
@@ -252,14 +265,8 @@ static int parse_gpu_flag(struct bench_options *o, int flag, const char *text)
         o->graph = true;
     if (flag == 'R' && value > 0)
         o->memory = BENCH_REGISTERED;
-    if (flag == 'g' && value > 1) {
-        o->ranks = (o->ranks ? o->ranks : 1) * value;
-        o->threads = true;
-    }
-    if (flag == 't' && value > 0) {
-        o->ranks = (o->ranks ? o->ranks : 1) * value;
-        o->threads = true;
-    }
+    if ((flag == 'g' && value > 1) || (flag == 't' && value > 0))
+        return parse_threads(o, name, text, value);
     return 0;
 }
 
@@ -271,7 +278,7 @@ static int parse_own_flag(struct bench_options *o, int flag)
                    ? 0
                    : wrong("--coll %s is no collective%s", optarg, "");
     case 1002:
-        return parse_int("--ranks", optarg, 1, 4096, &o->ranks);
+        return parse_int("--ranks", optarg, 1, MOST_RANKS, &o->ranks);
     case 1003:
         o->threads = true;
         return 0;
@@ -311,7 +318,7 @@ static int parse_own_flag(struct bench_options *o, int flag)
         o->graph = true;
         return 0;
     case 1016:
-        return parse_int("--hosts", optarg, 1, 4096, &o->hosts);
+        return parse_int("--hosts", optarg, 1, MOST_RANKS, &o->hosts);
     default:
         o->plugin = optarg;
         return 0;

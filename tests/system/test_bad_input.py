@@ -96,6 +96,8 @@ def cases():
     yield "a flag without its value", wrong(["--ranks"], "--ranks")
     yield "a size that is none", wrong(["-b", "banana"], "banana")
     yield "a rank count that is none", wrong(["--ranks", "0"], "--ranks", "0")
+    yield "ranks that multiply to none", wrong(["-t", "65536", "-g", "65536"], "-t 65536: more than 4096 ranks")
+    yield "threads times more", wrong(["-g", "64", "-t", "65"], "-t 65: more than 4096 ranks")
     yield "an unknown type", wrong(["-d", "quad"], "quad")
     yield "an unknown operator", wrong(["-o", "xor"], "xor")
     yield "a root that is no rank", wrong(["--coll", "broadcast", "-r", "7"], "7", "root")
