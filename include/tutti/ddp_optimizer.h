@@ -75,11 +75,12 @@ TUTTI_API enum tutti_result tutti_optimizer_step(const struct tutti_optimizer *o
 
 /* ---- Order of samples ----------------------------------------------------------------------- *
  * Which samples of a data set a rank takes, with the semantics, and with shuffling the very order,
- * of PyTorch's DistributedSampler: each epoch is a permutation drawn from seed + epoch; its length
- * is made a multiple of the ranks by repeating its head, or by dropping its tail; rank r takes
- * places r, r + ranks, ... The position is a number of samples that all ranks have taken together,
- * so that a run goes on from it with another number of ranks: the rest of the epoch is dealt out
- * among them. */
+ * of PyTorch's DistributedSampler (the order for less than 214,748,364 samples, which is UINT32_MAX
+ * / 20: from there on PyTorch shuffles in another way since January 2025): each epoch is a
+ * permutation drawn from seed + epoch; its length is made a multiple of the ranks by repeating its
+ * head, or by dropping its tail; rank r takes places r, r + ranks, ... The position is a number of
+ * samples that all ranks have taken together, so that a run goes on from it with another number of
+ * ranks: the rest of the epoch is dealt out among them. */
 
 typedef struct tutti_sampler tutti_sampler;
 
