@@ -14,3 +14,8 @@ double tti_median(double *values, size_t count)
     qsort(values, count, sizeof *values, median_compare);
     return values[count / 2];
 }
+
+size_t tti_percentile_place(size_t count, int percent)
+{
+    return (count * (size_t)percent + 99) / 100 - 1;
+}

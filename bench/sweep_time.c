@@ -3,6 +3,7 @@
 #include "bench/sweep.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "bench/rewrite.h"
 
@@ -161,7 +162,7 @@ static int percentiles(struct sweep *s, void *in, void *out, int iterations, dou
     *mean_us = (double)total / (double)n / per;
     if (agree(s, (double)s->samples[n / 2] / per, TUTTI_AVG, &t->p50_us))
         return 1;
-    return agree(s, (double)s->samples[(n - 1) * 99 / 100] / per, TUTTI_MAX, &t->p99_us);
+    return agree(s, (double)s->samples[tti_percentile_place(n, 99)] / per, TUTTI_MAX, &t->p99_us);
 }
 
 static double bus_factor(enum tutti_collective collective, int size)

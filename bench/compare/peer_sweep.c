@@ -1,6 +1,8 @@
 /* The sweep of a peer: for each size fill, warm up, time a batch, time single operations, then
  * check a run on fresh data. The same steps as bench/sweep.c, so that figures mean the same. */
 #include "bench/compare/peer_sweep.h"
+
+#include "base/median.h"
 #include "bench/rewrite.h"
 
 #include <getopt.h>
@@ -114,7 +116,7 @@ static int compare_doubles(const void *a, const void *b)
 double peer_percentile(double *samples, size_t count, int percent)
 {
     qsort(samples, count, sizeof *samples, compare_doubles);
-    return percent == 50 ? samples[count / 2] : samples[(count - 1) * (size_t)percent / 100];
+    return percent == 50 ? samples[count / 2] : samples[tti_percentile_place(count, percent)];
 }
 
 void peer_print_row(size_t bytes, size_t count, const double p50_p99_mean_us[3], int iterations,

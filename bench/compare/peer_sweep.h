@@ -59,7 +59,7 @@ int peer_sweep(const struct peer *peer, const struct peer_options *options);
 /* ---- for ideal.c, which has no ranks ---- */
 
 double peer_now_us(void);
-/* `samples` are sorted by it. */
+/* The upper middle for 50, else by nearest rank; `samples` are sorted by it. */
 double peer_percentile(double *samples, size_t count, int percent);
 void peer_print_row(size_t bytes, size_t count, const double p50_p99_mean_us[3], int iterations,
                     double wrong);
