@@ -236,40 +236,65 @@ static void cut_check(struct tcp_pair *pair)
     tti_tcp_ops.consume(pair->endpoint[0], 0, bytes);
 }
 
+enum {
+    CUT_GONE =
+        TTI_TCP_CHALLENGE_BYTES + TTI_TCP_HELLO_BYTES + TTI_TCP_ANSWER_BYTES + TTI_TCP_GO_BYTES,
+    CUT_HANDSHAKE = CUT_GONE + TTI_TCP_READY_BYTES, /* of lane 0, whose connection is the first */
+};
+
+/* Connections `which` are reset when so many of their bytes have passed; returns how many were. */
+static unsigned cut_while_connecting(unsigned which, uint64_t after)
+{
+    static struct tcp_between between;
+    struct tcp_pair pair;
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    between.cut_which = which;
+    between.cut_after = after;
+    tcp_between_begin(&between, &pair);
+    if (tcp_pair_connect(&pair, 60) != TUTTI_OK)
+        fail_msg("cut %x after %u: %s", which, (unsigned)after, tutti_last_error());
+    cut_check(&pair);
+    tcp_pair_stream(&pair, 100000, NULL);
+    const unsigned cuts = atomic_load(&between.cut);
+    tcp_pair_close(&pair);
+    tcp_between_end(&between);
+    return cuts;
+}
+
 /* Wherever in the handshake it happens, and to whichever connections: others are made, and every
  * byte arrives. Plain, with sums and encrypted by turns. */
 static void a_connection_lost_in_the_making_is_made_again(void **state)
 {
-    enum {
-        GONE =
-            TTI_TCP_CHALLENGE_BYTES + TTI_TCP_HELLO_BYTES + TTI_TCP_ANSWER_BYTES + TTI_TCP_GO_BYTES,
-        HANDSHAKE = GONE + TTI_TCP_READY_BYTES, /* of lane 0, which the first connection is for */
-    };
-    static struct tcp_between between;
     unsigned turn = 0, cuts = 0;
     (void)state;
     setenv("TUTTI_TCP_RESUME", "1", 1);
-    for (uint64_t after = 0; after <= HANDSHAKE; after += after < GONE ? 13 : 4, turn++) {
-        struct tcp_pair pair;
+    for (uint64_t after = 0; after <= CUT_HANDSHAKE; after += after < CUT_GONE ? 13 : 4, turn++) {
         setenv("TUTTI_TCP_CHECKSUM", turn % 3 == 1 ? "1" : "0", 1);
         setenv("TUTTI_TCP_ENCRYPT", turn % 3 == 2 ? "1" : "0", 1);
-        tcp_pair_open(&pair, 1, 1, 7, 7);
-        between.cut_which = after <= GONE ? 1 + turn % 7 : 1;
-        between.cut_after = after;
-        tcp_between_begin(&between, &pair);
-        if (tcp_pair_connect(&pair, 60) != TUTTI_OK)
-            fail_msg("cut %x after %u: %s", between.cut_which, (unsigned)after, tutti_last_error());
-        cut_check(&pair);
-        tcp_pair_stream(&pair, 100000, NULL);
-        cuts += atomic_load(&between.cut);
-        tcp_pair_close(&pair);
-        tcp_between_end(&between);
+        cuts += cut_while_connecting(after <= CUT_GONE ? 1 + turn % 7 : 1, after);
     }
     print_message("%u connections cut in %u handshakes\n", cuts, turn);
     assert_true(cuts >= turn / 2);
     unsetenv("TUTTI_TCP_RESUME");
     unsetenv("TUTTI_TCP_CHECKSUM");
     unsetenv("TUTTI_TCP_ENCRYPT");
+}
+
+/* The caller takes a lane for made when it has written its go. Whether the other rank reads that,
+ * and waits for other lanes or has said that it is ready, or never gets it: the lane is made again.
+ */
+static void a_lane_lost_behind_its_go_is_made_again(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    for (int sums = 0; sums < 2; sums++) {
+        setenv("TUTTI_TCP_CHECKSUM", sums ? "1" : "0", 1);
+        assert_int_equal(cut_while_connecting(2, CUT_GONE - 4), 1);
+        assert_int_equal(cut_while_connecting(2, CUT_GONE), 1);
+        assert_int_equal(cut_while_connecting(3, CUT_GONE), 2);
+    }
+    unsetenv("TUTTI_TCP_RESUME");
+    unsetenv("TUTTI_TCP_CHECKSUM");
 }
 
 /* Who has proved itself and is gone before it was ready has died: that is told at once. */
@@ -341,6 +366,7 @@ int main(void)
         cmocka_unit_test(different_lanes_are_refused),
         cmocka_unit_test(a_refused_connection_says_what_was_tried),
         cmocka_unit_test(a_connection_lost_in_the_making_is_made_again),
+        cmocka_unit_test(a_lane_lost_behind_its_go_is_made_again),
         cmocka_unit_test(the_end_of_a_peer_is_no_lost_connection),
         cmocka_unit_test(wrong_settings_are_refused),
     };

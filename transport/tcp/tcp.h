@@ -164,9 +164,9 @@ void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint);
  * and tells the connector so. On failure the endpoint is FAILED and the socket closed. */
 void tti_tcp_endpoint_lane_up(struct tti_tcp_endpoint *endpoint, int lane, int socket,
                               const char *remote, const struct tti_tcp_keys *keys);
-/* The connection of lane 0 was lost before the acceptor's word that it is ready came (the lane's
+/* The connection of a lane was lost before the acceptor's word that it is ready came (the lane's
  * receive_error says how): call again. False: this endpoint does not resume, or for too long. */
-bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint);
+bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint, int lane);
 /* Connector, with all lanes up: CONNECTED once the acceptor has said that it is ready. */
 void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint);
 /* Make FAILED of an endpoint, with the calling thread's last error. */

@@ -164,18 +164,23 @@ static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_gu
         accept_go_on(transport, guest, lane, guest->hello.received);
 }
 
+static bool accept_say_ready(const struct tti_tcp_guest *guest)
+{
+    uint8_t ready[TTI_TCP_READY_BYTES];
+    tti_tcp_put_ready(ready);
+    return send(guest->talk.socket, ready, sizeof ready, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+           (ssize_t)sizeof ready;
+}
+
 /* A peer whose endpoint is connected here, and who calls as if it were not, has not got the word
- * that it is: nothing went over that lane yet, so it begins anew. False: there is no such. */
+ * that it is: nothing went over that lane yet, so it begins anew, lane 0 with that word. False:
+ * there is no such. */
 static bool accept_anew(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
 {
     struct tti_tcp_lane *lane = tti_tcp_resume_anew(transport, &guest->hello);
-    uint8_t ready[TTI_TCP_READY_BYTES];
     if (!lane)
         return false;
-    tti_tcp_put_ready(ready);
-    if (lane->cut && lane->received == 0 &&
-        send(guest->talk.socket, ready, sizeof ready, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-            (ssize_t)sizeof ready)
+    if (lane->cut && lane->received == 0 && (lane->number > 0 || accept_say_ready(guest)))
         accept_go_on(transport, guest, lane, 0);
     return true;
 }
@@ -291,12 +296,19 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
     sodium_memzero(&parked->keys, sizeof parked->keys);
 }
 
-void tti_tcp_accept_match(struct tti_tcp_transport *transport)
+static bool accept_replaces(const struct tti_tcp_endpoint *endpoint,
+                            const struct tti_tcp_hello *hello)
+{
+    return endpoint->id == hello->id && hello->lane < endpoint->lanes &&
+           endpoint->lane[hello->lane].socket >= 0;
+}
+
+static void accept_match(struct tti_tcp_transport *transport, bool replacements)
 {
     for (struct tti_tcp_parked **at = &transport->parked; *at;) {
         struct tti_tcp_parked *parked = *at;
         struct tti_tcp_endpoint *endpoint = accept_endpoint(transport, &parked->hello);
-        if (!endpoint) {
+        if (!endpoint || (replacements && !accept_replaces(endpoint, &parked->hello))) {
             at = &parked->next;
             continue;
         }
@@ -304,6 +316,14 @@ void tti_tcp_accept_match(struct tti_tcp_transport *transport)
         accept_give(endpoint, parked);
         free(parked);
     }
+}
+
+/* First those that replace a socket: the last lane to come up makes the endpoint connected, and it
+ * would be so with a socket that its peer gave up. */
+void tti_tcp_accept_match(struct tti_tcp_transport *transport)
+{
+    accept_match(transport, true);
+    accept_match(transport, false);
 }
 
 void tti_tcp_accept_end(struct tti_tcp_transport *transport)

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* The next address is tried beside one when TCP has not answered for CONNECT_NEXT_NS, or when it
@@ -108,10 +109,10 @@ static bool connect_retry(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
     return true;
 }
 
-bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint)
+bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint, int number)
 {
-    struct tti_tcp_lane *lane = &endpoint->lane[0];
-    struct tti_tcp_attempt *attempt = &endpoint->attempt[0];
+    struct tti_tcp_lane *lane = &endpoint->lane[number];
+    struct tti_tcp_attempt *attempt = &endpoint->attempt[number];
     if (!endpoint->resumes || !connect_has_time(endpoint, tti_now_ns()))
         return false;
     tti_error_save(&endpoint->error, tti_tcp_lane_fail_receiving(lane)); /* if nobody is there */
@@ -119,10 +120,34 @@ bool tti_tcp_connect_again(struct tti_tcp_endpoint *endpoint)
     lane->receive_error = 0;
     lane->cuts++;
     endpoint->up--;
-    endpoint->ready_have = 0;
-    *attempt = (struct tti_tcp_attempt){
-        .talk = {.socket = -1}, .candidate = endpoint->chosen, .state = TTI_TCP_ATTEMPT_PAUSED};
+    if (number == 0)
+        endpoint->ready_have = 0;
+    *attempt = (struct tti_tcp_attempt){.talk = {.socket = -1},
+                                        .lane = number,
+                                        .candidate = endpoint->chosen,
+                                        .state = TTI_TCP_ATTEMPT_PAUSED};
     return true;
+}
+
+/* The acceptor says on lane 0 that it is ready, so nobody reads the others meanwhile; but one that
+ * was lost before the acceptor had its go is what the acceptor waits for. Where bytes have come it
+ * is ready, and lane 0 will tell; so may an end without a bye be, where lanes do not resume. */
+static void connect_look(struct tti_tcp_endpoint *endpoint)
+{
+    for (int i = 1; i < endpoint->lanes && endpoint->state == TTI_TCP_CONNECTING; i++) {
+        struct tti_tcp_lane *lane = &endpoint->lane[i];
+        char byte;
+        if (lane->socket < 0 || !lane->hung_up)
+            continue;
+        const ssize_t got = recv(lane->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        const bool lost = got < 0 ? errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR
+                                  : got == 0 && endpoint->resumes;
+        if (!lost)
+            continue;
+        lane->receive_error = got < 0 ? errno : 0;
+        if (!tti_tcp_connect_again(endpoint, i))
+            tti_tcp_endpoint_fail(endpoint, tti_tcp_lane_fail_receiving(lane));
+    }
 }
 
 /* ---- calling -------------------------------------------------------------------------------- */
@@ -219,6 +244,8 @@ void tti_tcp_connect_step(struct tti_tcp_endpoint *endpoint, uint64_t now)
         connect_rest(endpoint, now);
     if (endpoint->up == endpoint->lanes && endpoint->state == TTI_TCP_CONNECTING)
         tti_tcp_endpoint_await_ready(endpoint);
+    if (endpoint->chosen >= 0)
+        connect_look(endpoint);
     if (endpoint->state != TTI_TCP_CONNECTING) {
         tti_tcp_connect_end(endpoint);
         return;

@@ -122,7 +122,7 @@ void tti_tcp_endpoint_await_ready(struct tti_tcp_endpoint *endpoint)
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         lane->receive_error = got < 0 ? errno : 0;
-        if (tti_tcp_connect_again(endpoint))
+        if (tti_tcp_connect_again(endpoint, 0))
             return;
         tti_tcp_endpoint_fail(endpoint, tti_tcp_lane_fail_receiving(lane));
         return;

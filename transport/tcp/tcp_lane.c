@@ -21,6 +21,7 @@ enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, cons
     snprintf(lane->remote, sizeof lane->remote, "%s", remote);
     lane->socket = socket;
     lane->readable = true; /* bytes may have come before the watch */
+    lane->hung_up = false;
     tti_tcp_zero_begin(lane);
     return TUTTI_OK;
 }

@@ -350,7 +350,7 @@ struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
         struct tti_tcp_lane *lane = &e->lane[hello->lane];
         if (e->state == TTI_TCP_CONNECTING && asks) { /* it is connected, and we have not heard */
             if (lane->number == 0 && e->up == e->lanes && lane->cuts < hello->received)
-                (void)tti_tcp_connect_again(e);
+                (void)tti_tcp_connect_again(e, 0);
             return lane;
         }
         if (e->state != TTI_TCP_CONNECTED)
