@@ -11,6 +11,7 @@
 #include "tests/tutti_cmocka.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -310,6 +311,32 @@ static void what_waits_ends_with_the_peer(void **state)
     tti_tcp_ops.close(pair.transport[0]);
 }
 
+/* ... nor who sends to it before the news of its end has been collected: the first fragment draws
+ * the reset that the second one meets. */
+static void what_comes_too_late_is_refused(void **state)
+{
+    enum { FIRST = 64, SECOND = 64 * 1024 };
+    (void)state;
+    struct tcp_pair pair;
+    size_t accepted = 0;
+    enum tutti_result result = TUTTI_OK;
+    const uint64_t deadline = tti_deadline_in(60);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    struct tti_tcp_endpoint *sends = pair.endpoint[0];
+    tti_tcp_ops.close(pair.transport[1]);
+    assert_int_equal(tti_tcp_ops.send(sends, 0, 1, resume_pattern, FIRST, &accepted), TUTTI_OK);
+    for (struct pollfd reset = {.fd = sends->lane[0].socket}; !(reset.revents & POLLHUP);) {
+        assert_false(tti_deadline_passed(deadline));
+        (void)poll(&reset, 1, 1000);
+    }
+    result = tti_tcp_ops.send(sends, 0, 1, resume_pattern, SECOND, &accepted);
+    assert_int_equal(result, TUTTI_ERR_PEER);
+    assert_true(sends->lane[0].closed && !sends->lane[0].cut);
+    assert_int_equal(tti_tcp_ops.released(sends, 0), FIRST);
+    tti_tcp_ops.close(pair.transport[0]);
+}
+
 /* Two ranks, of which only `stays` is left: the other ends without a word of farewell. */
 static void resume_bereave(struct tcp_pair *pair, int stays)
 {
@@ -445,6 +472,7 @@ int main(void)
         cmocka_unit_test(streams_without_copies_survive_cuts),
         cmocka_unit_test(an_ordered_end_is_no_cut),
         cmocka_unit_test(what_waits_ends_with_the_peer),
+        cmocka_unit_test(what_comes_too_late_is_refused),
         cmocka_unit_test(the_end_of_a_peer_is_no_cut),
         cmocka_unit_test(a_rank_of_another_job_is_not_the_peer),
         cmocka_unit_test(who_hangs_up_is_not_asked_for_ever),

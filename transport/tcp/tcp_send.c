@@ -134,7 +134,7 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     const bool keeps = tti_tcp_zero_wants(lane, bytes) && !tti_tcp_lane_waits(lane);
     if (!keeps && !tti_tcp_lane_waits(lane) && lane->socket >= 0) {
         ssize_t took = send_first(lane, header, data, bytes);
-        if (took < 0)
+        if (took < 0 || lane->closed) /* closed: lost in this moment, and its last word is a bye */
             return tti_tcp_lane_fail_sending(lane);
         sent = (size_t)took;
     }
