@@ -77,14 +77,20 @@ struct tti_boot_conn *tti_boot_conn_create(int fd, uint64_t deadline)
     return conn;
 }
 
+static void conn_empty(struct tti_boot_conn *conn)
+{
+    for (size_t i = 0; i < conn->queue_count; i++)
+        tti_boot_blob_release(conn->queue[i]);
+    conn->queue_count = conn->sent = 0;
+}
+
 void tti_boot_conn_destroy(struct tti_boot_conn *conn)
 {
     if (!conn)
         return;
     if (conn->fd >= 0)
         close(conn->fd);
-    for (size_t i = 0; i < conn->queue_count; i++)
-        tti_boot_blob_release(conn->queue[i]);
+    conn_empty(conn);
     free(conn->queue);
     free(conn);
 }
@@ -96,6 +102,12 @@ void tti_boot_conn_drop(struct tti_boot_conn *conn, const char *why)
     (void)shutdown(conn->fd, SHUT_RDWR); /* a forked child may hold it, too */
     close(conn->fd);
     conn->fd = -1;
+}
+
+void tti_boot_conn_hush(struct tti_boot_conn *conn)
+{
+    (void)shutdown(conn->fd, SHUT_RDWR); /* Linux hands out what has come, and then the end */
+    conn_empty(conn);
 }
 
 enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tti_boot_frame *frame,

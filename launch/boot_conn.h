@@ -88,7 +88,9 @@ enum tti_boot_input tti_boot_conn_read(struct tti_boot_conn *conn);
 /* Queue (taking a reference) and send what goes at once. MEMORY, or LINK when the socket failed. */
 enum tutti_result tti_boot_conn_send(struct tti_boot_conn *conn, struct tti_boot_blob *blob);
 enum tutti_result tti_boot_conn_flush(struct tti_boot_conn *conn);
-/* The same for a frame that is for this connection alone. */
+/* It cannot be written on: what it has said is still read, and then its end. */
+void tti_boot_conn_hush(struct tti_boot_conn *conn);
+/* As send, for a frame that is for this connection alone. */
 enum tutti_result tti_boot_conn_tell(struct tti_boot_conn *conn, const struct tti_boot_frame *frame,
                                      const void *body);
 

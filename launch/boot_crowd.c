@@ -95,8 +95,7 @@ uint64_t tti_boot_crowd_sweep(struct tti_boot_crowd *crowd, uint64_t now, uint64
 }
 
 enum tutti_result tti_boot_crowd_turn(struct tti_boot_crowd *crowd, const int *fds, size_t count,
-                                      uint64_t next, const struct tti_boot_crowd_calls *calls,
-                                      void *owner)
+                                      uint64_t next, tti_boot_crowd_read *read, void *owner)
 {
     const size_t conns = crowd->count;
     void *polls = crowd->polls;
@@ -118,9 +117,9 @@ enum tutti_result tti_boot_crowd_turn(struct tti_boot_crowd *crowd, const int *f
         struct tti_boot_conn *conn = crowd->conns[i];
         short events = crowd->polls[count + i].revents;
         if (conn->fd >= 0 && (events & POLLOUT) && tti_boot_conn_flush(conn) != TUTTI_OK)
-            calls->give_up(owner, conn, tti_error_text());
+            tti_boot_conn_hush(conn); /* the next turn reads on */
         if (conn->fd >= 0 && (events & (POLLIN | POLLHUP | POLLERR)))
-            calls->read(owner, conn);
+            read(owner, conn);
     }
     return TUTTI_OK;
 }

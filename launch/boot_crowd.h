@@ -21,19 +21,14 @@ struct tti_boot_crowd {
     size_t poll_capacity;
 };
 
-/* What the owner does with a connection that has something to say, and with one that cannot be
- * written on. */
-struct tti_boot_crowd_calls {
-    void (*read)(void *owner, struct tti_boot_conn *conn);
-    void (*give_up)(void *owner, struct tti_boot_conn *conn, const char *why);
-};
+/* What the owner does with a connection that has something to say, or has ended. */
+typedef void tti_boot_crowd_read(void *owner, struct tti_boot_conn *conn);
 
 /* Wait until `next` for one of the `count` descriptors of the owner, whose events are in
  * crowd->polls[0 ..] afterwards (-1 is passed over), or a connection; then let the connections
  * speak. */
 enum tutti_result tti_boot_crowd_turn(struct tti_boot_crowd *crowd, const int *fds, size_t count,
-                                      uint64_t next, const struct tti_boot_crowd_calls *calls,
-                                      void *owner);
+                                      uint64_t next, tti_boot_crowd_read *read, void *owner);
 /* Let in who knocks at listen_fd; `door` goes into the connection. At most `most` who have not
  * joined. */
 void tti_boot_crowd_accept(struct tti_boot_crowd *crowd, int listen_fd, uint64_t door, size_t most);

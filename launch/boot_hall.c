@@ -14,15 +14,13 @@
 
 /* ---- Telling the ranks ---------------------------------------------------------------------- */
 
-static void hall_lose(struct tti_boot_server *s, struct tti_boot_conn *conn, bool said_goodbye);
-
-static void hall_send(struct tti_boot_server *s, struct tti_boot_conn *conn,
-                      struct tti_boot_blob *blob)
+/* A rank that nothing can be told may have left, and its goodbye be unread: reading finds out. */
+static void hall_send(struct tti_boot_conn *conn, struct tti_boot_blob *blob)
 {
     if (tti_boot_conn_send(conn, blob) == TUTTI_OK)
         return;
     if (conn->state == TTI_BOOT_CONN_JOINED)
-        hall_lose(s, conn, false);
+        tti_boot_conn_hush(conn);
     else
         tti_boot_conn_drop(conn, tti_error_text());
 }
@@ -40,7 +38,7 @@ void tti_boot_hall_tell(struct tti_boot_server *s, const struct tti_boot_frame *
     for (size_t i = 0; i < s->crowd.count; i++) {
         struct tti_boot_conn *conn = s->crowd.conns[i];
         if (conn->fd >= 0 && conn->state == TTI_BOOT_CONN_JOINED && conn->rank != except)
-            hall_send(s, conn, blob);
+            hall_send(conn, blob);
     }
     tti_boot_blob_release(blob);
 }
@@ -102,7 +100,7 @@ static void hall_refuse(struct tti_boot_server *s, struct tti_boot_conn *conn)
         tti_boot_conn_drop(conn, tti_error_text());
         return;
     }
-    hall_send(s, conn, blob);
+    hall_send(conn, blob);
     tti_boot_blob_release(blob);
 }
 
@@ -165,7 +163,7 @@ static void hall_admit(struct tti_boot_server *s, struct tti_boot_conn *conn)
         s->join_ms = conn->total_ms;
     }
     s->joined_count++;
-    hall_send(s, conn, blob);
+    hall_send(conn, blob);
     tti_boot_blob_release(blob);
     if (s->joined_count == s->size && !s->failed)
         hall_start(s);
@@ -231,7 +229,7 @@ static void hall_gather_end(struct tti_boot_server *s, struct tti_boot_conn *con
     memset(s->come, 0, (size_t)s->size * sizeof *s->come);
     for (size_t i = 0; i < s->crowd.count; i++)
         if (s->crowd.conns[i]->fd >= 0 && s->crowd.conns[i]->state == TTI_BOOT_CONN_JOINED)
-            hall_send(s, s->crowd.conns[i], blob);
+            hall_send(s->crowd.conns[i], blob);
     tti_boot_blob_release(blob);
 }
 
@@ -256,7 +254,7 @@ static bool hall_expects(const struct tti_boot_server *s, const struct tti_boot_
 }
 
 /* What cannot be read on: a stranger is dropped, a rank is as good as dead. */
-void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why)
+static void hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why)
 {
     if (conn->state != TTI_BOOT_CONN_JOINED) {
         tti_boot_conn_drop(conn, why);
@@ -269,7 +267,7 @@ void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn
 static void hall_header(struct tti_boot_server *s, struct tti_boot_conn *conn)
 {
     if (!hall_expects(s, conn)) {
-        tti_boot_hall_give_up(s, conn, "it sent a frame out of turn");
+        hall_give_up(s, conn, "it sent a frame out of turn");
         return;
     }
     if (conn->frame.type == TTI_BOOT_REPORT)
@@ -324,10 +322,10 @@ void tti_boot_hall_read(struct tti_boot_server *s, struct tti_boot_conn *conn)
             hall_frame(s, conn);
             break;
         case TTI_BOOT_INPUT_CLOSED:
-            tti_boot_hall_give_up(s, conn, "the connection was closed");
+            hall_give_up(s, conn, "the connection was closed");
             break;
         case TTI_BOOT_INPUT_WRONG:
-            tti_boot_hall_give_up(s, conn, tti_error_text());
+            hall_give_up(s, conn, tti_error_text());
             break;
         }
     }

@@ -56,8 +56,6 @@ struct tti_boot_server {
 
 /* Read what the connection has to say, and act on it. */
 void tti_boot_hall_read(struct tti_boot_server *s, struct tti_boot_conn *conn);
-/* The connection cannot be read or written on: a stranger is dropped, a rank has died. */
-void tti_boot_hall_give_up(struct tti_boot_server *s, struct tti_boot_conn *conn, const char *why);
 /* A failure that concerns everybody; `rank` is whom it is about. */
 void tti_boot_hall_fail(struct tti_boot_server *s, int rank, enum tutti_result code,
                         const char *text);

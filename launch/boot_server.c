@@ -80,18 +80,11 @@ static void server_read(void *owner, struct tti_boot_conn *conn)
     tti_boot_hall_read(owner, conn);
 }
 
-static void server_give_up(void *owner, struct tti_boot_conn *conn, const char *why)
-{
-    tti_boot_hall_give_up(owner, conn, why);
-}
-
 /* Wait for something to happen, then let it. */
 static enum tutti_result server_turn(struct tti_boot_server *s, uint64_t next)
 {
-    static const struct tti_boot_crowd_calls calls = {.read = server_read,
-                                                      .give_up = server_give_up};
     const int fds[2] = {s->wake_fd, s->listen_fd};
-    TTI_TRY(tti_boot_crowd_turn(&s->crowd, fds, 2, next, &calls, s));
+    TTI_TRY(tti_boot_crowd_turn(&s->crowd, fds, 2, next, server_read, s));
     uint64_t wakes = 0;
     if (s->crowd.polls[0].revents && read(s->wake_fd, &wakes, sizeof wakes) < 0)
         TTI_LOG(TTI_LOG_DEBUG, "bootstrap: woken without a reason");

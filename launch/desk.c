@@ -242,14 +242,6 @@ static void desk_read(void *owner, struct tti_boot_conn *conn)
     pthread_mutex_unlock(&desk.lock);
 }
 
-static void desk_give_up(void *owner, struct tti_boot_conn *conn, const char *why)
-{
-    (void)owner;
-    pthread_mutex_lock(&desk.lock);
-    desk_drop(conn, why);
-    pthread_mutex_unlock(&desk.lock);
-}
-
 /* ---- the thread ----------------------------------------------------------------------------- */
 
 /* The doors as they are now. */
@@ -296,7 +288,6 @@ static void desk_drop_all(struct tti_boot_crowd *crowd)
  * joined under it from then on. */
 static bool desk_turn(struct tti_boot_crowd *crowd, struct desk_doors *doors)
 {
-    static const struct tti_boot_crowd_calls calls = {.read = desk_read, .give_up = desk_give_up};
     uint64_t next = UINT64_MAX, wakes = 0;
     pthread_mutex_lock(&desk.lock);
     bool goes_on = desk_expire(&next) && !desk.stop;
@@ -313,7 +304,7 @@ static bool desk_turn(struct tti_boot_crowd *crowd, struct desk_doors *doors)
     if (!goes_on)
         return false;
     next = tti_boot_crowd_sweep(crowd, tti_now_ns(), next);
-    if (tti_boot_crowd_turn(crowd, doors->fds, doors->count, next, &calls, NULL) != TUTTI_OK) {
+    if (tti_boot_crowd_turn(crowd, doors->fds, doors->count, next, desk_read, NULL) != TUTTI_OK) {
         TTI_LOG(TTI_LOG_ERROR, "bootstrap: %s", tti_error_text());
         (void)poll(NULL, 0, 1000); /* no memory: later, perhaps */
         return true;

@@ -1,6 +1,7 @@
 /* launch/boot.c where something goes wrong: ranks that are missing, too many, of another job or
  * size; taken ports; deaths; notices; goodbyes; strangers. Deaths come first: they fork, which is
  * only sound while there is one thread. */
+#include "launch/boot_hall.h"
 #include "launch/boot_socket.h"
 #include "launch/boot_wire.h"
 #include "tests/launch/boot_ranks.h"
@@ -275,6 +276,51 @@ static void rank_0_leaves_first(void **state)
     assert_int_equal(right, 4);
 }
 
+/* Ranks 1 to 3 leave while the server stands still: it reads the goodbye of one and tells it to the
+ * others, who are gone and cannot be told; but what they have said is still there to be read. */
+static void all_leave_at_once(void **state)
+{
+    (void)state;
+    enum { RANKS = 4 };
+    const struct tti_boot_frame bye = {.type = TTI_BOOT_BYE};
+    struct tti_boot_server server = {.size = RANKS, .started = true};
+    struct tti_boot_conn *conns[RANKS];
+    bool left[RANKS] = {false};
+    uint8_t header[TTI_BOOT_HEADER_BYTES];
+    int ends[RANKS][2];
+    pthread_mutex_init(&server.held.lock, NULL);
+    server.left = left;
+    server.crowd.conns = conns;
+    server.crowd.count = RANKS;
+    tti_boot_frame_encode(&bye, header);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends[rank]), 0);
+        conns[rank] = tti_boot_conn_create(ends[rank][0], UINT64_MAX);
+        assert_non_null(conns[rank]);
+        conns[rank]->state = TTI_BOOT_CONN_JOINED;
+        conns[rank]->rank = rank;
+        if (rank == 0)
+            continue;
+        assert_int_equal(write(ends[rank][1], header, sizeof header), sizeof header);
+        close(ends[rank][1]);
+    }
+    for (int rank = 1; rank < RANKS; rank++)
+        tti_boot_hall_read(&server, conns[rank]);
+    assert_false(server.failed);
+    for (int rank = 1; rank < RANKS; rank++) {
+        struct tti_boot_frame told;
+        assert_true(left[rank]);
+        assert_int_equal(read(ends[0][1], header, sizeof header), sizeof header);
+        assert_int_equal(tti_boot_frame_parse(header, TTI_BOOT_TO_CLIENT, &told), TUTTI_OK);
+        assert_int_equal(told.type, TTI_BOOT_BYE);
+        assert_int_equal(told.rank, rank);
+    }
+    close(ends[0][1]);
+    for (int rank = 0; rank < RANKS; rank++)
+        tti_boot_conn_destroy(conns[rank]);
+    pthread_mutex_destroy(&server.held.lock);
+}
+
 static void unequal_body(struct boot_rank *self)
 {
     char mine[200000] = "";
@@ -398,12 +444,13 @@ static void strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(death_of_a_rank), cmocka_unit_test(death_of_rank_0),
-        cmocka_unit_test(no_such_host),    cmocka_unit_test(wrong_size),
-        cmocka_unit_test(rank_twice),      cmocka_unit_test(taken_port),
-        cmocka_unit_test(bad_arguments),   cmocka_unit_test(notices),
-        cmocka_unit_test(goodbyes),        cmocka_unit_test(rank_0_leaves_first),
-        cmocka_unit_test(unequal_gather),  cmocka_unit_test(strangers),
+        cmocka_unit_test(death_of_a_rank),   cmocka_unit_test(death_of_rank_0),
+        cmocka_unit_test(no_such_host),      cmocka_unit_test(wrong_size),
+        cmocka_unit_test(rank_twice),        cmocka_unit_test(taken_port),
+        cmocka_unit_test(bad_arguments),     cmocka_unit_test(notices),
+        cmocka_unit_test(goodbyes),          cmocka_unit_test(rank_0_leaves_first),
+        cmocka_unit_test(unequal_gather),    cmocka_unit_test(strangers),
+        cmocka_unit_test(all_leave_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
