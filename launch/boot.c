@@ -325,7 +325,7 @@ static enum tutti_result boot_serve(struct tti_boot *boot, const struct tti_boot
     const bool moved = at.port == 0;
     enum tutti_result result =
         tti_boot_server_create(&at, boot->size, join->caller.deadline, &boot->server);
-    if (result == TUTTI_OK && at.desk && !moved)
+    if (result == TUTTI_OK && at.desk && *desk < 0 && !moved)
         (void)tti_desk_visit(&at, &join->caller, tti_deadline_in(NOTIFY_S), desk, &found);
     if (result == TUTTI_OK && *desk >= 0) {
         result = tti_desk_tell(&join->caller, *desk, at.host, tti_boot_server_port(boot->server));

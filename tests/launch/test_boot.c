@@ -6,6 +6,7 @@
 #include "tests/launch/boot_ranks.h"
 #include "tests/tutti_cmocka.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -276,8 +277,21 @@ static void ids_come_and_go(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Descriptors of this process; the one that counts them is counted, too. */
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
 /* Rank 0 is in another process than the id's maker, of the same host, whose address it does not
- * find among its own. It listens where the id says all the same: who does not ask finds it. */
+ * find among its own. It listens where the id says all the same: who does not ask finds it. Of its
+ * visits to the desk nothing is left. */
 static void translated_host(void **state)
 {
     (void)state;
@@ -290,11 +304,15 @@ static void translated_host(void **state)
         print_message("no address but loopback here\n");
         return;
     }
+    const int before = descriptors();
     boot_ranks_init(ranks, 2, PATIENCE_S, gathers);
     ranks[0].meeting = ranks[1].meeting = meeting;
     ranks[0].meeting.away = true;
     ranks[1].meeting.desk = 0;
     run(ranks, 2);
+    /* The desk's own ends go when its thread has seen theirs end. */
+    for (uint64_t end = tti_deadline_in(PATIENCE_S); descriptors() > before; (void)poll(NULL, 0, 1))
+        assert_false(tti_deadline_passed(end));
 }
 
 /* Connections of this host that somebody has accepted at the port. */
