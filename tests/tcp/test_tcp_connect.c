@@ -115,6 +115,30 @@ static void silent_strangers_are_shown_out(void **state)
     tcp_pair_close(&pair);
 }
 
+/* A caller with the challenge of `rank`, which it is to answer. */
+static void caller_begin(struct tti_tcp_talk *talk, struct tcp_pair *pair, int rank)
+{
+    memset(talk, 0, sizeof *talk);
+    talk->socket = stranger_connect(pair->port[rank]);
+    while (tti_tcp_talk_read(talk, TTI_TCP_CHALLENGE_BYTES) == TTI_TCP_TALK_MORE)
+        for (int k = 0; k < 33; k++)
+            assert_int_equal(tti_tcp_ops.progress(pair->transport[rank]), TUTTI_OK);
+    memcpy(talk->challenge, talk->in, TTI_TCP_CHALLENGE_BYTES);
+}
+
+/* What `rank` says to what the caller has to say: a message of so many bytes, or the end. */
+static enum tti_tcp_talk_state caller_ask(struct tti_tcp_talk *talk, struct tcp_pair *pair,
+                                          int rank, size_t bytes)
+{
+    enum tti_tcp_talk_state state = TTI_TCP_TALK_MORE;
+    assert_int_equal(tti_tcp_talk_write(talk), TTI_TCP_TALK_DONE);
+    while (state == TTI_TCP_TALK_MORE) {
+        assert_int_equal(tti_tcp_ops.progress(pair->transport[rank]), TUTTI_OK);
+        state = tti_tcp_talk_read(talk, bytes);
+    }
+    return state;
+}
+
 /* What was recorded of one handshake is worth nothing in another: the challenge differs. */
 static void a_replayed_hello_is_refused(void **state)
 {
@@ -125,22 +149,13 @@ static void a_replayed_hello_is_refused(void **state)
     enum tti_tcp_talk_state end[2] = {TTI_TCP_TALK_MORE, TTI_TCP_TALK_MORE};
     tcp_pair_open(&pair, 1, 1, 7, 7);
     for (int i = 0; i < 2; i++) {
-        memset(&talk[i], 0, sizeof talk[i]);
-        talk[i].socket = stranger_connect(pair.port[1]);
-        while (tti_tcp_talk_read(&talk[i], TTI_TCP_CHALLENGE_BYTES) == TTI_TCP_TALK_MORE)
-            for (int k = 0; k < 33; k++)
-                assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
-        memcpy(talk[i].challenge, talk[i].in, TTI_TCP_CHALLENGE_BYTES);
+        caller_begin(&talk[i], &pair, 1);
         if (i == 0) /* the one who knows the secret; the other sends the same bytes */
             tti_tcp_talk_say_hello(&talk[0], &hello, pair.secret[0]);
         memcpy(talk[i].out, talk[0].hello, TTI_TCP_HELLO_BYTES);
         memcpy(talk[i].hello, talk[0].hello, TTI_TCP_HELLO_BYTES);
         talk[i].out_bytes = TTI_TCP_HELLO_BYTES;
-        assert_int_equal(tti_tcp_talk_write(&talk[i]), TTI_TCP_TALK_DONE);
-        while (end[i] == TTI_TCP_TALK_MORE) {
-            assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
-            end[i] = tti_tcp_talk_read(&talk[i], TTI_TCP_ANSWER_BYTES);
-        }
+        end[i] = caller_ask(&talk[i], &pair, 1, TTI_TCP_ANSWER_BYTES);
     }
     assert_int_equal(end[0], TTI_TCP_TALK_DONE);
     assert_true(tti_tcp_talk_answer_proved(&talk[0], pair.secret[1]));
@@ -297,6 +312,51 @@ static void a_lane_lost_behind_its_go_is_made_again(void **state)
     unsetenv("TUTTI_TCP_CHECKSUM");
 }
 
+/* Both ranks move until lane 0 goes on after so many cuts at rank 0. */
+static void cut_until_well(struct tcp_pair *pair, unsigned cuts)
+{
+    const struct tti_tcp_endpoint *ends[2] = {pair->endpoint[0], pair->endpoint[1]};
+    const uint64_t deadline = tti_deadline_in(60);
+    while (ends[0]->lane[0].cuts < cuts || ends[0]->lane[0].cut || ends[1]->lane[0].cut) {
+        assert_false(tti_deadline_passed(deadline));
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(tti_tcp_ops.progress(pair->transport[rank]), TUTTI_OK);
+    }
+}
+
+/* A lane goes on over one connection; what then comes of another one that was to serve it, and that
+ * rank 0 has given up, does not touch it. */
+static void a_late_go_does_not_cut_the_lane(void **state)
+{
+    (void)state;
+    struct tcp_pair pair;
+    struct tti_tcp_talk talk;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    const struct tti_tcp_endpoint *calls = pair.endpoint[0], *called = pair.endpoint[1];
+    struct tti_tcp_hello hello = {.lanes = PAIR_LANES,
+                                  .job = 7,
+                                  .to = 1,
+                                  .id = calls->id,
+                                  .resumes = 1,
+                                  .purpose = TTI_TCP_RESUME};
+    caller_begin(&talk, &pair, 1);
+    tti_tcp_talk_say_hello(&talk, &hello, pair.secret[0]);
+    assert_int_equal(caller_ask(&talk, &pair, 1, TTI_TCP_ANSWER_BYTES), TTI_TCP_TALK_DONE);
+    assert_true(called->lane[0].cut);
+    cut_until_well(&pair, 1);
+    const unsigned cuts = called->lane[0].cuts;
+    cut_check(&pair);
+    tti_tcp_talk_say_go(&talk);
+    assert_int_equal(caller_ask(&talk, &pair, 1, 1), TTI_TCP_TALK_CLOSED);
+    assert_int_equal(called->lane[0].cuts, cuts);
+    cut_check(&pair);
+    strangers_leave();
+    tcp_pair_close(&pair);
+    unsetenv("TUTTI_TCP_RESUME");
+}
+
 /* Who has proved itself and is gone before it was ready has died: that is told at once. */
 static void the_end_of_a_peer_is_no_lost_connection(void **state)
 {
@@ -367,6 +427,7 @@ int main(void)
         cmocka_unit_test(a_refused_connection_says_what_was_tried),
         cmocka_unit_test(a_connection_lost_in_the_making_is_made_again),
         cmocka_unit_test(a_lane_lost_behind_its_go_is_made_again),
+        cmocka_unit_test(a_late_go_does_not_cut_the_lane),
         cmocka_unit_test(the_end_of_a_peer_is_no_lost_connection),
         cmocka_unit_test(wrong_settings_are_refused),
     };

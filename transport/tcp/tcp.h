@@ -62,7 +62,7 @@ struct tti_tcp_guest {
     struct tti_tcp_talk talk;
     bool greeted; /* its hello was right; the go is next */
     struct tti_tcp_hello hello;
-    uint64_t received; /* RESUME: what it was told */
+    unsigned cuts; /* RESUME: of its lane, when it was told how much of the stream is here */
     uint64_t deadline_ns;
 };
 
@@ -181,6 +181,10 @@ uint64_t tti_tcp_resume_all(struct tti_tcp_transport *transport, uint64_t now);
  */
 struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
                                           const struct tti_tcp_hello *hello);
+/* The same lane when the go comes, if it still waits since that hello, with so many cuts; NULL: it
+ * has gone on over another connection, and this one is of no use. */
+struct tti_tcp_lane *tti_tcp_resume_greeted(struct tti_tcp_transport *transport,
+                                            const struct tti_tcp_hello *hello, unsigned cuts);
 /* The lane of a connected endpoint that a proven hello begins again, cut; NULL: there is none. */
 struct tti_tcp_lane *tti_tcp_resume_anew(struct tti_tcp_transport *transport,
                                          const struct tti_tcp_hello *hello);

@@ -108,7 +108,8 @@ static bool accept_hello(struct tti_tcp_transport *transport, struct tti_tcp_gue
     } else if (guest->hello.purpose != TTI_TCP_NEW) {
         const struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
         answer.status = lane ? TTI_TCP_WELCOME : TTI_TCP_GONE;
-        answer.received = guest->received = lane ? lane->received : 0;
+        answer.received = lane ? lane->received : 0;
+        guest->cuts = lane ? lane->cuts : 0;
     }
     tti_tcp_talk_say_answer(talk, &answer, transport->secret);
     guest->greeted = true;
@@ -156,11 +157,12 @@ static void accept_go_on(struct tti_tcp_transport *transport, struct tti_tcp_gue
     guest->talk.socket = -1;
 }
 
-/* The lane was cut when the hello came, so its position is what the answer said. */
+/* The lane was cut when the hello came, and is since, so its position is what the answer said. The
+ * go of a connection that the peer has given up meanwhile may come when the lane is well. */
 static void accept_resume(struct tti_tcp_transport *transport, struct tti_tcp_guest *guest)
 {
-    struct tti_tcp_lane *lane = tti_tcp_resume_greet(transport, &guest->hello);
-    if (lane && lane->received == guest->received)
+    struct tti_tcp_lane *lane = tti_tcp_resume_greeted(transport, &guest->hello, guest->cuts);
+    if (lane)
         accept_go_on(transport, guest, lane, guest->hello.received);
 }
 

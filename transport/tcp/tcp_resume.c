@@ -332,48 +332,51 @@ uint64_t tti_tcp_resume_all(struct tti_tcp_transport *transport, uint64_t now)
 
 /* ---- being called --------------------------------------------------------------------------- */
 
-/* Is this the endpoint whose other end says hello? */
-static bool resume_is_meant(const struct tti_tcp_endpoint *endpoint,
-                            const struct tti_tcp_hello *hello, bool connects)
+/* The lane whose other end says hello; NULL: there is none. */
+static struct tti_tcp_lane *resume_meant(struct tti_tcp_transport *transport,
+                                         const struct tti_tcp_hello *hello, bool connects)
 {
-    return endpoint->id == hello->id && endpoint->peer->rank == (int)hello->from &&
-           endpoint->connects == connects && endpoint->resumes && hello->lane < endpoint->lanes;
+    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next)
+        if (e->id == hello->id && e->peer->rank == (int)hello->from && e->connects == connects &&
+            e->resumes && hello->lane < e->lanes)
+            return &e->lane[hello->lane];
+    return NULL;
 }
 
 struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
                                           const struct tti_tcp_hello *hello)
 {
-    bool asks = hello->purpose == TTI_TCP_ASK;
-    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
-        if (!resume_is_meant(e, hello, asks))
-            continue;
-        struct tti_tcp_lane *lane = &e->lane[hello->lane];
-        if (e->state == TTI_TCP_CONNECTING && asks) { /* it is connected, and we have not heard */
-            if (lane->number == 0 && e->up == e->lanes && lane->cuts < hello->received)
-                (void)tti_tcp_connect_again(e, 0);
-            return lane;
-        }
-        if (e->state != TTI_TCP_CONNECTED)
-            continue;
-        if (!lane->cut && (!asks || lane->cuts < hello->received))
-            (void)tti_tcp_lane_cut(lane, 0); /* the peer noticed first */
-        if (asks)
-            return lane->closed || lane->send_error ? NULL : lane;
-        return lane->cut ? lane : NULL;
+    const bool asks = hello->purpose == TTI_TCP_ASK;
+    struct tti_tcp_lane *lane = resume_meant(transport, hello, asks);
+    struct tti_tcp_endpoint *e = lane ? lane->endpoint : NULL;
+    if (e && e->state == TTI_TCP_CONNECTING && asks) { /* it is connected, and we have not heard */
+        if (lane->number == 0 && e->up == e->lanes && lane->cuts < hello->received)
+            (void)tti_tcp_connect_again(e, 0);
+        return lane;
     }
-    return NULL;
+    if (!e || e->state != TTI_TCP_CONNECTED)
+        return NULL;
+    if (!lane->cut && (!asks || lane->cuts < hello->received))
+        (void)tti_tcp_lane_cut(lane, 0); /* the peer noticed first */
+    if (asks)
+        return lane->closed || lane->send_error ? NULL : lane;
+    return lane->cut ? lane : NULL;
+}
+
+struct tti_tcp_lane *tti_tcp_resume_greeted(struct tti_tcp_transport *transport,
+                                            const struct tti_tcp_hello *hello, unsigned cuts)
+{
+    struct tti_tcp_lane *lane = resume_meant(transport, hello, false);
+    return lane && lane->cut && lane->cuts == cuts ? lane : NULL;
 }
 
 struct tti_tcp_lane *tti_tcp_resume_anew(struct tti_tcp_transport *transport,
                                          const struct tti_tcp_hello *hello)
 {
-    for (struct tti_tcp_endpoint *e = transport->endpoint; e; e = e->next) {
-        if (!resume_is_meant(e, hello, false) || e->state != TTI_TCP_CONNECTED)
-            continue;
-        struct tti_tcp_lane *lane = &e->lane[hello->lane];
-        if (!lane->cut)
-            (void)tti_tcp_lane_cut(lane, 0);
-        return lane;
-    }
-    return NULL;
+    struct tti_tcp_lane *lane = resume_meant(transport, hello, false);
+    if (!lane || lane->endpoint->state != TTI_TCP_CONNECTED)
+        return NULL;
+    if (!lane->cut)
+        (void)tti_tcp_lane_cut(lane, 0);
+    return lane;
 }
