@@ -324,6 +324,32 @@ static void cut_until_well(struct tcp_pair *pair, unsigned cuts)
     }
 }
 
+/* Rank 0 has a connection that is lost before rank 1 has it, whose lane waits all the while: it
+ * counts one loss, rank 0 two. Was the count not the same afterwards, rank 0 would take a loss that
+ * only rank 1 sees next, and asks about, for one that it knows. */
+static void both_count_the_same_losses(void **state)
+{
+    (void)state;
+    static struct tcp_between between;
+    struct tcp_pair pair;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    tcp_pair_open(&pair, 1, 1, 7, 7);
+    between.cut_which = 1 << PAIR_LANES; /* the first that is made anew */
+    between.cut_after = CUT_GONE - 4;
+    tcp_between_begin(&between, &pair);
+    assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+    const struct tti_tcp_endpoint *calls = pair.endpoint[0], *called = pair.endpoint[1];
+    shutdown(calls->lane[0].socket, SHUT_RDWR);
+    cut_until_well(&pair, 2);
+    assert_int_equal(atomic_load(&between.cut), 1);
+    assert_int_equal(calls->lane[0].cuts, 2);
+    assert_int_equal(called->lane[0].cuts, 2);
+    cut_check(&pair);
+    tcp_pair_close(&pair);
+    tcp_between_end(&between);
+    unsetenv("TUTTI_TCP_RESUME");
+}
+
 /* A lane goes on over one connection; what then comes of another one that was to serve it, and that
  * rank 0 has given up, does not touch it. */
 static void a_late_go_does_not_cut_the_lane(void **state)
@@ -427,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_refused_connection_says_what_was_tried),
         cmocka_unit_test(a_connection_lost_in_the_making_is_made_again),
         cmocka_unit_test(a_lane_lost_behind_its_go_is_made_again),
+        cmocka_unit_test(both_count_the_same_losses),
         cmocka_unit_test(a_late_go_does_not_cut_the_lane),
         cmocka_unit_test(the_end_of_a_peer_is_no_lost_connection),
         cmocka_unit_test(wrong_settings_are_refused),

@@ -83,6 +83,7 @@ static void handshake_messages_come_back(void **state)
                                  .resumes = 1,
                                  .purpose = TTI_TCP_RESUME,
                                  .seals = TTI_TCP_CHECKSUMS | TTI_TCP_ENCRYPTS,
+                                 .cuts = 1u << 31,
                                  .received = UINT64_MAX - 9};
     struct tti_tcp_hello got;
     memcpy(sent.nonce, nonce, sizeof nonce);
@@ -90,7 +91,7 @@ static void handshake_messages_come_back(void **state)
     assert_null(tti_tcp_get_hello(bytes, &got));
     assert_true(got.lane == 3 && got.lanes == 4 && got.job == 5 && got.from == 6 && got.to == 7 &&
                 got.id == 8 && got.resumes == 1 && got.purpose == TTI_TCP_RESUME &&
-                got.seals == sent.seals && got.received == UINT64_MAX - 9);
+                got.seals == sent.seals && got.cuts == 1u << 31 && got.received == UINT64_MAX - 9);
     assert_memory_equal(got.nonce, nonce, sizeof nonce);
     assert_non_null(tti_tcp_get_challenge(bytes)); /* one message is not another */
     sent.lane = 4;

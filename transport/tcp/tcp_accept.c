@@ -294,6 +294,7 @@ static void accept_give(struct tti_tcp_endpoint *endpoint, struct tti_tcp_parked
     }
     if (endpoint->advert.host == endpoint->transport->host)
         tti_tcp_socket_tune_local(parked->socket);
+    lane->cuts = hello->cuts;
     tti_tcp_endpoint_lane_up(endpoint, hello->lane, parked->socket, parked->remote, &parked->keys);
     sodium_memzero(&parked->keys, sizeof parked->keys);
 }

@@ -119,11 +119,10 @@ static void attempt_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp
                                   .id = endpoint->id,
                                   .resumes = endpoint->resumes,
                                   .seals = endpoint->seals,
-                                  .purpose = (uint8_t)attempt->purpose};
+                                  .purpose = (uint8_t)attempt->purpose,
+                                  .cuts = endpoint->lane[attempt->lane].cuts};
     if (attempt->purpose == TTI_TCP_RESUME)
         hello.received = endpoint->lane[attempt->lane].received;
-    else if (attempt->purpose == TTI_TCP_ASK)
-        hello.received = endpoint->lane[attempt->lane].cuts;
     memcpy(attempt->talk.challenge, attempt->talk.in, sizeof attempt->talk.challenge);
     tti_tcp_talk_say_hello(&attempt->talk, &hello, transport->secret);
     attempt->state = TTI_TCP_ATTEMPT_PROVING;

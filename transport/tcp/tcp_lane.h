@@ -97,7 +97,7 @@ struct tti_tcp_lane {
     bool cut;            /* the connection was lost, and is being made again */
     int cut_error;       /* errno that says why, 0: it just ended */
     uint64_t give_up_ns; /* until when */
-    unsigned cuts;       /* so many times */
+    unsigned cuts;       /* so many times, or as the peer counts them, if that is more */
     struct tti_tcp_attempt *mend;
 };
 

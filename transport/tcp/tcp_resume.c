@@ -343,6 +343,16 @@ static struct tti_tcp_lane *resume_meant(struct tti_tcp_transport *transport,
     return NULL;
 }
 
+/* The peer knows that the connection is lost: so it is. Who asks later compares how often each has
+ * lost one; as one side may lose a connection that the other never had, both take the greater. */
+static void resume_follow(struct tti_tcp_lane *lane, const struct tti_tcp_hello *hello)
+{
+    if (!lane->cut)
+        (void)tti_tcp_lane_cut(lane, 0);
+    if (lane->cut && lane->cuts < hello->cuts)
+        lane->cuts = hello->cuts;
+}
+
 struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
                                           const struct tti_tcp_hello *hello)
 {
@@ -350,14 +360,14 @@ struct tti_tcp_lane *tti_tcp_resume_greet(struct tti_tcp_transport *transport,
     struct tti_tcp_lane *lane = resume_meant(transport, hello, asks);
     struct tti_tcp_endpoint *e = lane ? lane->endpoint : NULL;
     if (e && e->state == TTI_TCP_CONNECTING && asks) { /* it is connected, and we have not heard */
-        if (lane->number == 0 && e->up == e->lanes && lane->cuts < hello->received)
+        if (lane->number == 0 && e->up == e->lanes && lane->cuts < hello->cuts)
             (void)tti_tcp_connect_again(e, 0);
         return lane;
     }
     if (!e || e->state != TTI_TCP_CONNECTED)
         return NULL;
-    if (!lane->cut && (!asks || lane->cuts < hello->received))
-        (void)tti_tcp_lane_cut(lane, 0); /* the peer noticed first */
+    if (!asks || lane->cuts < hello->cuts)
+        resume_follow(lane, hello);
     if (asks)
         return lane->closed || lane->send_error ? NULL : lane;
     return lane->cut ? lane : NULL;
@@ -376,7 +386,6 @@ struct tti_tcp_lane *tti_tcp_resume_anew(struct tti_tcp_transport *transport,
     struct tti_tcp_lane *lane = resume_meant(transport, hello, false);
     if (!lane || lane->endpoint->state != TTI_TCP_CONNECTED)
         return NULL;
-    if (!lane->cut)
-        (void)tti_tcp_lane_cut(lane, 0);
+    resume_follow(lane, hello);
     return lane;
 }

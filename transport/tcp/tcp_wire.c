@@ -145,10 +145,11 @@ void tti_tcp_put_hello(const struct tti_tcp_hello *hello, uint8_t *bytes)
     wire_put(bytes + 16, 4, hello->from);
     wire_put(bytes + 20, 4, hello->to);
     wire_put(bytes + 24, 8, hello->id);
-    wire_put(bytes + 32, 8, 0);
+    wire_put(bytes + 32, 4, 0);
     bytes[32] = hello->resumes;
     bytes[33] = hello->purpose;
     bytes[34] = hello->seals;
+    wire_put(bytes + 36, 4, hello->cuts);
     wire_put(bytes + 40, 8, hello->received);
     memcpy(bytes + 48, hello->nonce, TTI_TCP_NONCE_BYTES);
 }
@@ -167,12 +168,13 @@ const char *tti_tcp_get_hello(const uint8_t *bytes, struct tti_tcp_hello *hello)
                                  .resumes = bytes[32],
                                  .purpose = bytes[33],
                                  .seals = bytes[34],
+                                 .cuts = (uint32_t)wire_get(bytes + 36, 4),
                                  .received = wire_get(bytes + 40, 8)};
     memcpy(read.nonce, bytes + 48, TTI_TCP_NONCE_BYTES);
     if (read.lanes < 1 || read.lane >= read.lanes || read.id == 0)
         return "a hello with an impossible lane";
     if (read.resumes > 1 || read.purpose >= TTI_TCP_PURPOSES || !wire_are_seals(read.seals) ||
-        wire_get(bytes + 35, 5) != 0)
+        bytes[35] != 0)
         return "a hello with an unknown purpose";
     *hello = read;
     return NULL;

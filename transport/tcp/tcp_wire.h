@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    TTI_TCP_VERSION = 4,
+    TTI_TCP_VERSION = 5,
     TTI_TCP_MAX_SOCKETS = 8,    /* of a lane */
     TTI_TCP_MAX_ADDRESSES = 20, /* what fits in TUTTI_ADDRESS_BYTES */
     TTI_TCP_ADVERT_HEAD_BYTES = 24,
@@ -81,8 +81,8 @@ struct tti_tcp_hello {
     uint8_t resumes; /* the endpoint's lanes can go on over another connection (tcp_resume.c) */
     uint8_t purpose;
     uint8_t seals;
-    uint64_t received; /* RESUME: bytes of the lane's stream that the connector has; ASK: how often
-                        * the asking side has lost this lane's connection */
+    uint32_t cuts;     /* how often this side has lost the lane's connection */
+    uint64_t received; /* RESUME: bytes of the lane's stream that the connector has */
     uint8_t nonce[TTI_TCP_NONCE_BYTES];
 };
 
