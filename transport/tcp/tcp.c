@@ -52,6 +52,13 @@ void tti_tcp_unwatch_socket(struct tti_tcp_transport *transport, int socket)
     epoll_ctl(transport->epoll, EPOLL_CTL_DEL, socket, NULL);
 }
 
+void tti_tcp_hang_up(struct tti_tcp_transport *transport, struct tti_tcp_talk *talk)
+{
+    if (talk->socket >= 0)
+        tti_tcp_unwatch_socket(transport, talk->socket);
+    tti_tcp_talk_end(talk);
+}
+
 void tti_tcp_set_timer(struct tti_tcp_transport *transport, uint64_t wake_ns)
 {
     if (wake_ns == transport->timer_ns)

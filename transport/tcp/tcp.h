@@ -131,7 +131,10 @@ static inline struct tti_tcp_lane *tti_tcp_known(struct tti_tcp_endpoint *endpoi
 /* Watch a socket for all that happens to it, edge-triggered. */
 enum tutti_result tti_tcp_watch_socket(struct tti_tcp_transport *transport, int socket,
                                        struct tti_tcp_watch *watch);
+/* Before it is closed: a child between fork and exec may hold it open, and then it has events. */
 void tti_tcp_unwatch_socket(struct tti_tcp_transport *transport, int socket);
+/* Both, of a talk; nothing if it has no socket. */
+void tti_tcp_hang_up(struct tti_tcp_transport *transport, struct tti_tcp_talk *talk);
 /* Take what epoll has: mark lanes, flush queues, and run the control plane if it has something. */
 void tti_tcp_collect(struct tti_tcp_transport *transport);
 /* The next time at which the timer fires; UINT64_MAX: none. */

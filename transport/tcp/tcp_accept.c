@@ -23,7 +23,7 @@ enum { ACCEPT_RETRY_NS = 100 * 1000 * 1000 };
 
 static void accept_dismiss(struct tti_tcp_transport *transport, int index)
 {
-    tti_tcp_talk_end(&transport->guest[index]->talk);
+    tti_tcp_hang_up(transport, &transport->guest[index]->talk);
     free(transport->guest[index]);
     transport->guest[index] = transport->guest[--transport->guests];
     transport->guest[transport->guests] = NULL;

@@ -17,35 +17,38 @@
 #define CONNECT_PATIENCE_NS (TTI_TCP_GUEST_SECONDS * CONNECT_SECOND_NS / 2)
 #define CONNECT_RETRY_NS (CONNECT_SECOND_NS / 10)
 
-static void attempt_give_up(struct tti_tcp_attempt *attempt, const char *why)
+static void attempt_give_up(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
+                            const char *why)
 {
-    tti_tcp_talk_end(&attempt->talk);
+    tti_tcp_hang_up(endpoint->transport, &attempt->talk);
     attempt->state = TTI_TCP_ATTEMPT_FAILED;
     attempt->refused = attempt->told = attempt->lost = attempt->foreign = false;
     snprintf(attempt->why, sizeof attempt->why, "%s", why);
     TTI_LOG(TTI_LOG_DEBUG, "tcp: %s: %s", attempt->talk.remote, why);
 }
 
-static void attempt_give_up_errno(struct tti_tcp_attempt *attempt, int error)
+static void attempt_give_up_errno(struct tti_tcp_endpoint *endpoint,
+                                  struct tti_tcp_attempt *attempt, int error)
 {
     char reason[80];
-    attempt_give_up(attempt, strerror_r(error, reason, sizeof reason));
+    attempt_give_up(endpoint, attempt, strerror_r(error, reason, sizeof reason));
     attempt->refused = error == ECONNREFUSED;
 }
 
 /* The connection ended in the handshake, by an error (errno) or because the other end hung up (0).
  * One that waited for long lost patience because this rank was busy elsewhere, and deserves another
  * call; one that hung up at once does not want us. */
-static void attempt_again(struct tti_tcp_attempt *attempt, int error, uint64_t now)
+static void attempt_again(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
+                          int error, uint64_t now)
 {
     const bool said_hello = attempt->state == TTI_TCP_ATTEMPT_PROVING;
     const bool at_once = now - attempt->begun_ns < CONNECT_PATIENCE_NS;
-    tti_tcp_talk_end(&attempt->talk);
+    tti_tcp_hang_up(endpoint->transport, &attempt->talk);
     if (at_once || ++attempt->tries >= CONNECT_TRIES) {
         if (error)
-            attempt_give_up_errno(attempt, error);
+            attempt_give_up_errno(endpoint, attempt, error);
         else
-            attempt_give_up(attempt, "it hung up before it proved the secret of the job");
+            attempt_give_up(endpoint, attempt, "it hung up before it proved the secret of the job");
         attempt->lost = error != 0;
         attempt->foreign = error == 0 && said_hello && at_once;
         return;
@@ -68,11 +71,11 @@ void tti_tcp_attempt_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
     attempt->talk.have = attempt->talk.out_bytes = attempt->talk.out_sent = 0;
     attempt->talk.socket = tti_tcp_socket_connect(from, &candidate->to, endpoint->advert.port);
     if (attempt->talk.socket < 0) {
-        attempt_give_up_errno(attempt, errno);
+        attempt_give_up_errno(endpoint, attempt, errno);
         return;
     }
     if (tti_tcp_watch_socket(transport, attempt->talk.socket, &attempt->talk.watch) != TUTTI_OK) {
-        attempt_give_up(attempt, tti_error_text());
+        attempt_give_up(endpoint, attempt, tti_error_text());
         return;
     }
     attempt->state = TTI_TCP_ATTEMPT_OPENING;
@@ -82,7 +85,8 @@ void tti_tcp_attempt_open(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
 }
 
 /* Has TCP connected? */
-static void attempt_opened(struct tti_tcp_attempt *attempt, uint64_t now)
+static void attempt_opened(struct tti_tcp_endpoint *endpoint, struct tti_tcp_attempt *attempt,
+                           uint64_t now)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
@@ -91,12 +95,12 @@ static void attempt_opened(struct tti_tcp_attempt *attempt, uint64_t now)
     if (getsockopt(attempt->talk.socket, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
         error = errno;
     if (error) {
-        attempt_give_up_errno(attempt, error);
+        attempt_give_up_errno(endpoint, attempt, error);
         attempt->lost = !attempt->refused;
     } else if (getpeername(attempt->talk.socket, (struct sockaddr *)&address, &bytes) == 0) {
         attempt->state = TTI_TCP_ATTEMPT_LISTENING;
     } else if (now >= attempt->wake_ns) {
-        attempt_give_up_errno(attempt, ETIMEDOUT);
+        attempt_give_up_errno(endpoint, attempt, ETIMEDOUT);
         attempt->lost = true;
     } else {
         attempt->talk.due = false;
@@ -108,7 +112,7 @@ static void attempt_challenged(struct tti_tcp_endpoint *endpoint, struct tti_tcp
     struct tti_tcp_transport *transport = endpoint->transport;
     const char *wrong = tti_tcp_get_challenge(attempt->talk.in);
     if (wrong) {
-        attempt_give_up(attempt, wrong);
+        attempt_give_up(endpoint, attempt, wrong);
         return;
     }
     struct tti_tcp_hello hello = {.lane = (uint8_t)attempt->lane,
@@ -143,7 +147,7 @@ static void attempt_answered(struct tti_tcp_endpoint *endpoint, struct tti_tcp_a
     if (proved)
         wrong = refusals[attempt->answer.status];
     if (wrong) {
-        attempt_give_up(attempt, wrong);
+        attempt_give_up(endpoint, attempt, wrong);
         attempt->refused = attempt->told = proved; /* that peer is no more */
         attempt->foreign = !proved;
         return;
@@ -162,7 +166,7 @@ void tti_tcp_attempt_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
     if (attempt->state == TTI_TCP_ATTEMPT_PAUSED && now >= attempt->wake_ns)
         tti_tcp_attempt_open(endpoint, attempt, now);
     if (attempt->state == TTI_TCP_ATTEMPT_OPENING && (attempt->talk.due || now >= attempt->wake_ns))
-        attempt_opened(attempt, now);
+        attempt_opened(endpoint, attempt, now);
     while (attempt->talk.due &&
            (attempt->state == TTI_TCP_ATTEMPT_LISTENING ||
             attempt->state == TTI_TCP_ATTEMPT_PROVING || attempt->state == TTI_TCP_ATTEMPT_GOING)) {
@@ -179,7 +183,7 @@ void tti_tcp_attempt_talk(struct tti_tcp_endpoint *endpoint, struct tti_tcp_atte
         if (state == TTI_TCP_TALK_MORE)
             return;
         if (state == TTI_TCP_TALK_CLOSED)
-            attempt_again(attempt, errno, now);
+            attempt_again(endpoint, attempt, errno, now);
         else if (attempt->state == TTI_TCP_ATTEMPT_LISTENING)
             attempt_challenged(endpoint, attempt);
         else

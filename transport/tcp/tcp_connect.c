@@ -77,7 +77,7 @@ enum tutti_result tti_tcp_connect_begin(struct tti_tcp_endpoint *endpoint)
 void tti_tcp_connect_end(struct tti_tcp_endpoint *endpoint)
 {
     for (int i = 0; i < endpoint->attempts; i++)
-        tti_tcp_talk_end(&endpoint->attempt[i].talk);
+        tti_tcp_hang_up(endpoint->transport, &endpoint->attempt[i].talk);
     free(endpoint->attempt);
     endpoint->attempt = NULL;
     endpoint->attempts = 0;
@@ -171,7 +171,7 @@ static void connect_chose(struct tti_tcp_endpoint *endpoint, int chosen, uint64_
     endpoint->chosen = endpoint->attempt[chosen].candidate;
     for (int i = 0; i < endpoint->attempts; i++)
         if (i != chosen)
-            tti_tcp_talk_end(&endpoint->attempt[i].talk);
+            tti_tcp_hang_up(endpoint->transport, &endpoint->attempt[i].talk);
     connect_won(endpoint, &endpoint->attempt[chosen]);
     endpoint->attempts = endpoint->lanes;
     for (int i = 0; i < endpoint->lanes && endpoint->state == TTI_TCP_CONNECTING; i++) {

@@ -29,8 +29,10 @@ enum tutti_result tti_tcp_lane_start(struct tti_tcp_lane *lane, int socket, cons
 void tti_tcp_lane_stop(struct tti_tcp_lane *lane)
 {
     tti_tcp_zero_end(lane, 0);
-    if (lane->socket >= 0)
+    if (lane->socket >= 0) {
+        tti_tcp_unwatch_socket(lane->endpoint->transport, lane->socket);
         close(lane->socket);
+    }
     if (lane->blocked)
         lane->endpoint->transport->blocked--;
     tti_tcp_queue_drop(lane);

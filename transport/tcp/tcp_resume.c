@@ -198,7 +198,7 @@ void tti_tcp_resume_end(struct tti_tcp_lane *lane)
         lane->endpoint->transport->cut--;
     lane->cut = false;
     if (lane->mend)
-        tti_tcp_talk_end(&lane->mend->talk);
+        tti_tcp_hang_up(lane->endpoint->transport, &lane->mend->talk);
     free(lane->mend);
     lane->mend = NULL;
 }
@@ -243,7 +243,7 @@ static void resume_won(struct tti_tcp_lane *lane, uint64_t now)
 {
     struct tti_tcp_attempt *mend = lane->mend;
     if (mend->purpose == TTI_TCP_ASK) { /* the peer lives, and calls */
-        tti_tcp_talk_end(&mend->talk);
+        tti_tcp_hang_up(lane->endpoint->transport, &mend->talk);
         mend->foreigns = 0;
         mend->state = TTI_TCP_ATTEMPT_PAUSED;
         mend->wake_ns = now + RESUME_ASK_NS;
