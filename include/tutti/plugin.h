@@ -108,7 +108,9 @@ struct tutti_transport_ops {
      * MEMORY, SYSTEM. */
     enum tutti_result (*open)(const struct tutti_transport_env *env, void **transport);
     /* Release everything: endpoints, sockets, descriptors, threads, mappings. Bounded: what was
-     * accepted by send and still lies in buffers is flushed for at most a second. */
+     * accepted by send and still lies in buffers is flushed for a few seconds at most. tcp takes
+     * one, and one more where TUTTI_TCP_ZEROCOPY has the kernel read it still; rdma takes
+     * TUTTI_RDMA_OUTAGE (3.5 s), for which its link may be silent, and then what its tcp takes. */
     void (*close)(void *transport);
     /* Write what peers need to reach this rank, *bytes <= TUTTI_ADDRESS_BYTES. */
     enum tutti_result (*address)(void *transport, void *address, size_t *bytes);
