@@ -181,7 +181,6 @@ struct tti_rdma_endpoint {
     bool ready;   /* the peer can receive */
     bool ended;   /* the control connection is at its end */
     bool goodbye; /* the peer has said how much there was */
-    bool said_goodbye;
     uint64_t ended_ns;
     struct tti_rdma_goodbye last;
     struct tti_rdma_hello theirs;

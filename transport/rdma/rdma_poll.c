@@ -99,8 +99,7 @@ static void poll_failed(struct tti_rdma_transport *self, const struct tti_rdma_q
                         const struct ibv_wc *wc)
 {
     struct tti_rdma_endpoint *endpoint = qp->endpoint;
-    if (endpoint->state == TTI_RDMA_FAILED || endpoint->ended || endpoint->goodbye ||
-        endpoint->said_goodbye)
+    if (endpoint->state == TTI_RDMA_FAILED || endpoint->ended || endpoint->goodbye)
         return; /* a consequence of what is known */
     tti_rdma_endpoint_fail(endpoint, poll_blame(self, qp, wc));
 }
