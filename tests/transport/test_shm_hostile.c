@@ -307,6 +307,7 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t 
                             const char *why)
 {
     struct shm_pair pair;
+    char byte = 0;
     shm_pair_open(&pair);
     struct shm_message hello = {.kind = SHM_HELLO,
                                 .lanes = 1,
@@ -329,6 +330,10 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t 
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
     if (!strstr(tutti_last_error(), why))
         fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), why);
+    /* It learns of that at once, and what it may still say is not heard. */
+    (void)send(fd, "x", 1, MSG_NOSIGNAL);
+    tti_shm_look(pair.transport[0]);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
     shm_pair_close(&pair);
     close(fd);
     close(segment);

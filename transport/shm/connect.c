@@ -264,30 +264,45 @@ static enum tutti_result connect_take_layout(struct shm_endpoint *self,
     return TUTTI_OK;
 }
 
-/* The lower rank's part: take over a guest that is the peer. Its descriptors become ours. */
+/* What the guest has brought, taken over from it; and the answer. */
+static enum tutti_result connect_welcome(struct shm_endpoint *self, const struct shm_message *hello,
+                                         int segment)
+{
+    TTI_TRY(connect_take_layout(self, hello));
+    TTI_TRY(connect_map_segment(self, segment));
+    struct shm_message welcome = connect_message(self, SHM_WELCOME);
+    if (tti_shm_message_send(self->socket, &welcome, &self->transport->wake, 1) != SHM_IO_DONE)
+        return TTI_FAIL(TUTTI_ERR_LINK, "welcoming rank %d (%s) on a local socket: %s",
+                        self->peer->rank, self->peer->name, strerror(errno));
+    connect_ready(self, hello);
+    return TUTTI_OK;
+}
+
+/* The lower rank's part: take over a guest that is the peer. Its descriptors become ours, and
+ * nothing points to it any more when it is dropped. */
 static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_guest *guest)
 {
     int segment = guest->fds[0];
     struct shm_message hello = guest->hello;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &self->source};
+    enum tutti_result result = TUTTI_OK;
+    if (epoll_ctl(self->transport->epoll, EPOLL_CTL_MOD, guest->socket, &event) != 0) {
+        result = TTI_FAIL_ERRNO("epoll_ctl for the connection to rank %d", self->peer->rank);
+        tti_shm_guest_drop(self->transport, guest);
+        return result;
+    }
     self->socket = guest->socket;
     self->bell = guest->fds[1];
     self->pid = guest->pid;
     guest->socket = guest->fds[0] = guest->fds[1] = -1;
     tti_shm_guest_drop(self->transport, guest);
-    enum tutti_result result = connect_take_layout(self, &hello);
-    if (result == TUTTI_OK)
-        result = connect_map_segment(self, segment);
+    result = connect_welcome(self, &hello, segment);
     close(segment);
-    TTI_TRY(result);
-    struct shm_message welcome = connect_message(self, SHM_WELCOME);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &self->source};
-    if (tti_shm_message_send(self->socket, &welcome, &self->transport->wake, 1) != SHM_IO_DONE)
-        return TTI_FAIL(TUTTI_ERR_LINK, "welcoming rank %d (%s) on a local socket: %s",
-                        self->peer->rank, self->peer->name, strerror(errno));
-    if (epoll_ctl(self->transport->epoll, EPOLL_CTL_MOD, self->socket, &event) != 0)
-        return TTI_FAIL_ERRNO("epoll_ctl for the connection to rank %d", self->peer->rank);
-    connect_ready(self, &hello);
-    return TUTTI_OK;
+    if (result != TUTTI_OK) { /* the peer learns at once */
+        close(self->socket);
+        self->socket = -1;
+    }
+    return result;
 }
 
 void tti_shm_take_guest(struct shm_endpoint *self)
