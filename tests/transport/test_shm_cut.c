@@ -78,6 +78,29 @@ static void copied(void **state)
     free(into);
 }
 
+/* Nobody waits where the connection has failed at this end, but what was lent is taken back as
+ * well: before it is opened, and in the middle of the copy. */
+static void broken(void **state)
+{
+    unsigned char *into = malloc(BYTES);
+    (void)state;
+    assert_non_null(into);
+    for (int reads = 0; reads < 2; reads++) {
+        uint64_t tag = 0;
+        size_t taken = 0;
+        open_and_send(BYTES, SHM_KIND_REGION);
+        (void)tti_shm_break(pair.endpoint[0], TTI_FAIL(TUTTI_ERR_SYSTEM, "too many open files"));
+        meanwhile = reads ? give_up : NULL;
+        if (!reads)
+            give_up();
+        assert_int_equal(shm->receive(pair.endpoint[1], 0, &tag, into, BYTES, &taken),
+                         TUTTI_ERR_PEER);
+        assert_non_null(strstr(tutti_last_error(), "rank 0 (here:1) closed"));
+        end();
+    }
+    free(into);
+}
+
 static void looked_at(void **state)
 {
     uint64_t tag = 0;
@@ -121,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copied),
+        cmocka_unit_test(broken),
         cmocka_unit_test(looked_at),
         cmocka_unit_test(passed_by_copy),
     };

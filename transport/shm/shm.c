@@ -377,18 +377,19 @@ static bool shm_arm(void *transport)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Is some of our own memory still to be read by the peer? A peer whose counts make no sense, or
- * that was given up, is owed nothing. */
-static bool shm_owed(struct shm_endpoint *self)
+/* Is some of our own memory still to be read by the peer, so that it is to be waited for? A peer
+ * whose counts make no sense, or that was given up, is owed nothing. *lent: it may read there. */
+static bool shm_owed(struct shm_endpoint *self, bool *lent)
 {
-    bool owed = false;
-    for (int i = 0; i < self->lanes && self->state == SHM_READY; i++) {
+    bool owed = self->state == SHM_READY;
+    *lent = false;
+    for (int i = 0; i < self->lanes; i++) {
         struct shm_out *out = &self->lane[i].out;
-        if (!tti_shm_collect(out))
-            return false;
-        owed = out->counted < out->sent || owed;
+        const bool counts = tti_shm_collect(out);
+        owed = owed && counts;
+        *lent = *lent || !counts || out->counted < out->sent;
     }
-    return owed;
+    return owed && *lent;
 }
 
 /* Said before waiting for what is owed: whoever leaves reads no more, so that two who leave at once
@@ -405,7 +406,7 @@ static void shm_say(struct shm_endpoint *self, enum shm_left left)
 static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
 {
     struct shm_transport *transport = self->transport;
-    bool owed = shm_owed(self);
+    bool lent = false, owed = shm_owed(self, &lent);
     shm_say(self, SHM_LEFT);
     while (owed && !self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE &&
            !tti_deadline_passed(deadline)) {
@@ -414,13 +415,13 @@ static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
             poll(&wake, 1, tti_deadline_ms(deadline, 100));
         }
         shm_disarm(transport);
-        owed = shm_owed(self);
+        owed = shm_owed(self, &lent);
     }
     struct shm_endpoint **at = &transport->endpoints;
     while (*at != self)
         at = &(*at)->next;
     *at = self->next;
-    if (owed) {
+    if (lent) {
         shm_say(self, SHM_CUT);
         tti_full_fence(); /* before what was lent is written again: see tti_shm_intact */
     }
