@@ -7,6 +7,7 @@
 #include "tests/tutti_cmocka.h"
 #include "transport/registry.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,6 +366,61 @@ static int open_files(void)
     return count;
 }
 
+static int crowded[SHM_DEVICE + 1]; /* so many messages of a kind find no room */
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *header, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags)
+{
+    const struct shm_message *message = header->msg_iov[0].iov_base;
+    if (header->msg_iov[0].iov_len < sizeof *message || message->kind > SHM_DEVICE ||
+        crowded[message->kind] == 0)
+        return __real_sendmsg(socket, header, flags);
+    crowded[message->kind]--;
+    errno = ETOOMANYREFS;
+    return -1;
+}
+
+/* Other ranks of this user have as many descriptors under way as the kernel allows. */
+static void crowded_start(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    const int before = open_files();
+    size_t bytes = 0;
+    shm_pair_open(&pair);
+    crowded[SHM_HELLO] = 3;
+    crowded[SHM_WELCOME] = 2;
+    shm_pair_connect(&pair);
+    assert_int_equal(crowded[SHM_HELLO] + crowded[SHM_WELCOME], 0);
+    assert_int_equal(shm->send(pair.endpoint[1], 0, 1, "x", 1, &bytes), TUTTI_OK);
+    assert_int_equal(peek_once(&pair, &bytes), TUTTI_OK);
+    assert_int_equal(bytes, 1);
+    shm_pair_close(&pair);
+    assert_int_equal(open_files(), before);
+}
+
+/* Nobody sleeps on a message that had no room: none will come that would wake it. */
+static void crowded_awake(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    shm_pair_open(&pair);
+    crowded[SHM_HELLO] = crowded[SHM_WELCOME] = 1;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(shm->connect(pair.transport[!i], &pair.peer[i], 1, &pair.endpoint[!i]),
+                         TUTTI_OK);
+    assert_false(shm->arm(pair.transport[1]));
+    assert_int_equal(shm->advance(pair.endpoint[1]), TUTTI_IN_PROGRESS);
+    for (int i = 0; i < 4 && crowded[SHM_WELCOME] > 0; i++)
+        assert_int_equal(shm->advance(pair.endpoint[0]), TUTTI_IN_PROGRESS);
+    assert_int_equal(crowded[SHM_WELCOME], 0);
+    assert_false(shm->arm(pair.transport[0]));
+    assert_int_equal(shm->advance(pair.endpoint[0]), TUTTI_OK);
+    assert_int_equal(shm->advance(pair.endpoint[1]), TUTTI_OK);
+    shm_pair_close(&pair);
+}
+
 /* Open and connect two ranks, and send by reference, while only `spare` more files may be opened.
  * Returns the first error. */
 static enum tutti_result scarce_run(struct shm_pair *pair, void *memory, int spare)
@@ -474,6 +530,8 @@ int main(void)
         cmocka_unit_test(hostile_messages),
         cmocka_unit_test(strangers),
         cmocka_unit_test(forged_segment),
+        cmocka_unit_test(crowded_start),
+        cmocka_unit_test(crowded_awake),
         cmocka_unit_test(scarce_descriptors),
         cmocka_unit_test(bad_settings),
         cmocka_unit_test(cut_off_what_was_offered_last),

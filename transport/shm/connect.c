@@ -171,13 +171,38 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
     return message;
 }
 
-static void connect_ready(struct shm_endpoint *self, const struct shm_message *message)
+static void connect_ready(struct shm_endpoint *self)
 {
-    connect_try_memory(self, message);
-    tti_store_release(&self->ours->fences, self->transport->fences ? 1 : 0);
     self->state = SHM_READY;
     TTI_LOG(TTI_LOG_DEBUG, "shm: rank %d is connected to rank %d (%s), segment of %zu bytes",
             self->transport->env->rank, self->peer->rank, self->peer->name, self->segment_bytes);
+}
+
+/* What the peer may learn from the segment. */
+static void connect_tell(struct shm_endpoint *self, const struct shm_message *message)
+{
+    connect_try_memory(self, message);
+    tti_store_release(&self->ours->fences, self->transport->fences ? 1 : 0);
+}
+
+static enum tutti_result connect_make_socket(struct shm_endpoint *self)
+{
+    self->socket =
+        tti_keep_from_children(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (self->socket < 0)
+        return TTI_FAIL_ERRNO("socket for rank %d (too many open files: raise `ulimit -n`)",
+                              self->peer->rank);
+    return TUTTI_OK;
+}
+
+/* All as it was before the peer's door was open: who is let in and says nothing is shown out. */
+static enum tutti_result connect_step_back(struct shm_endpoint *self)
+{
+    munmap(self->segment, self->segment_bytes);
+    self->segment = NULL;
+    self->ours = self->theirs = NULL;
+    close(self->socket);
+    return connect_make_socket(self);
 }
 
 static enum tutti_result connect_say_hello(struct shm_endpoint *self)
@@ -186,14 +211,20 @@ static enum tutti_result connect_say_hello(struct shm_endpoint *self)
     TTI_TRY(connect_make_segment(self, &fds[0]));
     enum tutti_result result = connect_map_segment(self, fds[0]);
     struct shm_message hello = connect_message(self, SHM_HELLO);
-    if (result == TUTTI_OK && tti_shm_message_send(self->socket, &hello, fds, 2) != SHM_IO_DONE)
-        result = TTI_FAIL(TUTTI_ERR_LINK, "saying hello to rank %d (%s) on a local socket: %s",
-                          self->peer->rank, self->peer->name, strerror(errno));
+    if (result == TUTTI_OK) {
+        const enum shm_io said = tti_shm_message_send(self->socket, &hello, fds, 2);
+        if (said == SHM_IO_LATER)
+            result = TUTTI_IN_PROGRESS;
+        else if (said != SHM_IO_DONE)
+            result = TTI_FAIL(TUTTI_ERR_LINK, "saying hello to rank %d (%s) on a local socket: %s",
+                              self->peer->rank, self->peer->name, strerror(errno));
+    }
     close(fds[0]);
     return result;
 }
 
-/* The higher rank's part: connect, and say hello with the segment. */
+/* The higher rank's part: connect, and say hello with the segment. Where many ranks of a user start
+ * the kernel may have as many descriptors under way as it allows: then once more from the start. */
 static enum tutti_result connect_knock(struct shm_endpoint *self)
 {
     struct shm_address to;
@@ -210,7 +241,10 @@ static enum tutti_result connect_knock(struct shm_endpoint *self)
     if (!tti_shm_peer_credentials(self->socket, &self->pid))
         return TTI_FAIL(TUTTI_ERR_LINK, "the local socket @%s of rank %d (%s) is another user's",
                         to.name, self->peer->rank, self->peer->name);
-    TTI_TRY(connect_say_hello(self));
+    const enum tutti_result said = connect_say_hello(self);
+    if (said == TUTTI_IN_PROGRESS)
+        return connect_step_back(self);
+    TTI_TRY(said);
     if (!tti_shm_watch(self->transport, self->socket, &self->source))
         return TTI_FAIL_ERRNO("epoll_ctl for the connection to rank %d", self->peer->rank);
     self->state = SHM_WAITING;
@@ -229,7 +263,8 @@ static enum tutti_result connect_welcomed(struct shm_endpoint *self,
                         self->peer->rank, self->peer->name);
     }
     self->bell = fds[0];
-    connect_ready(self, welcome);
+    connect_tell(self, welcome);
+    connect_ready(self);
     return TUTTI_OK;
 }
 
@@ -264,18 +299,29 @@ static enum tutti_result connect_take_layout(struct shm_endpoint *self,
     return TUTTI_OK;
 }
 
-/* What the guest has brought, taken over from it; and the answer. */
-static enum tutti_result connect_welcome(struct shm_endpoint *self, const struct shm_message *hello,
-                                         int segment)
+/* advance tries again what has no room. */
+static enum tutti_result connect_welcome(struct shm_endpoint *self)
+{
+    const struct shm_message welcome = connect_message(self, SHM_WELCOME);
+    const enum shm_io said =
+        tti_shm_message_send(self->socket, &welcome, &self->transport->wake, 1);
+    if (said == SHM_IO_END)
+        return TTI_FAIL(TUTTI_ERR_LINK, "welcoming rank %d (%s) on a local socket: %s",
+                        self->peer->rank, self->peer->name, strerror(errno));
+    if (said == SHM_IO_DONE)
+        connect_ready(self);
+    return TUTTI_OK;
+}
+
+/* What the guest has brought. */
+static enum tutti_result connect_take_hello(struct shm_endpoint *self,
+                                            const struct shm_message *hello, int segment)
 {
     TTI_TRY(connect_take_layout(self, hello));
     TTI_TRY(connect_map_segment(self, segment));
-    struct shm_message welcome = connect_message(self, SHM_WELCOME);
-    if (tti_shm_message_send(self->socket, &welcome, &self->transport->wake, 1) != SHM_IO_DONE)
-        return TTI_FAIL(TUTTI_ERR_LINK, "welcoming rank %d (%s) on a local socket: %s",
-                        self->peer->rank, self->peer->name, strerror(errno));
-    connect_ready(self, hello);
-    return TUTTI_OK;
+    connect_tell(self, hello);
+    self->state = SHM_WELCOMING;
+    return connect_welcome(self);
 }
 
 /* The lower rank's part: take over a guest that is the peer. Its descriptors become ours, and
@@ -296,7 +342,7 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
     self->pid = guest->pid;
     guest->socket = guest->fds[0] = guest->fds[1] = -1;
     tti_shm_guest_drop(self->transport, guest);
-    result = connect_welcome(self, &hello, segment);
+    result = connect_take_hello(self, &hello, segment);
     close(segment);
     if (result != TUTTI_OK) { /* the peer learns at once */
         close(self->socket);
@@ -366,14 +412,10 @@ enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer
     if (getrandom(made->nonce, sizeof made->nonce, 0) != (ssize_t)sizeof made->nonce)
         result = TTI_FAIL_ERRNO("getrandom");
     made->state = made->side == 1 ? SHM_KNOCKING : SHM_WAITING;
-    if (result == TUTTI_OK && made->side == 1) {
-        made->socket = tti_keep_from_children(
-            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        result = made->socket < 0 ? TTI_FAIL_ERRNO("socket for rank %d (too many open files: raise "
-                                                   "`ulimit -n`)",
-                                                   peer->rank)
-                                  : connect_knock(made);
-    }
+    if (result == TUTTI_OK && made->side == 1)
+        result = connect_make_socket(made);
+    if (result == TUTTI_OK && made->side == 1)
+        result = connect_knock(made);
     if (result != TUTTI_OK) {
         tti_shm_endpoint_free(made);
         return result;
@@ -389,12 +431,14 @@ enum tutti_result tti_shm_connect(void *transport, const struct tutti_peer *peer
 enum tutti_result tti_shm_advance(void *endpoint)
 {
     struct shm_endpoint *self = endpoint;
-    if (self->state == SHM_KNOCKING) {
-        enum tutti_result result = connect_knock(self);
-        if (result != TUTTI_OK)
-            (void)tti_shm_break(self, result);
-    }
-    if (self->state == SHM_WAITING)
+    enum tutti_result result = TUTTI_OK;
+    if (self->state == SHM_KNOCKING)
+        result = connect_knock(self);
+    else if (self->state == SHM_WELCOMING)
+        result = connect_welcome(self);
+    if (result != TUTTI_OK)
+        (void)tti_shm_break(self, result);
+    if (self->state == SHM_WAITING || self->state == SHM_WELCOMING)
         tti_shm_look(self->transport);
     self->known_state = self->state;
     if (self->state == SHM_FAILED)
@@ -408,7 +452,7 @@ static void endpoint_ended(struct shm_endpoint *self)
     self->ended = true;
     close(self->socket); /* and out of epoll, which would report the end for ever */
     self->socket = -1;
-    if (self->state == SHM_WAITING)
+    if (self->state != SHM_READY)
         (void)tti_shm_break(self,
                             TTI_FAIL(TUTTI_ERR_PEER,
                                      "rank %d (%s) ended the connection before it was made: it "

@@ -336,7 +336,8 @@ static void shm_disarm(void *transport)
  * until it was told here. */
 static bool shm_news(struct shm_endpoint *self)
 {
-    bool news = self->state == SHM_KNOCKING || self->state != self->known_state;
+    bool news = self->state == SHM_KNOCKING || self->state == SHM_WELCOMING ||
+                self->state != self->known_state;
     self->known_state = self->state;
     if (!self->ours)
         return news;

@@ -247,8 +247,9 @@ struct shm_readable {
 enum { SHM_HOLDS = 4 }; /* ranges of one peer that are mapped at a time */
 
 enum shm_state {
-    SHM_KNOCKING, /* to connect, when the peer's queue has room */
-    SHM_WAITING,  /* for the peer's welcome, or for its hello */
+    SHM_KNOCKING,  /* to connect, when the peer's queue has room, and the kernel for a hello */
+    SHM_WAITING,   /* for the peer's welcome, or for its hello */
+    SHM_WELCOMING, /* a guest has been taken over: to answer, when the kernel has room for that */
     SHM_READY,
     SHM_FAILED, /* `error` says why */
 };
