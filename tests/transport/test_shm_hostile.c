@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -303,6 +304,41 @@ static void strangers(void **state)
     close(segment);
 }
 
+static bool has_news(const struct shm_pair *pair)
+{
+    struct pollfd fd = {.fd = shm->fd(pair->transport[0]), .events = POLLIN};
+    return poll(&fd, 1, 0) > 0;
+}
+
+/* A child has copies of the sockets when they are closed here: nothing is heard of them. */
+static void copied_sockets(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
+    const int copy = dup(((struct shm_endpoint *)pair.endpoint[0])->socket);
+    for (int i = 0; i < 2; i++) {
+        shm->disconnect(pair.endpoint[i]);
+        pair.endpoint[i] = NULL;
+    }
+    const bool endpoint_heard = has_news(&pair);
+    tti_shm_look(pair.transport[0]);
+    struct shm_transport *self = pair.transport[0];
+    const int fd = knock(&pair);
+    tti_shm_look(self);
+    assert_int_equal(self->guest_count, 1);
+    const int guest = dup(self->guests->socket);
+    tti_shm_guest_drop(self, self->guests);
+    close(fd);
+    const bool guest_heard = has_news(&pair);
+    tti_shm_look(self);
+    assert_false(endpoint_heard || guest_heard);
+    close(copy);
+    close(guest);
+    shm_pair_close(&pair);
+}
+
 /* The secret is right, the segment or what is said of it is not. */
 static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t ring,
                             const char *why)
@@ -522,19 +558,13 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines),
-        cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_places),
-        cmocka_unit_test(hostile_regions),
-        cmocka_unit_test(hostile_ack),
-        cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(forged_segment),
-        cmocka_unit_test(crowded_start),
-        cmocka_unit_test(crowded_awake),
-        cmocka_unit_test(scarce_descriptors),
-        cmocka_unit_test(bad_settings),
-        cmocka_unit_test(cut_off_what_was_offered_last),
+        cmocka_unit_test(hostile_lines),  cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places), cmocka_unit_test(hostile_regions),
+        cmocka_unit_test(hostile_ack),    cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),      cmocka_unit_test(copied_sockets),
+        cmocka_unit_test(forged_segment), cmocka_unit_test(crowded_start),
+        cmocka_unit_test(crowded_awake),  cmocka_unit_test(scarce_descriptors),
+        cmocka_unit_test(bad_settings),   cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* rings of one size on all machines */

@@ -345,7 +345,7 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
     result = connect_take_hello(self, &hello, segment);
     close(segment);
     if (result != TUTTI_OK) { /* the peer learns at once */
-        close(self->socket);
+        tti_shm_hang_up(self->transport, self->socket);
         self->socket = -1;
     }
     return result;
@@ -450,7 +450,7 @@ enum tutti_result tti_shm_advance(void *endpoint)
 static void endpoint_ended(struct shm_endpoint *self)
 {
     self->ended = true;
-    close(self->socket); /* and out of epoll, which would report the end for ever */
+    tti_shm_hang_up(self->transport, self->socket); /* epoll would report the end for ever */
     self->socket = -1;
     if (self->state != SHM_READY)
         (void)tti_shm_break(self,
@@ -509,7 +509,7 @@ void tti_shm_endpoint_free(struct shm_endpoint *self)
     if (self->segment)
         munmap(self->segment, self->segment_bytes);
     if (self->socket >= 0)
-        close(self->socket);
+        tti_shm_hang_up(self->transport, self->socket);
     if (self->bell >= 0)
         close(self->bell);
     free(self->lane);

@@ -119,7 +119,7 @@ void tti_shm_guest_drop(struct shm_transport *self, struct shm_guest *guest)
     *at = guest->next;
     self->guest_count--;
     if (guest->socket >= 0)
-        close(guest->socket);
+        tti_shm_hang_up(self, guest->socket);
     for (int i = 0; i < SHM_MESSAGE_FDS; i++)
         if (guest->fds[i] >= 0)
             close(guest->fds[i]);

@@ -182,6 +182,12 @@ bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source
     return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+void tti_shm_hang_up(const struct shm_transport *self, int socket)
+{
+    (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, socket, NULL); /* or it was not watched yet */
+    close(socket);
+}
+
 bool tti_shm_fence_all(void)
 {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;

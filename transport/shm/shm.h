@@ -375,6 +375,9 @@ void tti_shm_look(struct shm_transport *self);
 /* The ranks of this host, if these are known apart from those of others. */
 int tti_shm_ranks(const struct tutti_transport_env *env);
 bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source);
+/* Close a socket that may be watched. Closing alone would not end that while somebody else has the
+ * descriptor, as a child does between its start and its exec, and what it points to is freed. */
+void tti_shm_hang_up(const struct shm_transport *self, int socket);
 /* Between a store and a load that the peer does in the other order, rarely: a fence, unless the
  * peer calls tti_shm_fence_all between its own. */
 static inline void tti_shm_fence_pairwise(const struct shm_endpoint *self)
