@@ -271,6 +271,32 @@ static int knock(const struct shm_pair *pair)
     return fd;
 }
 
+static int open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Descriptors with not one byte: they are not kept. */
+static void says_nothing(const struct shm_pair *pair)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = "";
+    struct msghdr header = {.msg_control = control, .msg_controllen = sizeof control};
+    const int passed[2] = {0, 0}, fd = knock(pair), before = open_files();
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof passed);
+    memcpy(CMSG_DATA(rights), passed, sizeof passed);
+    assert_int_equal(sendmsg(fd, &header, 0), 0);
+    tti_shm_look(pair->transport[0]);
+    tti_shm_look(pair->transport[0]);
+    assert_int_equal(open_files(), before);
+    close(fd);
+}
+
 /* Silent ones, babblers and forgers come first; the right peer must still get in. */
 static void strangers(void **state)
 {
@@ -279,6 +305,7 @@ static void strangers(void **state)
     enum { STRANGERS = 60 };
     int fds[STRANGERS], segment = memfd_create("segment", MFD_CLOEXEC);
     shm_pair_open(&pair);
+    says_nothing(&pair);
     for (int i = 0; i < STRANGERS; i++) {
         struct shm_message hello = {.kind = SHM_HELLO, .lanes = 1, .job = pair.env[0].job};
         hello.from = i % 3 == 0 ? 1 : -7;
@@ -394,22 +421,14 @@ static void forged_segment(void **state)
 
 /* ---- too few descriptors -------------------------------------------------------------------- */
 
-static int open_files(void)
-{
-    int count = 0;
-    for (int fd = 0; fd < 1024; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 static int crowded[SHM_DEVICE + 1]; /* so many messages of a kind find no room */
 
 ssize_t __real_sendmsg(int socket, const struct msghdr *header, int flags);
 ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags);
 ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags)
 {
-    const struct shm_message *message = header->msg_iov[0].iov_base;
-    if (header->msg_iov[0].iov_len < sizeof *message || message->kind > SHM_DEVICE ||
+    const struct shm_message *message = header->msg_iovlen ? header->msg_iov[0].iov_base : NULL;
+    if (!message || header->msg_iov[0].iov_len < sizeof *message || message->kind > SHM_DEVICE ||
         crowded[message->kind] == 0)
         return __real_sendmsg(socket, header, flags);
     crowded[message->kind]--;

@@ -84,9 +84,13 @@ enum shm_io tti_shm_message_take(int socket, struct shm_message *message, int fd
         bytes = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
         return SHM_IO_LATER;
-    if (bytes <= 0)
+    if (bytes < 0)
         return SHM_IO_END;
     int found = channel_descriptors(&header, fds);
+    if (bytes == 0) { /* or a message of nothing but descriptors, which is none */
+        channel_close(fds, found);
+        return SHM_IO_END;
+    }
     if (header.msg_flags & MSG_CTRUNC) {
         channel_close(fds, found);
         (void)TTI_FAIL(TUTTI_ERR_SYSTEM, "descriptors passed over a local socket were lost: this "
