@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -366,25 +367,19 @@ static void copied_sockets(void **state)
     shm_pair_close(&pair);
 }
 
-/* The secret is right, the segment or what is said of it is not. */
-static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t ring,
-                            const char *why)
+/* The secret is right, what comes with it or is said of it is not. */
+static void refuses_hello(struct shm_message hello, int segment, int bell, const char *why)
 {
     struct shm_pair pair;
     char byte = 0;
     shm_pair_open(&pair);
-    struct shm_message hello = {.kind = SHM_HELLO,
-                                .lanes = 1,
-                                .job = pair.env[0].job,
-                                .from = 1,
-                                .piece_narrow = 8 * 65536,
-                                .piece_ring = ring,
-                                .tail_most = tail_most,
-                                .pieces_shift = pieces_shift};
+    hello.kind = SHM_HELLO;
+    hello.lanes = 1;
+    hello.job = pair.env[0].job;
+    hello.from = 1;
+    hello.piece_narrow = 8 * 65536;
     memcpy(hello.secret, shm_pair_secret, sizeof hello.secret);
-    int segment = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_int_equal(ftruncate(segment, (off_t)shm_segment_bytes(1, 8 * 65536)), 0);
-    int fd = knock(&pair), passed[2] = {segment, segment};
+    int fd = knock(&pair), passed[2] = {segment, bell};
     assert_int_equal(tti_shm_message_send(fd, &hello, passed, 2), SHM_IO_DONE);
     assert_int_equal(shm->connect(pair.transport[0], &pair.peer[1], 1, &pair.endpoint[0]),
                      TUTTI_OK);
@@ -400,6 +395,63 @@ static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t 
     assert_int_equal(recv(fd, &byte, 1, 0), 0);
     shm_pair_close(&pair);
     close(fd);
+}
+
+static int make_segment(void)
+{
+    int segment = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(segment, (off_t)shm_segment_bytes(1, 8 * 65536)), 0);
+    return segment;
+}
+
+static void refuses_segment(uint32_t tail_most, uint32_t pieces_shift, uint64_t ring,
+                            const char *why)
+{
+    struct shm_message hello = {
+        .piece_ring = ring, .tail_most = tail_most, .pieces_shift = pieces_shift};
+    const int segment = make_segment();
+    refuses_hello(hello, segment, segment, why);
+    close(segment);
+}
+
+/* The same of what comes with a welcome. */
+static void refuses_welcome(int bell)
+{
+    struct shm_pair pair;
+    shm_pair_open(&pair);
+    struct shm_transport *self = pair.transport[0];
+    struct shm_message welcome = {.kind = SHM_WELCOME, .job = pair.env[0].job, .to = 1};
+    memcpy(welcome.secret, shm_pair_secret, sizeof welcome.secret);
+    assert_int_equal(shm->connect(pair.transport[1], &pair.peer[0], 1, &pair.endpoint[1]),
+                     TUTTI_OK);
+    tti_shm_look(self);
+    assert_int_equal(self->guest_count, 1);
+    assert_int_equal(tti_shm_message_send(self->guests->socket, &welcome, &bell, 1), SHM_IO_DONE);
+    assert_int_equal(shm->advance(pair.endpoint[1]), TUTTI_ERR_PROTOCOL);
+    shm_pair_close(&pair);
+}
+
+/* A rank that seems to sleep, and wants to be woken by what would end or hold up who does it. */
+static void forged_bell(void **state)
+{
+    (void)state;
+    enum { PIPE_WITHOUT_READER, EVENTFD_THAT_BLOCKS, SEGMENT, CASES };
+    const struct shm_message hello = {.piece_ring = 8 * 65536, .tail_most = SHM_TAIL_LEAST};
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    close(ends[0]);
+    const int blocks = eventfd(0, EFD_CLOEXEC), segment = make_segment();
+    const int bells[CASES] = {ends[1], blocks, segment};
+    const uint64_t one = 1;
+    assert_int_equal(
+        pwrite(segment, &one, sizeof one, (off_t)(offsetof(struct shm_header, side[1].sleeping))),
+        sizeof one);
+    assert_int_equal(fcntl(segment, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    for (int i = 0; i < CASES; i++)
+        refuses_hello(hello, segment, bells[i], "that is not an eventfd");
+    refuses_welcome(ends[1]);
+    close(ends[1]);
+    close(blocks);
     close(segment);
 }
 
@@ -577,13 +629,21 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines),  cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_places), cmocka_unit_test(hostile_regions),
-        cmocka_unit_test(hostile_ack),    cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),      cmocka_unit_test(copied_sockets),
-        cmocka_unit_test(forged_segment), cmocka_unit_test(crowded_start),
-        cmocka_unit_test(crowded_awake),  cmocka_unit_test(scarce_descriptors),
-        cmocka_unit_test(bad_settings),   cmocka_unit_test(cut_off_what_was_offered_last),
+        cmocka_unit_test(hostile_lines),
+        cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places),
+        cmocka_unit_test(hostile_regions),
+        cmocka_unit_test(hostile_ack),
+        cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(copied_sockets),
+        cmocka_unit_test(forged_segment),
+        cmocka_unit_test(forged_bell),
+        cmocka_unit_test(crowded_start),
+        cmocka_unit_test(crowded_awake),
+        cmocka_unit_test(scarce_descriptors),
+        cmocka_unit_test(bad_settings),
+        cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* rings of one size on all machines */

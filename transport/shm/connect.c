@@ -171,6 +171,19 @@ static struct shm_message connect_message(const struct shm_endpoint *self,
     return message;
 }
 
+/* Is it an eventfd, to which a write returns at once? To a pipe that nobody reads it would end the
+ * process, and to a full one wait. What is no eventfd is not seen where there is no /proc. */
+static bool connect_is_bell(int fd)
+{
+    static const char kind[] = "anon_inode:[eventfd]";
+    char path[40], name[sizeof kind] = "";
+    const int flags = fcntl(fd, F_GETFL);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const ssize_t bytes = readlink(path, name, sizeof name);
+    return flags >= 0 && (flags & O_NONBLOCK) &&
+           (bytes < 0 || (bytes == sizeof kind - 1 && memcmp(name, kind, sizeof kind - 1) == 0));
+}
+
 static void connect_ready(struct shm_endpoint *self)
 {
     self->state = SHM_READY;
@@ -256,7 +269,7 @@ static enum tutti_result connect_welcomed(struct shm_endpoint *self,
                                           int count)
 {
     if (welcome->kind != SHM_WELCOME || count != 1 || welcome->from != self->peer->rank ||
-        !tti_shm_proven(self->transport, welcome)) {
+        !tti_shm_proven(self->transport, welcome) || !connect_is_bell(fds[0])) {
         for (int i = 0; i < count; i++)
             close(fds[i]);
         return TTI_FAIL(TUTTI_ERR_PROTOCOL, "the answer of rank %d (%s) is not a welcome",
@@ -319,6 +332,10 @@ static enum tutti_result connect_take_hello(struct shm_endpoint *self,
 {
     TTI_TRY(connect_take_layout(self, hello));
     TTI_TRY(connect_map_segment(self, segment));
+    if (!connect_is_bell(self->bell))
+        return TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                        "rank %d (%s) passed something to be woken by that is not an eventfd",
+                        self->peer->rank, self->peer->name);
     connect_tell(self, hello);
     self->state = SHM_WELCOMING;
     return connect_welcome(self);
@@ -344,9 +361,10 @@ static enum tutti_result connect_adopt(struct shm_endpoint *self, struct shm_gue
     tti_shm_guest_drop(self->transport, guest);
     result = connect_take_hello(self, &hello, segment);
     close(segment);
-    if (result != TUTTI_OK) { /* the peer learns at once */
+    if (result != TUTTI_OK) { /* the peer learns at once, and nobody rings what is no bell */
         tti_shm_hang_up(self->transport, self->socket);
-        self->socket = -1;
+        close(self->bell);
+        self->socket = self->bell = -1;
     }
     return result;
 }
