@@ -9,11 +9,13 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 enum { BYTES = 256 << 10, PATIENT_S = 60 };
 static const double LATE_S = 2.5; /* more than twice what the receiver takes to give up */
+static const double LAST_S = 0.2; /* of one that has left, on whom it gives up at once */
 
 struct share_test {
     struct shm_pair pair;
@@ -173,7 +175,7 @@ static void nobody_comes(void **state)
 
 /* ---- peers that take what is offered, and then ... ------------------------------------------- */
 
-enum deed { STANDS_STILL, DIES, REFUSES, IS_SLOW };
+enum deed { STANDS_STILL, DIES, REFUSES, IS_SLOW, DIES_SLOWLY };
 
 struct taker {
     struct share_test *t;
@@ -181,11 +183,11 @@ struct taker {
 };
 
 /* Like a kernel that has begun: it knows the range, and is held up. */
-static void writes_late(struct share_test *t, uint64_t word)
+static void writes_late(struct share_test *t, uint64_t word, double late_s)
 {
     void *const base = __atomic_load_n(&t->share->into.iov_base, __ATOMIC_RELAXED);
     const size_t bytes = __atomic_load_n(&t->share->into.iov_len, __ATOMIC_RELAXED);
-    const uint64_t offset = atomic_load(&t->share->offset), until = tti_deadline_in(LATE_S);
+    const uint64_t offset = atomic_load(&t->share->offset), until = tti_deadline_in(late_s);
     while (!tti_deadline_passed(until))
         tti_cpu_relax();
     memcpy(base, t->sent + offset, bytes);
@@ -208,11 +210,13 @@ static void *takes_offer(void *argument)
     } while ((word & 7) != SHM_SHARE_OFFERED ||
              !atomic_compare_exchange_strong(&t->share->state, &word, word + 1));
     if (taker->deed == IS_SLOW)
-        writes_late(t, word - SHM_SHARE_OFFERED);
+        writes_late(t, word - SHM_SHARE_OFFERED, LATE_S);
     if (taker->deed == REFUSES)
         tti_store_release(&t->share->state, word - SHM_SHARE_OFFERED + SHM_SHARE_FAILED);
-    if (taker->deed == DIES)
+    if (taker->deed == DIES || taker->deed == DIES_SLOWLY)
         (void)shutdown(self->socket, SHUT_RDWR);
+    if (taker->deed == DIES_SLOWLY)
+        writes_late(t, word - SHM_SHARE_OFFERED, LAST_S);
     return NULL;
 }
 
@@ -303,6 +307,26 @@ static void peer_is_slow(void **state)
     close_test(&t);
 }
 
+/* Who cannot be looked at, for want of descriptors, has not ended because of that. */
+static void peer_is_not_seen(void **state)
+{
+    struct share_test t;
+    struct rlimit limit, low;
+    (void)state;
+    if (!open_test(&t)) {
+        close_test(&t);
+        skip();
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max}; /* no more at all */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    until_taken(&t, DIES_SLOWLY);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(t.waits_at_return, 1);
+    assert_int_equal(state_of(&t), SHM_SHARE_DONE);
+    close_test(&t);
+}
+
 /* ---- offers of what nobody lent ---------------------------------------------------------------
  */
 
@@ -383,7 +407,7 @@ int main(void)
         cmocka_unit_test(both_copy),         cmocka_unit_test(nobody_comes),
         cmocka_unit_test(peer_stands_still), cmocka_unit_test(peer_dies),
         cmocka_unit_test(peer_refuses),      cmocka_unit_test(peer_is_slow),
-        cmocka_unit_test(hostile_offers),
+        cmocka_unit_test(peer_is_not_seen),  cmocka_unit_test(hostile_offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

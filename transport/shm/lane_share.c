@@ -19,6 +19,7 @@
 #include "base/memory.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -92,7 +93,7 @@ static bool share_thread_is_out(int tasks, const char *tid)
 {
     char text[512];
     if (!share_proc(tasks, tid, "stat", text, sizeof text))
-        return faccessat(tasks, tid, F_OK, 0) != 0; /* it has ended */
+        return faccessat(tasks, tid, F_OK, 0) != 0 && errno == ENOENT; /* it has ended */
     const char *name_end = strrchr(text, ')');
     if (name_end && name_end[1] && strchr("TtZXx", name_end[2]))
         return true;
@@ -108,12 +109,17 @@ static bool share_peer_is_out(const struct shm_endpoint *self)
     snprintf(path, sizeof path, "/proc/%ld/task", (long)self->pid);
     snprintf(here, sizeof here, "%ld", syscall(SYS_gettid)); /* ranks may be threads */
     DIR *tasks = opendir(path);
-    if (!tasks)
-        return access("/proc/self", F_OK) == 0; /* it has ended */
+    if (!tasks) /* it has ended, or we have no room to look (too many open files) */
+        return errno == ENOENT && access("/proc/self", F_OK) == 0;
     bool out = true;
-    for (const struct dirent *task; out && (task = readdir(tasks));)
-        out = task->d_name[0] == '.' || strcmp(task->d_name, here) == 0 ||
-              share_thread_is_out(dirfd(tasks), task->d_name);
+    const struct dirent *task = NULL;
+    do {
+        errno = 0; /* which tells an error from the end */
+        task = readdir(tasks);
+        out = task ? task->d_name[0] == '.' || strcmp(task->d_name, here) == 0 ||
+                         share_thread_is_out(dirfd(tasks), task->d_name)
+                   : errno == 0;
+    } while (out && task);
     closedir(tasks);
     return out;
 }
