@@ -471,6 +471,67 @@ static void forged_segment(void **state)
                     "rings of 18446744073709547520 bytes");
 }
 
+/* ---- floods --------------------------------------------------------------------------------- */
+
+/* One more comes for each that is taken, until so many have. */
+static struct {
+    const struct shm_pair *pair;
+    int messages, guests;
+} flood;
+
+ssize_t __real_recvmsg(int socket, struct msghdr *header, int flags);
+ssize_t __wrap_recvmsg(int socket, struct msghdr *header, int flags);
+ssize_t __wrap_recvmsg(int socket, struct msghdr *header, int flags)
+{
+    const struct shm_message gone = {.kind = SHM_GONE, .id = 77};
+    const ssize_t bytes = __real_recvmsg(socket, header, flags);
+    if (flood.messages > 0) {
+        const struct shm_endpoint *peer = flood.pair->endpoint[1];
+        flood.messages--;
+        assert_int_equal(tti_shm_message_send(peer->socket, &gone, NULL, 0), SHM_IO_DONE);
+    }
+    return bytes;
+}
+
+int __real_accept4(int socket, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int socket, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int socket, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    const int got = __real_accept4(socket, address, bytes, flags);
+    if (flood.guests > 0) {
+        flood.guests--;
+        close(knock(flood.pair));
+    }
+    return got;
+}
+
+/* Who goes on and on is looked at in turns, between which there is time for others. */
+static void floods(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    size_t bytes = 0;
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
+    struct shm_transport *self = pair.transport[0];
+    flood.pair = &pair;
+    flood.messages = 100000;
+    flood.guests = 1000;
+    for (int i = 0; i < 2; i++) { /* the first finds nobody, and has them begin */
+        tti_shm_endpoint_ready(pair.endpoint[0]);
+        tti_shm_accept_all(self);
+    }
+    assert_true(flood.messages > 0 && flood.guests > 0);
+    assert_true(self->look);
+    flood.messages = flood.guests = 0;
+    assert_int_equal(shm->send(pair.endpoint[1], 0, 1, "x", 1, &bytes), TUTTI_OK);
+    assert_int_equal(peek_once(&pair, &bytes), TUTTI_OK);
+    assert_int_equal(bytes, 1);
+    while (self->look) /* and in the end all have been looked at */
+        tti_shm_look(self);
+    shm_pair_close(&pair);
+}
+
 /* ---- too few descriptors -------------------------------------------------------------------- */
 
 static int crowded[SHM_DEVICE + 1]; /* so many messages of a kind find no room */
@@ -629,21 +690,14 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines),
-        cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_places),
-        cmocka_unit_test(hostile_regions),
-        cmocka_unit_test(hostile_ack),
-        cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(copied_sockets),
-        cmocka_unit_test(forged_segment),
-        cmocka_unit_test(forged_bell),
-        cmocka_unit_test(crowded_start),
-        cmocka_unit_test(crowded_awake),
-        cmocka_unit_test(scarce_descriptors),
-        cmocka_unit_test(bad_settings),
-        cmocka_unit_test(cut_off_what_was_offered_last),
+        cmocka_unit_test(hostile_lines),  cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places), cmocka_unit_test(hostile_regions),
+        cmocka_unit_test(hostile_ack),    cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),      cmocka_unit_test(copied_sockets),
+        cmocka_unit_test(forged_segment), cmocka_unit_test(forged_bell),
+        cmocka_unit_test(floods),         cmocka_unit_test(crowded_start),
+        cmocka_unit_test(crowded_awake),  cmocka_unit_test(scarce_descriptors),
+        cmocka_unit_test(bad_settings),   cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* rings of one size on all machines */

@@ -157,9 +157,10 @@ static void door_deaf(struct shm_transport *self)
     self->deaf = epoll_ctl(self->epoll, EPOLL_CTL_DEL, self->listener, NULL) == 0;
 }
 
+/* As many in a turn as may wait: who knocks on and on does not keep us from our deadlines. */
 void tti_shm_accept_all(struct shm_transport *self)
 {
-    for (;;) {
+    for (int i = 0; i < self->env->nranks + DOOR_SPARE_GUESTS; i++) {
         int socket = tti_keep_from_children(
             accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
@@ -186,6 +187,7 @@ void tti_shm_accept_all(struct shm_transport *self)
         if (!tti_shm_watch(self, socket, &guest->source))
             tti_shm_guest_drop(self, guest);
     }
+    self->look = true;
 }
 
 /* A guest says hello, or hangs up. A second word from it is one too many. */

@@ -269,7 +269,7 @@ void tti_shm_look(struct shm_transport *self)
     for (int i = 0; i < count; i++)
         if (events[i].data.ptr == &self->listener_source)
             tti_shm_accept_all(self);
-    self->look = count == SHM_EVENTS; /* there may be more */
+    self->look = self->look || count == SHM_EVENTS; /* there may be more */
 }
 
 static enum tutti_result shm_progress(void *transport)
