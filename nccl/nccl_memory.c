@@ -126,6 +126,11 @@ static enum tutti_result allocation_make(size_t bytes, struct allocation *made)
         return tutti_alloc(bytes, &made->memory);
     TTI_TRY(ops->open(device, &made->gpu));
     enum tutti_result result = ops->alloc_shared(made->gpu, bytes, &made->memory);
+    if (result == TUTTI_OK) {
+        result = ops->memory_open(made->gpu, made->memory); /* ranks of this process may share it */
+        if (result != TUTTI_OK)
+            ops->free(made->gpu, made->memory);
+    }
     if (result != TUTTI_OK)
         ops->close(made->gpu);
     return result;

@@ -378,6 +378,9 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     if (!all)
         return TUTTI_OK;
     map_decide(comm, map, hellos);
+    /* Streams wait for words in device memory then, and whoever lets them through needs the driver,
+     * which a call that stands before a full queue may keep others out of. */
+    comm->gpu->held |= map->way == TTI_GPU_WINDOW || !map->one_process;
     map_queues(comm, map, hellos);
     map_levels(comm, map, hellos);
     TTI_TRY(map_lines(comm, map, hellos));

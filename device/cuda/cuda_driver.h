@@ -165,7 +165,8 @@ enum {
     X(memory_import, cuMemImportFromShareableHandle, "", (tti_cu_memory *, void *, unsigned))     \
     X(memory_range, cuMemGetHandleForAddressRange, "",                                            \
       (void *, tti_cu_ptr, size_t, unsigned, unsigned long long))                                 \
-    X(stream_create, cuStreamCreate, "", (tti_cu_stream *, unsigned))                             \
+    X(stream_priorities, cuCtxGetStreamPriorityRange, "", (int *, int *))                         \
+    X(stream_create, cuStreamCreateWithPriority, "", (tti_cu_stream *, unsigned, int))            \
     X(stream_destroy, cuStreamDestroy, "_v2", (tti_cu_stream))                                    \
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \
     X(stream_finish, cuStreamSynchronize, "", (tti_cu_stream))                                    \

@@ -280,6 +280,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .alloc = tti_cuda_alloc,
         .alloc_shared = tti_cuda_alloc_shared,
         .memory_reach = tti_cuda_memory_reach,
+        .memory_open = tti_cuda_memory_open,
         .multicast_create = tti_cuda_multicast_create,
         .multicast_import = tti_cuda_multicast_import,
         .multicast_bind = tti_cuda_multicast_bind,

@@ -103,6 +103,7 @@ void tti_cuda_memory_release(struct tti_gpu *gpu, void *memory);
 enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *gpu, const void *memory, size_t bytes,
                                          int *fd, uint64_t *offset);
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *gpu, const void *memory, int owner);
+enum tutti_result tti_cuda_memory_open(struct tti_gpu *gpu, const void *memory);
 
 /* ---- cuda_virtual.c ---------------------------------------------------------------------------
  * Those that follow alloc_shared are called in the device's context. *is: whether the memory is of

@@ -11,13 +11,20 @@ static tti_cu_ptr address(const void *pointer)
     return (tti_cu_ptr)(uintptr_t)pointer;
 }
 
+/* Of the highest priority: others wait for what the library's own streams do. And a stream may
+ * share one of the device's queues with one that it has to let through, which programs have many
+ * of, as good as all of the usual priority. (That priorities share no queues is not documented.) */
 enum tutti_result tti_cuda_stream_create(struct tti_gpu *base, tutti_stream *stream)
 {
     struct tti_cuda_gpu *gpu = tti_cuda_of(base);
     tti_cu_stream made = NULL;
     enum tutti_result result;
-    TTI_CUDA_IN(gpu, result, "cuStreamCreate",
-                gpu->cu->stream_create(&made, TTI_CU_STREAM_NON_BLOCKING));
+    int least = 0, greatest = 0;
+    TTI_CUDA_IN(gpu, result, "cuCtxGetStreamPriorityRange",
+                gpu->cu->stream_priorities(&least, &greatest));
+    TTI_TRY(result);
+    TTI_CUDA_IN(gpu, result, "cuStreamCreateWithPriority",
+                gpu->cu->stream_create(&made, TTI_CU_STREAM_NON_BLOCKING, greatest));
     if (result == TUTTI_OK)
         *stream = made;
     return result;

@@ -48,13 +48,18 @@ static struct tti_cu_memory_prop virtual_prop(const struct tti_cuda_gpu *gpu)
     return prop;
 }
 
+static enum tutti_result virtual_allow_device(const struct tti_cuda_driver *cu, int device,
+                                              tti_cu_ptr base, size_t bytes)
+{
+    const struct tti_cu_access access = {.location = {.type = TTI_CU_LOCATION_DEVICE, .id = device},
+                                         .flags = TTI_CU_ACCESS_READ_WRITE};
+    return tti_cuda_check(cu->memory_allow(base, bytes, &access, 1), "cuMemSetAccess");
+}
+
 static enum tutti_result virtual_allow(const struct tti_cuda_gpu *gpu, tti_cu_ptr base,
                                        size_t bytes)
 {
-    const struct tti_cu_access access = {
-        .location = {.type = TTI_CU_LOCATION_DEVICE, .id = gpu->base.device},
-        .flags = TTI_CU_ACCESS_READ_WRITE};
-    return tti_cuda_check(gpu->cu->memory_allow(base, bytes, &access, 1), "cuMemSetAccess");
+    return virtual_allow_device(gpu->cu, gpu->base.device, base, bytes);
 }
 
 enum tutti_result tti_cuda_virtual_map(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
@@ -290,4 +295,23 @@ enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *m
         return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)memory, ticket.bytes);
     TTI_TRY(gpu->base.ops->pointer(memory, &info));
     return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)info.base, info.bytes);
+}
+
+enum tutti_result tti_cuda_memory_open(struct tti_gpu *base, const void *memory)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    struct virtual_ticket ticket;
+    int devices = 0;
+    if (!ticket_find(memory, &ticket))
+        return TUTTI_OK; /* plain memory, which peer_enable is for */
+    TTI_TRY(base->ops->count(&devices));
+    for (int d = 0; d < devices; d++) {
+        int can = 0;
+        if (d == base->device || gpu->cu->device_can_peer(&can, d, base->device) != TTI_CU_OK ||
+            !can)
+            continue;
+        TTI_TRY(
+            virtual_allow_device(gpu->cu, d, (tti_cu_ptr)(uintptr_t)memory, (size_t)ticket.bytes));
+    }
+    return TUTTI_OK;
 }

@@ -116,6 +116,13 @@ static enum tutti_result gpu_memory_reach(struct tti_gpu *gpu, const void *memor
     return gpu_peer_enable(gpu, owner);
 }
 
+static enum tutti_result gpu_memory_open(struct tti_gpu *gpu, const void *memory)
+{
+    (void)gpu;
+    (void)memory;
+    return TUTTI_OK;
+}
+
 /* Lines are simulated such that their flag comes last. */
 static enum tutti_result gpu_whole_lines(struct tti_gpu *gpu, const unsigned char uuid[16],
                                          bool *whole)
@@ -215,6 +222,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .alloc = tti_sim_alloc,
         .alloc_shared = tti_sim_alloc_shared,
         .memory_reach = gpu_memory_reach,
+        .memory_open = gpu_memory_open,
         .multicast_create = tti_sim_multicast_create,
         .multicast_import = tti_sim_multicast_import,
         .multicast_bind = tti_sim_multicast_bind,

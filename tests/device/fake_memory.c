@@ -36,6 +36,7 @@ static struct {
     size_t bytes;
     struct fake_piece *piece;
     struct tti_gpu_multicast *multicast;
+    unsigned allowed; /* devices, a bit each */
 } mapped[MOST_MAPPED];
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -330,6 +331,7 @@ DRIVER cuMemMap(tti_cu_ptr base, size_t bytes, size_t offset, tti_cu_memory memo
         mapped[i].base = at(base);
         mapped[i].bytes = bytes;
         mapped[i].piece = piece;
+        mapped[i].allowed = 0;
         piece->holders++;
     }
     pthread_mutex_unlock(&mapped_lock);
@@ -359,6 +361,8 @@ DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access 
     pthread_mutex_lock(&mapped_lock);
     const int i = mapped_find(at(base));
     struct fake_piece *piece = i >= 0 && mapped[i].bytes == bytes ? mapped[i].piece : NULL;
+    if (piece)
+        mapped[i].allowed |= 1u << access->location.id;
     pthread_mutex_unlock(&mapped_lock);
     if (!piece || count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
         return TTI_CU_INVALID_VALUE;
@@ -370,6 +374,16 @@ DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access 
     return info.kind == TTI_MEMORY_DEVICE
                ? TTI_CU_OK
                : fake_code(tti_sim_memory_adopt(fake_now(), at(base), bytes, piece->fd));
+}
+DRIVER cuMemGetAccess(unsigned long long *flags, const void *location, tti_cu_ptr pointer)
+{
+    struct tti_cu_access asked;
+    memcpy(&asked.location, location, sizeof asked.location);
+    pthread_mutex_lock(&mapped_lock);
+    const int i = mapped_find(at(pointer));
+    *flags = i >= 0 && mapped[i].allowed >> asked.location.id & 1 ? TTI_CU_ACCESS_READ_WRITE : 0;
+    pthread_mutex_unlock(&mapped_lock);
+    return i >= 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuMemExportToShareableHandle(void *handle, tti_cu_memory memory, unsigned kind,
                                     unsigned long long flags)

@@ -211,6 +211,16 @@ DRIVER cuStreamCreate(tti_cu_stream *stream, unsigned flags)
         stream_note(fake_now()->device, *stream);
     return result;
 }
+DRIVER cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return fake_now() ? TTI_CU_OK : TTI_CU_NO_CONTEXT;
+}
+DRIVER cuStreamCreateWithPriority(tti_cu_stream *stream, unsigned flags, int priority)
+{
+    return priority == -5 ? cuStreamCreate(stream, flags) : TTI_CU_INVALID_VALUE;
+}
 DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 {
     pthread_mutex_lock(&stream_lock);

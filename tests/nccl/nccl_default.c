@@ -30,6 +30,7 @@ typedef unsigned long long device_pointer;
     X(free_host, cuMemFreeHost, (void *))                                               \
     X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t))      \
     X(hold, cuStreamWaitValue32_v2, (cudaStream_t, device_pointer, uint32_t, unsigned)) \
+    X(allowed, cuMemGetAccess, (unsigned long long *, const int *, device_pointer))     \
     X(finish, cuStreamSynchronize, (cudaStream_t))
 #define FIELD(name, symbol, parameters) unsigned(*name) parameters;
 static struct {
@@ -268,6 +269,18 @@ static void sums(struct rank *r, int *host, void *in, void *out, uintptr_t handl
         CHECK(host[i] == RANKS * (RANKS + 1) / 2 + RANKS * i);
 }
 
+/* What ranks of one process read and write where it lies: every device may. */
+static void open_to_all(const void *memory)
+{
+    enum { DEVICES = 4, DEVICE = 1, READ_WRITE = 3 };
+    for (int d = 0; d < DEVICES && cu.init; d++) {
+        unsigned long long access = 0;
+        const int location[2] = {DEVICE, d};
+        CU(cu.allowed(&access, location, (device_pointer)(uintptr_t)memory));
+        CHECK(access == READ_WRITE);
+    }
+}
+
 /* cudaStreamLegacy is what NULL is, in one group, too; with no streams cudaStreamPerThread is. */
 static void handles_rank(struct rank *r)
 {
@@ -280,6 +293,7 @@ static void handles_rank(struct rank *r)
     CHECK(host);
     OK(ncclMemAlloc(&in, BYTES));
     OK(ncclMemAlloc(&out, BYTES));
+    open_to_all(in);
     sums(r, host, in, out, 0);
     sums(r, host, in, out, 1);
     if (!cu.init)
