@@ -211,6 +211,25 @@ static void hostile_ack(void **state)
     shm_pair_close(&pair);
 }
 
+/* The same where there is no room for pieces long before there is none for lines. */
+static void hostile_ack_of_pieces(void **state)
+{
+    (void)state;
+    struct shm_pair pair;
+    static char block[16 << 10];
+    size_t accepted = 1;
+    enum tutti_result result = TUTTI_OK;
+    shm_pair_open(&pair);
+    shm_pair_connect(&pair);
+    struct shm_endpoint *peer = pair.endpoint[1];
+    tti_store_release(peer->lane[0].in.ack, 1000000);
+    for (int i = 0; i < SHM_LINES && result == TUTTI_OK; i++)
+        result = shm->send(pair.endpoint[0], 0, 1, block, sizeof block, &accepted);
+    assert_int_equal(result, TUTTI_ERR_PROTOCOL);
+    assert_int_equal(accepted, 0);
+    shm_pair_close(&pair);
+}
+
 /* ---- messages of a peer --------------------------------------------------------------------- */
 
 static void refuses_message(const struct shm_message *message, size_t bytes, int fd)
@@ -690,14 +709,23 @@ static void bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_lines),  cmocka_unit_test(hostile_region_offset),
-        cmocka_unit_test(hostile_places), cmocka_unit_test(hostile_regions),
-        cmocka_unit_test(hostile_ack),    cmocka_unit_test(hostile_messages),
-        cmocka_unit_test(strangers),      cmocka_unit_test(copied_sockets),
-        cmocka_unit_test(forged_segment), cmocka_unit_test(forged_bell),
-        cmocka_unit_test(floods),         cmocka_unit_test(crowded_start),
-        cmocka_unit_test(crowded_awake),  cmocka_unit_test(scarce_descriptors),
-        cmocka_unit_test(bad_settings),   cmocka_unit_test(cut_off_what_was_offered_last),
+        cmocka_unit_test(hostile_lines),
+        cmocka_unit_test(hostile_region_offset),
+        cmocka_unit_test(hostile_places),
+        cmocka_unit_test(hostile_regions),
+        cmocka_unit_test(hostile_ack),
+        cmocka_unit_test(hostile_ack_of_pieces),
+        cmocka_unit_test(hostile_messages),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(copied_sockets),
+        cmocka_unit_test(forged_segment),
+        cmocka_unit_test(forged_bell),
+        cmocka_unit_test(floods),
+        cmocka_unit_test(crowded_start),
+        cmocka_unit_test(crowded_awake),
+        cmocka_unit_test(scarce_descriptors),
+        cmocka_unit_test(bad_settings),
+        cmocka_unit_test(cut_off_what_was_offered_last),
     };
     shm = shm_pair_ops();
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* rings of one size on all machines */

@@ -31,6 +31,17 @@ bool tti_shm_collect(struct shm_out *out)
     return true;
 }
 
+/* The same, where the endpoint fails if the peer's count makes no sense. */
+static bool send_collect(struct shm_endpoint *self, struct shm_out *out)
+{
+    if (tti_shm_collect(out))
+        return true;
+    (void)tti_shm_break(self, TTI_FAIL(TUTTI_ERR_PROTOCOL,
+                                       "rank %d (%s) acknowledges what it was not sent",
+                                       self->peer->rank, self->peer->name));
+    return false;
+}
+
 /* What stands in the way of sending anything at all. */
 static enum tutti_result send_check(struct shm_endpoint *self, struct shm_out *out)
 {
@@ -38,10 +49,8 @@ static enum tutti_result send_check(struct shm_endpoint *self, struct shm_out *o
         return tti_error_restore(&self->error);
     if (self->ended || tti_load_acquire(&self->theirs->left) != SHM_THERE)
         return tti_shm_fail_gone(self);
-    if (out->sent - out->freed == SHM_LINES && !tti_shm_collect(out))
-        return tti_shm_break(self, TTI_FAIL(TUTTI_ERR_PROTOCOL,
-                                            "rank %d (%s) acknowledges what it was not sent",
-                                            self->peer->rank, self->peer->name));
+    if (out->sent - out->freed == SHM_LINES && !send_collect(self, out))
+        return tti_error_restore(&self->error);
     return TUTTI_OK;
 }
 
@@ -223,7 +232,8 @@ static size_t send_room(struct shm_endpoint *self, struct shm_out *out, size_t w
 }
 
 /* The same, looking for what the peer has freed when there is too little. All of `want`, or a
- * multiple of the unit that is worth a line, or 0. */
+ * multiple of the unit that is worth a line, or 0: there is none now, or the endpoint has failed.
+ */
 static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, size_t want)
 {
     size_t most = self->transport->settings.piece_bytes;
@@ -232,12 +242,12 @@ static size_t send_piece_room(struct shm_endpoint *self, struct shm_out *out, si
     /* What is left of one that is not whole would lie across borders, and all that follow it. */
     size_t worth = send_skips(self, want) > 0 ? want : want / 4;
     if (send_enough_in_row(self, out, want) &&
-        (!tti_shm_collect(out) || send_enough_in_row(self, out, want)))
+        (!send_collect(self, out) || send_enough_in_row(self, out, want)))
         return 0;
-    if (send_turns_back(self, out, want))
-        (void)tti_shm_collect(out); /* a count that makes no sense is found when room is needed */
+    if (send_turns_back(self, out, want) && !send_collect(self, out))
+        return 0;
     size_t room = send_room(self, out, want);
-    if (room < want && room < most && tti_shm_collect(out))
+    if (room < want && room < most && send_collect(self, out))
         room = send_room(self, out, want);
     if (room < want)
         room -= room % TUTTI_FRAGMENT_UNIT;
@@ -346,6 +356,9 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
         if (taken > 0) {
             tti_shm_piece_pages(self, out, taken);
             send_piece(self, out, tag, taken, tti_shm_copy_piece(self, out, data, taken));
+        } else if (self->state == SHM_FAILED) {
+            *accepted = 0;
+            return tti_error_restore(&self->error);
         }
     }
     *accepted = taken;
@@ -383,8 +396,8 @@ uint64_t tti_shm_released(void *endpoint, int number)
     struct shm_endpoint *self = endpoint;
     struct shm_out *out = &self->lane[number].out;
     if (self->state == SHM_READY && out->counted < out->sent &&
-        tti_shm_collect(out) /* a count that makes no sense is reported by send */ &&
-        out->counted < out->sent)
+        tti_shm_collect(out) /* a count that makes no sense is told by send, when it needs room */
+        && out->counted < out->sent)
         tti_shm_share_help(self, out);
     return out->released;
 }

@@ -13,11 +13,12 @@
  *
  *   a line:  | flag 8 B | tag 8 B | 48 B: the bytes themselves, or where they are |
  *
- * Side 0 is the lower rank. Every word has one writer, but for
- * the state of an offer, which passes the offer on. The sender fills a line and stores its flag
- * last (release); the receiver polls that one line. The flag holds the number of the line since the
- * connection began, so nothing is ever cleared. A line is written again only after the receiver's
- * ack has passed it. Pieces are freed in order with the lines that name them.
+ * Side 0 is the lower rank. Every word has one writer, but for `sleeping`, which a side sets and
+ * whoever wakes it clears, and the state of an offer, which passes the offer on. The sender fills a
+ * line and stores its flag last (release); the receiver polls that one line. The flag holds the
+ * number of the line since the connection began, so nothing is ever cleared. A line is written
+ * again only after the receiver's ack has passed it. Pieces are freed in order with the lines that
+ * name them.
  *
  * Line number n has tail n % 32, and so the receiver knows where a small fragment will lie before
  * it sees the line: both come from the other core at once, and not one after the other. A tail is
