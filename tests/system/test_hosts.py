@@ -14,7 +14,7 @@ from namespaces import Hosts, ip, namespaces_work
 
 SWEEP = ["-b", "8", "-e", "1M", "-f", "32", "-n", "5", "-w", "1"]
 LIMIT = 40
-CHILDREN = os.path.join(job.BIN, "..", "tests", "children")
+CHILDREN = os.path.join(job.BIN, "..", "tests", "host_children")
 
 
 def judge_head(first, count, ranks):
