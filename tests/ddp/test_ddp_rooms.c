@@ -104,32 +104,29 @@ static int all_are(tutti_ddp *ddp, struct place *p, const float wanted[LETTERS])
 
 /* ---- cases ---- */
 
-/* Two buckets of two tensors each, one of which is never marked. Who stores instead of adding gets
- * memory as it was left; not so what nobody stores. */
-static int unmarked_beside_others(tutti_comm *comm, void *argument)
+enum { STEPS = 5 };
+
+/* Steps in which all tensors are stored, but b only before step `until`: after that it is zero. */
+static int all_but_b(tutti_comm *comm, struct tutti_ddp_options *options, size_t length, int until)
 {
-    (void)argument;
-    enum { LENGTH = 256, STEPS = 5 };
-    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
     struct tutti_ddp_tensor tensors[LETTERS];
     struct place place;
     tutti_ddp *ddp = NULL;
-    letter_tensors(tensors, LENGTH);
-    options.zero = 2;
-    options.static_graph = options.overwrite = true;
-    options.bucket_bytes = options.first_bucket_bytes = 2 * LENGTH * sizeof(float);
-    options.divisor = TUTTI_DDP_SUM;
-    if (place_open(&place, LENGTH, &options))
+    letter_tensors(tensors, length);
+    options->zero = 2;
+    options->overwrite = true;
+    options->divisor = TUTTI_DDP_SUM;
+    if (place_open(&place, length, options))
         return 1;
-    CHECK_OK(tutti_ddp_create(comm, tensors, LETTERS, &options, &ddp));
+    CHECK_OK(tutti_ddp_create(comm, tensors, LETTERS, options, &ddp));
     for (int step = 1; step <= STEPS; step++) {
-        const float sum = (float)(step * tutti_comm_size(comm));
+        const float sum = (float)(step * tutti_comm_size(comm)), b = step < until ? sum : 0;
         CHECK_OK(tutti_ddp_begin(ddp, true));
         for (size_t i = LETTERS; i-- > 0;)
-            if (i != 1 && store(ddp, &place, i, LENGTH, (float)step))
+            if ((i != 1 || step < until) && store(ddp, &place, i, length, (float)step))
                 return 1;
         CHECK_OK(tutti_ddp_wait(ddp));
-        if (all_are(ddp, &place, (const float[LETTERS]){sum, 0, sum, sum}))
+        if (all_are(ddp, &place, (const float[LETTERS]){sum, b, sum, sum}))
             return 1;
     }
     tutti_ddp_destroy(ddp);
@@ -137,39 +134,29 @@ static int unmarked_beside_others(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Two buckets of two tensors each, one of which is never marked. Who stores instead of adding gets
+ * memory as it was left; not so what nobody stores. */
+static int unmarked_beside_others(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { LENGTH = 256 };
+    struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
+    options.static_graph = true;
+    options.bucket_bytes = options.first_bucket_bytes = 2 * LENGTH * sizeof(float);
+    return all_but_b(comm, &options, LENGTH, 0);
+}
+
 /* A bucket that a rank does not touch at all is zeroed by the lane that comes to it first; another
  * lane reduces the other half of it at the same time. */
 static int untouched_by_two_lanes(tutti_comm *comm, void *argument)
 {
     (void)argument;
-    enum { LENGTH = LARGE, STEPS = 4 };
     struct tutti_ddp_options options = TUTTI_DDP_OPTIONS_INIT;
-    struct tutti_ddp_tensor tensors[LETTERS];
-    struct place place;
-    tutti_ddp *ddp = NULL;
-    letter_tensors(tensors, LENGTH);
-    options.zero = 2;
     options.in_flight = 2;
-    options.find_unused = options.overwrite = true;
-    options.bucket_bytes = options.first_bucket_bytes = LENGTH * sizeof(float);
+    options.find_unused = true;
+    options.bucket_bytes = options.first_bucket_bytes = LARGE * sizeof(float);
     options.chunk_bytes = options.bucket_bytes / 2;
-    options.divisor = TUTTI_DDP_SUM;
-    if (place_open(&place, LENGTH, &options))
-        return 1;
-    CHECK_OK(tutti_ddp_create(comm, tensors, LETTERS, &options, &ddp));
-    for (int step = 1; step <= STEPS; step++) {
-        const float sum = (float)(step * tutti_comm_size(comm));
-        CHECK_OK(tutti_ddp_begin(ddp, true));
-        for (size_t i = LETTERS; i-- > 0;)
-            if ((i != 1 || step == 1) && store(ddp, &place, i, LENGTH, (float)step))
-                return 1;
-        CHECK_OK(tutti_ddp_wait(ddp));
-        if (all_are(ddp, &place, (const float[LETTERS]){sum, step == 1 ? sum : 0, sum, sum}))
-            return 1;
-    }
-    tutti_ddp_destroy(ddp);
-    place_close(&place);
-    return 0;
+    return all_but_b(comm, &options, LARGE, 2);
 }
 
 /* Buckets 0 to 3 are d to a. Two lanes, and each rank first fills two buckets of one of them: it
