@@ -31,7 +31,7 @@
  * 32 MiB), near each other for most of the time, with 2 ranks and 4. Then by hand crowds' plans on
  * mapped memory were made dearer (crowded_touch), and their stage in other memory: explain showed
  * copies of 16 KiB to take twice what was said, from far three times. What plans take for mapped
- * bytes in memory (touch_memory) is from a Zen 1 (64 KiB, 512 KiB and 8 MiB), where they were
+ * bytes in memory (touch_memory) is from a Zen 1 (32 KiB, 512 KiB and 8 MiB), where they were
  * chosen from 64 MiB on and took 1.3 times as long as the fused path; there Zen 3 was not measured.
  */
 #include "coll/profile.h"

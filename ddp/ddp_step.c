@@ -399,7 +399,7 @@ static enum tutti_result wait_synchronised(struct tutti_ddp *ddp)
     double sums[2] = {(double)missing, ddp->tokens};
     TTI_TRY(tutti_all_reduce(sums, sums, 2, TUTTI_FLOAT64, TUTTI_SUM, ddp->control));
     enum tutti_result used = wait_used(ddp);
-    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE)); /* fails, too, if none came */
+    TTI_TRY(tti_ddp_lanes_wait(ddp, TTI_DDP_NONE)); /* fails as well if a GPU's did not come */
     TTI_TRY(used);
     if (sums[0] > 0)
         return wait_explain(ddp, missing, &told);

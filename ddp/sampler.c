@@ -4,7 +4,7 @@
  * the order in which a PyTorch run sees them: 32-bit Mersenne twister (Matsumoto and Nishimura
  * 1998) seeded with the low 32 bits of seed + epoch, then for each place i an exchange with place
  * i + random mod (n - i). PyTorch does so for n < UINT32_MAX / 20 (214,748,364); from there on
- * its versions since January 2025 (pull request 143682) draw 64 bits a place and fill in another
+ * newer versions (pull request 143682) draw 64 bits a place and fill in another
  * way, since this remainder favours low places the more, the nearer n is to 2^32. Here it is the
  * same way for all n. */
 #include "base/memory.h"

@@ -193,28 +193,9 @@ static void cut_off_what_was_offered_last(void **state)
         assert_int_equal(tti_region_free(memory[i]), TUTTI_OK);
 }
 
-/* A count of consumed lines that is ahead of what was sent, or goes back. */
-static void hostile_ack(void **state)
+/* A count of consumed lines that is ahead of what was sent shows within so many sends. */
+static void refuses_ack(size_t bytes, int sends)
 {
-    (void)state;
-    struct shm_pair pair;
-    char block[64] = "";
-    size_t accepted = 1;
-    enum tutti_result result = TUTTI_OK;
-    shm_pair_open(&pair);
-    shm_pair_connect(&pair);
-    struct shm_endpoint *peer = pair.endpoint[1];
-    tti_store_release(peer->lane[0].in.ack, 1000000);
-    for (int i = 0; i < 2 * SHM_LINES && result == TUTTI_OK; i++)
-        result = shm->send(pair.endpoint[0], 0, 1, block, 8, &accepted);
-    assert_int_equal(result, TUTTI_ERR_PROTOCOL);
-    shm_pair_close(&pair);
-}
-
-/* The same where there is no room for pieces long before there is none for lines. */
-static void hostile_ack_of_pieces(void **state)
-{
-    (void)state;
     struct shm_pair pair;
     static char block[16 << 10];
     size_t accepted = 1;
@@ -223,11 +204,24 @@ static void hostile_ack_of_pieces(void **state)
     shm_pair_connect(&pair);
     struct shm_endpoint *peer = pair.endpoint[1];
     tti_store_release(peer->lane[0].in.ack, 1000000);
-    for (int i = 0; i < SHM_LINES && result == TUTTI_OK; i++)
-        result = shm->send(pair.endpoint[0], 0, 1, block, sizeof block, &accepted);
+    for (int i = 0; i < sends && result == TUTTI_OK; i++)
+        result = shm->send(pair.endpoint[0], 0, 1, block, bytes, &accepted);
     assert_int_equal(result, TUTTI_ERR_PROTOCOL);
     assert_int_equal(accepted, 0);
     shm_pair_close(&pair);
+}
+
+static void hostile_ack(void **state)
+{
+    (void)state;
+    refuses_ack(8, 2 * SHM_LINES);
+}
+
+/* There is no room for pieces long before there is none for lines. */
+static void hostile_ack_of_pieces(void **state)
+{
+    (void)state;
+    refuses_ack(16 << 10, SHM_LINES);
 }
 
 /* ---- messages of a peer --------------------------------------------------------------------- */
