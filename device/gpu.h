@@ -139,9 +139,12 @@ struct tti_gpu_ops {
     /* Make memory of this process on device `owner`, which `gpu` can access, reachable for `gpu`
      * as well (peer_enable is for plain memory of `alloc`). May block. */
     enum tutti_result (*memory_reach)(struct tti_gpu *gpu, const void *memory, int owner);
-    /* Make memory of `alloc_shared` reachable for all devices of this process that can access
-     * `gpu`, once for all. */
-    enum tutti_result (*memory_open)(struct tti_gpu *gpu, const void *memory);
+    /* Make DEVICE memory of this process that lies on `gpu`, anybody's, reachable for other
+     * devices, which can access `gpu` (NULL: for all that can): where it was mapped piece by piece,
+     * the pieces that the bytes lie in, and else the whole pool that it comes from (peer_enable is
+     * for plain memory). May block if it is not yet; that is looked up at each call. */
+    enum tutti_result (*memory_open)(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                     const int *devices, int count);
     /* Page-lock host memory of the caller for the device; may block. */
     enum tutti_result (*host_register)(struct tti_gpu *gpu, void *memory, size_t bytes);
     enum tutti_result (*host_unregister)(struct tti_gpu *gpu, void *memory);

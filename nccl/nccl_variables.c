@@ -24,6 +24,7 @@ const struct tti_nccl_variable tti_nccl_variables[] = {
     {"NCCL_NET", NULL},
     {"NCCL_NET_PLUGIN", NULL},
     {"NCCL_P2P_DISABLE", NULL},
+    {"NCCL_P2P_DIRECT_DISABLE", NULL},
     {"NCCL_CUMEM_ENABLE", NULL},
     {"NCCL_NET_GDR_LEVEL", NULL},
     {"NCCL_IB_DISABLE", NULL},
@@ -306,6 +307,7 @@ static void settings_map(void)
     if (host)
         settings_ours("NCCL_HOSTID", "TUTTI_HOST_ID", host);
     settings_when("NCCL_P2P_DISABLE", "1", "TUTTI_DEVICE_PATH", "staged");
+    settings_when("NCCL_P2P_DIRECT_DISABLE", "1", "TUTTI_DEVICE_BUFFERS", "window");
     settings_when("NCCL_CUMEM_ENABLE", "0", "TUTTI_DEVICE_HANDLES", "ipc");
     settings_when("NCCL_NET_GDR_LEVEL", "LOC", "TUTTI_DEVICE_DIRECT", "off");
     settings_when("NCCL_NET_GDR_LEVEL", "0", "TUTTI_DEVICE_DIRECT", "off");

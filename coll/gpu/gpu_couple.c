@@ -285,13 +285,14 @@ static const char *couple_name(enum tti_gpu_kernel kernel)
 static enum tutti_result couple_run(struct tutti_comm *comm, const struct tti_operation *o,
                                     enum tti_gpu_kernel kernel, tutti_stream stream)
 {
-    const bool one_process = comm->gpu->map->one_process;
+    const bool direct = comm->gpu->map->direct;
     comm->gpu->went = couple_name(kernel);
+    if (direct && (kernel == TTI_KERNEL_TWO_SHOT || kernel == TTI_KERNEL_DIRECT))
+        TTI_TRY(tti_gpu_open(comm, o));
     if (kernel == TTI_KERNEL_TWO_SHOT)
-        return one_process ? couple_two_shot(comm, o, stream)
-                           : couple_two_shot_window(comm, o, stream);
+        return direct ? couple_two_shot(comm, o, stream) : couple_two_shot_window(comm, o, stream);
     if (kernel == TTI_KERNEL_DIRECT)
-        return one_process ? couple_direct(comm, o, stream) : couple_direct_window(comm, o, stream);
+        return direct ? couple_direct(comm, o, stream) : couple_direct_window(comm, o, stream);
     return couple_one_shot(comm, o, kernel, stream);
 }
 
@@ -299,7 +300,6 @@ static enum tutti_result couple_run(struct tutti_comm *comm, const struct tti_op
 static const char *couple_equal(const struct tutti_comm *comm, const struct tti_operation *o,
                                 enum tti_gpu_kernel kernel)
 {
-    const bool one_process = comm->gpu->map->one_process;
     if (o->collective == TUTTI_ALL_REDUCE)
         return kernel == TTI_KERNEL_TWO_SHOT ? "two_shot" : "one_shot";
     if (kernel == TTI_KERNEL_TWO_SHOT)
@@ -308,10 +308,10 @@ static const char *couple_equal(const struct tutti_comm *comm, const struct tti_
      * it in place. */
     if (o->collective == TUTTI_ALL_TO_ALL)
         return NULL;
-    /* Between processes a barrier needs no kernel, and plans have packets for what is small. */
+    /* By windows a barrier needs no kernel, and plans have packets for what is small. */
     const bool moves = o->collective != TUTTI_BARRIER && o->collective != TUTTI_BROADCAST;
     const bool part = o->wide || o->device_stride > 0; /* no plan serves it */
-    return one_process || part || (moves && couple_large(comm, o)) ? "direct" : NULL;
+    return comm->gpu->map->direct || part || (moves && couple_large(comm, o)) ? "direct" : NULL;
 }
 
 bool tti_gpu_forced(const struct tutti_comm *comm, enum tutti_collective collective, char *name,

@@ -24,6 +24,7 @@ _Static_assert(sizeof(struct tti_lend_page) <= TTI_ARENA_PAGE, "letters fit thei
 
 static const char *const way_names[TTI_GPU_WAYS] = {"staged", "window", "coupled"};
 static const char *const handle_names[] = {"fd", "ipc"};
+static const char *const buffer_names[] = {"window", "direct"};
 
 /* ---- settings ---- */
 
@@ -37,6 +38,8 @@ static enum tutti_result map_settings(struct tti_gpu_map *map, enum tti_gpu_way 
     *way = (enum tti_gpu_way)found;
     TTI_TRY(tti_config_name("TUTTI_DEVICE_HANDLES", handle_names, 2, 0, &found));
     map->by_descriptor = found == 0;
+    TTI_TRY(tti_config_name("TUTTI_DEVICE_BUFFERS", buffer_names, 2, 1, &found));
+    map->direct = found == 1;
     TTI_TRY(tti_config_bytes("TUTTI_NVLS", 0, &map->nvls_from));
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_MAP", 0, &map->lend_from));
     TTI_TRY(tti_config_bytes("TUTTI_DEVICE_LEVELS", LEVELS_FROM, &map->levels_from));
@@ -282,12 +285,27 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
         wanted / 2, comm->gpu->gpu->device, queues, MOST);
 }
 
+/* The devices that read this rank's buffers. */
+static void map_others(const struct tutti_comm *comm, struct tti_gpu_map *map,
+                       const struct tti_gpu_hello *hellos)
+{
+    for (int k = 0; k < map->size; k++) {
+        const int device = hellos[map->of[k]].offer.device;
+        bool known = device == comm->gpu->gpu->device;
+        for (int j = 0; j < map->others; j++)
+            known = known || map->other[j] == device;
+        if (!known)
+            map->other[map->others++] = device;
+    }
+}
+
 static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
                        const struct tti_gpu_hello *hellos)
 {
     size_t bytes = map->arena_bytes;
     map->way = TTI_GPU_COUPLED;
     map->one_process = true;
+    map->direct = true;
     for (int k = 0; k < map->size; k++) {
         const struct tti_gpu_hello *h = &hellos[map->of[k]];
         if ((int)map->way > h->way)
@@ -295,7 +313,10 @@ static void map_decide(struct tutti_comm *comm, struct tti_gpu_map *map,
         bytes = h->bytes < bytes ? h->bytes : bytes;
         map->one_process =
             map->one_process && tti_arena_same_process(&hellos[comm->rank].offer, &h->offer);
+        map->direct = map->direct && map->one_process && h->direct;
     }
+    if (map->direct)
+        map_others(comm, map, hellos);
     map->blocks = map_blocks(comm, hellos);
     if (map->blocks == 0 && map->way == TTI_GPU_COUPLED)
         map->way = TTI_GPU_WINDOW;
@@ -322,11 +343,12 @@ static void map_levels(const struct tutti_comm *comm, struct tti_gpu_map *map,
                               "memory that was registered");
 }
 
-/* Threads of one process need not lend each other anything, unless they go by the window. */
+/* Threads of one process need not lend each other anything, unless they go by the window; and may
+ * not, where no buffer is read where it lies. */
 static enum tutti_result map_lend(struct tti_gpu_map *map, const struct tti_gpu_hello *hellos)
 {
     uint64_t from = 0;
-    bool all = map->way == TTI_GPU_WINDOW || !map->one_process;
+    bool all = map->one_process ? map->direct && map->way == TTI_GPU_WINDOW : true;
     for (int k = 0; k < map->size; k++) {
         const uint64_t theirs = hellos[map->of[k]].lend_from;
         all = all && theirs > 0;
@@ -359,7 +381,7 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
                                    enum tti_gpu_way way, size_t bytes, struct tti_gpu_hello *hellos)
 {
     const uint64_t deadline = tti_deadline_in(comm->settings.init_timeout_s);
-    struct tti_gpu_hello mine = {.bytes = bytes, .way = (int32_t)way};
+    struct tti_gpu_hello mine = {.bytes = bytes, .way = (int32_t)way, .direct = map->direct};
     bool all = way > TTI_GPU_STAGED;
     if (all && !tti_gpu_map_said(map_begin(comm, map, bytes, &mine)))
         mine.way = TTI_GPU_STAGED;
@@ -380,7 +402,7 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     map_decide(comm, map, hellos);
     /* Streams wait for words in device memory then, and whoever lets them through needs the driver,
      * which a call that stands before a full queue may keep others out of. */
-    comm->gpu->held |= map->way == TTI_GPU_WINDOW || !map->one_process;
+    comm->gpu->held |= map->way == TTI_GPU_WINDOW || !map->direct;
     map_queues(comm, map, hellos);
     map_levels(comm, map, hellos);
     TTI_TRY(map_lines(comm, map, hellos));
@@ -406,8 +428,11 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     if (map->way > TTI_GPU_STAGED)
         TTI_TRY(tti_gpu_watch_start(comm));
     TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: %s%s, %u blocks%s", map->size,
-            way_names[map->way], map->one_process ? ", one process" : "", map->blocks,
-            map->hosts > 1 ? ", on each host" : "");
+            way_names[map->way],
+            map->direct        ? ", one process"
+            : map->one_process ? ", one process, by windows"
+                               : "",
+            map->blocks, map->hosts > 1 ? ", on each host" : "");
     return TUTTI_OK;
 }
 

@@ -77,6 +77,7 @@ struct tti_gpu_hello {
     struct tti_passing_door door; /* where descriptors for this rank are taken in */
     uint64_t bytes;               /* of the arena: asked for */
     int32_t way;                  /* the most that this rank allows */
+    int32_t direct;               /* its buffers may be read where they lie, by its process */
     int32_t resident;             /* blocks of any coupled kernel that its device holds */
     uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
     uint64_t lend_from;           /* bytes; 0: it may not (gpu_lend.c) */
@@ -90,6 +91,9 @@ struct tti_gpu_map {
     enum tti_gpu_way way;
     bool by_descriptor; /* the arena is memory that goes to other processes so */
     bool one_process;
+    bool direct; /* one process, whose ranks read and write each other's buffers where they lie, */
+    int others;  /* from so many devices besides this one (gpu_open.c) */
+    int other[TTI_GPU_RANKS];
     bool lines;       /* stores of 128 bytes arrive whole, between any two ranks */
     int wire;         /* TTI_WIRE_ that is asked for, or -1 */
     unsigned blocks;  /* of a coupled kernel, at most */
@@ -205,6 +209,10 @@ enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_ope
 /* Would it be refused (USAGE)? For who queues something before it. */
 enum tutti_result tti_gpu_messages_check(struct tutti_comm *comm, const struct tti_operation *ops,
                                          size_t count);
+/* ---- gpu_open.c: under the side's lock ---- */
+/* The buffers of a collective may be read and written by the devices of the others, too. */
+enum tutti_result tti_gpu_open(struct tutti_comm *comm, const struct tti_operation *o);
+
 /* ---- gpu_couple.c ---- */
 /* *served is false for what goes through the window; alike on all ranks. */
 enum tutti_result tti_gpu_couple(struct tutti_comm *comm, const struct tti_operation *o,

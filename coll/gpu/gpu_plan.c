@@ -383,7 +383,7 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
         return TUTTI_OK;
     const enum tutti_type acc = g.program->reduces ? tti_acc_type(o->type) : o->type;
     const bool direct =
-        g.map->one_process && !tti_gpu_premultiplied(o) && o->collective != TUTTI_ALL_TO_ALL;
+        g.map->direct && !tti_gpu_premultiplied(o) && o->collective != TUTTI_ALL_TO_ALL;
     g.acc = tutti_type_size(acc);
     plan_blocks(&g);
     const size_t window = window_elements(&g, direct ? 0 : g.in_blocks + g.out_blocks);
@@ -391,5 +391,7 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
         return TUTTI_OK;
     *served = true;
     comm->gpu->went = algorithm->name;
+    if (direct)
+        TTI_TRY(tti_gpu_open(comm, o));
     return direct ? run_direct(&g, window) : run_window(&g, window);
 }

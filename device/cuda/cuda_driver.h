@@ -17,6 +17,7 @@ typedef struct CUstream_st *tti_cu_stream;
 typedef struct CUevent_st *tti_cu_event;
 typedef struct CUgraph_st *tti_cu_graph;
 typedef struct CUgraphExec_st *tti_cu_exec;
+typedef struct CUmemPoolHandle_st *tti_cu_pool;
 typedef unsigned long long tti_cu_memory; /* a piece of memory without an address */
 /* Of 64 bytes, passed by value. */
 typedef struct tti_gpu_handle tti_cu_handle;
@@ -105,6 +106,10 @@ enum {
     TTI_CU_POINTER_DEVICE = 9,
     TTI_CU_POINTER_START = 11,
     TTI_CU_POINTER_SIZE = 12,
+    TTI_CU_POINTER_LEGACY = 10, /* of cuMemAlloc */
+    TTI_CU_POINTER_POOL = 17,
+    TTI_CU_POINTER_MAPPED_BYTES = 18, /* of the piece that is mapped there ... */
+    TTI_CU_POINTER_MAPPED_AT = 19,    /* ... and where it begins */
     TTI_CU_TYPE_HOST = 1,
     TTI_CU_TYPE_DEVICE = 2,
 
@@ -201,22 +206,27 @@ enum {
 
 /* The same, where our parameters differ from cuda.h's in name only (handles, UUIDs); and those
  * whose symbols have newer versions that old drivers lack. */
-#define TTI_CU_FUNCTIONS_BY_HAND(X)                                                     \
-    X(device_uuid, cuDeviceGetUuid, "_v2", (unsigned char(*)[16], int))                 \
-    X(ipc_make, cuIpcGetMemHandle, "", (tti_cu_handle *, tti_cu_ptr))                   \
-    X(ipc_open, cuIpcOpenMemHandle, "_v2", (tti_cu_ptr *, tti_cu_handle, unsigned))     \
-    X(ipc_event_make, cuIpcGetEventHandle, "", (tti_cu_handle *, tti_cu_event))         \
-    X(ipc_event_open, cuIpcOpenEventHandle, "", (tti_cu_event *, tti_cu_handle))        \
-    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event))     \
-    X(capturing, cuStreamGetCaptureInfo, "_v2",                                         \
-      (tti_cu_stream, unsigned *, unsigned long long *, void *, void *, void *))        \
-    X(memory_create, cuMemCreate, "",                                                   \
-      (tti_cu_memory *, size_t, const struct tti_cu_memory_prop *, unsigned long long)) \
-    X(memory_prop, cuMemGetAllocationPropertiesFromHandle, "",                          \
-      (struct tti_cu_memory_prop *, tti_cu_memory))                                     \
-    X(memory_page, cuMemGetAllocationGranularity, "",                                   \
-      (size_t *, const struct tti_cu_memory_prop *, unsigned))                          \
-    X(memory_allow, cuMemSetAccess, "", (tti_cu_ptr, size_t, const struct tti_cu_access *, size_t))
+#define TTI_CU_FUNCTIONS_BY_HAND(X)                                                            \
+    X(device_uuid, cuDeviceGetUuid, "_v2", (unsigned char(*)[16], int))                        \
+    X(ipc_make, cuIpcGetMemHandle, "", (tti_cu_handle *, tti_cu_ptr))                          \
+    X(ipc_open, cuIpcOpenMemHandle, "_v2", (tti_cu_ptr *, tti_cu_handle, unsigned))            \
+    X(ipc_event_make, cuIpcGetEventHandle, "", (tti_cu_handle *, tti_cu_event))                \
+    X(ipc_event_open, cuIpcOpenEventHandle, "", (tti_cu_event *, tti_cu_handle))               \
+    X(event_elapsed, cuEventElapsedTime, "", (float *, tti_cu_event, tti_cu_event))            \
+    X(capturing, cuStreamGetCaptureInfo, "_v2",                                                \
+      (tti_cu_stream, unsigned *, unsigned long long *, void *, void *, void *))               \
+    X(memory_create, cuMemCreate, "",                                                          \
+      (tti_cu_memory *, size_t, const struct tti_cu_memory_prop *, unsigned long long))        \
+    X(memory_prop, cuMemGetAllocationPropertiesFromHandle, "",                                 \
+      (struct tti_cu_memory_prop *, tti_cu_memory))                                            \
+    X(memory_page, cuMemGetAllocationGranularity, "",                                          \
+      (size_t *, const struct tti_cu_memory_prop *, unsigned))                                 \
+    X(memory_allow, cuMemSetAccess, "",                                                        \
+      (tti_cu_ptr, size_t, const struct tti_cu_access *, size_t))                              \
+    X(memory_allowed, cuMemGetAccess, "",                                                      \
+      (unsigned long long *, const struct tti_cu_location *, tti_cu_ptr))                      \
+    X(pool_allow, cuMemPoolSetAccess, "", (tti_cu_pool, const struct tti_cu_access *, size_t)) \
+    X(pool_allowed, cuMemPoolGetAccess, "", (unsigned *, tti_cu_pool, struct tti_cu_location *))
 
 /* Functions that a driver of CUDA 12.0 lacks: NULL there; of multicast objects all or none. */
 #define TTI_CU_FUNCTIONS_NEWER(X)                                                 \

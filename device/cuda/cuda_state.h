@@ -103,7 +103,11 @@ void tti_cuda_memory_release(struct tti_gpu *gpu, void *memory);
 enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *gpu, const void *memory, size_t bytes,
                                          int *fd, uint64_t *offset);
 enum tutti_result tti_cuda_memory_reach(struct tti_gpu *gpu, const void *memory, int owner);
-enum tutti_result tti_cuda_memory_open(struct tti_gpu *gpu, const void *memory);
+
+/* ---- cuda_open.c ------------------------------------------------------------------------------
+ */
+enum tutti_result tti_cuda_memory_open(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                       const int *devices, int count);
 
 /* ---- cuda_virtual.c ---------------------------------------------------------------------------
  * Those that follow alloc_shared are called in the device's context. *is: whether the memory is of
@@ -117,6 +121,9 @@ enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
                                           const struct tti_gpu_handle *handle, int fd,
                                           tti_cu_ptr *base);
 enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is);
+/* The piece that is mapped at the address, anybody's; 0 bytes: the driver does not say. */
+void tti_cuda_virtual_mapped(const struct tti_cuda_gpu *gpu, tti_cu_ptr at, tti_cu_ptr *base,
+                             size_t *bytes);
 /* A piece at addresses of its own, for this device. */
 enum tutti_result tti_cuda_virtual_map(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
                                        size_t bytes, tti_cu_ptr *base);

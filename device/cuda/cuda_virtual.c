@@ -282,36 +282,37 @@ enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
 
 /* ---- other devices of this process ---- */
 
+void tti_cuda_virtual_mapped(const struct tti_cuda_gpu *gpu, tti_cu_ptr at, tti_cu_ptr *base,
+                             size_t *bytes)
+{
+    static const unsigned asked[2][2] = {{TTI_CU_POINTER_MAPPED_AT, TTI_CU_POINTER_MAPPED_BYTES},
+                                         {TTI_CU_POINTER_START, TTI_CU_POINTER_SIZE}};
+    *bytes = 0;
+    pthread_mutex_lock(&virtual_lock);
+    for (const struct virtual_span *span = virtual_spans; span; span = span->next) {
+        if (at - span->base < span->bytes) {
+            *base = span->base;
+            *bytes = span->bytes;
+        }
+    }
+    pthread_mutex_unlock(&virtual_lock);
+    for (int k = 0; k < 2 && *bytes == 0; k++) {
+        unsigned attributes[2] = {asked[k][0], asked[k][1]};
+        void *values[2] = {base, bytes};
+        if (gpu->cu->pointer(2, attributes, values, at) != TTI_CU_OK || at - *base >= *bytes)
+            *bytes = 0;
+    }
+}
+
 enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is)
 {
-    struct tti_gpu_pointer info;
-    struct virtual_ticket ticket;
     tti_cu_memory piece = 0;
+    tti_cu_ptr base = 0;
+    size_t bytes = 0;
     *is = gpu->virtual_fd && gpu->cu->memory_retain(&piece, (void *)(uintptr_t)memory) == TTI_CU_OK;
     if (!*is)
         return TUTTI_OK;
     (void)gpu->cu->memory_release(piece);
-    if (ticket_find(memory, &ticket))
-        return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)memory, ticket.bytes);
-    TTI_TRY(gpu->base.ops->pointer(memory, &info));
-    return virtual_allow(gpu, (tti_cu_ptr)(uintptr_t)info.base, info.bytes);
-}
-
-enum tutti_result tti_cuda_memory_open(struct tti_gpu *base, const void *memory)
-{
-    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
-    struct virtual_ticket ticket;
-    int devices = 0;
-    if (!ticket_find(memory, &ticket))
-        return TUTTI_OK; /* plain memory, which peer_enable is for */
-    TTI_TRY(base->ops->count(&devices));
-    for (int d = 0; d < devices; d++) {
-        int can = 0;
-        if (d == base->device || gpu->cu->device_can_peer(&can, d, base->device) != TTI_CU_OK ||
-            !can)
-            continue;
-        TTI_TRY(
-            virtual_allow_device(gpu->cu, d, (tti_cu_ptr)(uintptr_t)memory, (size_t)ticket.bytes));
-    }
-    return TUTTI_OK;
+    tti_cuda_virtual_mapped(gpu, (tti_cu_ptr)(uintptr_t)memory, &base, &bytes);
+    return virtual_allow_device(gpu->cu, gpu->base.device, base, bytes);
 }

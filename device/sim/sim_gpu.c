@@ -116,10 +116,14 @@ static enum tutti_result gpu_memory_reach(struct tti_gpu *gpu, const void *memor
     return gpu_peer_enable(gpu, owner);
 }
 
-static enum tutti_result gpu_memory_open(struct tti_gpu *gpu, const void *memory)
+static enum tutti_result gpu_memory_open(struct tti_gpu *gpu, const void *memory, size_t bytes,
+                                         const int *devices, int count)
 {
     (void)gpu;
     (void)memory;
+    (void)bytes;
+    (void)devices;
+    (void)count;
     return TUTTI_OK;
 }
 

@@ -40,6 +40,11 @@ unsigned fake_finish(tti_cu_stream stream, const char *what);
  * waits where the stream's queue is full. */
 unsigned fake_queue_begin(tti_cu_stream stream);
 void fake_queue_end(void);
+/* fake_pool.c: the pool that memory comes from, or NULL; it is freed; may nobody open memory of
+ * this device to another (TUTTI_FAKE_NO_OPEN=1)? */
+tti_cu_pool fake_pool_of(const void *memory);
+void fake_pool_forget(const void *memory);
+bool fake_kept(int owner, int device);
 /* Is this process the child of one that had begun with the driver? It may not use it. */
 bool fake_forked(void);
 

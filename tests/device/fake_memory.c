@@ -86,6 +86,7 @@ DRIVER cuMemFree_v2(tti_cu_ptr memory)
 {
     if (fake_refused())
         return TTI_CU_CAPTURE_FIRST;
+    fake_pool_forget(at(memory));
     const unsigned result = fake_drain("freeing memory");
     if (result ==
         TTI_CU_OK) /* else a kernel may still be at it: the real driver would not return */
@@ -146,6 +147,8 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
     const unsigned long long id = piece_by_piece ? 0 : info.id;
     const size_t bytes = piece_by_piece ? 0 : info.bytes;
     const tti_cu_ptr start = piece_by_piece ? 0 : (tti_cu_ptr)(uintptr_t)info.base;
+    const tti_cu_pool pool = fake_pool_of(info.base);
+    const unsigned legacy = info.kind == TTI_MEMORY_DEVICE && !piece_by_piece && !pool;
     for (unsigned i = 0; i < count; i++) {
         switch (attributes[i]) {
         case TTI_CU_POINTER_TYPE:
@@ -166,6 +169,18 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
         case TTI_CU_POINTER_ID:
             memcpy(values[i], &id, sizeof id);
             break;
+        case TTI_CU_POINTER_LEGACY:
+            memcpy(values[i], &legacy, sizeof legacy);
+            break;
+        case TTI_CU_POINTER_POOL:
+            memcpy(values[i], &pool, sizeof pool);
+            break;
+        case TTI_CU_POINTER_MAPPED_AT:
+            memcpy(values[i], &info.base, sizeof info.base);
+            break;
+        case TTI_CU_POINTER_MAPPED_BYTES:
+            memcpy(values[i], &info.bytes, sizeof info.bytes);
+            break;
         default:
             return TTI_CU_INVALID_VALUE;
         }
@@ -177,7 +192,7 @@ DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
     int fd = -1;
     if (getenv("TUTTI_FAKE_NO_EXPORT"))
         return TTI_CU_NOT_SUPPORTED;
-    if (mapped_has(at(memory))) /* of cuMemAlloc's alone */
+    if (mapped_has(at(memory)) || fake_pool_of(at(memory))) /* of cuMemAlloc's alone */
         return TTI_CU_INVALID_VALUE;
     return IN_CONTEXT(fake_ops()->memory_export(fake_now(), at(memory), handle, &fd));
 }
@@ -361,11 +376,14 @@ DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access 
     pthread_mutex_lock(&mapped_lock);
     const int i = mapped_find(at(base));
     struct fake_piece *piece = i >= 0 && mapped[i].bytes == bytes ? mapped[i].piece : NULL;
-    if (piece)
+    const bool kept = piece && fake_kept(piece->prop.location.id, access->location.id);
+    if (piece && !kept)
         mapped[i].allowed |= 1u << access->location.id;
     pthread_mutex_unlock(&mapped_lock);
     if (!piece || count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
         return TTI_CU_INVALID_VALUE;
+    if (kept)
+        return TTI_CU_NOT_SUPPORTED;
     if (piece->members)
         return TTI_CU_OK;
     if (mprotect(at(base), bytes, PROT_READ | PROT_WRITE) != 0)
@@ -375,13 +393,12 @@ DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access 
                ? TTI_CU_OK
                : fake_code(tti_sim_memory_adopt(fake_now(), at(base), bytes, piece->fd));
 }
-DRIVER cuMemGetAccess(unsigned long long *flags, const void *location, tti_cu_ptr pointer)
+DRIVER cuMemGetAccess(unsigned long long *flags, const struct tti_cu_location *location,
+                      tti_cu_ptr pointer)
 {
-    struct tti_cu_access asked;
-    memcpy(&asked.location, location, sizeof asked.location);
     pthread_mutex_lock(&mapped_lock);
     const int i = mapped_find(at(pointer));
-    *flags = i >= 0 && mapped[i].allowed >> asked.location.id & 1 ? TTI_CU_ACCESS_READ_WRITE : 0;
+    *flags = i >= 0 && mapped[i].allowed >> location->id & 1 ? TTI_CU_ACCESS_READ_WRITE : 0;
     pthread_mutex_unlock(&mapped_lock);
     return i >= 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }

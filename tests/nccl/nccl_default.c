@@ -16,21 +16,44 @@ enum { RANKS = 3, COUNT = 3000, BIG = 200000, GEQ = 0 };
 
 typedef unsigned long long device_pointer;
 
+/* As cuda.h has them, version 12. */
+struct property {
+    int type, handles, location[2];
+    void *unused;
+    unsigned char flags[8];
+};
+struct access {
+    int location[2], flags;
+};
+enum { DEVICE = 1, READ_WRITE = 3, PINNED = 1 };
+
 /* X(name here, symbol, parameters) */
-#define DRIVER(X)                                                                       \
-    X(init, cuInit, (unsigned))                                                         \
-    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                                 \
-    X(push, cuCtxPushCurrent_v2, (void *))                                              \
-    X(pop, cuCtxPopCurrent_v2, (void **))                                               \
-    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                     \
-    X(state, cuDevicePrimaryCtxGetState, (int, unsigned *, int *))                      \
-    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                 \
-    X(free, cuMemFree_v2, (device_pointer))                                             \
-    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                          \
-    X(free_host, cuMemFreeHost, (void *))                                               \
-    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t))      \
-    X(hold, cuStreamWaitValue32_v2, (cudaStream_t, device_pointer, uint32_t, unsigned)) \
-    X(allowed, cuMemGetAccess, (unsigned long long *, const int *, device_pointer))     \
+#define DRIVER(X)                                                                              \
+    X(init, cuInit, (unsigned))                                                                \
+    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                                        \
+    X(push, cuCtxPushCurrent_v2, (void *))                                                     \
+    X(pop, cuCtxPopCurrent_v2, (void **))                                                      \
+    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                            \
+    X(state, cuDevicePrimaryCtxGetState, (int, unsigned *, int *))                             \
+    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                        \
+    X(free, cuMemFree_v2, (device_pointer))                                                    \
+    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                                 \
+    X(free_host, cuMemFreeHost, (void *))                                                      \
+    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t))             \
+    X(hold, cuStreamWaitValue32_v2, (cudaStream_t, device_pointer, uint32_t, unsigned))        \
+    X(allowed, cuMemGetAccess, (unsigned long long *, const int *, device_pointer))            \
+    X(take, cuMemAllocAsync, (device_pointer *, size_t, cudaStream_t))                         \
+    X(pool, cuDeviceGetDefaultMemPool, (void **, int))                                         \
+    X(pool_allowed, cuMemPoolGetAccess, (unsigned *, void *, int *))                           \
+    X(reserve, cuMemAddressReserve,                                                            \
+      (device_pointer *, size_t, size_t, device_pointer, unsigned long long))                  \
+    X(create, cuMemCreate,                                                                     \
+      (unsigned long long *, size_t, const struct property *, unsigned long long))             \
+    X(map, cuMemMap, (device_pointer, size_t, size_t, unsigned long long, unsigned long long)) \
+    X(allow, cuMemSetAccess, (device_pointer, size_t, const struct access *, size_t))          \
+    X(unmap, cuMemUnmap, (device_pointer, size_t))                                             \
+    X(drop, cuMemRelease, (unsigned long long))                                                \
+    X(unreserve, cuMemAddressFree, (device_pointer, size_t))                                   \
     X(finish, cuStreamSynchronize, (cudaStream_t))
 #define FIELD(name, symbol, parameters) unsigned(*name) parameters;
 static struct {
@@ -272,7 +295,7 @@ static void sums(struct rank *r, int *host, void *in, void *out, uintptr_t handl
 /* What ranks of one process read and write where it lies: every device may. */
 static void open_to_all(const void *memory)
 {
-    enum { DEVICES = 4, DEVICE = 1, READ_WRITE = 3 };
+    enum { DEVICES = 4 };
     for (int d = 0; d < DEVICES && cu.init; d++) {
         unsigned long long access = 0;
         const int location[2] = {DEVICE, d};
@@ -320,6 +343,93 @@ static void handles(void)
     if (getenv("TUTTI_LIBCUDA"))
         load();
     as_threads(RANKS, handles_rank);
+}
+
+/* ---- buffers that the program's own devices alone may use ---- */
+
+enum { PIECE = 2 << 20, PIECES = 2 };
+
+/* Two pieces, one after the other, of the rank's device, for it alone. */
+static device_pointer map_pieces(int device)
+{
+    const struct property property = {.type = PINNED, .handles = 1, .location = {DEVICE, device}};
+    const struct access access = {.location = {DEVICE, device}, .flags = READ_WRITE};
+    device_pointer base = 0;
+    CU(cu.reserve(&base, PIECES * PIECE, 0, 0, 0));
+    for (device_pointer piece = base; piece < base + PIECES * PIECE; piece += PIECE) {
+        unsigned long long handle = 0;
+        CU(cu.create(&handle, PIECE, &property, 0));
+        CU(cu.map(piece, PIECE, 0, handle, 0));
+        CU(cu.drop(handle));
+        CU(cu.allow(piece, PIECE, &access, 1));
+    }
+    return base;
+}
+
+static void unmap_pieces(device_pointer base)
+{
+    for (int k = 0; k < PIECES; k++)
+        CU(cu.unmap(base + (device_pointer)k * PIECE, PIECE));
+    CU(cu.unreserve(base, PIECES * PIECE));
+}
+
+static void pool_open_to_all(int owner)
+{
+    void *pool = NULL;
+    CU(cu.pool(&pool, owner));
+    for (int d = 0; d < RANKS; d++) {
+        unsigned access = 0;
+        int location[2] = {DEVICE, d};
+        CU(cu.pool_allowed(&access, pool, location));
+        CHECK(access == READ_WRITE);
+    }
+}
+
+/* Input of a pool, output over the border of two pieces. */
+static void opened_rank(struct rank *r)
+{
+    enum { BYTES = BIG * sizeof(int) };
+    const char *kept = getenv("TUTTI_FAKE_NO_OPEN"), *copied = getenv("NCCL_P2P_DIRECT_DISABLE");
+    int *host = calloc(1, BYTES);
+    device_pointer in = 0;
+    begin(r);
+    CHECK(host);
+    CU(cu.take(&in, BYTES, NULL));
+    const device_pointer pieces = map_pieces(r->rank), out = pieces + PIECE - BYTES / 2;
+    for (int i = 0; i < BIG; i++)
+        host[i] = r->rank + 1 + i;
+    move((void *)(uintptr_t)in, host, BYTES);
+    const ncclResult_t result = ncclAllReduce((void *)(uintptr_t)in, (void *)(uintptr_t)out, BIG,
+                                              ncclInt32, ncclSum, r->comm, NULL);
+    if (kept && !copied) {
+        CHECK(result != ncclSuccess);
+        CHECK(strstr(ncclGetLastError(r->comm), "cannot be opened to device"));
+        CHECK(strstr(ncclGetLastError(r->comm), "TUTTI_DEVICE_BUFFERS=window"));
+    } else {
+        OK(result);
+        finish();
+        move(host, (void *)(uintptr_t)out, BYTES);
+        for (int i = 0; i < BIG; i++)
+            CHECK(host[i] == RANKS * (RANKS + 1) / 2 + RANKS * i);
+    }
+    for (int k = 0; k < PIECES && !kept; k++)
+        for (int d = 0; d < RANKS; d++) {
+            unsigned long long access = 0;
+            CU(cu.allowed(&access, (int[]){DEVICE, d}, pieces + (device_pointer)k * PIECE));
+            CHECK(access == READ_WRITE);
+        }
+    if (!kept)
+        pool_open_to_all(r->rank);
+    pthread_barrier_wait(&all_there);
+    end(r);
+    unmap_pieces(pieces);
+    free(host);
+}
+
+static void opened(void)
+{
+    load();
+    as_threads(RANKS, opened_rank);
 }
 
 /* ---- a context that the program lets go first ---- */
@@ -386,10 +496,8 @@ static void late(void)
 
 int main(int argc, char **argv)
 {
-    static const struct test_named cases[] = {{"empty", empty},
-                                              {"pinned", pinned},
-                                              {"handles", handles},
-                                              {"released", released},
-                                              {"late", late}};
+    static const struct test_named cases[] = {{"empty", empty},       {"pinned", pinned},
+                                              {"handles", handles},   {"opened", opened},
+                                              {"released", released}, {"late", late}};
     return named_run(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -38,7 +38,7 @@ endfunction()
 
 get_property(ptx GLOBAL PROPERTY TUTTI_PTX)
 ptx_translate(kernels ${ptx})
-add_library(fake_cuda_ptx MODULE fake_cuda.c fake_stream.c fake_memory.c ptx/ptx.c ${kernels})
+add_library(fake_cuda_ptx MODULE fake_cuda.c fake_stream.c fake_memory.c fake_pool.c ptx/ptx.c ${kernels})
 target_link_libraries(fake_cuda_ptx PRIVATE tti_flags tti_device m)
 
 # The translation itself.
