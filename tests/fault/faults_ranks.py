@@ -189,7 +189,10 @@ def full_disk(transport):
     """Not a byte is free where temporary and shared files go."""
     if os.environ.get("TUTTI_ISOLATED") != "yes":
         raise job.Skip("mounts of our own are needed")
-    for folder in ("/tmp", "/dev/shm"):
+    folders = ("/tmp", "/dev/shm")
+    if befall.RANK.startswith(tuple(f"{folder}/" for folder in folders)):
+        raise job.Skip(f"{befall.RANK} would be hidden by what is mounted over its folder")
+    for folder in folders:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=True)
         with open(f"{folder}/fill", "wb", buffering=0) as file:
             try:
