@@ -115,6 +115,9 @@ const char *bench_memory_name(const struct bench_options *options);
 /* `devices`: the number of each rank's device; NULL for host memory. */
 void bench_report_header(const struct bench_options *options, tutti_comm *comm, const int *devices);
 void bench_report_row(const struct bench_row *row);
+/* The JSON file as far as the sweep has come, so that one that is killed leaves what it has. */
+int bench_report_keep(const struct bench_options *options, tutti_comm *comm,
+                      const struct bench_result *result);
 /* Footer, and JSON, CSV and plot where asked for. Returns the exit status. */
 int bench_report_end(const struct bench_options *options, tutti_comm *comm,
                      const struct bench_result *result);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char *bench_memory_name(const struct bench_options *o)
@@ -172,7 +173,7 @@ static FILE *open_file(const char *path)
 }
 
 static int write_json(const struct bench_options *o, tutti_comm *comm,
-                      const struct bench_result *result)
+                      const struct bench_result *result, bool complete)
 {
     char transports[128];
     FILE *file = open_file(o->json);
@@ -182,10 +183,11 @@ static int write_json(const struct bench_options *o, tutti_comm *comm,
     fprintf(file,
             "{\n  \"version\": \"%d.%d.%d\",\n  \"collective\": \"%s\",\n  \"ranks\": %d,\n"
             "  \"hosts\": %d,\n  \"rank_kind\": \"%s\",\n  \"transport\": \"%s\",\n"
-            "  \"memory\": \"%s\",\n  \"rows\": [",
+            "  \"memory\": \"%s\",\n  \"complete\": %s,\n  \"rows\": [",
             TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH,
             bench_collective_label(o->collective), tutti_comm_size(comm), tutti_comm_hosts(comm),
-            o->threads ? "threads" : "processes", transports, bench_memory_name(o));
+            o->threads ? "threads" : "processes", transports, bench_memory_name(o),
+            complete ? "true" : "false");
     for (size_t i = 0; i < result->count; i++) {
         const struct bench_row *row = &result->rows[i];
         fprintf(file,
@@ -249,6 +251,18 @@ static void print_memory(const struct tutti_memory *m)
                (double)m->device / mib, (double)m->pinned / mib);
 }
 
+int bench_report_keep(const struct bench_options *o, tutti_comm *comm,
+                      const struct bench_result *result)
+{
+    struct stat status;
+    if (!o->json || (stat(o->json, &status) == 0 && !S_ISREG(status.st_mode)))
+        return 0; /* a pipe gets it once */
+    struct tti_c_locale locale = tti_c_locale_enter();
+    const int bad = write_json(o, comm, result, false);
+    tti_c_locale_leave(locale);
+    return bad;
+}
+
 int bench_report_end(const struct bench_options *o, tutti_comm *comm,
                      const struct bench_result *result)
 {
@@ -263,7 +277,7 @@ int bench_report_end(const struct bench_options *o, tutti_comm *comm,
     fflush(stdout);
     struct tti_c_locale locale = tti_c_locale_enter(); /* a plugin may have set another */
     if (o->json)
-        status |= write_json(o, comm, result);
+        status |= write_json(o, comm, result, true);
     if (o->csv)
         status |= write_csv(o, result);
     if (o->plot)

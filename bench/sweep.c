@@ -144,6 +144,8 @@ static int sweep_sizes(struct sweep *s, struct bench_result *result)
             bench_progress(NULL);
         if (s->rank == 0 && !s->o->explain)
             bench_report_row(&row);
+        if (s->rank == 0 && bench_report_keep(s->o, s->comm, result))
+            return 1;
     }
     return 0;
 }

@@ -1,9 +1,13 @@
 """What is asked of Tutti on a GPU (the targets), and what a report's figures say to it: met, missed by how
 much, or not measured. Used by gpu_report, which measures; figures come in as it writes them to JSON."""
 
-FLOOR_SHARE, SMALL_US, PROCESS_FACTOR, ALONE_US = 0.8, 10.0, 2.0, 3.0
+FLOOR_SHARE, SMALL_US, PROCESS_FACTOR, ALONE_US, STEP_SHARE = 0.8, 10.0, 2.0, 3.0, 0.03
 LARGE, SMALL, PROCESSES_FROM = 256 << 20, 8 << 10, 64 << 20
 RANKS = (2, 3, 4, 8)
+ALONE = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
+# Programs made for NCCL, with so many processes.
+CLIENTS, CLIENT_RANKS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv", "alltoall",
+                         "torch_ddp", "torch_fsdp"), (2, 4)
 # The kind of a sweep whose ranks are processes that map each other's buffers (TUTTI_DEVICE_MAP).
 MAPPED = "processes, mapped"
 
@@ -18,19 +22,20 @@ def floor_us(size, ranks, gpus, copy_gbps):
 
 
 def copies(report):
-    """Microseconds of a copy by the driver, by size; and the most GB/s, read and written."""
-    lines = [line for line in report["bench"]["lines"] if line["what"] == "copy by the driver"]
-    return ({line["bytes"]: line["us"] for line in lines},
-            max((line.get("GBps", 0) for line in lines), default=0))
+    """Microseconds of a copy by the driver, by size; and GB/s, read and written, of the largest, which no cache
+    holds."""
+    lines = sorted((line for line in report["bench"]["lines"] if line["what"] == "copy by the driver"),
+                   key=lambda line: line["bytes"])
+    return {line["bytes"]: line["us"] for line in lines}, lines[-1].get("GBps", 0) if lines else 0
 
 
-def sweep_of(report, ranks, kind, graph, many=False):
-    """Microseconds of an all-reduce by size; of several sweeps alike, the last has the word. many: of several
+def sweep_of(report, ranks, kind, graph, many=False, collective="all_reduce"):
+    """Microseconds of a collective by size; of several sweeps alike, the last has the word. many: of several
     operations in a graph."""
     found = {}
     for sweep in report["sweeps"]:
         if (sweep["collective"], sweep["ranks"], sweep["kind"], sweep["graph"],
-                sweep.get("operations", 1) > 1) == ("all_reduce", ranks, kind, graph, many):
+                sweep.get("operations", 1) > 1) == (collective, ranks, kind, graph, many):
             found.update({row["size"]: row["us"] for row in sweep["rows"]})
     return found
 
@@ -50,9 +55,9 @@ def correct(report):
         for ranks in RANKS:
             name = f"every operation, {ranks} {kind}"
             found = [test for test in report["tests"] if test["test"] == name]
-            states.append(found[0]["passed"] if found else None)
-            details.append(f"{ranks} {kind}: " + ("not run" if not found else
-                                                  "correct" if found[0]["passed"] else "FAILED"))
+            passed = found[0]["passed"] if found else None
+            states.append(passed)
+            details.append(f"{ranks} {kind}: " + ("not run" if passed is None else "correct" if passed else "FAILED"))
     return verdict("every operation is correct for 2, 3, 4 and 8 ranks that share the GPU, as threads and as "
                    "processes", states, details)
 
@@ -105,17 +110,45 @@ def mapped(report):
 def alone(report):
     states, details = [], []
     by_driver = copies(report)[0]
-    rows = sweep_of(report, 1, "threads", False)
-    for size in sorted(set(rows) & set(by_driver)):
-        over = rows[size] - by_driver[size]
-        states.append(over <= ALONE_US)
-        details.append(f"{size} bytes: {rows[size]:.2f} us, copy {by_driver[size]:.2f} us" +
-                       ("" if over <= ALONE_US else f", missed by {over - ALONE_US:.2f} us"))
+    for collective in ALONE:
+        rows = sweep_of(report, 1, "threads", False, collective=collective)
+        sizes = sorted(set(rows) & set(by_driver))
+        states += [None] if not sizes else []
+        for size in sizes:
+            over = rows[size] - by_driver[size]
+            states.append(over <= ALONE_US)
+            details.append(f"{collective} of {size} bytes: {rows[size]:.2f} us, copy {by_driver[size]:.2f} us" +
+                           ("" if over <= ALONE_US else f", missed by {over - ALONE_US:.2f} us"))
     return verdict(f"one rank alone: no slower than cudaMemcpyAsync plus {ALONE_US:g} us", states, details)
 
 
+def clients(report):
+    """By nccl_clients' own lines: "passed NAME_RANKS: ...", "FAILED NAME_RANKS: ..."."""
+    lines = (report.get("clients") or {}).get("output", "").splitlines()
+    said = {line.split()[1].rstrip(":"): line for line in lines if line.startswith(("passed ", "FAILED "))}
+    states, details = [], []
+    for name in CLIENTS:
+        for ranks in CLIENT_RANKS:
+            line = said.get(f"{name}_{ranks}")
+            states.append(None if line is None else line.startswith("passed"))
+            if line is None or not states[-1]:
+                details.append(f"{name}, {ranks} processes: " + ("not run" if line is None else "FAILED"))
+    ours, stock = step_ms(said.get("torch_ddp_1")), step_ms(next((line for line in lines if line.startswith("stock NCCL:")), None))
+    states.append(None if not ours or not stock else ours <= stock * (1 + STEP_SHARE))
+    details.append("a step of one process: not measured beside stock NCCL" if states[-1] is None else
+                   f"a step of one process: {ours:.3f} ms, with stock NCCL {stock:.3f} ms, {ours / stock:.3f} times")
+    return verdict(f"nccl-tests and PyTorch (DDP, FSDP) with 2 and 4 processes on libnccl.so.2, one process within "
+                   f"{STEP_SHARE:.0%} of stock NCCL", states, details)
+
+
+def step_ms(line):
+    """Of "... 12.345 ms a step ..."."""
+    words = (line or "").split()
+    return float(words[words.index("ms") - 1]) if "ms" in words else None
+
+
 def verdicts(report):
-    return [ask(report) for ask in (correct, large, small, processes, mapped, alone)]
+    return [ask(report) for ask in (correct, large, small, processes, mapped, alone, clients)]
 
 
 def text_of(report):
@@ -134,7 +167,8 @@ def sweeps_text(report):
     for sweep in report["sweeps"]:
         who = f"{sweep['ranks']} {sweep['kind']}" + (" x " + str(sweep["operations"]) if sweep.get("operations", 1) > 1 else "")
         if not sweep["passed"]:
-            lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} FAILED")
+            state = "left out" if sweep["passed"] is None else "FAILED"
+            lines.append(f"  {sweep['collective']:<10} {who:<20} {'yes' if sweep['graph'] else 'no':>5} {state}")
             lines += ["    | " + line for line in sweep["output"].splitlines()[-15:]]
         for row in sweep["rows"]:
             floor = floor_us(row["size"], sweep["ranks"], report["gpus"], bandwidth)
