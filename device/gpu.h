@@ -73,6 +73,8 @@ static inline void tti_gpu_count(struct tti_gpu *gpu)
 /* CUDA's name for the default stream of the thread that uses it (CU_STREAM_PER_THREAD): in two
  * threads two streams. */
 #define TTI_STREAM_PER_THREAD ((tutti_stream)(uintptr_t)2)
+/* ... and for the one of all threads, which is NULL, too (CU_STREAM_LEGACY). */
+#define TTI_STREAM_LEGACY ((tutti_stream)(uintptr_t)1)
 
 struct tti_gpu_event;     /* a point in a stream */
 struct tti_gpu_graph;     /* captured work, ready to run */
@@ -193,6 +195,9 @@ struct tti_gpu_ops {
     /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
      * Needs none opened. Kernels and events of one device go on its streams only. */
     enum tutti_result (*stream_device)(tutti_stream stream, int *device);
+    /* A number of the stream's, which differs from that of one that had its handle before and may
+     * still have work; two default streams may have the same. */
+    enum tutti_result (*stream_id)(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id);
     /* The PCI address ("0000:3b:00.0") of a device; of -1: of the one that this process works on,
      * as far as can be told: that which the calling thread has current, else the only one in use,
      * or the only one that CUDA_VISIBLE_DEVICES leaves. "?": one of several; "": none. Opens

@@ -103,6 +103,10 @@ static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const v
         result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                           "a pre-multiplied sum whose factor lies in device memory cannot be "
                           "captured; give the factor with ncclScalarHostImmediate");
+    /* First: the copy, to memory that is not page-locked, waits inside of the driver, without a
+     * deadline, and may keep out the rank that the stream waits for. */
+    if (result == TUTTI_OK)
+        result = tti_gpu_stream_wait(gpu, c->stream, tti_deadline_in(60), "reading a factor");
     if (result == TUTTI_OK)
         result = ops->copy(gpu, value, factor, bytes, c->stream);
     if (result == TUTTI_OK)

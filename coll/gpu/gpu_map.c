@@ -157,6 +157,9 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     memset(map->told, 0, sizeof *map->told);
     TTI_TRY(gpu->ops->stream_create(gpu, &map->aside));
     TTI_TRY(map_resident(gpu, &hello->resident));
+    unsigned left = 0;
+    TTI_TRY(tti_gpu_blocks_take(gpu, comm->job, (unsigned)hello->resident, &map->part, &left));
+    hello->left = (int32_t)left;
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
     TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_PLACE, TUTTI_UINT8));
@@ -236,12 +239,14 @@ static enum tutti_result probe_check(struct tutti_comm *comm, uint64_t deadline)
 /* ---- deciding ---- */
 
 /* Do all ranks' kernels run at the same time? Ranks of one process that share a device do if their
- * blocks fit together; processes that share one are time-sliced. Half of each device is left, for
- * another communicator. */
+ * blocks fit together; processes that share one are time-sliced. Half of what is left of each
+ * device stays, for other communicators; and who is alone on one needs no more than a quarter of
+ * it: what comes from other devices is slower than their memory. */
 static unsigned map_blocks(const struct tutti_comm *comm, const struct tti_gpu_hello *hellos)
 {
-    const struct tti_gpu_map *map = comm->gpu->map;
-    unsigned least = TTI_GPU_BLOCKS;
+    enum { ALONE_PART = 4 };
+    struct tti_gpu_map *map = comm->gpu->map;
+    unsigned least = TTI_GPU_BLOCKS, beside = 1;
     for (int k = 0; k < map->size; k++) {
         const int r = map->of[k];
         int sharers = 1;
@@ -252,10 +257,15 @@ static unsigned map_blocks(const struct tutti_comm *comm, const struct tti_gpu_h
                 return 0;
             sharers++;
         }
-        const unsigned share = (unsigned)hellos[r].resident / (unsigned)sharers;
+        const unsigned share = (unsigned)hellos[r].left / (unsigned)sharers;
         const unsigned half = share > 1 ? share / 2 : share;
-        least = half < least ? half : least;
+        const unsigned alone = (unsigned)hellos[r].resident / ALONE_PART;
+        const unsigned most =
+            sharers == 1 && map->size > 1 && alone > 0 && alone < half ? alone : half;
+        least = most < least ? most : least;
+        beside = r == comm->rank ? (unsigned)sharers : beside;
     }
+    tti_gpu_blocks_keep(map->part, least * beside);
     return least;
 }
 
@@ -274,9 +284,12 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
         if (tti_arena_same_device(&own->offer, &hellos[r].offer) &&
             tti_arena_same_process(&own->offer, &hellos[r].offer))
             wanted += 2;
-    if (comm->gpu->ops != tti_gpu_cuda() || queues >= wanted || queues >= MOST)
+    if (comm->gpu->ops != tti_gpu_cuda() || queues >= MOST)
         return;
-    map->queues_short = wanted < MOST ? wanted : MOST;
+    /* Others of the process' streams count, too, which nobody knows here. */
+    map->queues_short = comm->gpu->shared ? MOST : 0;
+    if (queues >= wanted)
+        return;
     TTI_LOG(
         TTI_LOG_WARN,
         "%d ranks of this process share device %d, whose streams run in %d queues: kernels that "
@@ -445,6 +458,8 @@ static void map_release(struct tti_gpu_side *side, struct tti_gpu_map *map)
         side->ops->stream_destroy(side->gpu, map->aside);
     tti_gpu_nvls_drop(side, map);
     tti_gpu_lend_drop(side, map);
+    tti_gpu_blocks_give(map->part);
+    map->part = NULL;
     for (int r = 0; r < TTI_GPU_RANKS; r++)
         tti_arena_unmap(side->gpu, &map->arenas[r]);
     side->unsure |= !over;

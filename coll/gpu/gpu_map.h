@@ -78,7 +78,8 @@ struct tti_gpu_hello {
     uint64_t bytes;               /* of the arena: asked for */
     int32_t way;                  /* the most that this rank allows */
     int32_t direct;               /* its buffers may be read where they lie, by its process */
-    int32_t resident;             /* blocks of any coupled kernel that its device holds */
+    int32_t resident;             /* blocks of any coupled kernel that its device holds ... */
+    int32_t left;                 /* ... and what other communicators of its process left of them */
     uint64_t nvls_from;           /* bytes; 0: it cannot, or may not (gpu_nvls.c) */
     uint64_t lend_from;           /* bytes; 0: it may not (gpu_lend.c) */
     uint64_t levels_from;         /* bytes; 0: it cannot, or never (gpu_levels.c) */
@@ -94,9 +95,10 @@ struct tti_gpu_map {
     bool direct; /* one process, whose ranks read and write each other's buffers where they lie, */
     int others;  /* from so many devices besides this one (gpu_open.c) */
     int other[TTI_GPU_RANKS];
-    bool lines;       /* stores of 128 bytes arrive whole, between any two ranks */
-    int wire;         /* TTI_WIRE_ that is asked for, or -1 */
-    unsigned blocks;  /* of a coupled kernel, at most */
+    bool lines;                /* stores of 128 bytes arrive whole, between any two ranks */
+    int wire;                  /* TTI_WIRE_ that is asked for, or -1 */
+    unsigned blocks;           /* of a coupled kernel, at most */
+    struct tti_gpu_part *part; /* what this takes of the device; NULL: nothing */
     int queues_short; /* queues that the driver should have and has not been told of; 0: fine */
     struct tti_arena_map arenas[TTI_GPU_RANKS];
     struct tti_gpu_multicast *multicast; /* of the arenas, and its address; NULL: there is none */
@@ -209,6 +211,15 @@ enum tutti_result tti_gpu_messages(struct tutti_comm *comm, const struct tti_ope
 /* Would it be refused (USAGE)? For who queues something before it. */
 enum tutti_result tti_gpu_messages_check(struct tutti_comm *comm, const struct tti_operation *ops,
                                          size_t count);
+/* ---- gpu_blocks.c ---- */
+/* This rank's communicator on its device, which holds so many blocks; the first of its ranks in
+ * this process notes what is *left, and all of them get that. Then what they have together; and
+ * over. */
+enum tutti_result tti_gpu_blocks_take(const struct tti_gpu *gpu, uint64_t job, unsigned resident,
+                                      struct tti_gpu_part **part, unsigned *left);
+void tti_gpu_blocks_keep(struct tti_gpu_part *part, unsigned blocks);
+void tti_gpu_blocks_give(struct tti_gpu_part *part);
+
 /* ---- gpu_open.c: under the side's lock ---- */
 /* The buffers of a collective may be read and written by the devices of the others, too. */
 enum tutti_result tti_gpu_open(struct tutti_comm *comm, const struct tti_operation *o);

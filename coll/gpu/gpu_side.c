@@ -296,8 +296,14 @@ static enum tutti_result side_order(struct tti_gpu_side *side, tutti_stream stre
 {
     const struct tti_gpu_point *last = capture ? &side->captured : &side->last;
     const bool same = last->stream == stream && stream != TTI_STREAM_PER_THREAD;
-    if (!last->any || same || (capture && capture != side->capture))
+    if (!last->any || (capture && capture != side->capture))
         return TUTTI_OK;
+    if (same) { /* or another that has its handle now */
+        uint64_t id = 0;
+        TTI_TRY(side->ops->stream_id(side->gpu, stream, &id));
+        if (id == last->id)
+            return TUTTI_OK;
+    }
     return side->ops->event_hold(last->event, stream);
 }
 
@@ -306,6 +312,7 @@ static enum tutti_result side_point(struct tti_gpu_side *side, tutti_stream stre
 {
     struct tti_gpu_point *last = capture ? &side->captured : &side->last;
     TTI_TRY(side->ops->event_record(last->event, stream));
+    TTI_TRY(side->ops->stream_id(side->gpu, stream, &last->id));
     last->any = true;
     last->stream = stream;
     side->capture = capture ? capture : side->capture;
@@ -453,7 +460,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     if (collective && !side->map)
         TTI_TRY(tti_gpu_map_make(comm));
     for (size_t i = 0; i < count && side->shared; i++)
-        if (!streams[i])
+        if (!streams[i] || streams[i] == TTI_STREAM_LEGACY)
             return TTI_FAIL(TUTTI_ERR_USAGE,
                             "ranks of this process share device %d; on its default stream they "
                             "would wait for each other for ever: give each rank a stream of its "
@@ -497,6 +504,8 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     }
     if (!found) /* page-locked memory is any device's, and a barrier has none */
         TTI_TRY(side->ops->stream_device(streams[0], &index));
+    tti_gpu_look(comm); /* tti_comm_works cannot, since this has the lock */
+    tti_gpu_look_poison(comm);
     TTI_TRY(tti_comm_works(comm));
     TTI_TRY(side_open(comm, index));
     if (!side->map)

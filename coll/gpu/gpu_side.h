@@ -29,6 +29,7 @@ struct tti_gpu_mark {
 struct tti_gpu_point {
     struct tti_gpu_event *event;
     tutti_stream stream;
+    uint64_t id;      /* of the stream, whose handle another may have by now */
     _Atomic bool any; /* there was such a call */
 };
 

@@ -157,6 +157,8 @@ enum {
     X(host_register, cuMemHostRegister, "_v2", (void *, size_t, unsigned))                        \
     X(host_unregister, cuMemHostUnregister, "", (void *))                                         \
     X(pointer, cuPointerGetAttributes, "", (unsigned, unsigned *, void **, tti_cu_ptr))           \
+    X(pointer_one, cuPointerGetAttribute, "", (void *, unsigned, tti_cu_ptr))                     \
+    X(address_range, cuMemGetAddressRange, "_v2", (tti_cu_ptr *, size_t *, tti_cu_ptr))           \
     X(ipc_close, cuIpcCloseMemHandle, "", (tti_cu_ptr))                                           \
     X(address_reserve, cuMemAddressReserve, "",                                                   \
       (tti_cu_ptr *, size_t, size_t, tti_cu_ptr, unsigned long long))                             \
@@ -176,6 +178,7 @@ enum {
     X(stream_query, cuStreamQuery, "", (tti_cu_stream))                                           \
     X(stream_finish, cuStreamSynchronize, "", (tti_cu_stream))                                    \
     X(stream_context, cuStreamGetCtx, "", (tti_cu_stream, tti_cu_context *))                      \
+    X(stream_id, cuStreamGetId, "", (tti_cu_stream, unsigned long long *))                        \
     X(stream_write, cuStreamWriteValue32, "_v2", (tti_cu_stream, tti_cu_ptr, uint32_t, unsigned)) \
     X(stream_wait, cuStreamWaitValue32, "_v2", (tti_cu_stream, tti_cu_ptr, uint32_t, unsigned))   \
     X(copy, cuMemcpyAsync, "", (tti_cu_ptr, tti_cu_ptr, size_t, tti_cu_stream))                   \

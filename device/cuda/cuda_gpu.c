@@ -299,6 +299,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .stream_destroy = tti_cuda_stream_destroy,
         .stream_query = tti_cuda_stream_query,
         .stream_device = tti_cuda_stream_device,
+        .stream_id = tti_cuda_stream_id,
         .here = cuda_here,
         .copy = tti_cuda_copy,
         .fill = tti_cuda_fill,

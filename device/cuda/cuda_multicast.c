@@ -23,13 +23,6 @@ static struct tti_cu_multicast_prop multicast_prop(int members, size_t bytes)
         .devices = (unsigned)members, .bytes = bytes, .handles = TTI_CU_HANDLE_FD};
 }
 
-/* A device that says that it can, without the switch that it takes, may refuse to answer. */
-static bool multicast_refused(unsigned code)
-{
-    return code == TTI_CU_SYSTEM_NOT_READY || code == TTI_CU_NOT_SUPPORTED ||
-           code == TTI_CU_NOT_PERMITTED;
-}
-
 enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t bytes,
                                           size_t *page)
 {
@@ -37,9 +30,11 @@ enum tutti_result tti_cuda_multicast_page(const struct tti_cuda_gpu *gpu, size_t
     *page = 0;
     if (!gpu->base.properties.multicast)
         return TUTTI_OK;
+    /* A device that says that it can, without the switch or the peers that it takes, may refuse to
+     * answer, in words that differ; memory is made for it all the same. */
     const unsigned code = gpu->cu->multicast_page(page, &prop, TTI_CU_PAGE_MINIMUM);
-    if (!multicast_refused(code))
-        return tti_cuda_check(code, "cuMulticastGetGranularity");
+    if (code == TTI_CU_OK)
+        return TUTTI_OK;
     TTI_LOG(TTI_LOG_INFO, "no multicast objects on device %d: cuMulticastGetGranularity says %u",
             gpu->base.device, code);
     *page = 0;

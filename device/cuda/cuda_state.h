@@ -161,6 +161,7 @@ enum tutti_result tti_cuda_stream_create(struct tti_gpu *gpu, tutti_stream *stre
 void tti_cuda_stream_destroy(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_cuda_stream_query(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_cuda_stream_device(tutti_stream stream, int *device);
+enum tutti_result tti_cuda_stream_id(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id);
 enum tutti_result tti_cuda_copy(struct tti_gpu *gpu, void *dst, const void *src, size_t bytes,
                                 tutti_stream stream);
 enum tutti_result tti_cuda_fill(struct tti_gpu *gpu, void *dst, unsigned char byte, size_t bytes,

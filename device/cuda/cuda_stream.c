@@ -51,7 +51,7 @@ enum tutti_result tti_cuda_stream_device(tutti_stream stream, int *device)
 {
     const struct tti_cuda_driver *cu = tti_cuda_driver_now();
     tti_cu_context context = NULL, popped;
-    if (stream)
+    if (stream && stream != TTI_STREAM_LEGACY && stream != TTI_STREAM_PER_THREAD)
         TTI_TRY(tti_cuda_check(cu->stream_context(stream, &context), "cuStreamGetCtx"));
     else
         TTI_TRY(tti_cuda_check(cu->context_current(&context), "cuCtxGetCurrent"));
@@ -65,6 +65,19 @@ enum tutti_result tti_cuda_stream_device(tutti_stream stream, int *device)
     }
     *device = found;
     return TUTTI_OK;
+}
+
+/* A handle may be used again for the next stream as soon as it is destroyed, which does not wait.
+ */
+enum tutti_result tti_cuda_stream_id(struct tti_gpu *base, tutti_stream stream, uint64_t *id)
+{
+    struct tti_cuda_gpu *gpu = tti_cuda_of(base);
+    unsigned long long number = (uintptr_t)stream;
+    enum tutti_result result = TUTTI_OK;
+    if (number > (uintptr_t)TTI_STREAM_PER_THREAD)
+        TTI_CUDA_IN(gpu, result, "cuStreamGetId", gpu->cu->stream_id(stream, &number));
+    *id = number;
+    return result;
 }
 
 enum tutti_result tti_cuda_copy(struct tti_gpu *base, void *dst, const void *src, size_t bytes,

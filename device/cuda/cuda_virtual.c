@@ -135,6 +135,17 @@ static bool span_again(const struct tti_cuda_gpu *gpu, const struct virtual_tick
     return false;
 }
 
+/* Freeing plain memory waits for all that is queued on the device, and whoever frees counts on
+ * that; unmapping need not (cuda.h says of it that it does "for most use cases"), and takes the
+ * addresses away under what still runs. So some plain memory is freed first. In a capture, too,
+ * where cuCtxSynchronize is refused. */
+static void virtual_wait(const struct tti_cuda_gpu *gpu)
+{
+    tti_cu_ptr plain = 0;
+    if (gpu->cu->memory_alloc(&plain, 1) == TTI_CU_OK)
+        (void)gpu->cu->memory_free(plain);
+}
+
 bool tti_cuda_virtual_free(struct tti_cuda_gpu *gpu, void *memory)
 {
     const tti_cu_ptr base = (tti_cu_ptr)(uintptr_t)memory;
@@ -149,6 +160,7 @@ bool tti_cuda_virtual_free(struct tti_cuda_gpu *gpu, void *memory)
     pthread_mutex_unlock(&virtual_lock);
     struct tti_cuda_visit visit;
     if (last && tti_cuda_enter(gpu, &visit) == TUTTI_OK) {
+        virtual_wait(gpu);
         tti_cuda_virtual_unmap(gpu, base, span->bytes);
         tti_cuda_leave(gpu, &visit);
     }
@@ -246,9 +258,10 @@ enum tutti_result tti_cuda_virtual_export(struct tti_cuda_gpu *gpu, const void *
     TTI_TRY(result);
     struct virtual_ticket ticket;
     if (!ticket_find(memory, &ticket)) { /* a caller's: each time under another number */
-        struct tti_gpu_pointer info;
-        TTI_TRY(gpu->base.ops->pointer(memory, &info));
-        ticket = ticket_new(info.bytes);
+        tti_cu_ptr base = 0;
+        size_t bytes = 0;
+        tti_cuda_virtual_mapped(gpu, (tti_cu_ptr)(uintptr_t)memory, &base, &bytes);
+        ticket = ticket_new(bytes);
     }
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &ticket, sizeof ticket);
@@ -285,8 +298,7 @@ enum tutti_result tti_cuda_virtual_import(struct tti_cuda_gpu *gpu,
 void tti_cuda_virtual_mapped(const struct tti_cuda_gpu *gpu, tti_cu_ptr at, tti_cu_ptr *base,
                              size_t *bytes)
 {
-    static const unsigned asked[2][2] = {{TTI_CU_POINTER_MAPPED_AT, TTI_CU_POINTER_MAPPED_BYTES},
-                                         {TTI_CU_POINTER_START, TTI_CU_POINTER_SIZE}};
+    const struct tti_cuda_driver *cu = gpu->cu;
     *bytes = 0;
     pthread_mutex_lock(&virtual_lock);
     for (const struct virtual_span *span = virtual_spans; span; span = span->next) {
@@ -296,12 +308,16 @@ void tti_cuda_virtual_mapped(const struct tti_cuda_gpu *gpu, tti_cu_ptr at, tti_
         }
     }
     pthread_mutex_unlock(&virtual_lock);
-    for (int k = 0; k < 2 && *bytes == 0; k++) {
-        unsigned attributes[2] = {asked[k][0], asked[k][1]};
-        void *values[2] = {base, bytes};
-        if (gpu->cu->pointer(2, attributes, values, at) != TTI_CU_OK || at - *base >= *bytes)
-            *bytes = 0;
-    }
+    if (*bytes > 0)
+        return;
+    /* Not cuPointerGetAttributes, whose list of attributes has neither; nor its RANGE_SIZE, which
+     * is that of the addresses that were reserved. */
+    if (cu->pointer_one(base, TTI_CU_POINTER_MAPPED_AT, at) == TTI_CU_OK &&
+        cu->pointer_one(bytes, TTI_CU_POINTER_MAPPED_BYTES, at) == TTI_CU_OK && *bytes > 0 &&
+        at - *base < *bytes)
+        return;
+    if (cu->address_range(base, bytes, at) != TTI_CU_OK || at - *base >= *bytes)
+        *bytes = 0;
 }
 
 enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *memory, bool *is)

@@ -127,6 +127,14 @@ static enum tutti_result gpu_memory_open(struct tti_gpu *gpu, const void *memory
     return TUTTI_OK;
 }
 
+/* Who destroys a stream waits for its work. */
+static enum tutti_result gpu_stream_id(struct tti_gpu *gpu, tutti_stream stream, uint64_t *id)
+{
+    (void)gpu;
+    *id = (uint64_t)(uintptr_t)stream;
+    return TUTTI_OK;
+}
+
 /* Lines are simulated such that their flag comes last. */
 static enum tutti_result gpu_whole_lines(struct tti_gpu *gpu, const unsigned char uuid[16],
                                          bool *whole)
@@ -245,6 +253,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .stream_destroy = tti_sim_stream_destroy,
         .stream_query = tti_sim_stream_query,
         .stream_device = tti_sim_stream_device,
+        .stream_id = gpu_stream_id,
         .here = gpu_here,
         .copy = gpu_copy,
         .fill = gpu_fill,

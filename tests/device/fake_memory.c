@@ -175,17 +175,34 @@ DRIVER cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
         case TTI_CU_POINTER_POOL:
             memcpy(values[i], &pool, sizeof pool);
             break;
-        case TTI_CU_POINTER_MAPPED_AT:
-            memcpy(values[i], &info.base, sizeof info.base);
-            break;
-        case TTI_CU_POINTER_MAPPED_BYTES:
-            memcpy(values[i], &info.bytes, sizeof info.bytes);
-            break;
         default:
             return TTI_CU_INVALID_VALUE;
         }
     }
     return TTI_CU_OK;
+}
+/* Of these two alone; TUTTI_FAKE_NO_MAPPING=1: a driver that does not know them. */
+DRIVER cuPointerGetAttribute(void *value, unsigned attribute, tti_cu_ptr pointer)
+{
+    struct tti_gpu_pointer info;
+    if (getenv("TUTTI_FAKE_NO_MAPPING") || !mapped_has(at(pointer)))
+        return TTI_CU_INVALID_VALUE;
+    (void)fake_ops()->pointer(at(pointer), &info);
+    if (attribute == TTI_CU_POINTER_MAPPED_AT)
+        memcpy(value, &info.base, sizeof info.base);
+    else if (attribute == TTI_CU_POINTER_MAPPED_BYTES)
+        memcpy(value, &info.bytes, sizeof info.bytes);
+    else
+        return TTI_CU_INVALID_VALUE;
+    return TTI_CU_OK;
+}
+DRIVER cuMemGetAddressRange_v2(tti_cu_ptr *base, size_t *bytes, tti_cu_ptr pointer)
+{
+    struct tti_gpu_pointer info;
+    (void)fake_ops()->pointer(at(pointer), &info);
+    *base = (tti_cu_ptr)(uintptr_t)info.base;
+    *bytes = info.bytes;
+    return info.kind == TTI_MEMORY_DEVICE ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuIpcGetMemHandle(tti_cu_handle *handle, tti_cu_ptr memory)
 {

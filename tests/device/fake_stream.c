@@ -248,6 +248,11 @@ DRIVER cuStreamGetCtx(tti_cu_stream stream, tti_cu_context *context)
     *context = fake_context(stream ? device : fake_now()->device);
     return TTI_CU_OK;
 }
+DRIVER cuStreamGetId(tti_cu_stream stream, unsigned long long *id)
+{
+    *id = (unsigned long long)(uintptr_t)stream;
+    return fake_now() ? TTI_CU_OK : TTI_CU_NO_CONTEXT;
+}
 DRIVER cuStreamSynchronize(tti_cu_stream stream)
 {
     return SAFE_IN_CONTEXT(tti_gpu_stream_wait(

@@ -69,6 +69,7 @@ enum tutti_result tti_arena_describe(struct tti_gpu *gpu, const struct tti_arena
     *fd = -1;
     tti_gpu_process(made.process);
     made.device = gpu->device;
+    made.context = gpu->context;
     memcpy(made.uuid, gpu->properties.uuid, sizeof made.uuid);
     if (own->base) {
         made.bytes = bytes;
@@ -112,6 +113,12 @@ enum tutti_result tti_arena_map(struct tti_gpu *gpu, const struct tti_arena_offe
         *map = (struct tti_arena_map){base, NULL};
         return TUTTI_OK;
     }
+    if (offer->device == gpu->device && offer->context != gpu->context)
+        return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
+                        "ranks of this process work on device %d in contexts of their own, which "
+                        "have no memory in common: let all have the same one current "
+                        "(cuDevicePrimaryCtxRetain) when they make their communicator",
+                        gpu->device);
     if (offer->device != gpu->device) {
         bool can = false;
         TTI_TRY(gpu->ops->peer_can_access(gpu, offer->device, &can));

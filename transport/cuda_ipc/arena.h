@@ -3,7 +3,8 @@
  * each; what lies in it is coll's business (coll/gpu/gpu_map.c).
  *
  * Between threads an arena lives until the last of those who have it lets it go: a kernel of a rank
- * that learns late of a failure may still write to it. Between processes the driver sees to that.
+ * that learns late of a failure may still write to it. Between processes the driver sees to that
+ * for what goes by descriptor; of what goes by a handle of CUDA IPC it promises nothing.
  *
  * Works on any implementation of device/gpu.h. */
 #ifndef TTI_TRANSPORT_CUDA_IPC_ARENA_H
@@ -18,6 +19,7 @@ struct tti_arena_offer {
     uint64_t process[2];     /* the owner's: pid and a random number */
     uint64_t bytes;          /* 0: there is no arena */
     struct tti_arena *arena; /* for threads of that process */
+    uint64_t context;        /* what the device was opened in */
     int32_t device;
     uint16_t by_descriptor; /* other processes need one to map it */
     uint16_t exported;      /* else they cannot map it at all: threads of the owner's alone */
