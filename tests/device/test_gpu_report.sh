@@ -119,6 +119,7 @@ wait $report || status=$?
 [ $status = 143 ] || { echo "FAILED: ended with $status, not 143"; exit 1; }
 gone
 # What programs made for NCCL need is there, and it says so where there is no GPU.
+[ -x "$work/pack/bin/tuttirun" ]
 "$work/pack/clients/nccl_clients" --library "$work/pack/nccl" --out "$work/logs" >"$work/log" || {
     cat "$work/log"
     exit 1
