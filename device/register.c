@@ -4,6 +4,7 @@
  * Registrations are kept by the pointer that the caller knows, because the region begins at the
  * next page boundary, and a buffer without a whole page has no region at all. */
 #include "base/memory.h"
+#include "device/gpu.h"
 #include "device/memory.h"
 #include "device/region_table.h"
 
@@ -132,11 +133,29 @@ static enum tutti_result register_replace(const struct registration *wanted, int
     return TUTTI_OK;
 }
 
+/* What a device has locked it goes on reading and writing where the pages were. */
+static enum tutti_result register_unlocked(const struct registration *wanted)
+{
+    const struct tti_gpu_ops *const known[] = {tti_gpu_cuda(), tti_gpu_sim()};
+    const char *const ends[] = {wanted->base, (const char *)wanted->base + wanted->bytes - 1};
+    for (int k = 0; k < 4; k++) {
+        struct tti_gpu_pointer info;
+        if (known[k / 2]->pointer(ends[k % 2], &info) == TUTTI_OK && info.kind == TTI_MEMORY_PINNED)
+            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                            "the memory at %p is page-locked for a device, which would go on with "
+                            "the pages that it has now: register it here first, and then page-lock "
+                            "it, or take tutti_alloc's",
+                            (const void *)ends[k % 2]);
+    }
+    return TUTTI_OK;
+}
+
 static enum tutti_result register_pages(const struct registration *wanted)
 {
     int fd = -1;
     TTI_TRY(tti_region_table_check(wanted->base, wanted->bytes));
     TTI_TRY(register_check(wanted));
+    TTI_TRY(register_unlocked(wanted));
     TTI_TRY(tti_region_memfd(wanted->bytes, &fd));
     enum tutti_result result = register_replace(wanted, fd);
     if (result != TUTTI_OK)

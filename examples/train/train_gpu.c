@@ -19,7 +19,9 @@ int train_gpu_choose(const char *device)
 {
     const struct tti_gpu_ops *ops = NULL;
     int count = 0;
+    /* Before the driver starts: ranks that are threads want more queues than it has by itself. */
     if (setenv("TUTTI_DEVICE", device, 1) != 0 ||
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0 ||
         side_check(tti_gpu_find(device, &ops), "--device") ||
         side_check(ops->count(&count), "--device"))
         return 1;

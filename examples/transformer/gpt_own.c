@@ -86,6 +86,20 @@ const struct tti_gpu_own *gpt_own_kernel(enum gpt_own kernel, bool thin)
     return kernel < GPT_OWN_TYPED ? &typed[kernel][thin] : &others[kernel - GPT_OWN_TYPED];
 }
 
+enum tutti_result gpt_own_load(struct tti_gpu *gpu)
+{
+    enum { THREADS = 32 };
+    for (int kernel = 0; kernel < GPT_OWN_COUNT; kernel++) {
+        for (int thin = 0; thin < (kernel < GPT_OWN_TYPED ? 2 : 1); thin++) {
+            const struct tti_gpu_launch launch = {
+                .own = gpt_own_kernel((enum gpt_own)kernel, thin), .blocks = 1, .threads = THREADS};
+            int blocks = 0; /* asking for them loads it */
+            TTI_TRY(gpu->ops->resident(gpu, &launch, &blocks));
+        }
+    }
+    return TUTTI_OK;
+}
+
 int gpt_own_head(int channels)
 {
     switch (channels) {

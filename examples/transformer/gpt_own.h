@@ -32,6 +32,9 @@ enum gpt_own {
 };
 
 const struct tti_gpu_own *gpt_own_kernel(enum gpt_own kernel, bool thin);
+/* Have all of them on the device, before a kernel waits there for one that would be loaded at its
+ * first launch only, for which the driver may wait in turn. */
+enum tutti_result gpt_own_load(struct tti_gpu *gpu);
 /* 0 .. 3 as above; -1: no kernel for heads of this size. */
 int gpt_own_head(int channels);
 

@@ -360,7 +360,9 @@ static int run_rank(tutti_comm *comm, void *argument)
     gpt_threads(cores);
     if (o->common.threads == 0)
         blas_threads(cores);
-    int failed = (strcmp(o->device, "cpu") != 0 && train_gpu_open(&r.side, comm)) ||
+    int failed = (strcmp(o->device, "cpu") != 0 &&
+                  (train_gpu_open(&r.side, comm) ||
+                   together_check(NULL, gpt_own_load(r.side.gpu), "load the kernels"))) ||
                  train_run_start(&r.base) || (r.side.gpu && run_peak(&r));
     if (!failed && r.base.rank == 0)
         printf("%zu tokens of %d, %zu parameters in %d layers, %d rank%s with %d core%s each, "

@@ -380,7 +380,8 @@ TUTTI_API enum tutti_result tutti_group_end(void);
  *
  * An operation that fails takes such memory back from ranks that may still work in it, if need be
  * by new pages at the same addresses: while a call is failing, no other thread may write to an
- * allocation (or registration) that the call uses, and no other communicator may use it. */
+ * allocation (or registration) that the call uses, and no other communicator may use it. A device
+ * that has page-locked them goes on with the pages before: page-lock them anew after a failure. */
 TUTTI_API enum tutti_result tutti_alloc(size_t bytes, void **memory);
 TUTTI_API void tutti_free(void *memory);
 
@@ -389,7 +390,8 @@ TUTTI_API void tutti_free(void *memory);
  * Memory from mmap or malloc qualifies; parts of pages at either end stay as they are, which costs
  * half a microsecond an operation, and all the gain below 32 KiB: whole pages (aligned_alloc) are
  * as fast as memory of tutti_alloc. Deregister before freeing. Child processes made by fork share
- * the pages until then. */
+ * the pages until then. Refused (TUTTI_ERR_ARGUMENT) for what is page-locked for a device, which
+ * would not follow: page-lock it (cudaHostRegister) afterwards. */
 TUTTI_API enum tutti_result tutti_register(void *memory, size_t bytes);
 TUTTI_API enum tutti_result tutti_deregister(void *memory);
 

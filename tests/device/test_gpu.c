@@ -1,6 +1,7 @@
 /* device/gpu.h, one operation after the other: memory and what is known of it, streams, events,
  * words, graphs, and what threads of a block do. On the simulated device, or a GPU. */
 #include "base/clock.h"
+#include "device/memory.h"
 #include "device/sim/sim_block.h"
 #include "tests/device/gpu_under_test.h"
 #include "tests/tutti_cmocka.h"
@@ -102,7 +103,13 @@ static void test_memory(void **state)
     GPU_OK(ops->host_register(gpu, mine, 8192));
     GPU_OK(ops->pointer(mine + 100, &info));
     assert_int_equal(info.kind, TTI_MEMORY_PINNED);
+    GPU_FAILS(TUTTI_ERR_ARGUMENT,
+              tti_region_register(mine, 8192)); /* the device would not see it */
     GPU_OK(ops->host_unregister(gpu, mine));
+    GPU_OK(tti_region_register(mine, 8192));
+    GPU_OK(ops->host_register(gpu, mine, 8192));
+    GPU_OK(ops->host_unregister(gpu, mine));
+    GPU_OK(tti_region_deregister(mine));
     GPU_OK(ops->pointer(mine + 100, &info));
     assert_int_equal(info.kind, TTI_MEMORY_HOST);
     free(mine);
