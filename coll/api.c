@@ -35,6 +35,8 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
 
 static enum tutti_result api_nothing(tutti_comm *comm, tutti_request **request)
 {
+    if (comm->gpu)
+        tti_gpu_ask(comm, false);
     TTI_TRY(tti_comm_works(comm));
     if (!request)
         return TUTTI_OK;

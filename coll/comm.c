@@ -156,8 +156,6 @@ enum tutti_result tti_comm_check(struct tutti_comm *comm)
 
 enum tutti_result tti_comm_works(struct tutti_comm *comm)
 {
-    if (comm->gpu) /* a kernel that gave up has ended, and its watching thread looks now and then */
-        tti_gpu_ask(comm);
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
         return TUTTI_OK;
     pthread_mutex_lock(&comm->error_lock);
@@ -453,7 +451,7 @@ enum tutti_result tutti_comm_error(tutti_comm *comm)
     if (!comm->forked)
         tti_comm_listen_idle(comm); /* nobody does while nothing runs */
     if (comm->gpu && !comm->forked)
-        tti_gpu_ask(comm);
+        tti_gpu_ask(comm, false);
     return tti_comm_check(comm);
 }
 

@@ -8,6 +8,7 @@
 #include "coll/column.h"
 #include "coll/diagnose.h"
 #include "coll/executor.h"
+#include "coll/gpu/gpu_calls.h"
 #include "coll/gpu/gpu_send.h"
 #include "coll/message.h"
 #include "coll/select.h"
@@ -268,6 +269,8 @@ enum tutti_result tti_run_work(struct tutti_comm *comm, const struct tti_operati
                                size_t count)
 {
     tti_log_rank(comm->rank);
+    if (comm->gpu) /* a kernel that gave up has ended, and its watching thread looks now and then */
+        tti_gpu_ask(comm, true);
     TTI_TRY(tti_comm_works(comm));
     const enum tutti_result result = run_any(comm, ops, count);
     tti_record_end(&comm->recorder.ring[0], result);

@@ -38,8 +38,8 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
 /* Hear what the device and the others have to say: a failure becomes the communicator's. */
 void tti_gpu_hear(struct tutti_comm *comm);
 /* What the device has to say, for any thread: nothing while another is in a call, which hears it.
- */
-void tti_gpu_ask(struct tutti_comm *comm);
+ * turn: by who runs operations, without whom nobody listens for a better reason. */
+void tti_gpu_ask(struct tutti_comm *comm, bool turn);
 /* All that was queued is over, and was sound; false also if somebody is in a call, or if work was
  * captured, of which nobody knows when it runs. */
 bool tti_gpu_is_idle(struct tutti_comm *comm);

@@ -45,12 +45,16 @@ bool tti_gpu_is_idle(struct tutti_comm *comm)
     return idle;
 }
 
-void tti_gpu_ask(struct tutti_comm *comm)
+void tti_gpu_ask(struct tutti_comm *comm, bool turn)
 {
     if (pthread_mutex_trylock(&comm->gpu->lock) != 0)
         return;
-    tti_gpu_look(comm);
-    tti_gpu_look_poison(comm);
+    if (turn) {
+        (void)tti_gpu_sound(comm); /* the communicator fails, if not */
+    } else {
+        tti_gpu_look(comm);
+        tti_gpu_look_poison(comm);
+    }
     pthread_mutex_unlock(&comm->gpu->lock);
 }
 

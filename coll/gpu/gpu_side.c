@@ -504,7 +504,7 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     }
     if (!found) /* page-locked memory is any device's, and a barrier has none */
         TTI_TRY(side->ops->stream_device(streams[0], &index));
-    tti_gpu_look(comm); /* tti_comm_works cannot, since this has the lock */
+    tti_gpu_look(comm);
     tti_gpu_look_poison(comm);
     TTI_TRY(tti_comm_works(comm));
     TTI_TRY(side_open(comm, index));
