@@ -90,8 +90,13 @@ void tti_sim_event_destroy(struct tti_gpu_event *event)
 
 void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket)
 {
+    uint32_t reached = atomic_load_explicit(&event->page->reached, memory_order_relaxed);
     atomic_store_explicit(&event->page->ns, tti_now_ns(), memory_order_relaxed);
-    atomic_store_explicit(&event->page->reached, ticket, memory_order_release);
+    /* Another stream may have come to a later record before. */
+    while ((int32_t)(ticket - reached) > 0 &&
+           !atomic_compare_exchange_weak_explicit(&event->page->reached, &reached, ticket,
+                                                  memory_order_release, memory_order_relaxed))
+        ;
 }
 
 void tti_sim_event_failed(struct tti_gpu_event *event, const struct tti_error *error)

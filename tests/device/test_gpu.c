@@ -201,6 +201,16 @@ static void test_streams(void **state)
     assert_int_equal(seen[1], 6);
     GPU_OK(tti_gpu_event_wait(gpu, event, tti_deadline_in(10), "event"));
 
+    /* Recorded again in another stream, which comes to it first: that one counts. */
+    GPU_OK(ops->stream_write(gpu, words + 2, 0, a));
+    GPU_OK(ops->stream_wait(gpu, words + 2, 7, a));
+    GPU_OK(ops->event_record(event, a));
+    GPU_OK(ops->event_record(event, b));
+    gpu_settle(gpu, b);
+    GPU_OK(ops->stream_write(gpu, words + 2, 7, b));
+    gpu_settle(gpu, a);
+    GPU_OK(ops->event_query(event));
+
     /* Order within one stream, many operations. */
     for (uint32_t i = 1; i <= 200; i++)
         GPU_OK(ops->stream_write(gpu, words, i, a));
