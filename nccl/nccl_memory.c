@@ -127,8 +127,8 @@ static enum tutti_result allocation_make(size_t bytes, struct allocation *made)
     TTI_TRY(ops->open(device, &made->gpu));
     enum tutti_result result = ops->alloc_shared(made->gpu, bytes, &made->memory);
     if (result == TUTTI_OK) {
-        result =
-            ops->memory_open(made->gpu, made->memory, bytes, NULL, 0); /* ranks of this process */
+        /* Ranks of this process may share it. */
+        result = ops->memory_open(made->gpu, made->memory, bytes, NULL, 0);
         if (result != TUTTI_OK)
             ops->free(made->gpu, made->memory);
     }

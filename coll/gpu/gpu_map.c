@@ -287,7 +287,7 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
     if (comm->gpu->ops != tti_gpu_cuda() || queues >= MOST)
         return;
     /* Others of the process' streams count, too, which nobody knows here. */
-    map->queues_short = comm->gpu->shared ? MOST : 0;
+    map->queues_short = comm->gpu->shared;
     if (queues >= wanted)
         return;
     TTI_LOG(

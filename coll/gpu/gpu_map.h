@@ -99,7 +99,7 @@ struct tti_gpu_map {
     int wire;                  /* TTI_WIRE_ that is asked for, or -1 */
     unsigned blocks;           /* of a coupled kernel, at most */
     struct tti_gpu_part *part; /* what this takes of the device; NULL: nothing */
-    int queues_short; /* queues that the driver should have and has not been told of; 0: fine */
+    bool queues_short; /* ranks share the device, and the driver was not told of enough queues */
     struct tti_arena_map arenas[TTI_GPU_RANKS];
     struct tti_gpu_multicast *multicast; /* of the arenas, and its address; NULL: there is none */
     char *multi;

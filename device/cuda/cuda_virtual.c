@@ -48,18 +48,13 @@ static struct tti_cu_memory_prop virtual_prop(const struct tti_cuda_gpu *gpu)
     return prop;
 }
 
-static enum tutti_result virtual_allow_device(const struct tti_cuda_driver *cu, int device,
-                                              tti_cu_ptr base, size_t bytes)
-{
-    const struct tti_cu_access access = {.location = {.type = TTI_CU_LOCATION_DEVICE, .id = device},
-                                         .flags = TTI_CU_ACCESS_READ_WRITE};
-    return tti_cuda_check(cu->memory_allow(base, bytes, &access, 1), "cuMemSetAccess");
-}
-
 static enum tutti_result virtual_allow(const struct tti_cuda_gpu *gpu, tti_cu_ptr base,
                                        size_t bytes)
 {
-    return virtual_allow_device(gpu->cu, gpu->base.device, base, bytes);
+    const struct tti_cu_access access = {
+        .location = {.type = TTI_CU_LOCATION_DEVICE, .id = gpu->base.device},
+        .flags = TTI_CU_ACCESS_READ_WRITE};
+    return tti_cuda_check(gpu->cu->memory_allow(base, bytes, &access, 1), "cuMemSetAccess");
 }
 
 enum tutti_result tti_cuda_virtual_map(const struct tti_cuda_gpu *gpu, tti_cu_memory piece,
@@ -330,5 +325,5 @@ enum tutti_result tti_cuda_virtual_reach(struct tti_cuda_gpu *gpu, const void *m
         return TUTTI_OK;
     (void)gpu->cu->memory_release(piece);
     tti_cuda_virtual_mapped(gpu, (tti_cu_ptr)(uintptr_t)memory, &base, &bytes);
-    return virtual_allow_device(gpu->cu, gpu->base.device, base, bytes);
+    return virtual_allow(gpu, base, bytes);
 }

@@ -1,6 +1,6 @@
-/* Communicators whose kernels are on a device at the same time: however many there are, all of them
- * have room, or some would wait for others that cannot begin. And a kernel that gave up is told of
- * by the next call. test_gpu_pairs CASE (pairs, fours, devices, gives_up) */
+/* Communicators whose kernels are on a device at the same time: all of them have room (of the first
+ * few, gpu_blocks.c), or some would wait for others that cannot begin. And a kernel that gave up is
+ * told of by the next call. test_gpu_pairs CASE (pairs, fours, devices, gives_up) */
 #include "base/clock.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -91,8 +91,8 @@ static int groups(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
-/* Each rank begins with another communicator, and goes on to the last one before anybody comes to
- * its second. */
+/* Each rank calls on the communicators in another order: the first kernels of all ranks, each of
+ * another one, are on their devices before the second ones come. */
 static int devices(tutti_comm *comm, void *argument)
 {
     const struct how *how = argument;
