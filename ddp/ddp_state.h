@@ -150,9 +150,9 @@ struct tutti_ddp {
     struct tutti_ddp_options options; /* with defaults filled in */
     int rank, size;
     int group_number, group_rank, group_size; /* among the ranks that share a copy */
-    tutti_comm *group;   /* of these, for the caller's thread; NULL: all ranks, `control` */
     bool split;          /* reduce-scatter and all-gather instead of all-reduce */
     bool by_bucket;      /* the hook wants whole buckets */
+    tutti_comm *group;   /* of these, for the caller's thread; NULL: all ranks, `control` */
     tutti_comm *control; /* small things, by the caller's thread */
     struct tti_ddp_tensor *tensors;
     size_t tensor_count, trained_count;
@@ -178,7 +178,6 @@ struct tutti_ddp {
     struct tti_ddp_call *calls; /* zero 3, uneven: of the latest step with data (ddp_join.c) */
     size_t call_count, call_capacity;
     size_t call_at; /* of these, how many this step has made */
-    bool joining;   /* in tutti_ddp_join */
 
     struct tti_ddp_lane lanes[TTI_DDP_LANES + 1]; /* the last in use is for values */
     int lane_count;                               /* for gradients */
@@ -193,6 +192,7 @@ struct tutti_ddp {
     bool learning;       /* static_graph: this is the first pass */
     bool learnt;         /* ... and it is over */
     bool used_known;     /* static_graph: all ranks told each other what they use */
+    bool joining;        /* in tutti_ddp_join */
     int active;          /* ranks with data in this step, and the lowest of them */
     int leader;
     bool counted;   /* uneven: they are counted */
@@ -210,10 +210,10 @@ struct tutti_ddp {
     tutti_stream stream;      /* by which this pass's gradients come ... */
     bool arriving;            /* ... if some do */
     bool lost;                /* it did not do its work in time, and may yet */
+    bool stop;                /* lanes end; under the lock */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stop;
     struct tti_error error; /* the first failure of a lane; code TUTTI_OK if none */
     struct tti_ddp_clock clock;
 };
