@@ -203,6 +203,7 @@ static void test_streams(void **state)
 
     /* Recorded again in another stream, which comes to it first: that one counts. */
     GPU_OK(ops->stream_write(gpu, words + 2, 0, a));
+    gpu_settle(gpu, a);
     GPU_OK(ops->stream_wait(gpu, words + 2, 7, a));
     GPU_OK(ops->event_record(event, a));
     GPU_OK(ops->event_record(event, b));

@@ -170,11 +170,13 @@ class Job:
         return status
 
     def until(self, condition, seconds, what):
-        """Wait for condition(), which must come true before the job ends."""
+        """Wait for condition(), which must come true before the job ends, or by what it said."""
         by = awake() + seconds
         while not condition():
             if self.process.poll() is not None:
-                self.fail(f"ended with status {self.process.returncode} before {what}")
+                status = self.wait(0)
+                self.check(condition(), f"ended with status {status} before {what}")
+                return
             if awake() > by:
                 self.fail(f"no {what} within {seconds:g} s")
             time.sleep(0.02)
