@@ -333,7 +333,10 @@ enum tutti_result tutti_ddp_create(tutti_comm *comm, const struct tutti_ddp_tens
     pthread_cond_init(&made->changed, NULL);
     made->rank = tutti_comm_rank(comm);
     made->size = tutti_comm_size(comm);
-    made->gradient_pool.ddp = made->value_pool.ddp = made;
+    made->gradient_pool = (struct tti_ddp_pool){
+        .ddp = made, .held = &made->gradient_bytes, .held_most = &made->gradient_bytes_most};
+    made->value_pool = (struct tti_ddp_pool){
+        .ddp = made, .held = &made->value_bytes, .held_most = &made->value_bytes_most};
     enum tutti_result result = tutti_comm_split(comm, 0, made->rank, &made->control);
     if (result == TUTTI_OK) {
         struct tti_error own;

@@ -40,6 +40,8 @@ static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp
     struct tutti_ddp *ddp = lane->ddp;
     struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
     lane->sent = 0;
+    if (task->action != TTI_DDP_VALUES && !b->gradient)
+        TTI_TRY(tti_ddp_pool_fill(&ddp->gradient_pool));  /* another lane may run meanwhile */
     if (task->action != TTI_DDP_VALUES && !b->gradient) { /* nobody here added anything */
         TTI_TRY(tti_ddp_gradient_take(ddp, b, true, lane->stream));
         TTI_TRY(tti_ddp_device_full(ddp, b, lane->stream)); /* other lanes do its other chunks */

@@ -5,17 +5,41 @@
 
 #include <stdlib.h>
 
-enum tutti_result tti_ddp_pool_take(struct tti_ddp_pool *pool, void **buffer)
+/* Under the lock: a new buffer is the pool's, and idle. */
+static enum tutti_result pool_enter(struct tti_ddp_pool *pool, void *buffer)
 {
-    if (pool->idle_count > 0) {
-        *buffer = pool->idle[--pool->idle_count];
-        return TUTTI_OK;
-    }
     TTI_TRY(tti_grow((void **)&pool->all, &pool->all_capacity, pool->count + 1, sizeof(void *)));
     TTI_TRY(tti_grow((void **)&pool->idle, &pool->idle_capacity, pool->count + 1, sizeof(void *)));
-    TTI_TRY(tti_ddp_alloc(pool->ddp, pool->bytes, &pool->all[pool->count]));
-    *buffer = pool->all[pool->count++];
+    pool->all[pool->count++] = buffer;
+    pool->idle[pool->idle_count++] = buffer;
+    *pool->held += pool->bytes;
+    if (*pool->held > *pool->held_most)
+        *pool->held_most = *pool->held;
     return TUTTI_OK;
+}
+
+enum tutti_result tti_ddp_pool_fill(struct tti_ddp_pool *pool)
+{
+    struct tutti_ddp *ddp = pool->ddp;
+    while (pool->idle_count == 0) {
+        void *buffer = NULL;
+        pthread_mutex_unlock(&ddp->lock);
+        enum tutti_result result = tti_ddp_alloc(ddp, pool->bytes, &buffer);
+        pthread_mutex_lock(&ddp->lock);
+        if (result == TUTTI_OK)
+            result = pool_enter(pool, buffer);
+        if (result != TUTTI_OK) {
+            if (buffer)
+                tti_ddp_free(ddp, buffer);
+            return result;
+        }
+    }
+    return TUTTI_OK;
+}
+
+void *tti_ddp_pool_take(struct tti_ddp_pool *pool)
+{
+    return pool->idle[--pool->idle_count];
 }
 
 void tti_ddp_pool_give(struct tti_ddp_pool *pool, void *buffer)

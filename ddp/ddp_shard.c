@@ -116,17 +116,8 @@ void tti_ddp_gradient_room(struct tutti_ddp *ddp)
 enum tutti_result tti_ddp_gradient_take(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
                                         bool zero, tutti_stream stream)
 {
-    void *buffer = NULL;
-    size_t before = ddp->gradient_pool.count;
-    TTI_TRY(tti_ddp_pool_take(&ddp->gradient_pool, &buffer));
-    bucket->gradient = buffer;
-    if (zero)
-        TTI_TRY(tti_ddp_zero(ddp, buffer, shard_bytes(bucket), stream));
-    if (ddp->gradient_pool.count > before)
-        ddp->gradient_bytes += ddp->gradient_pool.bytes;
-    if (ddp->gradient_bytes > ddp->gradient_bytes_most)
-        ddp->gradient_bytes_most = ddp->gradient_bytes;
-    return TUTTI_OK;
+    bucket->gradient = tti_ddp_pool_take(&ddp->gradient_pool);
+    return zero ? tti_ddp_zero(ddp, bucket->gradient, shard_bytes(bucket), stream) : TUTTI_OK;
 }
 
 void tti_ddp_gradient_give(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket)

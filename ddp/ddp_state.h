@@ -134,7 +134,8 @@ struct tti_ddp_pool {
     size_t count, all_capacity;
     void **idle;
     size_t idle_count, idle_capacity;
-    size_t bytes; /* of each */
+    size_t bytes;             /* of each */
+    size_t *held, *held_most; /* statistics in which they count */
 };
 
 /* Times of the pass, ns of the monotonic clock; under the lock. */
@@ -305,13 +306,18 @@ enum tutti_result tti_ddp_shard_values(struct tutti_ddp *ddp);
 void tti_ddp_shard_pieces(struct tutti_ddp *ddp);
 /* Under the lock, not on a lane: wait if too much is waiting to be reduced. */
 void tti_ddp_gradient_room(struct tutti_ddp *ddp);
-/* Under the lock: whole gradients of a bucket, zeroed if `zero` (on `stream`); and back. */
+/* Under the lock, after tti_ddp_pool_fill: whole gradients of a bucket, zeroed if `zero` (on
+ * `stream`); and back. */
 enum tutti_result tti_ddp_gradient_take(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket,
                                         bool zero, tutti_stream stream);
 void tti_ddp_gradient_give(struct tutti_ddp *ddp, struct tti_ddp_bucket *bucket);
 
 /* ---- ddp_pool.c: under the lock ---- */
-enum tutti_result tti_ddp_pool_take(struct tti_ddp_pool *pool, void **buffer);
+/* Under the lock, which is released while memory is made: a driver may then wait for the device,
+ * and so for a host function that wants the lock (ddp_offload.c). There is an idle buffer after it.
+ */
+enum tutti_result tti_ddp_pool_fill(struct tti_ddp_pool *pool);
+void *tti_ddp_pool_take(struct tti_ddp_pool *pool); /* one of those idle */
 void tti_ddp_pool_give(struct tti_ddp_pool *pool, void *buffer);
 void tti_ddp_pool_free(struct tti_ddp_pool *pool);
 

@@ -89,7 +89,9 @@ enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradie
         pthread_mutex_lock(&ddp->lock);
         if (!b->gradient)
             tti_ddp_gradient_room(ddp);
-        enum tutti_result result = b->gradient ? TUTTI_OK : gradient_begin(ddp, b);
+        enum tutti_result result = b->gradient ? TUTTI_OK : tti_ddp_pool_fill(&ddp->gradient_pool);
+        if (result == TUTTI_OK && !b->gradient)
+            result = gradient_begin(ddp, b);
         pthread_mutex_unlock(&ddp->lock);
         TTI_TRY(result);
     }

@@ -48,18 +48,12 @@ static void units_point(struct tutti_ddp *ddp, const struct tti_ddp_bucket *b)
 static enum tutti_result units_gather(struct tutti_ddp *ddp, size_t bucket)
 {
     struct tti_ddp_bucket *b = &ddp->buckets[bucket];
-    void *buffer = NULL;
     if (b->value)
         return TUTTI_OK;
     pthread_mutex_lock(&ddp->lock);
-    size_t before = ddp->value_pool.count;
-    enum tutti_result result = tti_ddp_pool_take(&ddp->value_pool, &buffer);
+    enum tutti_result result = tti_ddp_pool_fill(&ddp->value_pool);
     if (result == TUTTI_OK) {
-        b->value = buffer;
-        if (ddp->value_pool.count > before)
-            ddp->value_bytes += ddp->value_pool.bytes;
-        if (ddp->value_bytes > ddp->value_bytes_most)
-            ddp->value_bytes_most = ddp->value_bytes;
+        b->value = tti_ddp_pool_take(&ddp->value_pool);
         result = tti_ddp_lanes_gather(ddp, (int)bucket);
     }
     pthread_mutex_unlock(&ddp->lock);

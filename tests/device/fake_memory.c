@@ -65,10 +65,11 @@ static bool mapped_has(const void *address)
 
 /* "Page-locked host memory allocation" and "device memory allocation" are in the list of what keeps
  * streams apart ("Implicit Synchronization") of CUDA's programming guide up to version 11; newer
- * ones have no such list. TUTTI_FAKE_ALLOC_WAITS=1: they wait for the device. */
-static unsigned alloc_waits(const char *what)
+ * ones have no such list. TUTTI_FAKE_ALLOC_WAITS=1: they wait for the device.
+ * TUTTI_FAKE_LOCKING_WAITS=1: so does locking pages where they lie, of which no text says so. */
+static unsigned drain_if(const char *variable, const char *what)
 {
-    const char *waits = getenv("TUTTI_FAKE_ALLOC_WAITS");
+    const char *waits = getenv(variable);
     return waits && strcmp(waits, "1") == 0 && fake_now() && !fake_refused() ? fake_drain(what)
                                                                              : TTI_CU_OK;
 }
@@ -76,7 +77,7 @@ static unsigned alloc_waits(const char *what)
 DRIVER cuMemAlloc_v2(tti_cu_ptr *memory, size_t bytes)
 {
     void *made = NULL;
-    unsigned result = alloc_waits("allocating memory");
+    unsigned result = drain_if("TUTTI_FAKE_ALLOC_WAITS", "allocating memory");
     if (result == TTI_CU_OK)
         result = SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_DEVICE, bytes, &made));
     *memory = (tti_cu_ptr)(uintptr_t)made;
@@ -104,7 +105,7 @@ DRIVER cuMemAllocManaged(tti_cu_ptr *memory, size_t bytes, unsigned flags)
 DRIVER cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    const unsigned result = alloc_waits("allocating page-locked memory");
+    const unsigned result = drain_if("TUTTI_FAKE_ALLOC_WAITS", "allocating page-locked memory");
     return result != TTI_CU_OK
                ? result
                : SAFE_IN_CONTEXT(fake_ops()->alloc(fake_now(), TTI_MEMORY_PINNED, bytes, memory));
@@ -121,6 +122,9 @@ DRIVER cuMemFreeHost(void *memory)
 DRIVER cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
+    const unsigned result = drain_if("TUTTI_FAKE_LOCKING_WAITS", "locking pages");
+    if (result != TTI_CU_OK)
+        return result;
     return SAFE_IN_CONTEXT(fake_ops()->host_register(fake_now(), memory, bytes));
 }
 DRIVER cuMemHostUnregister(void *memory)
