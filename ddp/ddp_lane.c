@@ -34,6 +34,17 @@ static bool lane_may(const struct tutti_ddp *ddp, const struct tti_ddp_task *tas
     return task->action == TTI_DDP_VALUES || b->pending == 0;
 }
 
+/* Under the lock, which may be released: zeros for a bucket to which nobody here added anything. */
+static enum tutti_result lane_zeros(struct tti_ddp_lane *lane, struct tti_ddp_bucket *b)
+{
+    struct tutti_ddp *ddp = lane->ddp;
+    TTI_TRY(tti_ddp_pool_fill(&ddp->gradient_pool));
+    if (b->gradient) /* another lane, which does other chunks of it, made them meanwhile */
+        return TUTTI_OK;
+    TTI_TRY(tti_ddp_gradient_take(ddp, b, true, lane->stream));
+    return tti_ddp_device_full(ddp, b, lane->stream); /* those lanes go by that */
+}
+
 /* Under the lock, which is released while the task runs. */
 static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp_task *task)
 {
@@ -41,11 +52,7 @@ static enum tutti_result lane_do(struct tti_ddp_lane *lane, const struct tti_ddp
     struct tti_ddp_bucket *b = &ddp->buckets[task->bucket];
     lane->sent = 0;
     if (task->action != TTI_DDP_VALUES && !b->gradient)
-        TTI_TRY(tti_ddp_pool_fill(&ddp->gradient_pool));  /* another lane may run meanwhile */
-    if (task->action != TTI_DDP_VALUES && !b->gradient) { /* nobody here added anything */
-        TTI_TRY(tti_ddp_gradient_take(ddp, b, true, lane->stream));
-        TTI_TRY(tti_ddp_device_full(ddp, b, lane->stream)); /* other lanes do its other chunks */
-    }
+        TTI_TRY(lane_zeros(lane, b));
     pthread_mutex_unlock(&ddp->lock);
     enum tutti_result result =
         tti_ddp_device_hold(lane, task->action == TTI_DDP_VALUES ? b->given : b->full);

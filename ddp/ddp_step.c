@@ -60,11 +60,15 @@ static void step_zero_tensor(struct tutti_ddp *ddp, const struct tti_ddp_tensor 
         tti_ddp_lane_failed(ddp, result);
 }
 
-/* Under the lock: whole gradients of a bucket, to add to. Who overwrites does not so with what it
- * will not mark (static_graph), and the memory has been another bucket's. */
+/* Under the lock, which may be released: whole gradients of a bucket, to add to. Who overwrites
+ * does not so with what it will not mark (static_graph), and the memory has been another bucket's.
+ */
 static enum tutti_result gradient_begin(struct tutti_ddp *ddp, struct tti_ddp_bucket *b)
 {
     const bool overwrite = ddp->options.overwrite;
+    TTI_TRY(tti_ddp_pool_fill(&ddp->gradient_pool));
+    if (b->gradient) /* a lane took some meanwhile */
+        return TUTTI_OK;
     TTI_TRY(tti_ddp_gradient_take(ddp, b, !overwrite, ddp->options.stream));
     for (size_t m = 0; m < b->member_count && overwrite; m++)
         if (ddp->tensors[b->members[m]].expected == 0)
@@ -89,9 +93,7 @@ enum tutti_result tutti_ddp_gradient(tutti_ddp *ddp, size_t index, void **gradie
         pthread_mutex_lock(&ddp->lock);
         if (!b->gradient)
             tti_ddp_gradient_room(ddp);
-        enum tutti_result result = b->gradient ? TUTTI_OK : tti_ddp_pool_fill(&ddp->gradient_pool);
-        if (result == TUTTI_OK && !b->gradient)
-            result = gradient_begin(ddp, b);
+        enum tutti_result result = b->gradient ? TUTTI_OK : gradient_begin(ddp, b);
         pthread_mutex_unlock(&ddp->lock);
         TTI_TRY(result);
     }
