@@ -73,8 +73,8 @@ struct ncclComm {
     bool ending;           /* nobody enters any more */
     bool orphan;           /* aborted while it was made: who takes it from its job frees it */
     _Atomic bool given_up; /* aborted, or what it is made of was: who makes it does not wait */
-    struct tti_nccl_job *children; /* that are being made of it */
-    bool finalized, revoked;
+    struct tti_nccl_job *children;    /* that are being made of it */
+    bool finalized, revoked;          /* revoked: no error of it is told any more */
     bool suspended;                   /* nccl_suspend.c */
     bool growing;                     /* an id to grow by was made, and is not used up: */
     struct tutti_id grow_id;          /* ... this one */

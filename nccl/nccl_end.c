@@ -326,8 +326,12 @@ static ncclResult_t finalize_run(struct tti_nccl_job *job)
     struct ncclComm *comm = job->comm;
     (void)tti_nccl_pending_collect(comm, true);
     const enum tutti_result settled = tti_comm_settle(comm->tutti);
-    return settled == TUTTI_OK || tti_comm_spared(comm->tutti) ? ncclSuccess
-                                                               : tti_nccl_result(settled);
+    pthread_mutex_lock(&comm->lock);
+    const bool revoked = comm->revoked;
+    pthread_mutex_unlock(&comm->lock);
+    return settled == TUTTI_OK || revoked || tti_comm_spared(comm->tutti)
+               ? ncclSuccess
+               : tti_nccl_result(settled);
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)

@@ -305,7 +305,14 @@ static ncclResult_t shrink_run(struct tti_nccl_job *job)
         tutti_comm_abort(job->parent->tutti, "ncclCommShrink with NCCL_SHRINK_ABORT");
     ncclResult_t result = tti_nccl_result(
         tutti_comm_shrink(job->parent->tutti, job->excluded, job->excludes, &tutti));
-    return result == ncclSuccess ? tti_nccl_comm_take(job->comm, tutti) : result;
+    if (result == ncclSuccess)
+        result = tti_nccl_comm_take(job->comm, tutti);
+    if (result == ncclSuccess && job->abort_parent) { /* why it was aborted has been seen to */
+        pthread_mutex_lock(&job->parent->lock);
+        job->parent->revoked = true;
+        pthread_mutex_unlock(&job->parent->lock);
+    }
+    return result;
 }
 
 ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
