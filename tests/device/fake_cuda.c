@@ -135,6 +135,13 @@ DRIVER cuDeviceGetCount(int *count)
         return NOT_INITIALIZED;
     return fake_code(fake_ops()->count(count));
 }
+DRIVER cuDeviceGet(int *device, int number)
+{
+    int count = 0;
+    const unsigned result = cuDeviceGetCount(&count);
+    *device = number;
+    return result == TTI_CU_OK && (number < 0 || number >= count) ? TTI_CU_INVALID_VALUE : result;
+}
 DRIVER cuDeviceGetName(char *name, int bytes, int device)
 {
     strncpy(name, "Fake GPU", (size_t)bytes);
@@ -267,6 +274,12 @@ DRIVER cuCtxPopCurrent_v2(tti_cu_context *context)
         return FAKE_UNKNOWN;
     *context = context_stack[--context_depth];
     return TTI_CU_OK;
+}
+DRIVER cuCtxSetCurrent(tti_cu_context context)
+{
+    if (context_depth > 0)
+        context_depth--;
+    return context ? cuCtxPushCurrent_v2(context) : TTI_CU_OK;
 }
 DRIVER cuCtxEnablePeerAccess(tti_cu_context peer, unsigned flags)
 {

@@ -1,9 +1,11 @@
 /* CUDA's runtime made of the driver that TUTTI_LIBCUDA names, which is the one made of the
  * simulated device (fake_cuda.c): a libcudart.so.13 with what programs that only move memory,
  * record streams and call NCCL need, so that they run where there is no GPU, as they were compiled.
- * Kernels of theirs it cannot run: cudaLaunchKernel is not here, and such a program does not load.
+ * Kernels of theirs it cannot run: a launch is refused by name (fake_cudart_kernels.c), as is all
+ * that has nothing behind it here (fake_cudart_refused.c). That is enough for PyTorch to load and
+ * to use its devices, streams, events and memory.
  * Next: tests/nccl/nccl_runtime.c. */
-#include <cuda_runtime_api.h>
+#include "tests/device/fake_cudart.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,48 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef unsigned long long address;
-typedef void *handle;
+static struct driver cu_loaded;
+static void *cu_library;
 
-/* X(name here, symbol, parameters); codes of the driver are the runtime's, where both have one. */
-#define DRIVER(X)                                                                               \
-    X(init, cuInit, (unsigned))                                                                 \
-    X(device_count, cuDeviceGetCount, (int *))                                                  \
-    X(device_name, cuDeviceGetName, (char *, int, int))                                         \
-    X(device_attribute, cuDeviceGetAttribute, (int *, unsigned, int))                           \
-    X(device_total, cuDeviceTotalMem_v2, (size_t *, int))                                       \
-    X(retain, cuDevicePrimaryCtxRetain, (handle *, int))                                        \
-    X(current, cuCtxGetCurrent, (handle *))                                                     \
-    X(push, cuCtxPushCurrent_v2, (handle))                                                      \
-    X(pop, cuCtxPopCurrent_v2, (handle *))                                                      \
-    X(finish, cuCtxSynchronize, (void))                                                         \
-    X(memory_left, cuMemGetInfo_v2, (size_t *, size_t *))                                       \
-    X(alloc, cuMemAlloc_v2, (address *, size_t))                                                \
-    X(free, cuMemFree_v2, (address))                                                            \
-    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                                  \
-    X(free_host, cuMemFreeHost, (void *))                                                       \
-    X(copy, cuMemcpyAsync, (address, address, size_t, handle))                                  \
-    X(fill, cuMemsetD8Async, (address, unsigned char, size_t, handle))                          \
-    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                                \
-    X(stream_destroy, cuStreamDestroy_v2, (handle))                                             \
-    X(stream_query, cuStreamQuery, (handle))                                                    \
-    X(stream_finish, cuStreamSynchronize, (handle))                                             \
-    X(event_create, cuEventCreate, (cudaEvent_t *, unsigned))                                   \
-    X(event_destroy, cuEventDestroy_v2, (handle))                                               \
-    X(event_record, cuEventRecord, (handle, handle))                                            \
-    X(event_elapsed, cuEventElapsedTime, (float *, handle, handle))                             \
-    X(capture_begin, cuStreamBeginCapture_v2, (handle, unsigned))                               \
-    X(capture_end, cuStreamEndCapture, (handle, cudaGraph_t *))                                 \
-    X(graph_make, cuGraphInstantiateWithFlags, (cudaGraphExec_t *, handle, unsigned long long)) \
-    X(graph_free, cuGraphDestroy, (handle))                                                     \
-    X(graph_launch, cuGraphLaunch, (handle, handle))                                            \
-    X(exec_free, cuGraphExecDestroy, (handle))
-#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-static struct driver {
-    DRIVER(FIELD)
-} cu_loaded;
-
-static void refuse(const char *what)
+static void give_up(const char *what)
 {
     fprintf(stderr, "the fake CUDA runtime: %s (TUTTI_LIBCUDA names the fake driver)\n", what);
     exit(1);
@@ -62,23 +26,23 @@ static void refuse(const char *what)
 static void load(void)
 {
     const char *path = getenv("TUTTI_LIBCUDA");
-    void *driver = path ? dlopen(path, RTLD_NOW) : NULL;
-    if (!driver)
-        refuse(path ? dlerror() : "there is no driver");
+    cu_library = path ? dlopen(path, RTLD_NOW) : NULL;
+    if (!cu_library)
+        give_up(path ? dlerror() : "there is no driver");
 #define LOAD(name, symbol, parameters)                         \
     {                                                          \
-        void *found = dlsym(driver, #symbol);                  \
+        void *found = dlsym(cu_library, #symbol);              \
         if (!found)                                            \
-            refuse("the driver lacks " #symbol);               \
+            give_up("the driver lacks " #symbol);              \
         memcpy((void *)&cu_loaded.name, &found, sizeof found); \
     }
     DRIVER(LOAD)
     if (cu_loaded.init(0) != 0)
-        refuse("there is no device");
+        give_up("there is no device");
 }
 
 /* At the first call, as NVIDIA's. */
-static const struct driver *cu(void)
+const struct driver *cu(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, load);
@@ -86,9 +50,10 @@ static const struct driver *cu(void)
 }
 
 static __thread cudaError_t last_error;
+static __thread const char *last_refused;
 static __thread int device_now;
 
-static cudaError_t told(unsigned code)
+cudaError_t told(unsigned code)
 {
     if (code != 0 && code != cudaErrorNotReady)
         last_error = (cudaError_t)code;
@@ -109,7 +74,7 @@ static cudaError_t use(int device)
     return told(cu()->push(context));
 }
 
-static void begin(void)
+void begin(void)
 {
     handle context = NULL;
     cu()->current(&context);
@@ -117,11 +82,10 @@ static void begin(void)
         (void)use(device_now);
 }
 
-#define DO(call) (begin(), told(call))
-
-static address at(const void *memory)
+cudaError_t refused(const char *what)
 {
-    return (address)(uintptr_t)memory;
+    last_refused = what;
+    return told(cudaErrorNotSupported);
 }
 
 /* ---- Devices ----------------------------------------------------------------------------------
@@ -159,8 +123,53 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     memset(prop, 0, sizeof *prop);
     prop->major = 9;
     prop->multiProcessorCount = 16;
+    prop->warpSize = 32;
+    prop->maxThreadsPerBlock = prop->maxThreadsPerMultiProcessor = 1024;
+    prop->sharedMemPerBlock = prop->sharedMemPerMultiprocessor = 48 << 10;
+    (void)cu()->uuid(&prop->uuid, device);
     const unsigned code = cu()->device_total(&prop->totalGlobalMem, device);
     return told(code ? code : cu()->device_name(prop->name, sizeof prop->name, device));
+}
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    return told(cu()->version(version));
+}
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    return told(cu()->peer_can(can, device, peer));
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    handle context = NULL;
+    const unsigned code = cu()->retain(&context, peer);
+    return code ? told(code) : DO(cu()->peer_enable(context, flags));
+}
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    return told(cu()->pci(text, bytes, device));
+}
+/* A function of the driver's by its name without a version. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *status)
+{
+    char name[128];
+    (void)version;
+    (void)flags;
+    (void)cu();
+    *function = dlsym(cu_library, symbol);
+    for (int v = 3; v >= 2 && !*function; v--) {
+        snprintf(name, sizeof name, "%s_v%d", symbol, v);
+        *function = dlsym(cu_library, name);
+    }
+    if (status)
+        *status = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
@@ -176,34 +185,26 @@ cudaError_t cudaDeviceReset(void)
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
-    static __thread char text[64];
-    snprintf(text, sizeof text, "error %d of the fake CUDA", error);
+    static __thread char text[256];
+    if (error == cudaErrorNotSupported && last_refused)
+        snprintf(text, sizeof text, "the fake CUDA runtime has nothing behind %s", last_refused);
+    else
+        snprintf(text, sizeof text, "error %d of the fake CUDA", error);
     return error == cudaSuccess ? "no error" : text;
+}
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaSuccess ? "cudaSuccess" : "cudaError";
+}
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
 }
 cudaError_t cudaGetLastError(void)
 {
     const cudaError_t error = last_error;
     last_error = cudaSuccess;
     return error;
-}
-
-/* Code for devices that the program brings: kept for nobody, since it cannot run. */
-void **__cudaRegisterFatBinary(const void *binary);
-void **__cudaRegisterFatBinary(const void *binary)
-{
-    static void *none[1];
-    (void)binary;
-    return none;
-}
-void __cudaRegisterFatBinaryEnd(void **binary);
-void __cudaRegisterFatBinaryEnd(void **binary)
-{
-    (void)binary;
-}
-void __cudaUnregisterFatBinary(void **binary);
-void __cudaUnregisterFatBinary(void **binary)
-{
-    (void)binary;
 }
 
 /* ---- Memory -----------------------------------------------------------------------------------
@@ -248,63 +249,70 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
     const cudaError_t error = DO(cu()->fill(at(dst), (unsigned char)byte, bytes, NULL));
     return error ? error : told(cu()->stream_finish(NULL));
 }
-
-/* ---- Streams, events, graphs ------------------------------------------------------------------
- */
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
-    return DO(cu()->stream_create(stream, flags));
+    return DO(cu()->fill(at(dst), (unsigned char)byte, bytes, stream));
 }
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device,
+                                size_t bytes, cudaStream_t stream)
 {
-    return DO(cu()->stream_destroy(stream));
+    (void)dst_device;
+    (void)src_device;
+    return DO(cu()->copy(at(dst), at(src), bytes, stream));
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
 {
-    return DO(cu()->stream_query(stream));
+    cudaError_t error = cudaSuccess;
+    for (size_t row = 0; row < height && error == cudaSuccess; row++)
+        error = cudaMemcpyAsync((char *)dst + row * dst_pitch, (const char *)src + row * src_pitch,
+                                width, kind, stream);
+    return error;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
-    return DO(cu()->stream_finish(stream));
+    return DO(cu()->alloc_host(memory, bytes, 0));
 }
-cudaError_t cudaEventCreate(cudaEvent_t *event)
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
-    return DO(cu()->event_create(event, 0));
+    return DO(cu()->register_host(memory, bytes, flags));
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event)
+cudaError_t cudaHostUnregister(void *memory)
 {
-    return DO(cu()->event_destroy(event));
+    return DO(cu()->unregister_host(memory));
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *pointer)
 {
-    return DO(cu()->event_record(event, stream));
+    enum { KIND = 2, DEVICE = 9 }; /* CU_POINTER_ATTRIBUTE_... */
+    unsigned kind = 0, wanted[] = {KIND, DEVICE};
+    int device = 0;
+    void *values[] = {&kind, &device};
+    memset(found, 0, sizeof *found);
+    found->device = cudaInvalidDeviceId;
+    found->hostPointer = (void *)(uintptr_t)pointer;
+    const unsigned code = (begin(), cu()->of_pointers(2, wanted, values, at(pointer)));
+    if (code != 0 || kind == 0)
+        return cudaSuccess; /* memory that CUDA does not know */
+    found->type = (enum cudaMemoryType)kind;
+    found->device = device;
+    found->devicePointer = found->hostPointer;
+    if (found->type == cudaMemoryTypeDevice)
+        found->hostPointer = NULL;
+    return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *name, void *memory)
 {
-    return DO(cu()->event_elapsed(milliseconds, from, to));
+    return DO(cu()->ipc_memory(name, at(memory)));
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t name, unsigned flags)
 {
-    return DO(cu()->capture_begin(stream, mode));
+    address opened = 0;
+    const cudaError_t error = DO(cu()->ipc_open(&opened, name, flags));
+    *memory = (void *)(uintptr_t)opened;
+    return error;
 }
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+cudaError_t cudaIpcCloseMemHandle(void *memory)
 {
-    return DO(cu()->capture_end(stream, graph));
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
-{
-    return DO(cu()->graph_make(exec, graph, flags));
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-    return DO(cu()->graph_free(graph));
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    return DO(cu()->graph_launch(exec, stream));
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
-{
-    return DO(cu()->exec_free(exec));
+    return DO(cu()->ipc_close(at(memory)));
 }

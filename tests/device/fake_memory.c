@@ -19,7 +19,7 @@ static void *at(tti_cu_ptr address)
 /* ---- What is mapped piece by piece --------------------------------------------------------------
  */
 
-enum { PAGE = 2 << 20, MOST_MAPPED = 64 };
+enum { PAGE = 2 << 20, MOST_MAPPED = 1024 };
 
 /* A handle is the address of one. */
 struct fake_piece {
@@ -389,30 +389,45 @@ DRIVER cuMemUnmap(tti_cu_ptr base, size_t bytes)
     }
     return cuMemRelease((tti_cu_memory)(uintptr_t)piece);
 }
-/* Memory is known as the device's that may use it first. */
+/* All of one mapping. Memory is known as the device's that may use it first. */
+static unsigned access_piece(char *base, size_t bytes, const struct fake_piece *piece)
+{
+    struct tti_gpu_pointer info;
+    if (piece->members)
+        return TTI_CU_OK;
+    if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
+        return FAKE_UNKNOWN;
+    (void)fake_ops()->pointer(base, &info);
+    return info.kind == TTI_MEMORY_DEVICE
+               ? TTI_CU_OK
+               : fake_code(tti_sim_memory_adopt(fake_now(), base, bytes, piece->fd));
+}
+/* Of whole mappings, one behind the other. */
 DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access *access,
                       size_t count)
 {
-    struct tti_gpu_pointer info;
-    pthread_mutex_lock(&mapped_lock);
-    const int i = mapped_find(at(base));
-    struct fake_piece *piece = i >= 0 && mapped[i].bytes == bytes ? mapped[i].piece : NULL;
-    const bool kept = piece && fake_kept(piece->prop.location.id, access->location.id);
-    if (piece && !kept)
-        mapped[i].allowed |= 1u << access->location.id;
-    pthread_mutex_unlock(&mapped_lock);
-    if (!piece || count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
+    if (count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
         return TTI_CU_INVALID_VALUE;
-    if (kept)
-        return TTI_CU_NOT_SUPPORTED;
-    if (piece->members)
-        return TTI_CU_OK;
-    if (mprotect(at(base), bytes, PROT_READ | PROT_WRITE) != 0)
-        return FAKE_UNKNOWN;
-    (void)fake_ops()->pointer(at(base), &info);
-    return info.kind == TTI_MEMORY_DEVICE
-               ? TTI_CU_OK
-               : fake_code(tti_sim_memory_adopt(fake_now(), at(base), bytes, piece->fd));
+    while (bytes > 0) {
+        pthread_mutex_lock(&mapped_lock);
+        const int i = mapped_find(at(base));
+        const size_t here = i >= 0 && mapped[i].base == at(base) ? mapped[i].bytes : 0;
+        struct fake_piece *piece = here > 0 && here <= bytes ? mapped[i].piece : NULL;
+        const bool kept = piece && fake_kept(piece->prop.location.id, access->location.id);
+        if (piece && !kept)
+            mapped[i].allowed |= 1u << access->location.id;
+        pthread_mutex_unlock(&mapped_lock);
+        if (!piece)
+            return TTI_CU_INVALID_VALUE;
+        if (kept)
+            return TTI_CU_NOT_SUPPORTED;
+        const unsigned result = access_piece(at(base), here, piece);
+        if (result != TTI_CU_OK)
+            return result;
+        base += here;
+        bytes -= here;
+    }
+    return TTI_CU_OK;
 }
 DRIVER cuMemGetAccess(unsigned long long *flags, const struct tti_cu_location *location,
                       tti_cu_ptr pointer)

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STREAMS = 256, PATIENCE_SECONDS = 60 };
+enum { MOST_STREAMS = 1024, PATIENCE_SECONDS = 60 };
 /* Commands that a stream holds: some 1000, seen in points so many apart. */
 enum { QUEUE_MARKS = 8, QUEUE_STEP = 128 };
 
@@ -219,7 +219,7 @@ DRIVER cuCtxGetStreamPriorityRange(int *least, int *greatest)
 }
 DRIVER cuStreamCreateWithPriority(tti_cu_stream *stream, unsigned flags, int priority)
 {
-    return priority == -5 ? cuStreamCreate(stream, flags) : TTI_CU_INVALID_VALUE;
+    return priority >= -5 && priority <= 0 ? cuStreamCreate(stream, flags) : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 {
@@ -302,6 +302,14 @@ DRIVER cuMemsetD8Async(tti_cu_ptr dst, unsigned char byte, size_t bytes, tti_cu_
         return TTI_CU_INVALID_VALUE;
     QUEUED(result, stream, fake_ops()->fill(fake_now(), at(dst), byte, bytes, stream_used(stream)));
     return result;
+}
+/* Of words whose bytes are alike. */
+DRIVER cuMemsetD32Async(tti_cu_ptr dst, unsigned word, size_t words, tti_cu_stream stream)
+{
+    const unsigned char byte = (unsigned char)word;
+    if (word != byte * 0x01010101u)
+        return TTI_CU_NOT_SUPPORTED;
+    return cuMemsetD8Async(dst, byte, words * sizeof word, stream);
 }
 
 /* ---- Functions called by streams --------------------------------------------------------------

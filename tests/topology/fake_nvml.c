@@ -86,6 +86,31 @@ FAKE_API int nvmlDeviceGetCount_v2(unsigned *count)
     return TTI_NVML_SUCCESS;
 }
 
+/* PyTorch wants these before it maps memory piece by piece. */
+FAKE_API int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct tti_nvml_device **device);
+FAKE_API int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct tti_nvml_device **device)
+{
+    (void)bus_id;
+    *device = &fake_devices[0];
+    return TTI_NVML_SUCCESS;
+}
+FAKE_API int nvmlSystemGetCudaDriverVersion_v2(int *version);
+FAKE_API int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = 13000;
+    return TTI_NVML_SUCCESS;
+}
+FAKE_API int nvmlDeviceGetComputeRunningProcesses(void);
+FAKE_API int nvmlDeviceGetComputeRunningProcesses(void)
+{
+    return FAKE_UNSUPPORTED;
+}
+FAKE_API int nvmlDeviceGetGpuFabricInfoV(void);
+FAKE_API int nvmlDeviceGetGpuFabricInfoV(void)
+{
+    return FAKE_UNSUPPORTED;
+}
+
 FAKE_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct tti_nvml_device **device);
 FAKE_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct tti_nvml_device **device)
 {

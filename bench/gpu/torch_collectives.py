@@ -1,0 +1,613 @@
+"""What PyTorch does with NCCL, beside training (torch_train.py): each collective in each form that
+torch.distributed has, groups within the group, streams, graphs, objects, sharded tensors. Every rank checks
+every result; a line for each check, and an exit status that is not 0 if one failed. Run by nccl_clients, or:
+
+    LD_PRELOAD=build/nccl/libnccl.so.2 torchrun --nproc-per-node 2 bench/gpu/torch_collectives.py [NAME...]"""
+
+import datetime
+import os
+import sys
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+COUNT = 1000
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def same(tensor, expected):
+    if not isinstance(expected, torch.Tensor):
+        expected = torch.full(tuple(tensor.shape), expected, dtype=tensor.dtype)
+    found = tensor.detach().cpu()
+    assert found.shape == expected.shape and torch.equal(found, expected.cpu().to(found.dtype)), \
+        f"rank {RANK}: found {found.flatten()[:8].tolist()}, expected {expected.flatten()[:8].tolist()}"
+
+
+def mine(count=COUNT, dtype=torch.float32, rank=None):
+    """Small whole numbers, others on each rank."""
+    return ((torch.arange(count) % 5 + 1 + (RANK if rank is None else rank)) % 7).to(dtype)
+
+
+def everyone(count=COUNT, dtype=torch.float32):
+    return [mine(count, dtype, r) for r in range(SIZE)]
+
+
+def total(count=COUNT, dtype=torch.float32):
+    return torch.stack(everyone(count, torch.float64)).sum(0).to(dtype)
+
+
+# ---- collectives ----
+
+@check
+def all_reduce_types():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32,
+                  torch.int64):
+        tensor = mine(dtype=dtype).cuda()
+        dist.all_reduce(tensor)
+        same(tensor, total(dtype=dtype))
+    flags = torch.tensor([True, False, RANK == 0]).cuda()
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    same(flags, torch.tensor([True, False, True]))
+    complexes = torch.complex(mine(), 2 * mine()).cuda()
+    dist.all_reduce(complexes)
+    same(torch.view_as_real(complexes), torch.stack([total(), 2 * total()], -1))
+
+
+@check
+def all_reduce_operators():
+    every = torch.stack(everyone(dtype=torch.float64))
+    for op, expected in ((dist.ReduceOp.SUM, every.sum(0)), (dist.ReduceOp.PRODUCT, every.prod(0)),
+                         (dist.ReduceOp.MIN, every.min(0).values), (dist.ReduceOp.MAX, every.max(0).values),
+                         (dist.ReduceOp.AVG, every.mean(0))):
+        tensor = mine(dtype=torch.float64).cuda()
+        dist.all_reduce(tensor, op)
+        assert torch.allclose(tensor.cpu(), expected), op
+    tensor = mine(dtype=torch.float32).cuda()
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
+    same(tensor, 2 * total())
+    tensor = mine(dtype=torch.float32).cuda()
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor([3.0]).cuda()))
+    same(tensor, 3 * total())
+    try:
+        dist.all_reduce(mine(dtype=torch.int32).cuda(), dist.ReduceOp.BAND)
+        raise AssertionError("bitwise and was taken")
+    except (ValueError, RuntimeError):
+        pass
+
+
+@check
+def all_reduce_sizes():
+    for count in (0, 1, 3, 4097, 100003, 700001):
+        tensor = mine(count).cuda()
+        dist.all_reduce(tensor)
+        same(tensor, total(count))
+
+
+@check
+def broadcast():
+    for root in range(SIZE):
+        tensor = mine().cuda()
+        dist.broadcast(tensor, root)
+        same(tensor, mine(rank=root))
+
+
+@check
+def reduce():
+    for root in range(SIZE):
+        tensor = mine().cuda()
+        dist.reduce(tensor, root)
+        if RANK == root:
+            same(tensor, total())
+
+
+@check
+def all_gather():
+    out = [torch.empty(COUNT).cuda() for _ in range(SIZE)]
+    dist.all_gather(out, mine().cuda())
+    for r in range(SIZE):
+        same(out[r], mine(rank=r))
+    whole = torch.empty(SIZE * COUNT).cuda()
+    dist.all_gather_into_tensor(whole, mine().cuda())
+    same(whole, torch.cat(everyone()))
+    dist.all_gather_into_tensor(whole, whole[RANK * COUNT:(RANK + 1) * COUNT])  # in place
+    same(whole, torch.cat(everyone()))
+
+
+@check
+def all_gather_uneven():
+    out = [torch.empty(10 + 3 * r).cuda() for r in range(SIZE)]
+    dist.all_gather(out, mine(10 + 3 * RANK).cuda())
+    for r in range(SIZE):
+        same(out[r], mine(10 + 3 * r, rank=r))
+
+
+@check
+def reduce_scatter():
+    out = torch.empty(COUNT).cuda()
+    dist.reduce_scatter(out, [(b + mine()).cuda() for b in range(SIZE)])
+    same(out, total() + SIZE * RANK)
+    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).cuda())
+    same(out, total() + SIZE * RANK)
+    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).cuda(), dist.ReduceOp.AVG)
+    assert torch.allclose(out.cpu(), (total() + SIZE * RANK) / SIZE)
+
+
+@check
+def reduce_scatter_uneven():
+    out = torch.empty(10 + 3 * RANK).cuda()
+    dist.reduce_scatter(out, [mine(10 + 3 * b).cuda() for b in range(SIZE)])
+    same(out, total(10 + 3 * RANK))
+
+
+@check
+def all_to_all():
+    out = torch.empty(SIZE * 5).cuda()
+    dist.all_to_all_single(out, (torch.arange(SIZE * 5) + 100. * RANK).cuda())
+    same(out, torch.cat([torch.arange(5) + 5 * RANK + 100. * r for r in range(SIZE)]))
+    # Rank r gives b + 1 to each rank b, so it gets r + 1 from all; a split may be empty.
+    give, get = [b for b in range(SIZE)], [RANK] * SIZE
+    out = torch.empty(sum(get)).cuda()
+    dist.all_to_all_single(out, torch.full((sum(give),), float(RANK)).cuda(), get, give)
+    same(out, torch.cat([torch.full((RANK,), float(r)) for r in range(SIZE)]))
+    out = [torch.empty(4 + r).cuda() for r in range(SIZE)]
+    dist.all_to_all(out, [torch.full((4 + RANK,), float(10 * RANK + b)).cuda() for b in range(SIZE)])
+    for r in range(SIZE):
+        same(out[r], float(10 * r + RANK))
+
+
+@check
+def gather_scatter():
+    for root in range(SIZE):
+        out = [torch.empty(COUNT).cuda() for _ in range(SIZE)] if RANK == root else None
+        dist.gather(mine().cuda(), out, root)
+        if RANK == root:
+            same(torch.cat(out), torch.cat(everyone()))
+        block = torch.empty(COUNT).cuda()
+        dist.scatter(block, [(mine(rank=root) + b).cuda() for b in range(SIZE)] if RANK == root else None, root)
+        same(block, mine(rank=root) + RANK)
+
+
+@check
+def messages():
+    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    if SIZE > 1:
+        tensor = mine().cuda()
+        got = torch.empty(COUNT).cuda()
+        if RANK % 2 == 0 and RANK + 1 < SIZE:
+            dist.send(tensor, after)
+        if RANK % 2 == 1:
+            dist.recv(got, before)
+            same(got, mine(rank=before))
+    for count in (1, COUNT, 200000):
+        got, back = torch.empty(count).cuda(), torch.empty(count).cuda()
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, mine(count).cuda(), after), dist.P2POp(dist.irecv, got, before),
+            dist.P2POp(dist.isend, mine(count).cuda() + 1, before), dist.P2POp(dist.irecv, back, after)])
+        for work in works:
+            work.wait()
+        if SIZE == 2:  # both come from the one other, in the order in which it sent them
+            same(got, mine(count, rank=before))
+            same(back, mine(count, rank=after) + 1)
+        elif SIZE > 2:
+            same(got, mine(count, rank=before))
+            same(back, mine(count, rank=after) + 1)
+
+
+@check
+def barriers():
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+
+
+@check
+def coalesced():
+    tensors = [mine(10 * (i + 1)).cuda() for i in range(5)]
+    with dist._coalescing_manager(device=torch.device("cuda", torch.cuda.current_device()), async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    for i, tensor in enumerate(tensors):
+        same(tensor, total(10 * (i + 1)))
+    outs = [torch.empty(SIZE * 10 * (i + 1)).cuda() for i in range(3)]
+    with dist._coalescing_manager():
+        for i, out in enumerate(outs):
+            dist.all_gather_into_tensor(out, mine(10 * (i + 1)).cuda())
+    for i, out in enumerate(outs):
+        same(out, torch.cat(everyone(10 * (i + 1))))
+    outs = [torch.empty(10 * (i + 1)).cuda() for i in range(3)]
+    with dist._coalescing_manager():
+        for i, out in enumerate(outs):
+            dist.reduce_scatter_tensor(out, mine(10 * (i + 1)).repeat(SIZE).cuda())
+    for i, out in enumerate(outs):
+        same(out, total(10 * (i + 1)))
+    tensors = [torch.full((7 + i,), float(RANK)).cuda() for i in range(3)]
+    dist._broadcast_coalesced(dist.group.WORLD, tensors, 16, SIZE - 1)
+    for tensor in tensors:
+        same(tensor, float(SIZE - 1))
+
+
+@check
+def objects():
+    out = [None] * SIZE
+    dist.all_gather_object(out, {"rank": RANK, "text": "x" * (100 * RANK + 1)})
+    assert [o["rank"] for o in out] == list(range(SIZE)) and len(out[-1]["text"]) == 100 * (SIZE - 1) + 1
+    box = [("from", SIZE - 1, list(range(1000)))] if RANK == SIZE - 1 else [None]
+    dist.broadcast_object_list(box, SIZE - 1)
+    assert box == [("from", SIZE - 1, list(range(1000)))]
+    out = [None] * SIZE if RANK == 0 else None
+    dist.gather_object(RANK * 2, out, 0)
+    assert RANK or out == [2 * r for r in range(SIZE)]
+    box = [None]
+    dist.scatter_object_list(box, [f"for {r}" for r in range(SIZE)] if RANK == 0 else [None] * SIZE, 0)
+    assert box == [f"for {RANK}"]
+
+
+# ---- order: streams, works, graphs ----
+
+@check
+def streams():
+    side, tensor = torch.cuda.Stream(), torch.zeros(300000).cuda()
+    for i in range(10):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            tensor += 1
+            work = dist.all_reduce(tensor, async_op=True)
+            work.wait()
+            tensor /= SIZE
+        torch.cuda.current_stream().wait_stream(side)
+    same(tensor, 10.)
+    works = [(t, dist.all_reduce(t, async_op=True)) for t in (mine(50000 + i).cuda() for i in range(8))]
+    for i, (tensor, work) in enumerate(works):
+        work.wait()
+        same(tensor, total(50000 + i))
+    torch.cuda.synchronize()
+    deadline = time.monotonic() + 30
+    while not all(work.is_completed() for _, work in works):
+        assert time.monotonic() < deadline
+    tensor = mine().cuda()
+    future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+    same(future.wait(), 2 * total())
+
+
+@check
+def graph():
+    tensor, whole = mine().cuda(), torch.empty(SIZE * COUNT).cuda()
+    part, got = torch.empty(COUNT).cuda(), torch.empty(COUNT).cuda()
+    start = torch.empty(COUNT).cuda()
+    blocks = torch.empty(SIZE * COUNT).cuda()
+    dist.all_reduce(tensor.clone())  # the communicator is there before
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        dist.all_reduce(tensor)
+        dist.all_gather_into_tensor(whole, start)
+        dist.reduce_scatter_tensor(part, blocks)
+        if SIZE > 1:
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, start, (RANK + 1) % SIZE),
+                                                dist.P2POp(dist.irecv, got, (RANK - 1) % SIZE)]):
+                work.wait()
+    for i in range(3):
+        tensor.copy_(mine() + i)
+        start.copy_(mine() + i)
+        blocks.copy_(mine().repeat(SIZE) + i)
+        graph.replay()
+        torch.cuda.synchronize()
+        same(tensor, total() + SIZE * i)
+        same(whole, torch.cat(everyone()) + i)
+        same(part, total() + SIZE * i)
+        if SIZE > 1:
+            same(got, mine(rank=(RANK - 1) % SIZE) + i)
+
+
+# ---- groups ----
+
+@check
+def groups():
+    made = [dist.new_group(list(range(first, SIZE))) for first in range(SIZE)]
+    for first, group in enumerate(made):
+        if RANK < first:
+            continue
+        tensor = mine().cuda()
+        dist.all_reduce(tensor, group=group)
+        same(tensor, torch.stack(everyone()[first:]).sum(0))
+    for first, group in enumerate(made):
+        if RANK >= first:
+            dist.destroy_process_group(group)
+
+
+@check
+def split():
+    halves = [list(range(SIZE))[:(SIZE + 1) // 2], list(range(SIZE))[(SIZE + 1) // 2:]]
+    group = dist.split_group(split_ranks=[h for h in halves if h])
+    own = halves[0] if RANK in halves[0] else halves[1]
+    tensor = mine().cuda()
+    dist.all_reduce(tensor, group=group)
+    same(tensor, sum(mine(rank=r) for r in own))
+    dist.destroy_process_group(group)
+
+
+@check
+def two_at_once():
+    other = dist.new_group(list(range(SIZE)))
+    first, second = [torch.zeros(200000).cuda() for _ in range(2)]
+    for i in range(5):
+        first += 1
+        second += 2
+        works = [dist.all_reduce(first, async_op=True), dist.all_reduce(second, group=other, async_op=True)]
+        for work in works:
+            work.wait()
+        first /= SIZE
+        second /= SIZE
+    same(first, 5.)
+    same(second, 10.)
+    dist.destroy_process_group(other)
+
+
+# ---- memory ----
+
+def backend():
+    return dist.group.WORLD._get_backend(torch.device("cuda"))
+
+
+@check
+def pool():
+    nccl = backend()
+    if not hasattr(nccl, "register_mem_pool"):  # with TORCH_DISTRIBUTED_DEBUG=DETAIL another stands around it
+        return
+    memory = torch.cuda.MemPool(nccl.mem_allocator)
+    with torch.cuda.use_mem_pool(memory):
+        tensor = torch.empty(1 << 20, device="cuda")
+    tensor.copy_(mine(1 << 20))
+    nccl.register_mem_pool(memory)
+    dist.all_reduce(tensor)
+    same(tensor, total(1 << 20))
+    nccl.deregister_mem_pool(memory)
+    tensor.copy_(mine(1 << 20))
+    dist.all_reduce(tensor)
+    same(tensor, total(1 << 20))
+
+
+@check
+def windows():
+    nccl = backend()
+    if not hasattr(nccl, "register_mem_pool"):
+        return
+    memory = torch.cuda.MemPool(nccl.mem_allocator)
+    with torch.cuda.use_mem_pool(memory):
+        tensor = torch.empty(1 << 19, device="cuda")
+    tensor.copy_(mine(1 << 19))
+    nccl.register_mem_pool(memory, symm=True)
+    dist.all_reduce(tensor)
+    same(tensor, total(1 << 19))
+    nccl.deregister_mem_pool(memory)
+
+
+@check
+def puts():
+    nccl = backend()
+    if SIZE == 1 or not getattr(nccl, "supports_window", False):
+        return
+    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    memory = torch.cuda.MemPool(nccl.mem_allocator)
+    with torch.cuda.use_mem_pool(memory):
+        target, source = torch.empty(1 << 20, device="cuda"), torch.empty(1 << 20, device="cuda")
+    target.zero_()
+    torch.cuda.synchronize()
+    window, own = nccl.new_window(target), nccl.new_window(source)
+    for i in range(3):
+        source[:COUNT].copy_(mine() + i)
+        window.put(source[:COUNT], after, RANK * COUNT, False)  # and signals
+        window.wait_signal(before, False)
+        torch.cuda.synchronize()
+        same(target[before * COUNT:(before + 1) * COUNT], mine(rank=before) + i)
+        window.signal(before, False)  # the next may come
+        window.wait_signal(after, False)
+    window.tensor_deregister()
+    own.tensor_deregister()
+
+
+@check
+def statistics():
+    nccl = backend()
+    if hasattr(nccl, "memory_stats"):
+        found = nccl.memory_stats()
+        assert found and all(v >= 0 for v in found.values()), found
+
+
+@check
+def rest():
+    """A group's memory is given back and made again; one that has been captured keeps it."""
+    group = dist.new_group(list(range(SIZE)))
+    nccl = group._get_backend(torch.device("cuda"))
+    for i in range(2):
+        tensor = (mine() + i).cuda()
+        dist.all_reduce(tensor, group=group)
+        same(tensor, total() + i * SIZE)
+        torch.cuda.synchronize()
+        if hasattr(nccl, "suspend"):
+            nccl.suspend()
+            nccl.resume()
+    dist.destroy_process_group(group)
+
+
+@check
+def estimate():
+    nccl = backend()
+    if not getattr(nccl, "supports_time_estimate", getattr(nccl, "_supports_time_estimate", False)):
+        return
+    nccl._start_time_estimate()
+    dist.all_reduce(torch.zeros(1 << 20).cuda())
+    assert nccl._end_time_estimate() > 0
+
+
+# ---- what stands on it ----
+
+@check
+def sharded_tensors():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, DTensor
+    mesh = init_device_mesh("cuda", (SIZE,))
+    whole = torch.arange(float(SIZE * 6 * 5)).reshape(SIZE * 6, 5).cuda()
+    rows = distribute_tensor(whole, mesh, [Shard(0)])
+    same(rows.to_local(), whole[RANK * 6:(RANK + 1) * 6])
+    same(rows.full_tensor(), whole)
+    columns = rows.redistribute(mesh, [Shard(1)])
+    same(columns.redistribute(mesh, [Replicate()]).to_local(), whole)
+    sums = DTensor.from_local(mine(6 * SIZE).cuda(), mesh, [Partial()])
+    same(sums.redistribute(mesh, [Replicate()]).to_local(), total(6 * SIZE))
+    same(sums.redistribute(mesh, [Shard(0)]).to_local(), total(6 * SIZE)[RANK * 6:(RANK + 1) * 6])
+
+
+def trained(wrap, steps=6):
+    """The losses of a small model that is trained as `wrap` makes it."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh(),
+                              torch.nn.Linear(32, 4)).cuda()
+    net = wrap(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    losses = []
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(step)
+        data = torch.randn(SIZE * 8, 16, generator=generator)[RANK * 8:(RANK + 1) * 8].cuda()
+        loss = net(data).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        losses.append(mean.item())
+    return torch.tensor(losses)
+
+
+def data_parallel(**options):
+    return lambda net: torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()],
+                                                                 **options)
+
+
+@check
+def data_parallel_forms():
+    usual = trained(data_parallel())
+    for options in ({"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True},
+                    {"bucket_cap_mb": 0.001}):
+        assert torch.allclose(trained(data_parallel(**options)), usual, atol=1e-5), options
+
+
+@check
+def data_parallel_hooks():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    usual = trained(data_parallel())
+    for hook, most in ((default_hooks.allreduce_hook, 1e-5), (default_hooks.bf16_compress_hook, 2e-2),
+                       (default_hooks.fp16_compress_hook, 1e-2)):
+        def hooked(net, hook=hook):
+            net = data_parallel()(net)
+            net.register_comm_hook(None, hook)
+            return net
+        assert torch.allclose(trained(hooked), usual, atol=most), hook
+
+
+@check
+def fully_sharded():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cuda", (SIZE,))
+
+    def shard(net):
+        for layer in net:
+            if isinstance(layer, torch.nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        return fully_shard(net, mesh=mesh)
+    assert torch.allclose(trained(shard), trained(data_parallel()), atol=1e-5)
+
+
+@check
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cuda", (SIZE,))
+    torch.manual_seed(5)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4 * SIZE), torch.nn.ReLU(), torch.nn.Linear(4 * SIZE, 8)).cuda()
+    data = torch.randn(3, 8).cuda()
+    expected = net(data).detach().cpu()
+    parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert torch.allclose(net(data).detach().cpu(), expected, atol=1e-5)
+
+
+@check
+def pipeline():
+    if SIZE == 1:
+        return
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    torch.manual_seed(11)
+    layers = [torch.nn.Linear(8, 8).cuda() for _ in range(SIZE)]
+    data, aim = torch.randn(8, 8).cuda(), torch.randn(8, 8).cuda()
+    expected = torch.nn.functional.mse_loss(torch.nn.Sequential(*layers)(data), aim)
+    expected.backward()
+    gradient = layers[RANK].weight.grad.clone()
+    layers[RANK].zero_grad()
+    stage = PipelineStage(layers[RANK], RANK, SIZE, torch.device("cuda", torch.cuda.current_device()))
+    schedule = Schedule1F1B(stage, 4 if SIZE <= 4 else SIZE, loss_fn=torch.nn.functional.mse_loss)
+    losses = []
+    if RANK == 0:
+        schedule.step(data)
+    elif RANK == SIZE - 1:
+        schedule.step(target=aim, losses=losses)
+    else:
+        schedule.step()
+    assert torch.allclose(layers[RANK].weight.grad.cpu(), gradient.cpu(), atol=1e-5)
+
+
+@check
+def sharded_optimizer():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    torch.manual_seed(9)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).cuda()
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for parameter in net.parameters():
+        every = [torch.empty_like(parameter) for _ in range(SIZE)]
+        dist.all_gather(every, parameter.detach())
+        for other in every:
+            same(other, every[0])
+
+
+def main():
+    wanted = sys.argv[1:]
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29512")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", rank=RANK, world_size=SIZE, device_id=device,
+                            timeout=datetime.timedelta(seconds=60))
+    failed = []
+    for function in CHECKS:
+        if wanted and function.__name__ not in wanted:
+            continue
+        begin = time.monotonic()
+        try:
+            function()
+            state = "passed"
+        except Exception:
+            traceback.print_exc()
+            state = "FAILED"
+            failed.append(function.__name__)
+        if RANK == 0 or state == "FAILED":
+            print(f"{state} {function.__name__} (rank {RANK}, {time.monotonic() - begin:.1f} s)", flush=True)
+    if RANK == 0:
+        print(f"result collectives {SIZE} processes: {len(CHECKS) - len(failed)} of {len(CHECKS)} checks "
+              f"{'passed' if not failed else 'passed, FAILED: ' + ', '.join(failed)}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(bool(failed))
+
+
+main()

@@ -1,0 +1,99 @@
+"""PyTorch's kernels for CUDA, done by the CPU: for the fake CUDA runtime (tests/device/fake_cudart.c), which
+has PyTorch's devices, streams, events and memory, but runs no kernels. The simulated device's memory is the
+host's, so a tensor of it is looked at as one of the CPU's; before each operation the host waits for what the
+current stream has so far. Nothing else of PyTorch changes: its collectives, reducers and watchdogs run as
+they are.
+
+    python3 -c 'import torch_on_host' ...        or run PROGRAM.py under it:
+    python3 tests/nccl/torch_on_host.py PROGRAM.py [ARGUMENT...]"""
+
+import runpy
+import sys
+import warnings
+
+import torch
+
+# What only makes memory, looks at a tensor's shape, or moves memory by the runtime.
+KEPT = ("empty", "empty_strided", "as_strided", "set_", "resize_", "record_stream", "_pin_memory", "is_pinned",
+        "_local_scalar_dense", "is_set_to", "view", "unfold", "_reshape_alias")
+library = torch.library.Library("aten", "IMPL")
+
+
+def on_host(tensor):
+    """The same memory as a tensor of the CPU."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes() == 0:
+        return torch.empty(tensor.size(), dtype=tensor.dtype)
+    memory = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), storage.nbytes())
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def operation(overload):
+    returned = []  # for each result the argument that it is, or None
+    for result in overload._schema.returns:
+        sets = result.alias_info.before_set if result.alias_info else set()
+        returned.append(next((a for a, argument in enumerate(overload._schema.arguments)
+                              if sets and argument.alias_info and argument.alias_info.before_set & sets), None))
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def run(*args, **kwargs):
+        devices, pairs = [], []
+
+        def give(value):
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                if value.device not in devices:
+                    devices.append(value.device)
+                    torch.cuda.current_stream(value.device).synchronize()
+                pairs.append((value, on_host(value)))
+                return pairs[-1][1]
+            if isinstance(value, (list, tuple)):
+                return type(value)(give(v) for v in value)
+            if isinstance(value, torch.Generator):
+                return None
+            if isinstance(value, torch.device):
+                devices.append(value)
+                return torch.device("cpu")
+            return value
+
+        def take(value):
+            if isinstance(value, torch.Tensor):
+                made = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=devices[0])
+                on_host(made).copy_(value)
+                return made
+            if isinstance(value, (list, tuple)):
+                return type(value)(take(v) for v in value)
+            return value
+
+        found = overload(*[give(a) for a in args], **{k: give(v) for k, v in kwargs.items()})
+        for original, alias in pairs:
+            if alias.size() != original.size():  # an output that had to grow
+                original.resize_(alias.size())
+                on_host(original).copy_(alias)
+        if not returned:
+            return None
+        several = len(returned) > 1
+        given = dict(zip(names, args), **kwargs)
+        results = [take(f) if a is None else given[names[a]] for f, a in zip(found if several else [found], returned)]
+        return tuple(results) if several else results[0]
+
+    return run
+
+
+def take_over():
+    warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"):
+        space, _, full = name.partition("::")
+        base, _, variant = full.partition(".")
+        if space != "aten" or base in KEPT:
+            continue
+        overload = getattr(getattr(torch.ops.aten, base), variant or "default")
+        views = any(r.alias_info and not r.alias_info.is_write for r in overload._schema.returns)
+        if not views:
+            library.impl(full, operation(overload), "CUDA")
+    library.impl("copy_", operation(torch.ops.aten.copy_.default), "CUDA")
+
+
+take_over()
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
