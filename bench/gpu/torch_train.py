@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-STEPS, WARM, BATCH, WIDTH = 30, 5, 64, 512
+STEPS, WARM, BATCH, WIDTH = 30, 5, 96, 512
 
 
 def model():
