@@ -11,6 +11,7 @@ import time
 import traceback
 
 import torch
+import torch.cuda.nccl
 import torch.distributed as dist
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -578,6 +579,30 @@ def sharded_optimizer():
         dist.all_gather(every, parameter.detach())
         for other in every:
             same(other, every[0])
+
+
+@check
+def devices_of_one_process():
+    """Where there are several: what needs no torch.distributed."""
+    devices = range(torch.cuda.device_count())
+    if len(devices) == 1 or RANK > 0:
+        return
+    sums = [(mine() + d).cuda(d) for d in devices]
+    torch.cuda.nccl.all_reduce(sums)
+    for tensor in sums:
+        same(tensor, mine() * len(devices) + sum(devices))
+    wholes = [torch.empty(COUNT * len(devices), device=d) for d in devices]
+    torch.cuda.nccl.all_gather([(mine() + d).cuda(d) for d in devices], wholes)
+    for tensor in wholes:
+        same(tensor, torch.cat([mine() + d for d in devices]))
+    torch.manual_seed(2)
+    net = torch.nn.Linear(8, 4).cuda(0)
+    data = torch.randn(4 * len(devices), 8).cuda(0)
+    expected = net(data)
+    parallel = torch.nn.DataParallel(net, list(devices))(data)
+    assert torch.allclose(parallel.cpu(), expected.cpu(), atol=1e-6)
+    gradient = torch.autograd.grad(expected.sum(), net.weight)[0]
+    assert torch.allclose(torch.autograd.grad(parallel.sum(), net.weight)[0].cpu(), gradient.cpu(), atol=1e-5)
 
 
 def main():

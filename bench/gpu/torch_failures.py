@@ -41,8 +41,8 @@ def run(name, ends, says):
         log = tempfile.TemporaryFile("w+")
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                    MASTER_PORT=str(port), TORCH_FAILURES_CASE=name, TORCH_NCCL2_RECONFIGURE_SHRINK_GROW="1")
-        if name == "shrink":  # else the watchdog ends the process first
-            env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+        if name == "shrink":  # else the watchdog ends the process first, or takes a minute to write what it saw
+            env.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC="1000")
         ranks.append((subprocess.Popen(sys.orig_argv, stdout=log, stderr=log, env=env), log))
     wrong = []
     for rank, (process, log) in enumerate(ranks):

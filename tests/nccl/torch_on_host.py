@@ -113,6 +113,8 @@ def take_over():
         if not views:
             library.impl(full, operation(overload), "CUDA")
     library.impl("copy_", copy, "CUDA")
+    for kernel in ("flash", "mem_efficient", "cudnn"):  # attention that only GPUs have
+        getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
 
 
 take_over()
