@@ -42,7 +42,7 @@ typedef void *handle;
     X(uuid, cuDeviceGetUuid_v2, (cudaUUID_t *, int))                                            \
     X(version, cuDriverGetVersion, (int *))                                                     \
     X(priorities, cuCtxGetStreamPriorityRange, (int *, int *))                                  \
-    X(stream_create, cuStreamCreateWithPriority, (cudaStream_t *, unsigned, int))               \
+    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                                \
     X(stream_wait, cuStreamWaitEvent, (handle, handle, unsigned))                               \
     X(host_call, cuLaunchHostFunc, (handle, void (*)(void *), void *))                          \
     X(stream_destroy, cuStreamDestroy_v2, (handle))                                             \

@@ -219,7 +219,7 @@ DRIVER cuCtxGetStreamPriorityRange(int *least, int *greatest)
 }
 DRIVER cuStreamCreateWithPriority(tti_cu_stream *stream, unsigned flags, int priority)
 {
-    return priority >= -5 && priority <= 0 ? cuStreamCreate(stream, flags) : TTI_CU_INVALID_VALUE;
+    return priority == -5 ? cuStreamCreate(stream, flags) : TTI_CU_INVALID_VALUE;
 }
 DRIVER cuStreamDestroy_v2(tti_cu_stream stream)
 {

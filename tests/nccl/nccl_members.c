@@ -260,8 +260,8 @@ static void survivor(int rank, _Atomic int *done)
     OK(ncclCommGetAsyncError(comm, &error));
     CHECK(error == ncclRemoteError);
     OK(ncclCommShrink(comm, &zero, 1, &fewer, NULL, NCCL_SHRINK_ABORT));
-    OK(ncclCommGetAsyncError(
-        comm, &error)); /* PyTorch asks again, and takes an error for the new one's */
+    /* PyTorch asks the parent, and takes an error for the new one's. */
+    OK(ncclCommGetAsyncError(comm, &error));
     CHECK(error == ncclSuccess);
     OK(ncclCommFinalize(comm));
     OK(ncclCommDestroy(comm));
