@@ -1,48 +1,16 @@
-"""What PyTorch does with NCCL, beside training (torch_train.py): each collective in each form that
-torch.distributed has, groups within the group, streams, graphs, objects, sharded tensors. Every rank checks
-every result; a line for each check, and an exit status that is not 0 if one failed. Run by nccl_clients, or:
+"""What PyTorch does with NCCL, beneath models (torch_models.py): each collective in each form that
+torch.distributed has, groups within the group, streams, graphs, objects, memory. Every rank checks every
+result. Run by nccl_clients, or:
 
     LD_PRELOAD=build/nccl/libnccl.so.2 torchrun --nproc-per-node 2 bench/gpu/torch_collectives.py [NAME...]"""
 
-import datetime
-import os
-import sys
 import time
-import traceback
 
 import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 
-RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-COUNT = 1000
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def same(tensor, expected):
-    if not isinstance(expected, torch.Tensor):
-        expected = torch.full(tuple(tensor.shape), expected, dtype=tensor.dtype)
-    found = tensor.detach().cpu()
-    assert found.shape == expected.shape and torch.equal(found, expected.cpu().to(found.dtype)), \
-        f"rank {RANK}: found {found.flatten()[:8].tolist()}, expected {expected.flatten()[:8].tolist()}"
-
-
-def mine(count=COUNT, dtype=torch.float32, rank=None):
-    """Small whole numbers, others on each rank."""
-    return ((torch.arange(count) % 5 + 1 + (RANK if rank is None else rank)) % 7).to(dtype)
-
-
-def everyone(count=COUNT, dtype=torch.float32):
-    return [mine(count, dtype, r) for r in range(SIZE)]
-
-
-def total(count=COUNT, dtype=torch.float32):
-    return torch.stack(everyone(count, torch.float64)).sum(0).to(dtype)
+from torch_checks import COUNT, RANK, SIZE, Skipped, check, everyone, main, mine, same, total
 
 
 # ---- collectives ----
@@ -153,7 +121,7 @@ def all_to_all():
     out = torch.empty(SIZE * 5).cuda()
     dist.all_to_all_single(out, (torch.arange(SIZE * 5) + 100. * RANK).cuda())
     same(out, torch.cat([torch.arange(5) + 5 * RANK + 100. * r for r in range(SIZE)]))
-    # Rank r gives b + 1 to each rank b, so it gets r + 1 from all; a split may be empty.
+    # Rank r gives b elements to each rank b, so it gets r from all; a split may be empty.
     give, get = [b for b in range(SIZE)], [RANK] * SIZE
     out = torch.empty(sum(get)).cuda()
     dist.all_to_all_single(out, torch.full((sum(give),), float(RANK)).cuda(), get, give)
@@ -194,12 +162,8 @@ def messages():
             dist.P2POp(dist.isend, mine(count).cuda() + 1, before), dist.P2POp(dist.irecv, back, after)])
         for work in works:
             work.wait()
-        if SIZE == 2:  # both come from the one other, in the order in which it sent them
-            same(got, mine(count, rank=before))
-            same(back, mine(count, rank=after) + 1)
-        elif SIZE > 2:
-            same(got, mine(count, rank=before))
-            same(back, mine(count, rank=after) + 1)
+        same(got, mine(count, rank=before))  # of one other, or itself, they come in the order of sending
+        same(back, mine(count, rank=after) + 1)
 
 
 @check
@@ -361,8 +325,8 @@ def backend():
 @check
 def pool():
     nccl = backend()
-    if not hasattr(nccl, "register_mem_pool"):  # with TORCH_DISTRIBUTED_DEBUG=DETAIL another stands around it
-        return
+    if not hasattr(nccl, "register_mem_pool"):
+        raise Skipped("no register_mem_pool: an older PyTorch, or TORCH_DISTRIBUTED_DEBUG=DETAIL")
     memory = torch.cuda.MemPool(nccl.mem_allocator)
     with torch.cuda.use_mem_pool(memory):
         tensor = torch.empty(1 << 20, device="cuda")
@@ -380,12 +344,15 @@ def pool():
 def windows():
     nccl = backend()
     if not hasattr(nccl, "register_mem_pool"):
-        return
+        raise Skipped("no register_mem_pool")
     memory = torch.cuda.MemPool(nccl.mem_allocator)
     with torch.cuda.use_mem_pool(memory):
         tensor = torch.empty(1 << 19, device="cuda")
     tensor.copy_(mine(1 << 19))
-    nccl.register_mem_pool(memory, symm=True)
+    try:
+        nccl.register_mem_pool(memory, symm=True)
+    except TypeError:
+        raise Skipped("register_mem_pool has no symm") from None
     dist.all_reduce(tensor)
     same(tensor, total(1 << 19))
     nccl.deregister_mem_pool(memory)
@@ -395,7 +362,7 @@ def windows():
 def puts():
     nccl = backend()
     if SIZE == 1 or not getattr(nccl, "supports_window", False):
-        return
+        raise Skipped("one rank" if SIZE == 1 else "the backend has no windows")
     after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     memory = torch.cuda.MemPool(nccl.mem_allocator)
     with torch.cuda.use_mem_pool(memory):
@@ -418,14 +385,17 @@ def puts():
 @check
 def statistics():
     nccl = backend()
-    if hasattr(nccl, "memory_stats"):
-        found = nccl.memory_stats()
-        assert found and all(v >= 0 for v in found.values()), found
+    if not hasattr(nccl, "memory_stats"):
+        raise Skipped("no memory_stats")
+    found = nccl.memory_stats()
+    assert found and all(v >= 0 for v in found.values()), found
 
 
 @check
 def rest():
-    """A group's memory is given back and made again; one that has been captured keeps it."""
+    """A group's memory is given back and made again: of one of its own, since a captured one keeps it."""
+    if not hasattr(backend(), "suspend"):
+        raise Skipped("no suspend")
     group = dist.new_group(list(range(SIZE)))
     nccl = group._get_backend(torch.device("cuda"))
     for i in range(2):
@@ -433,177 +403,27 @@ def rest():
         dist.all_reduce(tensor, group=group)
         same(tensor, total() + i * SIZE)
         torch.cuda.synchronize()
-        if hasattr(nccl, "suspend"):
-            nccl.suspend()
-            nccl.resume()
+        nccl.suspend()
+        nccl.resume()
     dist.destroy_process_group(group)
 
 
 @check
 def estimate():
     nccl = backend()
-    if not getattr(nccl, "supports_time_estimate", getattr(nccl, "_supports_time_estimate", False)):
-        return
+    if not getattr(nccl, "_supports_time_estimate", False):
+        raise Skipped("no time estimate")
     nccl._start_time_estimate()
     dist.all_reduce(torch.zeros(1 << 20).cuda())
     assert nccl._end_time_estimate() > 0
 
 
-# ---- what stands on it ----
-
-@check
-def sharded_tensors():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, DTensor
-    mesh = init_device_mesh("cuda", (SIZE,))
-    whole = torch.arange(float(SIZE * 6 * 5)).reshape(SIZE * 6, 5).cuda()
-    rows = distribute_tensor(whole, mesh, [Shard(0)])
-    same(rows.to_local(), whole[RANK * 6:(RANK + 1) * 6])
-    same(rows.full_tensor(), whole)
-    columns = rows.redistribute(mesh, [Shard(1)])
-    same(columns.redistribute(mesh, [Replicate()]).to_local(), whole)
-    sums = DTensor.from_local(mine(6 * SIZE).cuda(), mesh, [Partial()])
-    same(sums.redistribute(mesh, [Replicate()]).to_local(), total(6 * SIZE))
-    same(sums.redistribute(mesh, [Shard(0)]).to_local(), total(6 * SIZE)[RANK * 6:(RANK + 1) * 6])
-
-
-def trained(wrap, steps=6):
-    """The losses of a small model that is trained as `wrap` makes it."""
-    torch.manual_seed(3)
-    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh(),
-                              torch.nn.Linear(32, 4)).cuda()
-    net = wrap(net)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-    losses = []
-    for step in range(steps):
-        generator = torch.Generator().manual_seed(step)
-        data = torch.randn(SIZE * 8, 16, generator=generator)[RANK * 8:(RANK + 1) * 8].cuda()
-        loss = net(data).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean, dist.ReduceOp.AVG)
-        losses.append(mean.item())
-    return torch.tensor(losses)
-
-
-def data_parallel(**options):
-    return lambda net: torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()],
-                                                                 **options)
-
-
-@check
-def data_parallel_forms():
-    usual = trained(data_parallel())
-    for options in ({"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True},
-                    {"bucket_cap_mb": 0.001}):
-        assert torch.allclose(trained(data_parallel(**options)), usual, atol=1e-5), options
-
-
-@check
-def data_parallel_hooks():
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-    usual = trained(data_parallel())
-    for hook, most in ((default_hooks.allreduce_hook, 1e-5), (default_hooks.bf16_compress_hook, 2e-2),
-                       (default_hooks.fp16_compress_hook, 1e-2)):
-        def hooked(net, hook=hook):
-            net = data_parallel()(net)
-            net.register_comm_hook(None, hook)
-            return net
-        assert torch.allclose(trained(hooked), usual, atol=most), hook
-
-
-@check
-def fully_sharded():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cuda", (SIZE,))
-
-    def shard(net):
-        for layer in net:
-            if isinstance(layer, torch.nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        return fully_shard(net, mesh=mesh)
-    assert torch.allclose(trained(shard), trained(data_parallel()), atol=1e-5)
-
-
-@check
-def fully_sharded_in_groups():
-    """Sharded among half of the ranks, replicated in the other half: four groups at work at once."""
-    if SIZE % 2 or SIZE < 4:
-        return
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cuda", (2, SIZE // 2), mesh_dim_names=("replicas", "shards"))
-
-    def shard(net):
-        for layer in net:
-            if isinstance(layer, torch.nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        return fully_shard(net, mesh=mesh)
-    assert torch.allclose(trained(shard), trained(data_parallel()), atol=1e-5)
-
-
-@check
-def tensor_parallel():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    mesh = init_device_mesh("cuda", (SIZE,))
-    torch.manual_seed(5)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 4 * SIZE), torch.nn.ReLU(), torch.nn.Linear(4 * SIZE, 8)).cuda()
-    data = torch.randn(3, 8).cuda()
-    expected = net(data).detach().cpu()
-    parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    assert torch.allclose(net(data).detach().cpu(), expected, atol=1e-5)
-
-
-@check
-def pipeline():
-    if SIZE == 1:
-        return
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-    torch.manual_seed(11)
-    layers = [torch.nn.Linear(8, 8).cuda() for _ in range(SIZE)]
-    data, aim = torch.randn(8, 8).cuda(), torch.randn(8, 8).cuda()
-    expected = torch.nn.functional.mse_loss(torch.nn.Sequential(*layers)(data), aim)
-    expected.backward()
-    gradient = layers[RANK].weight.grad.clone()
-    layers[RANK].zero_grad()
-    stage = PipelineStage(layers[RANK], RANK, SIZE, torch.device("cuda", torch.cuda.current_device()))
-    schedule = Schedule1F1B(stage, 4 if SIZE <= 4 else SIZE, loss_fn=torch.nn.functional.mse_loss)
-    losses = []
-    if RANK == 0:
-        schedule.step(data)
-    elif RANK == SIZE - 1:
-        schedule.step(target=aim, losses=losses)
-    else:
-        schedule.step()
-    assert torch.allclose(layers[RANK].weight.grad.cpu(), gradient.cpu(), atol=1e-5)
-
-
-@check
-def sharded_optimizer():
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-    torch.manual_seed(9)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).cuda()
-    optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
-    for parameter in net.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    for parameter in net.parameters():
-        every = [torch.empty_like(parameter) for _ in range(SIZE)]
-        dist.all_gather(every, parameter.detach())
-        for other in every:
-            same(other, every[0])
-
-
 @check
 def devices_of_one_process():
-    """Where there are several: what needs no torch.distributed."""
+    """What needs no torch.distributed."""
     devices = range(torch.cuda.device_count())
-    if len(devices) == 1 or RANK > 0:
-        return
+    if len(devices) == 1 or SIZE > 1:
+        raise Skipped("one device" if len(devices) == 1 else "several processes")
     sums = [(mine() + d).cuda(d) for d in devices]
     torch.cuda.nccl.all_reduce(sums)
     for tensor in sums:
@@ -622,32 +442,4 @@ def devices_of_one_process():
     assert torch.allclose(torch.autograd.grad(parallel.sum(), net.weight)[0].cpu(), gradient.cpu(), atol=1e-5)
 
 
-def main():
-    wanted = sys.argv[1:]
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29512")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", rank=RANK, world_size=SIZE, device_id=device,
-                            timeout=datetime.timedelta(seconds=60))
-    failed, checks = [], [c for c in CHECKS if not wanted or c.__name__ in wanted]
-    for function in checks:
-        begin = time.monotonic()
-        try:
-            function()
-            state = "passed"
-        except Exception:
-            traceback.print_exc()
-            state = "FAILED"
-            failed.append(function.__name__)
-        if RANK == 0 or state == "FAILED":
-            print(f"{state} {function.__name__} (rank {RANK}, {time.monotonic() - begin:.1f} s)", flush=True)
-    if RANK == 0:
-        print(f"result collectives {SIZE} processes: {len(checks) - len(failed)} of {len(checks)} checks "
-              f"{'passed' if not failed else 'passed, FAILED: ' + ', '.join(failed)}", flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.exit(bool(failed))
-
-
-main()
+main("collectives")

@@ -63,7 +63,6 @@ typedef void *handle;
     X(graph_launch, cuGraphLaunch, (handle, handle))                                            \
     X(exec_free, cuGraphExecDestroy, (handle))
 #define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
 struct driver {
     DRIVER(FIELD)
 };

@@ -1,10 +1,8 @@
 /* The fake CUDA runtime's streams, events and graphs (fake_cudart.c). */
 #include "tests/device/fake_cudart.h"
 
+#include <stdio.h>
 #include <unistd.h>
-
-/* ---- Streams, events, graphs ------------------------------------------------------------------
- */
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
@@ -63,10 +61,17 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    unsigned code;
+    enum { PATIENCE_SECONDS = 60, NAP_US = 50 };
+    unsigned code, naps = 0;
     begin();
-    while ((code = cu()->event_query(event)) == cudaErrorNotReady)
-        usleep(50);
+    while ((code = cu()->event_query(event)) == cudaErrorNotReady) {
+        if (++naps == PATIENCE_SECONDS * 1000000 / NAP_US) {
+            fprintf(stderr, "the fake CUDA runtime: an event is not reached; on a GPU "
+                            "cudaEventSynchronize would wait for ever\n");
+            return told(cudaErrorUnknown);
+        }
+        usleep(NAP_US);
+    }
     return told(code);
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)

@@ -406,7 +406,7 @@ static unsigned access_piece(char *base, size_t bytes, const struct fake_piece *
 DRIVER cuMemSetAccess(tti_cu_ptr base, size_t bytes, const struct tti_cu_access *access,
                       size_t count)
 {
-    if (count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
+    if (bytes == 0 || count != 1 || access->flags != TTI_CU_ACCESS_READ_WRITE)
         return TTI_CU_INVALID_VALUE;
     while (bytes > 0) {
         pthread_mutex_lock(&mapped_lock);

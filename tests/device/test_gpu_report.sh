@@ -120,6 +120,9 @@ wait $report || status=$?
 gone
 # What programs made for NCCL need is there, and it says so where there is no GPU.
 [ -x "$work/pack/bin/tuttirun" ]
+for name in checks collectives models train failures; do
+    [ -f "$work/pack/clients/torch_$name.py" ] || { echo "FAILED: torch_$name.py is not packed"; exit 1; }
+done
 "$work/pack/clients/nccl_clients" --library "$work/pack/nccl" --out "$work/logs" >"$work/log" || {
     cat "$work/log"
     exit 1

@@ -235,6 +235,7 @@ static void shrink_rank(struct rank *r)
         OK(ncclCommShrink(r->comm, two, 2, &fewest, NULL, NCCL_SHRINK_ABORT));
         check_sum(fewest, ranks - 2, (1 << (ranks - 2)) - 1);
         OK(ncclCommDestroy(fewest));
+        OK(ncclCommFinalize(r->comm)); /* of what was revoked there is nothing to tell */
     }
     if (fewer)
         OK(ncclCommDestroy(fewer));
@@ -263,6 +264,7 @@ static void survivor(int rank, _Atomic int *done)
     /* PyTorch asks the parent, and takes an error for the new one's. */
     OK(ncclCommGetAsyncError(comm, &error));
     CHECK(error == ncclSuccess);
+    CHECK(ncclAllReduce(&word, &word, 1, ncclInt32, ncclSum, comm, NULL) != ncclSuccess);
     OK(ncclCommFinalize(comm));
     OK(ncclCommDestroy(comm));
     check_sum(fewer, 2, 3);

@@ -8,6 +8,7 @@ they are.
     python3 tests/nccl/torch_on_host.py PROGRAM.py [ARGUMENT...]"""
 
 import ctypes
+import os
 import runpy
 import sys
 import warnings
@@ -120,4 +121,5 @@ def take_over():
 take_over()
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # as for the program alone
     runpy.run_path(sys.argv[0], run_name="__main__")
