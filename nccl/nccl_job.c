@@ -3,6 +3,7 @@
 #include "nccl/nccl_comm.h"
 
 #include "base/memory.h"
+#include "base/stay_loaded.h"
 #include "launch/boot.h"
 
 #include <signal.h>
@@ -168,6 +169,7 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job)
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_t thread;
+    tti_stay_loaded(); /* a program that hears of the end may unload at once */
     for (struct tti_nccl_job *one = job; one; one = one->after)
         job_occupy(one);
     sigfillset(&all);

@@ -33,11 +33,18 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
     return result;
 }
 
+/* Who queues a call or asks how things stand has the lock for a moment; who waits for what is not
+ * over has it for long. */
 bool tti_gpu_is_idle(struct tutti_comm *comm)
 {
+    enum { LOOKS = 20 };
+    const struct timespec nap = {.tv_nsec = 1000000};
     struct tti_gpu_side *side = comm->gpu;
-    if (pthread_mutex_trylock(&side->lock) != 0)
-        return false; /* somebody calls, or waits for what is not over */
+    for (int looks = 0; pthread_mutex_trylock(&side->lock) != 0; looks++) {
+        if (looks == LOOKS)
+            return false;
+        nanosleep(&nap, NULL);
+    }
     const bool idle = !side->captured.any &&
                       (!side->last.any || side->ops->event_query(side->last.event) == TUTTI_OK) &&
                       !tti_gpu_told(comm);

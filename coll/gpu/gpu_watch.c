@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stay_loaded.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 
 enum {
@@ -200,7 +200,9 @@ static void watch_deadline(struct tutti_comm *comm)
 }
 
 /* A device that has failed runs nothing more: the others need not wait for this rank until their
- * deadline. Who holds the lock is in a call, which hears of it by itself. */
+ * deadline. Who holds the lock is in a call, which hears of it by itself. A driver that is shut
+ * down (ABORTED) says that the process is about to end, as many do without destroying anything:
+ * that is no failure, and the others hear of the end. */
 static void watch_device(struct tutti_comm *comm, bool watcher)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -211,7 +213,7 @@ static void watch_device(struct tutti_comm *comm, bool watcher)
     if (side->last.any && (watcher || !watched))
         now = side->ops->event_query(side->last.event);
     pthread_mutex_unlock(&side->lock);
-    if (now != TUTTI_OK && now != TUTTI_IN_PROGRESS)
+    if (now != TUTTI_OK && now != TUTTI_IN_PROGRESS && now != TUTTI_ERR_ABORTED)
         (void)tti_comm_fail(comm,
                             TTI_CONTEXT(now, "device %d of rank %d (%s) failed", side->gpu->device,
                                         comm->rank, tutti_comm_rank_name(comm, comm->rank)));
@@ -343,20 +345,12 @@ static void *watch_left(void *argument)
     return NULL;
 }
 
-/* The thread has our code under it whatever the program unloads. */
-static void watch_stay_loaded(void)
-{
-    Dl_info ours;
-    if (dladdr(&GRACE_SECONDS, &ours) && ours.dli_fname)
-        (void)dlopen(ours.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-}
-
 bool tti_gpu_watch_leave(struct tutti_comm *comm)
 {
     pthread_t watcher;
     if (!comm->gpu->map || comm->gpu->map->way == TTI_GPU_STAGED)
         return false;
-    watch_stay_loaded();
+    tti_stay_loaded();
     const int error = pthread_create(&watcher, NULL, watch_left, comm);
     if (error) {
         TTI_LOG(TTI_LOG_WARN,

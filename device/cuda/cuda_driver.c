@@ -155,6 +155,8 @@ static enum tutti_result driver_result(unsigned code)
     case TTI_CU_PEER_UNSUPPORTED:
     case TTI_CU_NOT_SUPPORTED:
         return TUTTI_ERR_UNSUPPORTED;
+    case TTI_CU_DEINITIALIZED:
+        return TUTTI_ERR_ABORTED;
     default:
         return code >= TTI_CU_CAPTURE_FIRST && code <= TTI_CU_CAPTURE_LAST ? TUTTI_ERR_USAGE
                                                                            : TUTTI_ERR_SYSTEM;

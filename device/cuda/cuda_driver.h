@@ -48,6 +48,7 @@ enum {
     TTI_CU_OK = 0,
     TTI_CU_INVALID_VALUE = 1,
     TTI_CU_OUT_OF_MEMORY = 2,
+    TTI_CU_DEINITIALIZED = 4, /* the driver is shut down: the process ends */
     TTI_CU_NO_DEVICE = 100,
     TTI_CU_NO_CONTEXT = 201,
     TTI_CU_DEVICE_UNAVAILABLE = 46,

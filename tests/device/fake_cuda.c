@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -90,8 +91,30 @@ bool fake_forked(void)
 }
 
 /* TUTTI_FAKE_INIT: it does not start, and gives that error. */
+/* TUTTI_FAKE_ENDS=1: at the end of the process the driver is shut down a moment before the process
+ * is gone. */
+static _Atomic bool ended;
+
+static void end_of_process(void)
+{
+    const struct timespec moment = {.tv_nsec = 200000000};
+    ended = true;
+    nanosleep(&moment, NULL);
+}
+
+bool fake_ended(void)
+{
+    return ended;
+}
+
+static void ends_later(void)
+{
+    (void)atexit(end_of_process);
+}
+
 DRIVER cuInit(unsigned flags)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *set = getenv("TUTTI_FAKE_INIT");
     int count;
     if (set)
@@ -99,6 +122,8 @@ DRIVER cuInit(unsigned flags)
     if (fake_forked())
         return NOT_INITIALIZED;
     begun = getpid();
+    if (getenv("TUTTI_FAKE_ENDS"))
+        pthread_once(&once, ends_later);
     if (flags != 0 || fake_ops()->count(&count) != TUTTI_OK)
         return TTI_CU_INVALID_VALUE;
     return count > 0 ? TTI_CU_OK : TTI_CU_NO_DEVICE;

@@ -47,6 +47,8 @@ void fake_pool_forget(const void *memory);
 bool fake_kept(int owner, int device);
 /* Is this process the child of one that had begun with the driver? It may not use it. */
 bool fake_forked(void);
+/* Is it shut down? */
+bool fake_ended(void);
 
 /* As the driver: without a context most calls fail. */
 #define IN_CONTEXT(call) (fake_now() ? fake_code(call) : (unsigned)TTI_CU_NO_CONTEXT)

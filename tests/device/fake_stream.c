@@ -394,6 +394,8 @@ DRIVER cuEventRecord(tti_cu_event event, tti_cu_stream stream)
 }
 DRIVER cuEventQuery(tti_cu_event event)
 {
+    if (fake_ended())
+        return TTI_CU_DEINITIALIZED;
     return SAFE_IN_CONTEXT(fake_ops()->event_query((struct tti_gpu_event *)(void *)event));
 }
 DRIVER cuStreamWaitEvent(tti_cu_stream stream, tti_cu_event event, unsigned flags)

@@ -484,6 +484,33 @@ static void unloads(const char *library)
     }
 }
 
+/* What was made without blocking is made by a thread, which tells of its end a moment before: the
+ * library stays. */
+static void stays(const char *library)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId own;
+    ncclComm_t c = NULL;
+    ncclResult_t state = ncclInProgress;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    CHECK(handle);
+    ncclResult_t (*get)(ncclUniqueId *) =
+        (ncclResult_t(*)(ncclUniqueId *))dlsym(handle, "ncclGetUniqueId");
+    ncclResult_t (*make)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *) =
+        (ncclResult_t(*)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *))dlsym(
+            handle, "ncclCommInitRankConfig");
+    ncclResult_t (*ask)(ncclComm_t, ncclResult_t *) =
+        (ncclResult_t(*)(ncclComm_t, ncclResult_t *))dlsym(handle, "ncclCommGetAsyncError");
+    ncclResult_t (*end)(ncclComm_t) = (ncclResult_t(*)(ncclComm_t))dlsym(handle, "ncclCommDestroy");
+    CHECK(get && make && ask && end);
+    config.blocking = 0;
+    CHECK(get(&own) == ncclSuccess && make(&c, 1, own, 0, &config) == ncclInProgress);
+    while (state == ncclInProgress)
+        CHECK(ask(c, &state) == ncclSuccess);
+    CHECK(state == ncclSuccess && end(c) == ncclSuccess);
+    CHECK(dlclose(handle) == 0 && dlopen(library, RTLD_NOW | RTLD_NOLOAD));
+}
+
 static const struct test_named cases[] = {{"buffers", buffers},
                                           {"groups", groups},
                                           {"communicators", communicators},
@@ -494,6 +521,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "unloads") == 0) {
         unloads(argv[2]);
+        stays(argv[2]);
         return 0;
     }
     return named_run(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -10,7 +10,10 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- in a group that still makes others ---- */
 
@@ -355,6 +358,43 @@ static void idle(void)
     }
 }
 
+/* Processes that are through with their work end without destroying anything, as many programs do;
+ * a driver that is shut down by then is no failed device. Rank 0 is idle and hears of no failure.
+ */
+static void leaver(int rank)
+{
+    enum { NAPS = 700 };
+    ncclResult_t state = ncclSuccess;
+    ncclComm_t comm = NULL;
+    int *word = NULL;
+    OK(ncclCommInitRank(&comm, 2, id, rank));
+    OK(ncclMemAlloc((void **)&word, sizeof *word));
+    OK(ncclAllReduce(word, word, 1, ncclInt32, ncclSum, comm, NULL));
+    for (int i = 0; i < NAPS; i++) {
+        if (rank == 1 && i == NAPS / 4)
+            exit(0);
+        nap();
+        OK(ncclCommGetAsyncError(comm, &state));
+        OK(state);
+    }
+    OK(ncclCommAbort(comm));
+}
+
+static void leaves(void)
+{
+    pid_t pids[2];
+    int status = 0, failed = 0;
+    OK(ncclGetUniqueId(&id));
+    for (int r = 0; r < 2; r++)
+        if ((pids[r] = fork()) == 0) {
+            leaver(r);
+            exit(0);
+        }
+    for (int r = 0; r < 2; r++)
+        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
+    CHECK(failed == 0);
+}
+
 /* ---- nothing to end ---- */
 
 /* Whoever got no communicator by a split ends it like all others. */
@@ -382,6 +422,7 @@ static const struct test_named cases[] = {{"in_groups", in_groups},
                                           {"entered", entered},
                                           {"parent_alone", parent_alone},
                                           {"idle", idle},
+                                          {"leaves", leaves},
                                           {"none", none}};
 
 int main(int argc, char **argv)
