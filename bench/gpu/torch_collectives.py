@@ -322,40 +322,40 @@ def backend():
     return dist.group.WORLD._get_backend(torch.device("cuda"))
 
 
+def pooled(count):
+    """A pool of NCCL's memory, and a tensor in it."""
+    if not hasattr(backend(), "register_mem_pool"):
+        raise Skipped("no register_mem_pool: an older PyTorch, or TORCH_DISTRIBUTED_DEBUG=DETAIL")
+    memory = torch.cuda.MemPool(backend().mem_allocator)
+    with torch.cuda.use_mem_pool(memory):
+        tensor = torch.empty(count, device="cuda")
+    return memory, tensor
+
+
+def summed(tensor):
+    tensor.copy_(mine(tensor.numel()))
+    dist.all_reduce(tensor)
+    same(tensor, total(tensor.numel()))
+
+
 @check
 def pool():
-    nccl = backend()
-    if not hasattr(nccl, "register_mem_pool"):
-        raise Skipped("no register_mem_pool: an older PyTorch, or TORCH_DISTRIBUTED_DEBUG=DETAIL")
-    memory = torch.cuda.MemPool(nccl.mem_allocator)
-    with torch.cuda.use_mem_pool(memory):
-        tensor = torch.empty(1 << 20, device="cuda")
-    tensor.copy_(mine(1 << 20))
-    nccl.register_mem_pool(memory)
-    dist.all_reduce(tensor)
-    same(tensor, total(1 << 20))
-    nccl.deregister_mem_pool(memory)
-    tensor.copy_(mine(1 << 20))
-    dist.all_reduce(tensor)
-    same(tensor, total(1 << 20))
+    memory, tensor = pooled(1 << 20)
+    backend().register_mem_pool(memory)
+    summed(tensor)
+    backend().deregister_mem_pool(memory)
+    summed(tensor)
 
 
 @check
 def windows():
-    nccl = backend()
-    if not hasattr(nccl, "register_mem_pool"):
-        raise Skipped("no register_mem_pool")
-    memory = torch.cuda.MemPool(nccl.mem_allocator)
-    with torch.cuda.use_mem_pool(memory):
-        tensor = torch.empty(1 << 19, device="cuda")
-    tensor.copy_(mine(1 << 19))
+    memory, tensor = pooled(1 << 19)
     try:
-        nccl.register_mem_pool(memory, symm=True)
+        backend().register_mem_pool(memory, symm=True)
     except TypeError:
         raise Skipped("register_mem_pool has no symm") from None
-    dist.all_reduce(tensor)
-    same(tensor, total(1 << 19))
-    nccl.deregister_mem_pool(memory)
+    summed(tensor)
+    backend().deregister_mem_pool(memory)
 
 
 @check

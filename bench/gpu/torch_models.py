@@ -73,11 +73,11 @@ def data_parallel_hooks():
         assert torch.allclose(trained(hooked), usual, atol=most), hook
 
 
-@check
-def fully_sharded():
+def as_replicated(shape):
+    """Sharded over a mesh of that shape, as the data-parallel one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cuda", (SIZE,))
+    mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicas", "shards")[-len(shape):])
 
     def shard(net):
         for layer in net:
@@ -85,6 +85,11 @@ def fully_sharded():
                 fully_shard(layer, mesh=mesh)
         return fully_shard(net, mesh=mesh)
     assert torch.allclose(trained(shard), trained(data_parallel()), atol=1e-5)
+
+
+@check
+def fully_sharded():
+    as_replicated((SIZE,))
 
 
 @check
@@ -92,16 +97,7 @@ def fully_sharded_in_groups():
     """Sharded among half of the ranks, replicated in the other half: groups of both kinds at work at once."""
     if SIZE % 2 or SIZE < 4:
         raise Skipped("not an even number of ranks from 4 on")
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cuda", (2, SIZE // 2), mesh_dim_names=("replicas", "shards"))
-
-    def shard(net):
-        for layer in net:
-            if isinstance(layer, torch.nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        return fully_shard(net, mesh=mesh)
-    assert torch.allclose(trained(shard), trained(data_parallel()), atol=1e-5)
+    as_replicated((2, SIZE // 2))
 
 
 @check
