@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 RANKS, PATIENCE = 3, 80
 
@@ -83,9 +84,14 @@ def rank_main(case):
     options = {"enable_reconfigure": True} if case == "reconfigure" else {}
     dist.init_process_group("nccl", device_id=torch.device("cuda", 0), timeout=datetime.timedelta(seconds=20),
                             **options)
-    RANK_MAINS[case](torch, dist, rank)
-    print("went to its end", flush=True)
-    os._exit(0)  # nothing is to be said to those that are gone
+    status = 0
+    try:
+        RANK_MAINS[case](torch, dist, rank)
+        print("went to its end", flush=True)
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    os._exit(status)  # nothing is to be said to those that are gone, and PyTorch's watchdog may be at work
 
 
 def sums(torch, dist, expected):
