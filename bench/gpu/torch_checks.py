@@ -63,13 +63,17 @@ def run(function):
 
 
 def main(name):
+    wanted = sys.argv[1:] or [function.__name__ for function in CHECKS]
+    unknown = set(wanted) - {function.__name__ for function in CHECKS}
+    if unknown:
+        sys.exit(f"no such check: {', '.join(sorted(unknown))}")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29512")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", rank=RANK, world_size=SIZE, device_id=device,
                             timeout=datetime.timedelta(seconds=60))
-    states = [run(function) for function in CHECKS if not sys.argv[1:] or function.__name__ in sys.argv[1:]]
+    states = [run(function) for function in CHECKS if function.__name__ in wanted]
     if RANK == 0:
         failed = states.count("FAILED")
         print(f"result {name}, {SIZE} processes: {states.count('passed')} checks passed, {states.count('skipped')} "

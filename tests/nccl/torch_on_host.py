@@ -1,10 +1,9 @@
 """PyTorch's kernels for CUDA, done by the CPU: for the fake CUDA runtime (tests/device/fake_cudart.c), which
 has PyTorch's devices, streams, events and memory, but runs no kernels. The simulated device's memory is the
 host's, so a tensor of it is looked at as one of the CPU's; before each operation the host waits for what the
-current stream has so far. Nothing else of PyTorch changes: its collectives, reducers and watchdogs run as
-they are.
+current stream has so far; random numbers are those of the CPU's generator. Nothing else of PyTorch changes:
+its collectives, reducers and watchdogs run as they are.
 
-    python3 -c 'import torch_on_host' ...        or run PROGRAM.py under it:
     python3 tests/nccl/torch_on_host.py PROGRAM.py [ARGUMENT...]"""
 
 import ctypes
@@ -15,9 +14,9 @@ import warnings
 
 import torch
 
-# What only makes memory, looks at a tensor's shape, or moves memory by the runtime.
-KEPT = ("empty", "empty_strided", "as_strided", "set_", "resize_", "record_stream", "_pin_memory", "is_pinned",
-        "_local_scalar_dense", "is_set_to", "view", "unfold", "_reshape_alias")
+# What only makes memory, looks at a tensor's shape, or moves memory by the runtime; views stay as well.
+KEPT = ("empty", "empty_strided", "set_", "resize_", "record_stream", "_pin_memory", "is_pinned",
+        "_local_scalar_dense", "is_set_to")
 library = torch.library.Library("aten", "IMPL")
 
 
