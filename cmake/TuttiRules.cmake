@@ -112,9 +112,9 @@ function(tti_test_properties name timeout labels serial)
       set(timeout 900)
     endif()
   endif()
-  # What tutti-tune once wrote on this machine must not choose for the tests. PROCESSORS counts half
-  # cores (./dev runs two such places a core).
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS 2
+  # What tutti-tune once wrote on this machine must not choose for the tests. PROCESSORS counts quarters
+  # of a core (./dev runs some more than four such places a core).
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS 4
     ENVIRONMENT TUTTI_TUNING=off)
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)

@@ -108,16 +108,27 @@ struct grid {
     tti_sim_kernel *kernel;
     uint64_t seed;
     unsigned begun, over;
-    unsigned stuck; /* threads of a block that could not end */
-    bool memory;    /* it ran out */
+    unsigned stuck;       /* threads of a block that could not end */
+    bool memory;          /* it ran out */
+    pthread_cond_t ended; /* for who launched it */
+};
+
+/* One that has nothing to do is called by name, and no more of them than there are blocks: a kernel
+ * of one block would else wake all 32. */
+struct worker {
+    struct run_device *device;
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool called;
+    struct worker *below; /* of those that nobody has called */
 };
 
 struct run_device {
     pthread_mutex_t lock;
-    pthread_cond_t work, over; /* for workers; for those who wait for a grid */
     struct grid *first, **last;
-    pthread_t workers[MOST_WORKERS];
-    int worker_count, idle;
+    struct worker workers[MOST_WORKERS];
+    struct worker *resting;                  /* the last to rest is on top */
+    int worker_count, idle;                  /* idle: resting, or called and not awake yet */
     struct tti_sim_crew *crew[MOST_WORKERS]; /* that no block runs on; the last given is on top */
     int crew_count;
     bool ending;
@@ -132,8 +143,6 @@ static void run_init(void)
 {
     for (int i = 0; i < TTI_SIM_MOST_DEVICES; i++) {
         pthread_mutex_init(&run_devices[i].lock, NULL);
-        pthread_cond_init(&run_devices[i].work, NULL);
-        pthread_cond_init(&run_devices[i].over, NULL);
         run_devices[i].last = &run_devices[i].first;
     }
     const char *text = tti_config_text("TUTTI_SIM_SEED");
@@ -190,24 +199,59 @@ static void worker_block(struct run_device *device, struct grid *grid)
     else if (!ran)
         grid->memory = true;
     if (++grid->over == launch->blocks)
-        pthread_cond_broadcast(&device->over);
+        pthread_cond_signal(&grid->ended);
+}
+
+/* Until it is called; the device's lock is held, and let go meanwhile. */
+static void worker_rest(struct run_device *device, struct worker *self)
+{
+    device->idle++;
+    self->below = device->resting;
+    device->resting = self;
+    while (!self->called)
+        pthread_cond_wait(&self->wake, &device->lock);
+    self->called = false;
+    device->idle--;
+}
+
+/* So many of those that rest, or all there are; under the lock. */
+static void workers_call(struct run_device *device, unsigned count)
+{
+    for (; count > 0 && device->resting; count--) {
+        struct worker *worker = device->resting;
+        device->resting = worker->below;
+        worker->called = true;
+        pthread_cond_signal(&worker->wake);
+    }
 }
 
 static void *worker_main(void *argument)
 {
-    struct run_device *device = argument;
+    struct worker *self = argument;
+    struct run_device *device = self->device;
     pthread_mutex_lock(&device->lock);
     while (!device->ending) {
-        if (device->first) {
+        if (device->first)
             worker_block(device, device->first);
-            continue;
-        }
-        device->idle++;
-        pthread_cond_wait(&device->work, &device->lock);
-        device->idle--;
+        else
+            worker_rest(device, self);
     }
     pthread_mutex_unlock(&device->lock);
     return NULL;
+}
+
+static int worker_start(struct run_device *device)
+{
+    struct worker *worker = &device->workers[device->worker_count];
+    worker->device = device;
+    worker->called = false;
+    pthread_cond_init(&worker->wake, NULL);
+    const int error = pthread_create(&worker->thread, NULL, worker_main, worker);
+    if (error)
+        pthread_cond_destroy(&worker->wake);
+    else
+        device->worker_count++;
+    return error;
 }
 
 /* Under the lock: a worker for each block that waits, as far as the device goes. */
@@ -219,8 +263,7 @@ static enum tutti_result workers_ensure(struct run_device *device, unsigned bloc
     for (unsigned have = (unsigned)device->idle; have < wanted; have++) {
         if (device->worker_count == MOST_WORKERS)
             break;
-        const int error =
-            pthread_create(&device->workers[device->worker_count], NULL, worker_main, device);
+        const int error = worker_start(device);
         if (error && device->worker_count == 0)
             return TTI_FAIL(TUTTI_ERR_SYSTEM,
                             "simulated device: cannot make a thread (error %d); lower the number "
@@ -228,7 +271,6 @@ static enum tutti_result workers_ensure(struct run_device *device, unsigned bloc
                             error);
         if (error)
             break;
-        device->worker_count++;
     }
     return TUTTI_OK;
 }
@@ -247,12 +289,14 @@ enum tutti_result tti_sim_run(int index, const struct tti_gpu_launch *launch)
         return result;
     }
     grid.seed = run_seed + ++device->launches * 1000003 + (uint64_t)index;
+    pthread_cond_init(&grid.ended, NULL);
     *device->last = &grid;
     device->last = &grid.next;
-    pthread_cond_broadcast(&device->work); /* glibc before 2.42 may lose one of several signals */
+    workers_call(device, launch->blocks);
     while (grid.over < launch->blocks)
-        pthread_cond_wait(&device->over, &device->lock);
+        pthread_cond_wait(&grid.ended, &device->lock);
     pthread_mutex_unlock(&device->lock);
+    pthread_cond_destroy(&grid.ended);
     if (grid.stuck)
         return TTI_FAIL(TUTTI_ERR_INTERNAL,
                         "simulated device: kernel %s: %u threads of a block wait at a barrier that "
@@ -271,10 +315,12 @@ void tti_sim_workers_end(int index)
     struct run_device *device = &run_devices[index];
     pthread_mutex_lock(&device->lock);
     device->ending = true;
-    pthread_cond_broadcast(&device->work);
+    workers_call(device, MOST_WORKERS);
     pthread_mutex_unlock(&device->lock);
-    for (int i = 0; i < device->worker_count; i++)
-        pthread_join(device->workers[i], NULL);
+    for (int i = 0; i < device->worker_count; i++) {
+        pthread_join(device->workers[i].thread, NULL);
+        pthread_cond_destroy(&device->workers[i].wake);
+    }
     device->worker_count = 0;
     device->ending = false;
 }
