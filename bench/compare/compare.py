@@ -23,7 +23,8 @@ import verdict
 from rounds import groups_of, measure, say
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COLLECTIVES = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"]
+IN_PLACE = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"] # the peers' programs know it
+COLLECTIVES = IN_PLACE + ["reduce", "all_to_all", "gather", "scatter", "sendrecv"]
 KI, MI = 1 << 10, 1 << 20
 MEMORIES = ["library", "malloc", "registered"]
 
@@ -71,8 +72,8 @@ def parse_flags(arguments):
     parser.add_argument("--noise", type=float, default=0.25, help="the most, for a ratio (0.25)")
     parser.add_argument("--figure", choices=["p50_us", "mean_us"], default=None,
                         help="what is compared first: the median of operations timed one by one, or the "
-                        "mean of a batch: the default where ranks run ahead of each other, which is in "
-                        "broadcast and where there are more ranks than cores")
+                        "mean of a batch: the default where ranks run ahead of each other, which is with a "
+                        "root and where there are more ranks than cores")
     parser.add_argument("--seconds", type=positive, default=None,
                         help="no round begins that would likely end later, but for the first three")
     parser.add_argument("--seed", type=int, default=1, help="of the random order")
@@ -99,8 +100,10 @@ def parse_flags(arguments):
     if not set(flags.memories) <= set(MEMORIES) or len(set(flags.memories)) < len(flags.memories):
         parser.error(f"--memory {flags.memory}: a list out of {', '.join(MEMORIES)}")
     flags.place = flags.place or usual_place(flags.coll)
+    if flags.place == "in" and flags.coll not in IN_PLACE:
+        parser.error(f"--place in is for {', '.join(IN_PLACE)}")
     # Rewriting ends in a barrier, so that no rank is ahead in a single operation.
-    ahead = not flags.rewrite and (flags.coll == "broadcast" or
+    ahead = not flags.rewrite and (flags.coll in contenders.ROOTED or
                                    flags.ranks > len(os.sched_getaffinity(0)))
     flags.figure = flags.figure or ("mean_us" if ahead else "p50_us")
     flags.out_given = bool(flags.out)
@@ -123,7 +126,7 @@ def sweep_sizes(flags):
             sizes.append(size)
             size *= flags.factor
     # A block for each rank has at least one element.
-    blocks = flags.coll in ("reduce_scatter", "all_gather")
+    blocks = flags.coll in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter")
     least = 4 * flags.ranks if blocks else 4
     return [size for size in sizes if size >= least]
 

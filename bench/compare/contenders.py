@@ -97,6 +97,27 @@ OPENMPI_ALGORITHMS = {
         ("recursive doubling", tuned(allgather_algorithm=3), (0, 64 * KI), 3),
         ("neighbour", tuned(allgather_algorithm=5), ANY, 4),
     ],
+    "reduce": [
+        ("linear", tuned(reduce_algorithm=1), ANY, 2),
+        ("pipeline 128 KiB", tuned(reduce_algorithm=3, reduce_algorithm_segmentsize=128 * KI),
+         (128 * KI, ABOVE), 2),
+        ("binomial", tuned(reduce_algorithm=5), ANY, 3),
+        ("Rabenseifner", tuned(reduce_algorithm=7), (16 * KI, ABOVE), 3),
+    ],
+    "all_to_all": [
+        ("linear", tuned(alltoall_algorithm=1), ANY, 2),
+        ("pairwise", tuned(alltoall_algorithm=2), ANY, 3),
+        ("Bruck", tuned(alltoall_algorithm=3), (0, 64 * KI), 3),
+    ],
+    "gather": [
+        ("linear", tuned(gather_algorithm=1), ANY, 2),
+        ("binomial", tuned(gather_algorithm=2), ANY, 3),
+    ],
+    "scatter": [
+        ("linear", tuned(scatter_algorithm=1), ANY, 2),
+        ("binomial", tuned(scatter_algorithm=2), ANY, 3),
+    ],
+    "sendrecv": [],
 }
 
 
@@ -111,7 +132,7 @@ def openmpi_shm(coll, ranks, crowded):
             settings.append((name + ", 128 KiB fragments", FRAGMENTS + flags, sizes))
             if sizes[1] == ABOVE:
                 settings.append((name, flags, (max(sizes[0], MI), ABOVE)))
-    if coll in ("all_reduce", "broadcast"):
+    if coll in ("all_reduce", "broadcast", "reduce"):
         for size, sizes in ((8 * KI, (0, 64 * KI)), (128 * KI, (16 * KI, ABOVE))):
             settings.append((f"coll/sm {size // KI} KiB", mca(coll_sm_priority=100,
                                                               coll_sm_fragment_size=size), sizes))
@@ -151,9 +172,20 @@ MPICH_ALGORITHMS = {
         ("recursive doubling", cvars(ALLGATHER_INTRA_ALGORITHM="recursive_doubling"), (8 * KI, ABOVE)),
         ("ring", cvars(ALLGATHER_INTRA_ALGORITHM="ring"), (8 * KI, ABOVE)),
     ],
+    "reduce": [
+        ("binomial", cvars(REDUCE_INTRA_ALGORITHM="binomial"), (8 * KI, ABOVE)),
+        ("Rabenseifner", cvars(REDUCE_INTRA_ALGORITHM="reduce_scatter_gather"), (8 * KI, ABOVE)),
+    ],
+    "all_to_all": [
+        ("scattered", cvars(ALLTOALL_INTRA_ALGORITHM="scattered"), ANY),
+        ("pairwise", cvars(ALLTOALL_INTRA_ALGORITHM="pairwise"), (8 * KI, ABOVE)),
+    ],
+    "gather": [],
+    "scatter": [],
+    "sendrecv": [],
 }
 # The collectives that MPICH has through shared flags and cells.
-MPICH_RELEASE_GATHER = {"all_reduce": "ALLREDUCE", "broadcast": "BCAST"}
+MPICH_RELEASE_GATHER = {"all_reduce": "ALLREDUCE", "broadcast": "BCAST", "reduce": "REDUCE"}
 
 
 def mpich_shm(coll, ranks, crowded):
@@ -184,13 +216,15 @@ def mpich_tcp(coll, ranks, crowded):
 
 
 def gloo_tcp(coll, ranks, crowded):
-    if coll == "reduce_scatter":
+    if coll not in ("all_reduce", "broadcast", "all_gather"):
         return []
     if coll != "all_reduce":
         return [Setting("Gloo", "", "peer_gloo")]
     return [Setting("Gloo", name, "peer_gloo", ["--algorithm", name]) for name in ("ring", "bcube")]
 
 
+# With a root, which gives or gets all: ranks run ahead of each other.
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
 # Below this size the ideal is a few nanoseconds: what it leaves out is all there is.
 IDEAL_FROM = 4 * KI
 OURS = "Tutti"
@@ -205,8 +239,9 @@ def all_settings(coll, transport, ranks=2, cores=2, memories=("library",)):
         settings += peer(coll, ranks, ranks > cores)
     if transport == "shm":
         settings.append(Setting("ideal fused direct", "", "ideal", range=(IDEAL_FROM, ABOVE)))
-        # In a broadcast the root needs nothing of the others; crowded, it is the scheduler that counts.
-        if coll != "broadcast" and ranks <= cores:
+        # With a root not everybody needs something of the others; crowded, it is the scheduler that
+        # counts.
+        if coll not in ROOTED and ranks <= cores:
             settings.append(Setting("exchange of a line", "", "ideal", ["--algorithm", "exchange"]))
     return settings
 

@@ -156,18 +156,52 @@ static float *input_of(const struct job *job, int r)
            (job->options->collective == PEER_ALL_GATHER ? (size_t)r * job->shape.count : 0);
 }
 
-/* The outputs of block b, but for one that has the block already. */
+/* A collective is so many moves of `count` elements, each from inputs that are summed to outputs.
+ */
+static int moves(const struct job *job)
+{
+    const int n = job->options->ranks;
+    switch (job->options->collective) {
+    case PEER_ALL_REDUCE:
+    case PEER_BROADCAST:
+    case PEER_REDUCE:
+        return 1;
+    case PEER_ALL_TO_ALL:
+        return n * n;
+    default:
+        return n;
+    }
+}
+
+/* The outputs of move b, but for one that has the block already. */
 static int outputs_of(const struct job *job, int b, float **outs)
 {
     enum peer_collective collective = job->options->collective;
+    const int n = job->options->ranks;
     bool in_place = job->options->in_place;
     int count = 0;
     size_t at = (size_t)b * job->shape.count;
-    if (collective == PEER_REDUCE_SCATTER) {
+    switch (collective) {
+    case PEER_REDUCE_SCATTER:
         outs[0] = job->out[b] + (in_place ? at : 0);
         return 1;
+    case PEER_REDUCE:
+    case PEER_GATHER:
+        outs[0] = job->out[0] + at;
+        return 1;
+    case PEER_SCATTER:
+        outs[0] = job->out[b];
+        return 1;
+    case PEER_SEND_RECV:
+        outs[0] = job->out[(b + 1) % n];
+        return 1;
+    case PEER_ALL_TO_ALL: /* from rank b / n to rank b % n */
+        outs[0] = job->out[b % n] + (size_t)(b / n) * job->shape.count;
+        return 1;
+    default:
+        break;
     }
-    for (int r = 0; r < job->options->ranks; r++)
+    for (int r = 0; r < n; r++)
         if (!in_place || collective == PEER_ALL_REDUCE ||
             r != (collective == PEER_BROADCAST ? 0 : b))
             outs[count++] = job->out[r] + at;
@@ -176,25 +210,36 @@ static int outputs_of(const struct job *job, int b, float **outs)
 
 static int inputs_of(const struct job *job, int b, const float **ins)
 {
-    enum peer_collective collective = job->options->collective;
-    if (collective == PEER_BROADCAST || collective == PEER_ALL_GATHER) {
+    const int n = job->options->ranks;
+    switch (job->options->collective) {
+    case PEER_BROADCAST:
+    case PEER_ALL_GATHER:
+    case PEER_GATHER:
+    case PEER_SEND_RECV:
         ins[0] = input_of(job, b);
         return 1;
+    case PEER_SCATTER:
+        ins[0] = input_of(job, 0) + (size_t)b * job->shape.count;
+        return 1;
+    case PEER_ALL_TO_ALL:
+        ins[0] = input_of(job, b / n) + (size_t)(b % n) * job->shape.count;
+        return 1;
+    default:
+        break;
     }
-    for (int r = 0; r < job->options->ranks; r++)
+    for (int r = 0; r < n; r++)
         ins[r] = input_of(job, r) + (size_t)b * job->shape.count;
-    return job->options->ranks;
+    return n;
 }
 
 static void one_pass(struct job *job, int t)
 {
     const float *ins[MOST_RANKS];
     float *outs[MOST_RANKS];
-    enum peer_collective collective = job->options->collective;
-    bool blocks = collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER;
+    const int move_count = moves(job);
     size_t begin, length;
     share(job, t, job->shape.count, &begin, &length);
-    for (int b = 0; b < (blocks ? job->options->ranks : 1); b++) {
+    for (int b = 0; b < move_count; b++) {
         int in_count = inputs_of(job, b, ins), out_count = outputs_of(job, b, outs);
         for (int i = 0; i < in_count; i++)
             ins[i] += begin;
@@ -204,10 +249,15 @@ static void one_pass(struct job *job, int t)
     }
 }
 
+static struct peer_shape shape_of(const struct job *job, int r)
+{
+    return peer_shape(job->options->collective, job->bytes, job->options->ranks, r);
+}
+
 /* Elements that rank r contributes. */
 static size_t input_elements(const struct job *job, int r)
 {
-    return job->options->collective == PEER_BROADCAST && r != 0 ? 0 : job->shape.in_elements;
+    return shape_of(job, r).in_elements;
 }
 
 /* Each thread writes the inputs of the ranks that would run on its core. */
@@ -270,12 +320,19 @@ static double wrong_elements(const struct job *job)
     for (int r = 0; r < n; r++) {
         size_t block = collective == PEER_REDUCE_SCATTER ? (size_t)r * count : 0;
         const float *out = job->out[r] + (job->options->in_place ? block : 0);
-        for (size_t i = 0; i < job->shape.out_elements; i++) {
+        const size_t elements = shape_of(job, r).out_elements, own = (size_t)r * count;
+        for (size_t i = 0; i < elements; i++) {
             float right = 0;
             if (collective == PEER_BROADCAST)
                 right = input(0, i);
-            else if (collective == PEER_ALL_GATHER)
+            else if (collective == PEER_ALL_GATHER || collective == PEER_GATHER)
                 right = input((int)(i / count), i % count);
+            else if (collective == PEER_ALL_TO_ALL)
+                right = input((int)(i / count), own + i % count);
+            else if (collective == PEER_SCATTER)
+                right = input(0, own + i);
+            else if (collective == PEER_SEND_RECV)
+                right = input((r + n - 1) % n, i);
             else
                 for (int k = 0; k < n; k++)
                     right += input(k, i + block);
@@ -346,7 +403,7 @@ static int measure(struct job *job, size_t bytes)
 {
     double figures[3], streamed[3], wrong = 0;
     job->bytes = bytes;
-    job->shape = peer_shape(job->options->collective, bytes, job->options->ranks);
+    job->shape = shape_of(job, 0);
     if (measure_stores(job, false, figures, &wrong))
         return 1;
     if (bytes > NON_TEMPORAL_ABOVE) {

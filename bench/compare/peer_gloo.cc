@@ -135,8 +135,8 @@ int main(int argc, char **argv)
     int status = peer_options_parse(argc, argv, &options);
     if (status)
         return status;
-    if (options.collective == PEER_REDUCE_SCATTER) {
-        fprintf(stderr, "peer_gloo: Gloo has no reduce-scatter of this kind\n");
+    if (options.collective == PEER_REDUCE_SCATTER || options.collective >= PEER_REDUCE) {
+        fprintf(stderr, "peer_gloo: it knows all_reduce, broadcast and all_gather\n");
         return 2;
     }
     if (!mkdtemp(folder)) {

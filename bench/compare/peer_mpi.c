@@ -45,6 +45,39 @@ static int all_gather(void *self, const float *in, float *out, size_t count)
                          MPI_COMM_WORLD);
 }
 
+static int reduce(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Reduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+static int all_to_all(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Alltoall(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static int gather(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Gather(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static int scatter(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    return MPI_Scatter(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static int send_recv(void *self, const float *in, float *out, size_t count)
+{
+    const struct peer *peer = self;
+    const int next = (peer->rank + 1) % peer->size;
+    const int before = (peer->rank + peer->size - 1) % peer->size;
+    return MPI_Sendrecv(in, (int)count, MPI_FLOAT, next, 0, out, (int)count, MPI_FLOAT, before, 0,
+                        MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 static int barrier(void *self)
 {
     (void)self;
@@ -70,6 +103,11 @@ int main(int argc, char **argv)
         [PEER_BROADCAST] = broadcast,
         [PEER_REDUCE_SCATTER] = reduce_scatter,
         [PEER_ALL_GATHER] = all_gather,
+        [PEER_REDUCE] = reduce,
+        [PEER_ALL_TO_ALL] = all_to_all,
+        [PEER_GATHER] = gather,
+        [PEER_SCATTER] = scatter,
+        [PEER_SEND_RECV] = send_recv,
     };
     struct peer_options options;
     struct peer peer = {.barrier = barrier, .sum = sum, .max = max};

@@ -17,8 +17,16 @@ static const double AIM_US = 20000;
 
 /* ---- options ---- */
 
-static const char *const collective_names[] = {"all_reduce", "broadcast", "reduce_scatter",
-                                               "all_gather"};
+/* As allreduce_bench has them. */
+static const char *const collective_names[] = {[PEER_ALL_REDUCE] = "all_reduce",
+                                               [PEER_BROADCAST] = "broadcast",
+                                               [PEER_REDUCE_SCATTER] = "reduce_scatter",
+                                               [PEER_ALL_GATHER] = "all_gather",
+                                               [PEER_REDUCE] = "reduce",
+                                               [PEER_ALL_TO_ALL] = "all_to_all",
+                                               [PEER_GATHER] = "gather",
+                                               [PEER_SCATTER] = "scatter",
+                                               [PEER_SEND_RECV] = "sendrecv"};
 
 static int wrong(const char *flag, const char *value)
 {
@@ -53,7 +61,7 @@ static int parse_sizes(const char *text, struct peer_options *o)
 
 static int parse_collective(const char *text, struct peer_options *o)
 {
-    for (int c = 0; c < 4; c++)
+    for (int c = 0; c < PEER_COLLECTIVES; c++)
         if (strcmp(text, collective_names[c]) == 0) {
             o->collective = (enum peer_collective)c;
             return 0;
@@ -95,6 +103,8 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
         else
             status = 2;
     }
+    if (!status && o->in_place && o->collective >= PEER_REDUCE)
+        return wrong("--in-place with --coll", collective_names[o->collective]);
     return !status && optind < argc ? wrong("argument", argv[optind]) : status;
 }
 
@@ -147,15 +157,27 @@ int peer_bind(int n)
 
 /* ---- data ---- */
 
-struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks)
+struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks, int rank)
 {
-    size_t n = (size_t)ranks, elements = bytes / sizeof(float);
-    struct peer_shape s = {elements, elements, elements};
-    if (collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER) {
-        s.count = elements / n;
-        s.in_elements = s.count * (collective == PEER_REDUCE_SCATTER ? n : 1);
-        s.out_elements = s.count * (collective == PEER_ALL_GATHER ? n : 1);
-    }
+    static const struct {
+        bool in, out;            /* holds a block for each rank */
+        bool from_root, to_root; /* only the root gives, only the root gets */
+    } kinds[PEER_COLLECTIVES] = {
+        [PEER_BROADCAST] = {.from_root = true},
+        [PEER_REDUCE_SCATTER] = {.in = true},
+        [PEER_ALL_GATHER] = {.out = true},
+        [PEER_REDUCE] = {.to_root = true},
+        [PEER_ALL_TO_ALL] = {.in = true, .out = true},
+        [PEER_GATHER] = {.out = true, .to_root = true},
+        [PEER_SCATTER] = {.in = true, .from_root = true},
+    };
+    const bool in = kinds[collective].in, out = kinds[collective].out;
+    const size_t n = (size_t)ranks, elements = bytes / sizeof(float);
+    struct peer_shape s = {.count = in || out ? elements / n : elements};
+    if (rank == 0 || !kinds[collective].from_root)
+        s.in_elements = in ? s.count * n : s.count;
+    if (rank == 0 || !kinds[collective].to_root)
+        s.out_elements = out ? s.count * n : s.count;
     return s;
 }
 
@@ -170,8 +192,7 @@ struct work {
     const struct peer *p;
     const struct peer_options *o;
     struct peer_shape shape;
-    float *in, *out;    /* as in the call */
-    size_t in_elements; /* that this rank contributes */
+    float *in, *out; /* as in the call */
     int iterations;
 };
 
@@ -184,7 +205,7 @@ static void fill(const struct work *w, int salt)
 {
     for (size_t i = 0; i < w->shape.out_elements; i++)
         w->out[i] = -1; /* no result */
-    for (size_t i = 0; i < w->in_elements; i++)
+    for (size_t i = 0; i < w->shape.in_elements; i++)
         w->in[i] = contribution(w->p->rank, i, salt);
 }
 
@@ -192,12 +213,19 @@ static float expected(const struct peer *p, enum peer_collective collective,
                       const struct peer_shape *s, size_t i, int salt)
 {
     float sum = 0;
+    const size_t own = (size_t)p->rank * s->count; /* where this rank's block begins */
     if (collective == PEER_BROADCAST)
         return contribution(0, i, salt);
-    if (collective == PEER_ALL_GATHER)
+    if (collective == PEER_ALL_GATHER || collective == PEER_GATHER)
         return contribution((int)(i / s->count), i % s->count, salt);
+    if (collective == PEER_ALL_TO_ALL)
+        return contribution((int)(i / s->count), own + i % s->count, salt);
+    if (collective == PEER_SCATTER)
+        return contribution(0, own + i, salt);
+    if (collective == PEER_SEND_RECV)
+        return contribution((p->rank + p->size - 1) % p->size, i, salt);
     if (collective == PEER_REDUCE_SCATTER)
-        i += (size_t)p->rank * s->count;
+        i += own;
     for (int r = 0; r < p->size; r++)
         sum += contribution(r, i, salt);
     return sum;
@@ -243,7 +271,7 @@ static int time_single(const struct work *w, double *samples, double *mean)
     *mean = 0;
     for (int i = 0; i < w->iterations; i++) {
         if (w->o->rewrite) {
-            tti_bench_rewrite(w->in, w->in_elements * sizeof(float), (unsigned)i);
+            tti_bench_rewrite(w->in, w->shape.in_elements * sizeof(float), (unsigned)i);
             if (w->p->barrier(w->p->self))
                 return 1;
         }
@@ -319,9 +347,8 @@ int peer_sweep(const struct peer *p, const struct peer_options *o)
     }
     status = 0;
     for (int i = 0; i < o->size_count && !status; i++) {
-        struct peer_shape s = peer_shape(o->collective, o->sizes[i], p->size);
+        struct peer_shape s = peer_shape(o->collective, o->sizes[i], p->size, p->rank);
         struct work w = {.p = p, .o = o, .shape = s, .in = in, .out = out};
-        w.in_elements = o->collective == PEER_BROADCAST && p->rank != 0 ? 0 : s.in_elements;
         if (o->in_place)
             w.in = out + (o->collective == PEER_ALL_GATHER ? (size_t)p->rank * s.count : 0);
         status = sweep_size(&w, o->sizes[i], &wrong_elements) || wrong_elements > 0;

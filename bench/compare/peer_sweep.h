@@ -12,7 +12,18 @@
 extern "C" {
 #endif
 
-enum peer_collective { PEER_ALL_REDUCE, PEER_BROADCAST, PEER_REDUCE_SCATTER, PEER_ALL_GATHER };
+enum peer_collective {
+    PEER_ALL_REDUCE,
+    PEER_BROADCAST,
+    PEER_REDUCE_SCATTER,
+    PEER_ALL_GATHER,
+    PEER_REDUCE,
+    PEER_ALL_TO_ALL,
+    PEER_GATHER,
+    PEER_SCATTER,
+    PEER_SEND_RECV, /* to the next rank, and from the one before */
+    PEER_COLLECTIVES
+};
 enum { PEER_MOST_SIZES = 64 };
 
 struct peer_options {
@@ -33,14 +44,14 @@ struct peer_options {
  * Returns 0, or 2 after one line about what is wrong. */
 int peer_options_parse(int argc, char **argv, struct peer_options *options);
 
-/* Elements at any rank for a size: `count` as in the call, and what each buffer holds (the input of
- * a broadcast: at the root). In place there is `out` alone, and the input lies in it: an
- * all-gather's at the rank's own block, others' at the beginning. A reduce-scatter's result is then
- * at the beginning too, as MPI has it. */
+/* Elements at a rank for a size: `count` as in the call, and what the rank gives and gets, which is
+ * 0 where only the root's buffer counts. In place (of the first four collectives only) there is
+ * `out` alone, and the input lies in it: an all-gather's at the rank's own block, others' at the
+ * beginning. A reduce-scatter's result is then at the beginning too, as MPI has it. */
 struct peer_shape {
     size_t count, in_elements, out_elements;
 };
-struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks);
+struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks, int rank);
 
 /* A rank of a peer. The functions return 0, or anything else after printing what failed. */
 struct peer {
