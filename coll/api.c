@@ -81,7 +81,7 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
     if (comm->gpu)
         TTI_TRY(tti_gpu_before_host(comm));
     if (!async)
-        return tti_work_run(comm, operation);
+        return tti_work_run(comm, operation, 1);
     struct tutti_request *made = tti_calloc(1, sizeof *made);
     if (!made)
         return TUTTI_ERR_MEMORY;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "coll/diagnose.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/message.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -46,7 +47,9 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
 {
     size_t used = 0, listed = 0;
     text[0] = '\0';
-    if (x->fast_peer >= 0)
+    if (x->several)
+        (void)tti_messages_waits(x->several, text, bytes);
+    else if (x->fast_peer >= 0)
         snprintf(text, bytes, "%s rank %d (%s)", x->fast_sends ? "sending to" : "receiving from",
                  x->fast_peer, x->comm->peers.all[x->fast_peer].name);
     for (size_t i = 0; i < x->lane_count && listed < 4 && used < bytes; i++) {

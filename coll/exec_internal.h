@@ -118,6 +118,7 @@ struct tti_executor {
     const struct tti_label *label;
     int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
     bool fast_sends; /* ... to take what it is sent */
+    const struct tti_messages *several; /* small messages, which know what they wait for; or NULL */
 };
 
 /* ---- placing (executor.c) ---- */

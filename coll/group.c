@@ -20,15 +20,41 @@ struct group_call {
     bool posted;
 };
 
+enum { GROUP_FEW = 8 };
 struct group {
     int depth;
-    struct group_call *calls;
-    size_t count, capacity;
-    enum tutti_result failed; /* an error while collecting */
+    struct group_call few[GROUP_FEW], *more; /* all lie in `more` once there are others */
+    size_t count, capacity;                  /* of `more` */
+    enum tutti_result failed;                /* an error while collecting */
     struct tti_error error;
 };
 
 static _Thread_local struct group group;
+
+static struct group_call *group_calls(void)
+{
+    return group.more ? group.more : group.few;
+}
+
+static enum tutti_result group_grow(void)
+{
+    if (!group.more && group.count < GROUP_FEW)
+        return TUTTI_OK;
+    void *more = group.more;
+    TTI_TRY(tti_grow(&more, &group.capacity, group.count + 1, sizeof *group.more));
+    if (!group.more)
+        memcpy(more, group.few, sizeof group.few);
+    group.more = more;
+    return TUTTI_OK;
+}
+
+static void group_clear(void)
+{
+    free(group.more);
+    group.more = NULL;
+    group.count = group.capacity = 0;
+    group.depth = 0;
+}
 
 bool tti_group_open(void)
 {
@@ -48,21 +74,21 @@ enum tutti_result tti_group_refuse(const char *call)
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
                                 bool device, tutti_stream stream, struct tutti_request **request)
 {
-    void *calls = group.calls;
-    enum tutti_result result =
-        tti_grow(&calls, &group.capacity, group.count + 1, sizeof *group.calls);
+    const enum tutti_result result = group_grow();
     if (result != TUTTI_OK) {
         group.failed = result;
         tti_error_save(&group.error, result);
         return result;
     }
-    group.calls = calls;
-    group.calls[group.count++] = (struct group_call){.comm = comm,
-                                                     .operation = *operation,
-                                                     .device = device,
-                                                     .dropped = tti_gpu_drops(comm, operation),
-                                                     .stream = stream,
-                                                     .request = request};
+    /* Every field is named: see api_reducing. */
+    group_calls()[group.count++] = (struct group_call){.comm = comm,
+                                                       .operation = *operation,
+                                                       .device = device,
+                                                       .dropped = tti_gpu_drops(comm, operation),
+                                                       .stream = stream,
+                                                       .request = request,
+                                                       .work = NULL,
+                                                       .posted = false};
     return TUTTI_OK;
 }
 
@@ -77,8 +103,9 @@ enum tutti_result tutti_group_start(void)
 
 static bool group_several_comms(void)
 {
+    const struct group_call *calls = group_calls();
     for (size_t i = 1; i < group.count; i++)
-        if (group.calls[i].comm != group.calls[0].comm)
+        if (calls[i].comm != calls[0].comm)
             return true;
     return false;
 }
@@ -110,7 +137,6 @@ static enum tutti_result group_request(const struct group_call *call, struct tti
 }
 
 /* The operations that are posted at once, and the stream of each. */
-enum { GROUP_FEW = 8 };
 struct group_batch {
     struct tti_operation few[GROUP_FEW], *ops;
     tutti_stream few_streams[GROUP_FEW], *streams;
@@ -139,9 +165,9 @@ static void batch_end(struct group_batch *batch)
 
 static void batch_fill(struct group_batch *batch, size_t first)
 {
-    const struct group_call *head = &group.calls[first];
+    const struct group_call *calls = group_calls(), *head = &calls[first];
     for (size_t i = first; i < group.count; i++) {
-        const struct group_call *call = &group.calls[i];
+        const struct group_call *call = &calls[i];
         const bool between = call->comm == head->comm && !call->dropped;
         if (i > first && between && !group_joins(head, call))
             break;
@@ -160,6 +186,9 @@ static enum tutti_result batch_post(const struct group_batch *batch, struct grou
     TTI_TRY(tti_work_check(head->comm, batch->ops, batch->count));
     if (head->comm->gpu)
         TTI_TRY(tti_gpu_before_host(head->comm));
+    /* All there is, and it is waited for: here, if it can be. */
+    if (!thread && batch->count == group.count)
+        return tti_work_run(head->comm, batch->ops, batch->count);
     return tti_work_post(head->comm, batch->ops, batch->count, thread, &head->work);
 }
 
@@ -167,7 +196,7 @@ static enum tutti_result batch_post(const struct group_batch *batch, struct grou
  * communicator's next collective, put, signal or wait. */
 static enum tutti_result group_post(size_t first, bool thread)
 {
-    struct group_call *head = &group.calls[first];
+    struct group_call *calls = group_calls(), *head = &calls[first];
     struct group_batch batch;
     enum tutti_result result = batch_begin(&batch, group.count - first);
     if (result == TUTTI_OK) {
@@ -177,7 +206,7 @@ static enum tutti_result group_post(size_t first, bool thread)
     batch_end(&batch);
     TTI_TRY(result);
     for (size_t i = first, seen = 0; seen < batch.count; i++) {
-        struct group_call *call = &group.calls[i];
+        struct group_call *call = &calls[i];
         if (i != first && !group_joins(head, call))
             continue;
         call->posted = true;
@@ -196,11 +225,12 @@ static enum tutti_result group_post(size_t first, bool thread)
 /* Blocking calls are waited for here; asynchronous ones have their requests. */
 static enum tutti_result group_collect(enum tutti_result result)
 {
+    const struct group_call *calls = group_calls();
     bool waits[2] = {false, false};
     for (size_t i = 0; i < group.count; i++)
-        waits[group.calls[i].request != NULL] = true;
+        waits[calls[i].request != NULL] = true;
     for (size_t i = 0; i < group.count; i++) {
-        struct tti_work *work = group.calls[i].work;
+        struct tti_work *work = calls[i].work;
         if (!work)
             continue;
         if (!waits[0] && result == TUTTI_OK) {
@@ -221,7 +251,7 @@ static enum tutti_result group_collect(enum tutti_result result)
 static enum tutti_result group_room(size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++) {
-        const struct group_call *call = &group.calls[i];
+        const struct group_call *call = &group_calls()[i];
         const enum tutti_result result =
             call->device ? tti_gpu_room(call->comm, call->stream) : TUTTI_OK;
         if (result != TUTTI_OK)
@@ -251,24 +281,25 @@ static enum tutti_result group_drop(const struct group_call *call)
 
 static enum tutti_result group_run(void)
 {
+    const struct group_call *calls = group_calls();
     bool async = false;
     for (size_t i = 0; i < group.count; i++)
-        async |= group.calls[i].request != NULL;
+        async |= calls[i].request != NULL;
     const bool several = group_several_comms();
     const bool thread = async || several;
     /* What several communicators queue may wait for each other: no waiting between them. */
     enum tutti_result result = group_room(0, several ? group.count : 0);
     for (size_t i = 0; i < group.count && result == TUTTI_OK; i++) {
-        if (group.calls[i].posted || group.calls[i].dropped)
+        if (calls[i].posted || calls[i].dropped)
             continue;
         result = several ? TUTTI_OK : group_room(i, i + 1);
         if (result != TUTTI_OK && i > 0) /* what is queued cannot be taken back */
-            result = tti_comm_fail(group.calls[i].comm, result);
+            result = tti_comm_fail(calls[i].comm, result);
         if (result == TUTTI_OK)
             result = group_post(i, thread);
     }
     for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)
-        result = group.calls[i].dropped ? group_drop(&group.calls[i]) : TUTTI_OK;
+        result = calls[i].dropped ? group_drop(&calls[i]) : TUTTI_OK;
     return group_collect(result);
 }
 
@@ -280,15 +311,15 @@ enum tutti_result tutti_group_end(void)
         return TUTTI_OK;
     enum tutti_result result =
         group.failed != TUTTI_OK ? tti_error_restore(&group.error) : group_run();
-    free(group.calls);
-    memset(&group, 0, sizeof group);
+    group_clear();
     return result;
 }
 
 void tti_group_forget(const struct tutti_comm *comm)
 {
+    const struct group_call *calls = group_calls();
     size_t first = 0;
-    while (first < group.count && group.calls[first].comm != comm)
+    while (first < group.count && calls[first].comm != comm)
         first++;
     if (first == group.count)
         return;
@@ -296,7 +327,7 @@ void tti_group_forget(const struct tutti_comm *comm)
         group.failed = TTI_FAIL(TUTTI_ERR_USAGE,
                                 "the communicator of %s was destroyed before tutti_group_end; no "
                                 "call of the group was run",
-                                tti_operation_name(&group.calls[first].operation));
+                                tti_operation_name(&calls[first].operation));
         tti_error_save(&group.error, group.failed);
     }
     group.count = 0;
@@ -304,6 +335,5 @@ void tti_group_forget(const struct tutti_comm *comm)
 
 void tti_group_discard(void)
 {
-    free(group.calls);
-    memset(&group, 0, sizeof group);
+    group_clear();
 }

@@ -1,16 +1,21 @@
-/* One small send or receive, alone in its call: handed to the transport, or taken from it, without
- * the executor's lanes and queues, which are for many things at a time. */
+/* A few small sends and receives that run at once, mostly one or two: handed to the transport, or
+ * taken from it, without the executor's lanes and queues, which are for large and many things. */
 #ifndef TTI_COLL_MESSAGE_H
 #define TTI_COLL_MESSAGE_H
 
 #include "coll/operation.h"
 
 struct tutti_comm;
+struct tti_messages;
 
-/* Is `o`, a send or a receive, one for tti_message_run? Its link is up. */
-bool tti_message_suits(const struct tutti_comm *comm, const struct tti_operation *o);
-/* Run it: through when the message has come, or its memory is the caller's again. */
-enum tutti_result tti_message_run(struct tutti_comm *comm, const struct tti_operation *o,
-                                  const struct tti_label *label);
+/* Are these sends and receives ones for tti_messages_run? Their links are up. */
+bool tti_messages_suit(const struct tutti_comm *comm, const struct tti_operation *ops,
+                       size_t count);
+/* Run them: through when all have come, or their memory is the caller's again. */
+enum tutti_result tti_messages_run(struct tutti_comm *comm, const struct tti_operation *ops,
+                                   size_t count, const struct tti_label *label);
+/* "receiving from rank 3 (b:77), sending to rank 2 (a:12)": those that are not through. How long
+ * the text is or would be. */
+size_t tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes);
 
 #endif

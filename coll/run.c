@@ -207,8 +207,8 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
     }
     enum tutti_result result = TUTTI_OK;
     const bool connected = run_connected(comm, ops, count);
-    if (connected && count == 1 && tti_message_suits(comm, ops))
-        return run_explain(tti_message_run(comm, ops, &label), &label);
+    if (connected && tti_messages_suit(comm, ops, count))
+        return run_explain(tti_messages_run(comm, ops, count, &label), &label);
     uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
     if (!connected) {
         int *peers = tti_calloc(count, sizeof *peers);

@@ -431,17 +431,18 @@ enum tutti_result tti_work_test(struct tti_work *work)
     return result;
 }
 
-enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op)
+enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count)
 {
     struct tti_work_queue *queue = &comm->queue;
     if (tti_turn_take_alone(queue)) {
         /* Nothing before it: run it here, with nothing allocated. */
-        enum tutti_result result = tti_run_work(comm, op, 1);
+        enum tutti_result result = tti_run_work(comm, ops, count);
         tti_turn_end_alone(queue);
         return result;
     }
     struct tti_work *work = NULL;
-    TTI_TRY(tti_work_post(comm, op, 1, false, &work));
+    TTI_TRY(tti_work_post(comm, ops, count, false, &work));
     return tti_work_wait(work);
 }
 

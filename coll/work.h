@@ -61,8 +61,10 @@ enum tutti_result tti_work_queue_create(struct tti_work_queue *queue);
 void tti_work_queue_end(struct tti_work_queue *queue);
 void tti_work_queue_destroy(struct tti_work_queue *queue);
 
-/* Run one operation now, in the order of the queue, in the calling thread if it can. */
-enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *op);
+/* Run one operation, or sends and receives at once, now, in the order of the queue, in the calling
+ * thread if it can. */
+enum tutti_result tti_work_run(struct tutti_comm *comm, const struct tti_operation *ops,
+                               size_t count);
 
 /* Between the two no operation of the communicator runs: for queries that use what operations use.
  * Waits for the operation in flight. */

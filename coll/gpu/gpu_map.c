@@ -94,7 +94,7 @@ enum tutti_result tti_gpu_map_gather(struct tutti_comm *comm, const void *mine, 
                                     .out = all,
                                     .count = bytes,
                                     .type = TUTTI_UINT8};
-    return tti_work_run(comm, &o);
+    return tti_work_run(comm, &o, 1);
 }
 
 enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all)
@@ -107,7 +107,7 @@ enum tutti_result tti_gpu_map_all(struct tutti_comm *comm, bool mine, bool *all)
                                     .out = &least,
                                     .count = 1,
                                     .type = TUTTI_UINT8};
-    TTI_TRY(tti_work_run(comm, &o));
+    TTI_TRY(tti_work_run(comm, &o, 1));
     *all = least;
     return TUTTI_OK;
 }

@@ -57,6 +57,43 @@ static int many_messages(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Exchanges with both neighbours, of sizes that change from round to round: small ones, which run
+ * without the executor (coll/message.h), beside such as are too large or too many for that, which
+ * one side may have in a group and the other not. */
+static int mixed_messages(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { ROUNDS = 60, MOST = 6, COUNT = 5000 };
+    static const size_t sizes[] = {1, 4096, 700, 16, COUNT, 1024, 3};
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    const int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    int32_t *in = malloc(sizeof *in * MOST * COUNT), *out = malloc(sizeof *out * MOST * COUNT);
+    CHECK(in && out);
+    for (int round = 0; round < ROUNDS; round++) {
+        const int messages = 1 + round % MOST;
+        for (int i = 0; i < MOST * COUNT; i++)
+            in[i] = rank * 1000003 + round * 101 + i;
+        const bool apart = rank == 0 && round % 3 == 0; /* receives in calls of their own */
+        CHECK_OK(tutti_group_start());
+        for (int m = 0; m < messages; m++)
+            CHECK_OK(tutti_send(in + m * COUNT, sizes[(round + m) % 7], TUTTI_INT32, next, comm));
+        if (apart)
+            CHECK_OK(tutti_group_end());
+        for (int m = 0; m < messages; m++)
+            CHECK_OK(
+                tutti_recv(out + m * COUNT, sizes[(round + m) % 7], TUTTI_INT32, before, comm));
+        if (!apart)
+            CHECK_OK(tutti_group_end());
+        for (int m = 0; m < messages; m++)
+            for (size_t i = 0; i < sizes[(round + m) % 7]; i++)
+                CHECK(out[m * COUNT + (int)i] ==
+                      before * 1000003 + round * 101 + m * COUNT + (int)i);
+    }
+    free(in);
+    free(out);
+    return 0;
+}
+
 static int asynchronous(tutti_comm *comm, void *argument)
 {
     (void)argument;
@@ -369,6 +406,29 @@ static int absent(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* A group waits for all that it names, and says so. */
+static int absent_in_group(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    float x = 1, y[2];
+    CHECK(all_out(comm) == 0);
+    comm->settings.timeout_s = 1;
+    if (tutti_comm_rank(comm) != 0) {
+        while (tutti_comm_error(comm) == TUTTI_OK)
+            usleep(5000);
+        return 0;
+    }
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_recv(&y[0], 1, TUTTI_FLOAT32, 1, comm));
+    CHECK_OK(tutti_send(&x, 1, TUTTI_FLOAT32, 1, comm));
+    CHECK_OK(tutti_recv(&y[1], 1, TUTTI_FLOAT32, 2, comm));
+    CHECK(tutti_group_end() == TUTTI_ERR_TIMEOUT);
+    CHECK(strstr(tutti_last_error(), "stuck receiving from rank 1 ("));
+    CHECK(strstr(tutti_last_error(), ", receiving from rank 2 ("));
+    CHECK(!strstr(tutti_last_error(), "sending to"));
+    return 0;
+}
+
 static const struct {
     const char *name;
     tti_rank_function *function;
@@ -378,6 +438,7 @@ static const struct {
     {"ring of sends and receives, small", ring_exchange, 1, 10},
     {"ring of sends and receives, 4 MB", ring_exchange, 1, 1000003},
     {"many messages in a group", many_messages, 1, 0},
+    {"messages of many sizes in groups", mixed_messages, 2, 0},
     {"asynchronous all-reduces", asynchronous, 1, 0},
     {"collectives in a group", grouped_collectives, 1, 0},
     {"calls that a group refuses", refused_in_group, 1, 0},
@@ -391,6 +452,7 @@ static const struct {
     {"counts differ", counts_differ, 2, 0},
     {"abort", aborted, 2, 0},
     {"absent rank", absent, 2, 0},
+    {"absent ranks in a group", absent_in_group, 3, 0},
 };
 
 int main(int argc, char **argv)
