@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    MESSAGE_BYTES = 16 << 10, /* of each; beyond that the executor's cost is not seen */
-    MESSAGES = 8              /* of a group */
+    MESSAGE_BYTES = 128 << 10, /* of each; beyond that the executor's cost is not seen */
+    MESSAGES = 8               /* of a group */
 };
 
 struct message {
@@ -198,7 +198,7 @@ enum tutti_result tti_messages_run(struct tutti_comm *comm, const struct tti_ope
     x->lane_count = 0;
     x->several = &run;
     if (bytes >= TTI_STREAM_BYTES)
-        tti_copy_expect(0); /* an operation before it may have been a large one */
+        tti_copy_expect(bytes);
     const enum tutti_result result = messages_loop(&run);
     x->several = NULL;
     x->fast_peer = -1;

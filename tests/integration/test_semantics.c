@@ -63,8 +63,8 @@ static int many_messages(tutti_comm *comm, void *argument)
 static int mixed_messages(tutti_comm *comm, void *argument)
 {
     (void)argument;
-    enum { ROUNDS = 60, MOST = 6, COUNT = 5000 };
-    static const size_t sizes[] = {1, 4096, 700, 16, COUNT, 1024, 3};
+    enum { ROUNDS = 42, MOST = 6, COUNT = 40000 };
+    static const size_t sizes[] = {1, 4096, 30000, 16, COUNT, 1024, 3};
     const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
     const int next = (rank + 1) % size, before = (rank + size - 1) % size;
     int32_t *in = malloc(sizeof *in * MOST * COUNT), *out = malloc(sizeof *out * MOST * COUNT);

@@ -119,6 +119,33 @@ static size_t tail_most(const struct lane_test *t)
     return ((const struct shm_transport *)t->pair.transport[0])->settings.tail_most;
 }
 
+static size_t tail_in_row(const struct lane_test *t)
+{
+    return ((struct shm_endpoint *)t->pair.endpoint[0])->lane[0].out.tail_in_row;
+}
+
+/* Who is answered uses all of a tail, who is not perhaps only a part of it. */
+static void row_of_tails(void **state)
+{
+    struct lane_test t;
+    uint64_t where = 0;
+    (void)state;
+    open_pair(&t);
+    const size_t most = tail_most(&t), in_row = tail_in_row(&t);
+    assert_in_range(in_row, SHM_TAIL_LEAST, most);
+    for (int i = 0; i < 2 * SHM_ROW; i++) {
+        const bool tail = i < SHM_ROW || most == in_row;
+        assert_int_equal(send_one(&t, most, &where), tail ? SHM_KIND_TAIL : SHM_KIND_PIECE);
+        receive_one(&t, most, i % 2 == 0);
+    }
+    assert_int_equal(send_one(&t, in_row, &where), SHM_KIND_TAIL);
+    receive_one(&t, in_row, true);
+    answer(&t);
+    assert_int_equal(send_one(&t, most, &where), SHM_KIND_TAIL);
+    receive_one(&t, most, true);
+    shm_pair_close(&t.pair);
+}
+
 /* Nobody reads: tails while there are any, pieces after that; then all is read, and answered. */
 static void unread_tails(void **state)
 {
@@ -126,7 +153,7 @@ static void unread_tails(void **state)
     uint64_t where = 0;
     (void)state;
     open_pair(&t);
-    const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, tail_most(&t)};
+    const size_t sizes[] = {SHM_INLINE + 1, 64, 65, 200, tail_in_row(&t)};
     for (int lap = 0; lap < 3; lap++) {
         for (int i = 0; i < FRAGMENTS; i++) {
             enum shm_kind kind = send_one(&t, sizes[i % 5], &where);
@@ -190,8 +217,9 @@ static void read_at_once(void **state)
     shm_pair_close(&t.pair);
 }
 
-/* The smallest pieces of who is answered stay nearest; of who is not, they go further, so that
- * all lines have one: whoever reads ahead there (SHM_ROW) reads what it should. */
+/* Small pieces of who is answered stay nearest. Of who is not, those that a tail of any segment
+ * could hold go further, so that all lines have one; larger ones keep to room for as many as the
+ * settings say. */
 static void answered_or_not(void **state)
 {
     enum { TURNS = 2 * SHM_NEAR_RING / SHM_NEAREST_PIECE };
@@ -199,6 +227,7 @@ static void answered_or_not(void **state)
     uint64_t where = 0, furthest[2] = {0, 0};
     (void)state;
     open_pair(&t);
+    const size_t ahead = ((struct shm_transport *)t.pair.transport[0])->settings.ahead_pieces;
     for (int answers = 1; answers >= 0; answers--)
         for (int i = 0; i < TURNS; i++) {
             assert_int_equal(send_one(&t, SHM_NEAREST_PIECE, &where), SHM_KIND_PIECE);
@@ -208,7 +237,7 @@ static void answered_or_not(void **state)
                 answer(&t);
         }
     assert_int_equal(furthest[1], SHM_NEAREST_RING - SHM_NEAREST_PIECE);
-    assert_int_equal(furthest[0], (SHM_LINES - 1) * SHM_NEAREST_PIECE);
+    assert_int_equal(furthest[0], (ahead - 1) * SHM_NEAREST_PIECE);
     shm_pair_close(&t.pair);
 }
 
@@ -311,7 +340,7 @@ static void no_further_than_lines(void **state)
     struct lane_test t;
     (void)state;
     open_pair(&t);
-    const size_t sizes[] = {64, 256, 500, tail_most(&t)};
+    const size_t sizes[] = {64, 256, 500, tail_in_row(&t)};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t room = (sizes[s] + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
         uint64_t where = 0, furthest = 0;
@@ -599,15 +628,25 @@ static void nothing_is_skipped_for_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unread_tails),       cmocka_unit_test(read_at_once),
-        cmocka_unit_test(answered_or_not),    cmocka_unit_test(late_pieces),
-        cmocka_unit_test(followed_closely),   cmocka_unit_test(near_first),
-        cmocka_unit_test(three_go_ahead),     cmocka_unit_test(no_further_than_lines),
-        cmocka_unit_test(late_ring),          cmocka_unit_test(regions_pass_by),
-        cmocka_unit_test(lent_stays),         cmocka_unit_test(lent_memory),
-        cmocka_unit_test(unreadable_memory),  cmocka_unit_test(asks_seldom),
-        cmocka_unit_test(nearest_are_there),  cmocka_unit_test(pieces_and_pages),
-        cmocka_unit_test(the_maker_lays_out), cmocka_unit_test(nothing_is_skipped_for_nothing),
+        cmocka_unit_test(row_of_tails),
+        cmocka_unit_test(unread_tails),
+        cmocka_unit_test(read_at_once),
+        cmocka_unit_test(answered_or_not),
+        cmocka_unit_test(late_pieces),
+        cmocka_unit_test(followed_closely),
+        cmocka_unit_test(near_first),
+        cmocka_unit_test(three_go_ahead),
+        cmocka_unit_test(no_further_than_lines),
+        cmocka_unit_test(late_ring),
+        cmocka_unit_test(regions_pass_by),
+        cmocka_unit_test(lent_stays),
+        cmocka_unit_test(lent_memory),
+        cmocka_unit_test(unreadable_memory),
+        cmocka_unit_test(asks_seldom),
+        cmocka_unit_test(nearest_are_there),
+        cmocka_unit_test(pieces_and_pages),
+        cmocka_unit_test(the_maker_lays_out),
+        cmocka_unit_test(nothing_is_skipped_for_nothing),
     };
     setenv("TUTTI_SHM_PIECES", "narrow", 1); /* the other ways: test_shm_ways.c */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,9 @@ static void connect_lay_out(struct shm_endpoint *self)
         struct shm_in *in = &self->lane[i].in;
         out->shared = i > 0;
         out->lines = (struct shm_line *)(base + shm_lines_offset(lanes, me, i));
+        const size_t in_row = self->transport->settings.tail_in_row;
         out->tail_most = in->tail_most = self->tail_most;
+        out->tail_in_row = in_row < self->tail_most ? in_row : self->tail_most;
         out->tails = base + shm_tails_offset(lanes, me, i);
         out->pieces = pieces + shm_pieces_offset(lanes, self->piece_ring, me, i);
         out->acked = &header->ack[peer * TUTTI_MAX_LANES + i].consumed;

@@ -167,7 +167,7 @@ static size_t send_near(const struct shm_endpoint *self, const struct shm_out *o
 {
     const size_t piece = (want + SHM_PIECE_ALIGN - 1) / SHM_PIECE_ALIGN * SHM_PIECE_ALIGN;
     const struct shm_settings *settings = &self->transport->settings;
-    const size_t ahead = want <= SHM_NEAREST_PIECE ? SHM_LINES : settings->ahead_pieces;
+    const size_t ahead = want <= SHM_TAIL_LEAST ? SHM_LINES : settings->ahead_pieces;
     const size_t ring = send_ring(self, out, want);
     if (want > SHM_NEAR_PIECE || (ring > settings->piece_narrow && !shm_in_row(self, out)))
         return ring;
@@ -343,7 +343,8 @@ enum tutti_result tti_shm_send(void *endpoint, int number, uint64_t tag, const v
         *accepted = bytes;
         return TUTTI_OK;
     }
-    unsigned char *tail = bytes <= out->tail_most ? send_tail(out) : NULL;
+    const size_t tail_most = out->row < SHM_ROW ? out->tail_most : out->tail_in_row;
+    unsigned char *tail = bytes <= tail_most ? send_tail(out) : NULL;
     if (tail) {
         memcpy(tail, data, bytes);
         send_far(self, out, tag, SHM_KIND_TAIL, 0, 0, bytes);

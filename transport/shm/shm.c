@@ -143,8 +143,10 @@ static void shm_read_near(struct shm_settings *settings, int ranks)
     const enum tti_cpu_kind kind = tti_cpu_kind();
     const bool earlier = cluster_pair && tti_cpu_takes_back_slowly(kind);
     const bool long_tails = cluster_pair && kind != TTI_CPU_EARLIER_CLUSTERS;
-    settings->ahead_most = earlier ? 0 : tti_cpu_meshed() ? 4096 : 2048;
+    const bool quick = shm_quick_pair(ranks);
+    settings->ahead_most = earlier || quick ? 0 : tti_cpu_meshed() ? 4096 : 2048;
     settings->tail_most = long_tails ? SHM_TAIL_BYTES : SHM_TAIL_LEAST;
+    settings->tail_in_row = quick ? SHM_TAIL_LEAST : SHM_TAIL_BYTES;
     settings->near_bytes = earlier ? SHM_NEAR_FIRST : SIZE_MAX;
     settings->pieces_shift = cluster_pair ? SHM_PIECES_SHIFT : 0;
     settings->nearest_there = cluster_pair;

@@ -34,10 +34,11 @@ struct shm_settings {
     size_t share_from;  /* ... of such the sender may write one half into the receiver's memory */
     size_t share_bytes_a_ns; /* an offer to do so is old after a nanosecond for so many bytes */
     size_t ahead_most;   /* the largest piece of one who is not answered that is fetched ahead */
-    size_t tail_most;    /* bytes of a tail ... */
+    size_t tail_most;    /* bytes of a tail, ... */
+    size_t tail_in_row;  /* those that one uses who is not answered, ... */
     size_t pieces_shift; /* ... and behind a page where a ring begins, in segments made here */
     bool nearest_there;  /* the pages of the nearest pieces are, once connected */
-    size_t ahead_pieces; /* larger than SHM_NEAREST_PIECE, that such a one has room for */
+    size_t ahead_pieces; /* larger than SHM_TAIL_LEAST, that such a one has room for */
     size_t near_bytes;   /* room for pieces that keep near, at most, unless two need more */
     /* Ranks share cores: who is not answered goes through more of the ring. Where lines come back
      * slowly, too, it has few large pieces under way, and other ways than the narrow one are tried
@@ -169,7 +170,8 @@ struct shm_out {
     unsigned row;                    /* messages in a row without an answer */
     struct shm_sent log[SHM_LINES];
     struct shm_lent *lent; /* SHM_LINES of them, once there was one; or NULL */
-    size_t tail_most;      /* bytes of a tail */
+    size_t tail_most;      /* bytes of a tail, and of those that go there in a row */
+    size_t tail_in_row;
     struct shm_ways ways[SHM_SIZES];
     uint64_t wide_head;    /* behind the last piece that went the wide way; 0: none */
     size_t there;          /* bytes of the ring whose pages are, for the wide way */
