@@ -62,13 +62,18 @@ static int many_messages(tutti_comm *comm, void *argument)
  * one side may have in a group and the other not. */
 static int mixed_messages(tutti_comm *comm, void *argument)
 {
-    (void)argument;
+    const bool mapped = *(size_t *)argument != 0; /* peers read it where it lies */
     enum { ROUNDS = 42, MOST = 6, COUNT = 40000 };
-    static const size_t sizes[] = {1, 4096, 30000, 16, COUNT, 1024, 3};
+    static const size_t sizes[] = {1, 4096, 30000, 16, COUNT, 1500, 3};
     const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
     const int next = (rank + 1) % size, before = (rank + size - 1) % size;
-    int32_t *in = malloc(sizeof *in * MOST * COUNT), *out = malloc(sizeof *out * MOST * COUNT);
-    CHECK(in && out);
+    const size_t bytes = sizeof(int32_t) * MOST * COUNT;
+    void *memory[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        memory[i] = mapped ? NULL : malloc(bytes);
+        CHECK(mapped ? tutti_alloc(bytes, &memory[i]) == TUTTI_OK : memory[i] != NULL);
+    }
+    int32_t *in = memory[0], *out = memory[1];
     for (int round = 0; round < ROUNDS; round++) {
         const int messages = 1 + round % MOST;
         for (int i = 0; i < MOST * COUNT; i++)
@@ -89,8 +94,8 @@ static int mixed_messages(tutti_comm *comm, void *argument)
                 CHECK(out[m * COUNT + (int)i] ==
                       before * 1000003 + round * 101 + m * COUNT + (int)i);
     }
-    free(in);
-    free(out);
+    for (int i = 0; i < 2; i++)
+        (mapped ? tutti_free : free)(memory[i]);
     return 0;
 }
 
@@ -439,6 +444,7 @@ static const struct {
     {"ring of sends and receives, 4 MB", ring_exchange, 1, 1000003},
     {"many messages in a group", many_messages, 1, 0},
     {"messages of many sizes in groups", mixed_messages, 2, 0},
+    {"messages of many sizes in groups, in tutti_alloc's memory", mixed_messages, 2, 1},
     {"asynchronous all-reduces", asynchronous, 1, 0},
     {"collectives in a group", grouped_collectives, 1, 0},
     {"calls that a group refuses", refused_in_group, 1, 0},
