@@ -99,6 +99,36 @@ static int mixed_messages(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Rank 0 exchanges with rank 1, which has sent long before it receives: what it then gets is what
+ * was sent, whatever rank 0 does with its buffer once its group has ended. */
+static int received_late(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { COUNT = 2048 };
+    const int rank = tutti_comm_rank(comm);
+    void *memory = NULL;
+    CHECK_OK(tutti_alloc(sizeof(int32_t) * 2 * COUNT, &memory));
+    int32_t *in = memory, *out = in + COUNT;
+    for (int i = 0; i < COUNT; i++)
+        in[i] = rank * COUNT + i;
+    if (rank == 0) {
+        CHECK_OK(tutti_group_start());
+        CHECK_OK(tutti_send(in, COUNT, TUTTI_INT32, 1, comm));
+        CHECK_OK(tutti_recv(out, COUNT, TUTTI_INT32, 1, comm));
+        CHECK_OK(tutti_group_end());
+        memset(in, 0xff, sizeof *in * COUNT);
+    } else if (rank == 1) {
+        CHECK_OK(tutti_send(in, COUNT, TUTTI_INT32, 0, comm));
+        usleep(50000);
+        CHECK_OK(tutti_recv(out, COUNT, TUTTI_INT32, 0, comm));
+    }
+    for (int i = 0; i < COUNT && rank < 2; i++)
+        CHECK(out[i] == (1 - rank) * COUNT + i);
+    CHECK_OK(tutti_barrier(comm));
+    tutti_free(memory);
+    return 0;
+}
+
 static int asynchronous(tutti_comm *comm, void *argument)
 {
     (void)argument;
@@ -445,6 +475,7 @@ static const struct {
     {"many messages in a group", many_messages, 1, 0},
     {"messages of many sizes in groups", mixed_messages, 2, 0},
     {"messages of many sizes in groups, in tutti_alloc's memory", mixed_messages, 2, 1},
+    {"a message received late", received_late, 2, 0},
     {"asynchronous all-reduces", asynchronous, 1, 0},
     {"collectives in a group", grouped_collectives, 1, 0},
     {"calls that a group refuses", refused_in_group, 1, 0},
