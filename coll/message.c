@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-    MESSAGE_BYTES = 128 << 10, /* of each; beyond that the executor's cost is not seen */
+    MESSAGE_BYTES = 128 << 10, /* of each; beyond that the executor's cost is not seen, */
+    NETWORK_BYTES = 16 << 10,  /* ... and over a network beyond this */
     MESSAGES = 8,              /* of a group */
     LEND_FROM = 4 << 10,       /* of what is exchanged, up to where transports know by themselves */
     LEND_BELOW = 32 << 10
@@ -160,10 +161,14 @@ bool tti_messages_suit(const struct tutti_comm *comm, const struct tti_operation
 {
     if (count > MESSAGES || !comm->settings.fast)
         return false;
-    for (size_t i = 0; i < count; i++)
-        if (ops[i].root == comm->rank || ops[i].device || ops[i].count == 0 ||
-            ops[i].count > MESSAGE_BYTES / tutti_type_size(ops[i].type))
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].root == comm->rank || ops[i].device || ops[i].count == 0)
             return false;
+        const bool memory = tti_link_in_memory(&comm->links.all[ops[i].root]);
+        const size_t most = memory ? MESSAGE_BYTES : NETWORK_BYTES;
+        if (ops[i].count > most / tutti_type_size(ops[i].type))
+            return false;
+    }
     return true;
 }
 

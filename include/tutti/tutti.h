@@ -330,7 +330,8 @@ TUTTI_API enum tutti_result tutti_scatter_async(const void *in, void *out, size_
 
 /* Point to point: counts, types and kinds of memory (host or device) must agree on both sides; a
  * count of 0 has no kind, and where all ranks have a device in use it waits for nobody. Who both
- * sends and receives does so inside a group, else two ranks may wait for each other. */
+ * sends and receives does so inside a group, else two ranks may wait for each other: a send is over
+ * when `in` is the caller's again, which may be when the peer has received it. */
 TUTTI_API enum tutti_result tutti_send(const void *in, size_t count, enum tutti_type type, int peer,
                                        tutti_comm *comm);
 TUTTI_API enum tutti_result tutti_send_async(const void *in, size_t count, enum tutti_type type,
