@@ -148,8 +148,7 @@ static void cells_lay_out(const struct tti_plan *plan, struct build_cells *cells
     cells->in_chunks = in_blocks * plan->chunks;
     cells->out_chunks = out_blocks * plan->chunks;
     cells->scratch_chunks = plan->scratch_blocks * plan->chunks;
-    cells->aliased =
-        tti_in_place(spec->collective, spec->nranks, spec->rank, spec->root, &in_block, &out_block);
+    cells->aliased = tti_plan_in_place(spec, &in_block, &out_block);
     cells->in_first = in_block * plan->chunks;
     cells->out_first = out_block * plan->chunks;
     uint32_t in_rest = cells->in_chunks - cells->in_first;

@@ -74,3 +74,10 @@ bool tti_in_place(enum tutti_collective collective, int nranks, int rank, int ro
     *out_block = out_blocks > 1 && in_blocks == 1 ? (uint32_t)rank : 0;
     return true;
 }
+
+bool tti_plan_in_place(const struct tti_plan_spec *spec, uint32_t *in_block, uint32_t *out_block)
+{
+    return spec->collective != TUTTI_ALL_TO_ALL &&
+           tti_in_place(spec->collective, spec->nranks, spec->rank, spec->root, in_block,
+                        out_block);
+}

@@ -10,7 +10,7 @@
  * i / chunks. SCRATCH is laid out like IN and OUT, `scratch_blocks` of them. SLOT i is a temporary
  * as large as the largest chunk; it holds whichever chunk was last put there, one chunk a step.
  *
- * In place, IN and OUT overlap as tti_in_place says; a plan must be right both ways.
+ * In place, IN and OUT overlap as tti_plan_in_place says; a plan must be right both ways.
  *
  * Partial results. IN and OUT hold contributions or final results in the element type; SCRATCH and
  * SLOT of a reducing plan hold accumulators (float32 for 16- and 8-bit floats, the element type
@@ -204,6 +204,10 @@ bool tti_order_shows(enum tutti_collective collective);
  * (one of the buffers is not used). */
 bool tti_in_place(enum tutti_collective collective, int nranks, int rank, int root,
                   uint32_t *in_block, uint32_t *out_block);
+/* The same where a plan runs: false also for an all-to-all. There every block is read by one rank
+ * and written by another, so that half of them would have to be received apart and copied, out of
+ * place, too; who is in place moves the input aside before the plan runs. */
+bool tti_plan_in_place(const struct tti_plan_spec *spec, uint32_t *in_block, uint32_t *out_block);
 
 /* Elements of the largest chunk (the first one). */
 static inline size_t tti_chunk_largest(size_t count, size_t type_size, uint32_t chunks)

@@ -24,8 +24,7 @@ void tti_memory_of(const struct tti_plan *plan, bool in_place, struct tti_memory
         memory->first[buffer] = memory->cells;
         memory->cells += memory->size[buffer];
     }
-    if (in_place && tti_in_place(spec->collective, spec->nranks, spec->rank, spec->root, &in_block,
-                                 &out_block)) {
+    if (in_place && tti_plan_in_place(spec, &in_block, &out_block)) {
         memory->in_from = in_block * plan->chunks;
         memory->out_from = out_block * plan->chunks;
         uint32_t in_rest = memory->size[TTI_IN] - memory->in_from;

@@ -1,26 +1,16 @@
 /* All-to-all where every block goes straight to its rank.
  *
  * In round t ranks r and t - r (mod n) meet, so everybody has another partner in every round and
- * both of a pair meet in the same one. All sends are posted first, in that order.
- *
- * In place the block from a partner goes where the block to it was. Were both to receive there
- * directly, each would wait for the other to take its block; so one of the two receives apart and
- * copies. Rounds settle one after another, hence no wait goes in a circle. Which of the two it is
- * alternates with r + partner, so every rank copies about half of its blocks. */
+ * both of a pair meet in the same one. All sends are posted first, in that order. IN and OUT are
+ * never the same memory (tti_plan_in_place). */
 #include "coll/algorithms/parts.h"
-
-static bool all_to_all_apart(int rank, int peer)
-{
-    bool lower = rank < peer;
-    return (rank + peer) % 2 == 0 ? lower : !lower;
-}
 
 static enum tutti_result direct_all_to_all_plan(const struct tti_plan_spec *spec,
                                                 struct tti_plan **plan)
 {
     int n = spec->nranks, rank = spec->rank, lanes = spec->lanes;
     struct tti_builder b;
-    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, (uint32_t)lanes);
+    tti_plan_begin(&b, spec, lanes, (uint32_t)lanes, 0, 0);
     for (int lane = 0; lane < lanes; lane++) {
         uint32_t chunk = (uint32_t)lane;
         for (int t = 0; t < n; t++) {
@@ -32,14 +22,10 @@ static enum tutti_result direct_all_to_all_plan(const struct tti_plan_spec *spec
         for (int t = 0; t < n; t++) {
             int peer = tti_mod(t - rank, n);
             uint32_t at = (uint32_t)(peer * lanes + lane);
-            if (peer == rank) {
+            if (peer == rank)
                 tti_copy(&b, lane, chunk, 1, tti_in(at), tti_out(at), 0, -1);
-            } else if (all_to_all_apart(rank, peer)) {
-                tti_recv(&b, lane, chunk, 1, peer, tti_slot(chunk), 0, -1);
-                tti_copy(&b, lane, chunk, 1, tti_slot(chunk), tti_out(at), 0, -1);
-            } else {
+            else
                 tti_recv(&b, lane, chunk, 1, peer, tti_out(at), 0, -1);
-            }
         }
     }
     return tti_plan_finish(&b, plan);
