@@ -19,6 +19,7 @@ from rounds import minutes, say
 PART_SECONDS = 240
 LIBRARY, ALL_KINDS = "library", "library,registered,malloc"
 OTHERS = ("broadcast", "reduce_scatter", "all_gather")
+MORE = ("reduce", "all_to_all", "gather", "scatter", "sendrecv")
 PAGES = os.path.join(compare.TOP, "docs", "measurements", "host")
 
 
@@ -34,6 +35,8 @@ PARTS.update({f"{coll}_4": part(coll, 4, "library,malloc", "--cores", "even")
 PARTS["all_reduce_2_rewrite"] = part("all_reduce", 2, LIBRARY, "--rewrite")
 # In a broadcast the root runs ahead, so that single operations say nothing; rewriting ends in a barrier.
 PARTS["broadcast_4_rewrite"] = part("broadcast", 4, "library,malloc", "--rewrite")
+for ranks, cores in ((2, ()), (4, ("--cores", "even"))):
+    PARTS.update({f"{coll}_{ranks}": part(coll, ranks, "library,malloc", *cores) for coll in MORE})
 PARTS["all_reduce_2_tcp"] = part("all_reduce", 2, LIBRARY, "--transport", "tcp")
 PARTS["startup"] = ["--startup"]
 LONGEST_MINUTES = len(PARTS) * PART_SECONDS // 60
