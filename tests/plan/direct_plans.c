@@ -62,7 +62,7 @@ static enum tutti_result scatter(const struct tti_plan_spec *spec, struct tti_pl
     return tti_plan_finish(&b, plan);
 }
 
-/* In place, what is received overwrites what must be sent; so everything is sent from scratch. */
+/* Everything is sent from scratch, for others to try that. */
 static enum tutti_result all_to_all(const struct tti_plan_spec *spec, struct tti_plan **plan)
 {
     struct tti_builder b;

@@ -81,24 +81,29 @@ static void wait_for_each_other(struct plan_set *set)
 static void send_from_in(struct plan_set *set)
 {
     for (int rank = 0; rank < set->nranks; rank++) {
-        assert_int_equal(at(set, rank, 1)->kind, TTI_SEND);
-        at(set, rank, 1)->src.buffer = TTI_IN;
+        struct tti_step *give = at(set, rank, 1), *take = at(set, rank, 2);
+        assert_int_equal(give->kind, TTI_SEND);
+        give->src = tti_in(0);
+        take->kind = TTI_RECV_REDUCE;
+        take->flags = TTI_FINAL | (rank == 1 ? TTI_MSG_LEFT : 0);
+        take->src = tti_in(0);
+        take->dst = tti_out(0);
+        set->plans[rank]->lanes[0].count = 3;
     }
 }
 
-/* The input is copied aside and passed on: it may go out from where it lies, and what comes from
- * the other rank overwrites that in place. */
+/* The input is copied aside and passed on: it may go out from where it lies, and the sum overwrites
+ * that in place. */
 static void pass_on_copy(struct plan_set *set)
 {
     for (int rank = 0; rank < set->nranks; rank++) {
-        struct tti_step *keep = at(set, rank, 0), *give = at(set, rank, 1);
+        struct tti_step *give = at(set, rank, 1), *take = at(set, rank, 2);
         assert_int_equal(give->kind, TTI_SEND);
-        keep->nchunks = give->nchunks;
-        keep->src.index = keep->dst.index = give->nchunks * (uint32_t)rank;
         give->kind = TTI_COPY;
         give->flags = TTI_FORWARD;
         give->dst = give->src;
-        give->src.buffer = TTI_IN;
+        give->src = tti_in(0);
+        take->flags = 0;
     }
 }
 
@@ -186,8 +191,8 @@ static void planted_errors(void **state)
     static const struct planted errors[] = {
         {TUTTI_ALL_GATHER, 3, send_twice, true, "rank 2 lane 0 step 2: chunk 0", "1 lane stuck"},
         {TUTTI_SEND_RECV, 2, wait_for_each_other, true, "rank 1 lane 0 step 0", "2 lanes stuck"},
-        {TUTTI_ALL_TO_ALL, 2, send_from_in, true, "rank 1 lane 0 step 2", "sends to be taken"},
-        {TUTTI_ALL_TO_ALL, 2, pass_on_copy, true, "rank 0 lane 0 step 3", "step 1 still sends"},
+        {TUTTI_ALL_REDUCE, 2, send_from_in, true, "rank 1 lane 0 step 2", "sends to be taken"},
+        {TUTTI_ALL_REDUCE, 2, pass_on_copy, true, "rank 0 lane 0 step 3", "step 1 still sends"},
         {TUTTI_ALL_REDUCE, 3, mix_slots, true, "rank 0 lane 0 step 6", "SLOT[1]"},
         {TUTTI_BROADCAST, 3, clear_hazard, false, "rank 0 lane 0 step 2", "step 1 still sends"},
         {TUTTI_BROADCAST, 3, write_in, true, "rank 1 lane 0 step 0", "0 of them here"},
