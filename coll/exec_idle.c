@@ -48,7 +48,7 @@ static void exec_waits(struct tti_executor *x, char *text, size_t bytes)
     size_t used = 0, listed = 0;
     text[0] = '\0';
     if (x->several)
-        (void)tti_messages_waits(x->several, text, bytes);
+        tti_messages_waits(x->several, text, bytes);
     else if (x->fast_peer >= 0)
         snprintf(text, bytes, "%s rank %d (%s)", x->fast_sends ? "sending to" : "receiving from",
                  x->fast_peer, x->comm->peers.all[x->fast_peer].name);

@@ -144,7 +144,7 @@ static enum tutti_result messages_loop(struct tti_messages *run)
     return TUTTI_OK;
 }
 
-size_t tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes)
+void tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes)
 {
     size_t used = 0;
     for (size_t i = 0; i < run->count && used < bytes; i++) {
@@ -154,7 +154,6 @@ size_t tti_messages_waits(const struct tti_messages *run, char *text, size_t byt
                                      used ? ", " : "", m->sends ? "sending to" : "receiving from",
                                      m->link->peer, run->comm->peers.all[m->link->peer].name);
     }
-    return used;
 }
 
 bool tti_messages_suit(const struct tutti_comm *comm, const struct tti_operation *ops, size_t count)

@@ -14,8 +14,7 @@ bool tti_messages_suit(const struct tutti_comm *comm, const struct tti_operation
 /* Run them: through when all have come, or their memory is the caller's again. */
 enum tutti_result tti_messages_run(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, const struct tti_label *label);
-/* "receiving from rank 3 (b:77), sending to rank 2 (a:12)": those that are not through. How long
- * the text is or would be. */
-size_t tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes);
+/* "receiving from rank 3 (b:77), sending to rank 2 (a:12)": those that are not through. */
+void tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes);
 
 #endif

@@ -23,7 +23,7 @@ import verdict
 from rounds import groups_of, measure, say
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-IN_PLACE = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"] # the peers' programs know it
+IN_PLACE = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"]  # the peers' programs know it
 COLLECTIVES = IN_PLACE + ["reduce", "all_to_all", "gather", "scatter", "sendrecv"]
 KI, MI = 1 << 10, 1 << 20
 MEMORIES = ["library", "malloc", "registered"]

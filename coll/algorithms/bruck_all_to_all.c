@@ -6,7 +6,7 @@
  *
  * The blocks of a step are copied together first (in two areas by turns, so that nothing waits for
  * the message before), and stay where they arrive until they move on: what came in the step of bit
- * k lies in that step's area, in order of i. OUT is written at the end only, so in place is safe.
+ * k lies in that step's area, in order of i.
  *
  * Source: as bruck_all_gather.c. */
 #include "coll/algorithms/parts.h"
