@@ -39,6 +39,7 @@ static void build_append(struct tti_builder *builder, int lane, const struct tti
     to->steps = steps;
     to->steps[to->count] = *step;
     to->steps[to->count].hazard = -1;
+    to->steps[to->count].block = -1;
     to->count++;
 }
 
@@ -259,6 +260,121 @@ static enum tutti_result plan_hazards(struct tti_plan *plan)
     return TUTTI_OK;
 }
 
+/* ---- finish: whose block a step is about ----
+ * What is in IN or OUT says it itself. Slots and scratch hold what was put there last, which is
+ * known from there on; or, where a message was put down, back from the step that combines it with
+ * something known. */
+
+struct build_holds {
+    const struct tti_plan *plan;
+    int32_t *slots, *scratch; /* by slot, by block of scratch; -1: not known */
+};
+
+static bool ref_tells(struct tti_ref ref)
+{
+    return ref.buffer == TTI_IN || ref.buffer == TTI_OUT;
+}
+
+/* The places that `ref` means, and their number: of a slot one. */
+static int32_t *holds_at(const struct build_holds *holds, struct tti_ref ref,
+                         const struct tti_step *step, uint32_t *count)
+{
+    const struct tti_plan *plan = holds->plan;
+    const uint32_t block = ref.index / plan->chunks;
+    *count = ref.buffer == TTI_SLOT ? 1 : (step->chunk + step->nchunks - 1) / plan->chunks + 1;
+    if (ref.buffer == TTI_SLOT ? ref.index >= plan->slots : block + *count > plan->scratch_blocks)
+        *count = 0; /* an algorithm that is wrong: the verifier says so */
+    return ref.buffer == TTI_SLOT ? &holds->slots[ref.index] : &holds->scratch[block];
+}
+
+static int32_t holds_next(const struct build_holds *holds, int32_t block, uint32_t k)
+{
+    return (int32_t)(((uint32_t)block + k) % (uint32_t)holds->plan->spec.nranks);
+}
+
+/* The first block of what `ref` holds, -1: not known. */
+static int32_t holds_block(const struct build_holds *holds, struct tti_ref ref,
+                           const struct tti_step *step)
+{
+    const struct tti_plan *plan = holds->plan;
+    const bool gathers = plan->spec.collective == TUTTI_ALL_GATHER;
+    if (ref_tells(ref))
+        return (ref.buffer == TTI_OUT) == gathers ? (int32_t)(ref.index / plan->chunks)
+                                                  : plan->spec.rank;
+    uint32_t count = 0;
+    const int32_t *at = holds_at(holds, ref, step, &count);
+    for (uint32_t k = 0; k < count; k++)
+        if (at[0] < 0 || at[k] != holds_next(holds, at[0], k))
+            return -1;
+    return count > 0 ? at[0] : -1;
+}
+
+static void holds_put(struct build_holds *holds, struct tti_ref ref, const struct tti_step *step,
+                      int32_t block)
+{
+    uint32_t count = 0;
+    if (ref_tells(ref))
+        return;
+    int32_t *at = holds_at(holds, ref, step, &count);
+    for (uint32_t k = 0; k < count; k++)
+        at[k] = block < 0 ? -1 : holds_next(holds, block, k);
+}
+
+/* What a step names, without what it only writes. */
+static size_t step_reads(const struct tti_step *step, struct tti_ref refs[2])
+{
+    refs[0] = step->src;
+    refs[1] = step->src2;
+    return step->kind == TTI_RECV ? 0 : step->kind == TTI_REDUCE ? 2 : 1;
+}
+
+static void block_forward(struct build_holds *holds, struct tti_step *step)
+{
+    struct tti_ref refs[2];
+    const size_t reads = step_reads(step, refs);
+    step->block = -1;
+    for (size_t i = 0; i < reads && step->block < 0; i++)
+        step->block = holds_block(holds, refs[i], step);
+    if (step->kind == TTI_SEND)
+        return;
+    if (ref_tells(step->dst))
+        step->block = holds_block(holds, step->dst, step);
+    holds_put(holds, step->dst, step, step->block);
+}
+
+static void block_backward(struct build_holds *holds, struct tti_step *step)
+{
+    struct tti_ref refs[2];
+    const size_t reads = step_reads(step, refs);
+    if (step->kind != TTI_SEND) {
+        if (step->block < 0)
+            step->block = holds_block(holds, step->dst, step);
+        holds_put(holds, step->dst, step, -1);
+    }
+    for (size_t i = 0; i < reads; i++)
+        holds_put(holds, refs[i], step, step->block);
+}
+
+static enum tutti_result plan_blocks(struct tti_plan *plan)
+{
+    const size_t count = plan->slots + (size_t)plan->scratch_blocks;
+    struct build_holds holds = {.plan = plan, .slots = tti_calloc(count, sizeof *holds.slots)};
+    if (!holds.slots)
+        return TUTTI_ERR_MEMORY;
+    holds.scratch = holds.slots + plan->slots;
+    for (int lane = 0; lane < plan->nlanes; lane++) {
+        struct tti_lane *of = &plan->lanes[lane];
+        memset(holds.slots, -1, count * sizeof *holds.slots);
+        for (size_t s = 0; s < of->count; s++)
+            block_forward(&holds, &of->steps[s]);
+        memset(holds.slots, -1, count * sizeof *holds.slots);
+        for (size_t s = of->count; s-- > 0;)
+            block_backward(&holds, &of->steps[s]);
+    }
+    free(holds.slots);
+    return TUTTI_OK;
+}
+
 static int compare_ints(const void *a, const void *b)
 {
     int x = *(const int *)a, y = *(const int *)b;
@@ -295,6 +411,8 @@ enum tutti_result tti_plan_finish(struct tti_builder *builder, struct tti_plan *
     struct tti_plan *built = builder->plan;
     builder->plan = NULL;
     enum tutti_result result = builder->failed ? TUTTI_ERR_MEMORY : plan_hazards(built);
+    if (result == TUTTI_OK && tti_has_uneven(built->spec.collective))
+        result = plan_blocks(built);
     if (result == TUTTI_OK)
         result = plan_peers(built);
     if (result != TUTTI_OK) {

@@ -10,6 +10,9 @@
  * i / chunks. SCRATCH is laid out like IN and OUT, `scratch_blocks` of them. SLOT i is a temporary
  * as large as the largest chunk; it holds whichever chunk was last put there, one chunk a step.
  *
+ * The blocks of an all-gather or a reduce-scatter may have a count each (tti_has_uneven): the same
+ * plan serves, since every step knows whose block it is about.
+ *
  * In place, IN and OUT overlap as tti_plan_in_place says; a plan must be right both ways.
  *
  * Partial results. IN and OUT hold contributions or final results in the element type; SCRATCH and
@@ -78,6 +81,9 @@ struct tti_step {
     struct tti_ref dst;
     int32_t hazard; /* sends of this lane in steps <= hazard are consumed before this step writes;
                        -1: none. Filled in by tti_plan_finish. */
+    int32_t block;  /* of an all-gather or reduce-scatter: whose block the first chunk is of; where
+                       the  range goes on into other blocks they follow, 0 after the last one. -1:
+                       not  known; of others. Filled in by tti_plan_finish. */
 };
 
 struct tti_lane {
@@ -198,6 +204,12 @@ void tti_shape(enum tutti_collective collective, int nranks, int rank, int root,
 bool tti_reduces(enum tutti_collective collective);
 /* ... and does its result show in which order? Not that of a barrier, which has none. */
 bool tti_order_shows(enum tutti_collective collective);
+
+/* Do its plans serve blocks of different sizes, too? */
+static inline bool tti_has_uneven(enum tutti_collective collective)
+{
+    return collective == TUTTI_ALL_GATHER || collective == TUTTI_REDUCE_SCATTER;
+}
 
 /* In place at `rank`: block `*in_block` of IN is the same memory as block `*out_block` of OUT, and
  * so are those after them as far as the shorter buffer goes. False where there is no in-place form

@@ -2,11 +2,12 @@
  *
  * Checked: every OUT chunk ends with exactly the right contributions, each once; nothing is read
  * that was not written; no partial result in OUT; TTI_FINAL exactly on complete results; message
- * types agree; refs in range and consistent with `chunk`; every message is received and every
- * receive gets one of the same chunks; no lane writes what another touches; no deadlock with
- * channels that hold one message (a send blocks while the channel is full) and none with channels
- * that hold nothing (a send's memory stays in use until the receiver takes it). Both out of place
- * and in place. */
+ * types agree; refs in range and consistent with `chunk`; what the steps of an all-gather or a
+ * reduce-scatter say of whose blocks they are about (so that these may have a count each); every
+ * message is received and every receive gets one of the same chunks; no lane writes what another
+ * touches; no deadlock with channels that hold one message (a send blocks while the channel is
+ * full) and none with channels that hold nothing (a send's memory stays in use until the receiver
+ * takes it). Both out of place and in place. */
 #ifndef TTI_PLAN_VERIFY_H
 #define TTI_PLAN_VERIFY_H
 

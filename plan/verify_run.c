@@ -169,6 +169,32 @@ static enum tutti_result run_finish(struct tti_run *run, const struct tti_run_la
     return TUTTI_OK;
 }
 
+/* Is chunk k of the step's range, `value`, of the block that the step says? An all-gather's blocks
+ * are those of the ranks that give them. */
+static enum tutti_result run_block(const struct tti_run *run, const struct tti_run_lane *lane,
+                                   uint32_t k, uint32_t value)
+{
+    const struct tti_plan *plan = run->plans[lane->rank];
+    const struct tti_step *step = &lane->steps[lane->done];
+    const struct tti_value *v = tti_value_at(run->values, value);
+    if (!tti_has_uneven(plan->spec.collective))
+        return TUTTI_OK;
+    if (step->block < 0)
+        return tti_verify_fail(plan, lane->lane, lane->done,
+                               "does not know whose block it is about");
+    const uint32_t block =
+        ((uint32_t)step->block + (step->chunk + k) / plan->chunks) % (uint32_t)run->nranks;
+    const bool own = plan->spec.collective == TUTTI_REDUCE_SCATTER
+                         ? v->chunk / plan->chunks == block
+                         : tti_value_has(run->values, value, (int)block);
+    if (!own)
+        return tti_verify_fail(plan, lane->lane, lane->done,
+                               "is about block %d from its first chunk on, but chunk %u of it is "
+                               "not of block %u",
+                               step->block, k, block);
+    return TUTTI_OK;
+}
+
 /* All of the step but its send. */
 static enum tutti_result run_compute(struct tti_run *run, const struct tti_run_lane *lane)
 {
@@ -181,8 +207,10 @@ static enum tutti_result run_compute(struct tti_run *run, const struct tti_run_l
         uint32_t left = 0, right = 0;
         if (step->kind != TTI_RECV)
             TTI_TRY(run_read(run, lane, step->src, k, &left));
-        if (step->kind == TTI_SEND)
+        if (step->kind == TTI_SEND) {
+            TTI_TRY(run_block(run, lane, k, left));
             continue;
+        }
         if (step->kind == TTI_REDUCE)
             TTI_TRY(run_read(run, lane, step->src2, k, &right));
         if (channel)
@@ -193,6 +221,7 @@ static enum tutti_result run_compute(struct tti_run *run, const struct tti_run_l
             TTI_TRY(run_reduce(run, lane, swapped ? right : left, swapped ? left : right, &value));
         if (run->plans[lane->rank]->reduces)
             TTI_TRY(run_finish(run, lane, &value));
+        TTI_TRY(run_block(run, lane, k, value));
         *run_cell(run, lane->rank, step->dst, k) = value;
     }
     return TUTTI_OK;

@@ -19,12 +19,12 @@ static void steps_as_text(void **state)
         struct tti_step step;
         const char *text;
     } expected[] = {
-        {{TTI_SEND, 0, -1, 2, 0, 1, {TTI_IN, 5}, {0, 0}, {0, 0}, -1}, "send IN[5] -> 2"},
-        {{TTI_COPY, TTI_FINAL, -1, -1, 0, 3, {TTI_IN, 0}, {0, 0}, {TTI_OUT, 3}, -1},
+        {{TTI_SEND, 0, -1, 2, 0, 1, {TTI_IN, 5}, {0, 0}, {0, 0}, -1, -1}, "send IN[5] -> 2"},
+        {{TTI_COPY, TTI_FINAL, -1, -1, 0, 3, {TTI_IN, 0}, {0, 0}, {TTI_OUT, 3}, -1, -1},
          "copy OUT[3..5] = IN[0..2] final"},
-        {{TTI_REDUCE, 0, -1, -1, 0, 1, {TTI_IN, 0}, {TTI_SCRATCH, 4}, {TTI_SLOT, 1}, -1},
+        {{TTI_REDUCE, 0, -1, -1, 0, 1, {TTI_IN, 0}, {TTI_SCRATCH, 4}, {TTI_SLOT, 1}, -1, -1},
          "reduce SLOT[1] = IN[0] + SCRATCH[4]"},
-        {{TTI_RECV, TTI_FORWARD, 3, 1, 0, 1, {0, 0}, {0, 0}, {TTI_OUT, 0}, 7},
+        {{TTI_RECV, TTI_FORWARD, 3, 1, 0, 1, {0, 0}, {0, 0}, {TTI_OUT, 0}, 7, -1},
          "recv OUT[0] = message <- 3 -> 1 after send 7"},
         {{TTI_RECV_REDUCE,
           TTI_MSG_ACC | TTI_MSG_LEFT,
@@ -35,6 +35,7 @@ static void steps_as_text(void **state)
           {TTI_IN, 2},
           {0, 0},
           {TTI_SLOT, 0},
+          -1,
           -1},
          "recv_reduce SLOT[0] = message + IN[2] <- 3 acc"},
     };

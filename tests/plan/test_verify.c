@@ -177,6 +177,16 @@ static void unknown_peer(struct plan_set *set)
     at(set, 0, 0)->to = 3;
 }
 
+static void other_block(struct plan_set *set)
+{
+    at(set, 1, 0)->block = 2;
+}
+
+static void no_block(struct plan_set *set)
+{
+    at(set, 1, 0)->block = -1;
+}
+
 struct planted {
     enum tutti_collective collective;
     int n;
@@ -206,6 +216,10 @@ static void planted_errors(void **state)
          "OUT[0] holds chunk 0 of IN instead of chunk 2"},
         {TUTTI_GATHER, 3, wrong_block, true, "rank 0", "OUT[2] holds the wrong rank's chunk 0"},
         {TUTTI_SCATTER, 2, out_of_range, true, "rank 0 lane 0 step 0", "2 of them here"},
+        {TUTTI_ALL_GATHER, 3, other_block, false, "rank 1 lane 0 step 0",
+         "is about block 2 from its first chunk on, but chunk 0 of it is not of block 2"},
+        {TUTTI_REDUCE_SCATTER, 3, other_block, false, "rank 1 lane 0 step 0", "is about block 2"},
+        {TUTTI_REDUCE_SCATTER, 3, no_block, false, "rank 1 lane 0 step 0", "whose block"},
         {TUTTI_BROADCAST, 3, unknown_peer, true, "rank 0 lane 0 step 0", "rank 3 of 3"},
     };
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
