@@ -33,7 +33,7 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
     return TUTTI_OK;
 }
 
-static enum tutti_result api_nothing(tutti_comm *comm, tutti_request **request)
+enum tutti_result tti_api_nothing(tutti_comm *comm, tutti_request **request)
 {
     if (comm->gpu)
         tti_gpu_ask(comm, false);
@@ -48,8 +48,8 @@ static enum tutti_result api_nothing(tutti_comm *comm, tutti_request **request)
     return TUTTI_OK;
 }
 
-enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
-                               tutti_stream stream, tutti_request **request)
+enum tutti_result tti_api_begin(tutti_comm *comm, const struct tti_operation *operation, bool async,
+                                tutti_stream stream, tutti_request **request)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", tti_operation_name(operation));
@@ -66,17 +66,23 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
                         "%s: request is NULL; without a stream it is needed to "
                         "know when the buffers are free again",
                         tti_operation_name(operation));
+    return TUTTI_OK;
+}
+
+enum tutti_result tti_api_part(tutti_comm *comm, struct tti_operation *operation, bool async,
+                               tutti_stream stream, tutti_request **request)
+{
     TTI_TRY(tti_operation_check(operation, comm));
     tti_operation_keep_factor(operation, comm);
     bool device = false;
     if (comm->gpu)
         TTI_TRY(tti_gpu_takes(comm, operation, stream, &device));
     if (tti_group_open())
-        return tti_group_add(comm, operation, device, stream, async ? request : NULL);
+        return tti_group_add(comm, operation, device, async, stream, async ? request : NULL);
     if (device)
         return api_device(comm, operation, stream, async ? request : NULL);
     if (tti_gpu_drops(comm, operation))
-        return api_nothing(comm, async ? request : NULL);
+        return tti_api_nothing(comm, async ? request : NULL);
     TTI_TRY(tti_work_check(comm, operation, 1));
     if (comm->gpu)
         TTI_TRY(tti_gpu_before_host(comm));
@@ -92,6 +98,13 @@ enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation
     }
     *request = made;
     return TUTTI_OK;
+}
+
+enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
+                               tutti_stream stream, tutti_request **request)
+{
+    TTI_TRY(tti_api_begin(comm, operation, async, stream, request));
+    return tti_api_part(comm, operation, async, stream, request);
 }
 
 /* A blocking call: at once if it is like one before (small_plan.h, fused.h). No message is: they
@@ -125,6 +138,8 @@ static inline struct tti_operation api_reducing(enum tutti_collective collective
                                   .wide = false,
                                   .device = NULL,
                                   .device_stride = 0,
+                                  .part_of = (enum tutti_collective)0,
+                                  .blocks = NULL,
                                   .whole = 0,
                                   .alone = TTI_NOT_ALONE,
                                   .signal = 0,

@@ -13,8 +13,11 @@
 
 #define HEX "0x%016llx"
 
+/* Of a message: what it is part of. */
 static const char *dump_algorithm(const struct tti_logged *op)
 {
+    if (tti_logged_part(op))
+        return tti_uneven_name(tti_logged_part(op));
     const struct tti_algorithm *found =
         op->collective < TUTTI_SEND_RECV && op->algorithm != TTI_RECORD_NO_ALGORITHM
             ? tti_algorithm_at((enum tutti_collective)op->collective, op->algorithm)

@@ -57,11 +57,14 @@ static enum tutti_result read_operation_name(struct tti_json *json, struct tti_l
     op->receives = strcmp(text, "recv") == 0;
     if (op->receives || strcmp(text, "send") == 0)
         return TUTTI_OK;
-    for (int c = 0; c < TUTTI_SEND_RECV; c++)
-        if (strcmp(text, tutti_collective_name((enum tutti_collective)c)) == 0) {
+    for (int c = 0; c < TUTTI_SEND_RECV; c++) {
+        const enum tutti_collective one = (enum tutti_collective)c;
+        op->uneven = tti_has_uneven(one) && strcmp(text, tti_uneven_name(one)) == 0;
+        if (op->uneven || strcmp(text, tutti_collective_name(one)) == 0) {
             op->collective = (uint8_t)c;
             return TUTTI_OK;
         }
+    }
     return tti_json_wrong(json, "there is no such operation");
 }
 
@@ -211,6 +214,11 @@ static void op_conclude(struct tti_logged *op, const struct op_extra *extra)
     else if (op->end_ns == 0)
         op->end_ns = TTI_RECORD_UNTIMED;
     op->algorithm = TTI_RECORD_NO_ALGORITHM;
+    for (int c = TUTTI_REDUCE_SCATTER; tti_logged_pairs(op) && c <= TUTTI_SCATTER; c++)
+        if (strcmp(tti_uneven_name((enum tutti_collective)c), extra->algorithm) == 0) {
+            op->algorithm = (uint8_t)c;
+            op->uneven = true;
+        }
     for (int a = 0; op->collective < TUTTI_SEND_RECV && a < TTI_RECORD_NO_ALGORITHM; a++) {
         const struct tti_algorithm *at = tti_algorithm_at((enum tutti_collective)op->collective, a);
         if (!at)

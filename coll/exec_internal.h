@@ -9,8 +9,9 @@
 /* A range of elements of one step, placed in memory. Element `e` of the range lies at window
  * position first + e; windows wrap into the next block every `window` elements. */
 struct tti_range {
-    size_t first; /* window position of the range's first element */
-    size_t total; /* elements */
+    size_t first;   /* window position of the range's first element */
+    size_t total;   /* elements */
+    uint32_t block; /* where blocks have a count each: whose it is, and `first` is within it */
 };
 
 /* One send under way: made when its step begins, gone when the receiver has everything. */
@@ -104,8 +105,9 @@ struct tti_executor {
     enum tutti_op op;
     struct tti_finish finish;
     uint64_t tag;
-    size_t count;  /* elements of a block */
-    size_t window; /* elements of a block that one pass covers */
+    size_t count; /* elements of a block; of the largest, if they have a count each: */
+    const struct tti_blocks *blocks; /* ... these, or NULL */
+    size_t window;                   /* elements of a block that one pass covers */
     size_t passes;
     bool from_end; /* the passes go over the windows from the last one to the first */
     struct tti_exec_turn turns[TTI_EXEC_TURNS];

@@ -40,18 +40,73 @@ static size_t window_position(const struct tti_executor *x, size_t window, uint3
            tti_chunk_begin(window, x->type_size, chunks, chunk % chunks);
 }
 
+/* The same for blocks with a count each: what lies in the pass of block `block`, and the range of a
+ * step, whose blocks follow each other. */
+static size_t uneven_window(const struct tti_executor *x, uint32_t block, size_t pass)
+{
+    const size_t count = x->blocks->counts[block], begin = window_begin(x, pass);
+    const size_t left = count > begin ? count - begin : 0;
+    return left < x->window ? left : x->window;
+}
+
+static uint32_t uneven_next(const struct tti_executor *x, uint32_t block)
+{
+    return block + 1 == (uint32_t)x->blocks->n ? 0 : block + 1;
+}
+
+static struct tti_range uneven_range(const struct tti_executor *x, const struct tti_step *step,
+                                     size_t pass)
+{
+    const uint32_t chunks = x->plan->chunks;
+    uint32_t block = (uint32_t)step->block, end = step->chunk + step->nchunks;
+    size_t window = uneven_window(x, block, pass), before = 0;
+    const size_t first = tti_chunk_begin(window, x->type_size, chunks, step->chunk);
+    for (; end > chunks; end -= chunks) {
+        before += window;
+        block = uneven_next(x, block);
+        window = uneven_window(x, block, pass);
+    }
+    return (struct tti_range){first,
+                              before + tti_chunk_begin(window, x->type_size, chunks, end) - first,
+                              (uint32_t)step->block};
+}
+
+/* In IN and OUT of one block lies the own one. */
+static char *uneven_place(const struct tti_executor *x, struct tti_ref ref, struct tti_range range,
+                          size_t pass, size_t e, size_t *contiguous)
+{
+    const bool gathers = x->plan->spec.collective == TUTTI_ALL_GATHER;
+    uint32_t block = range.block, scratch = ref.index / x->plan->chunks;
+    size_t position = range.first + e, window = uneven_window(x, block, pass);
+    size_t at = window_begin(x, pass);
+    for (; *contiguous > 0 && position >= window; scratch++) {
+        position -= window;
+        block = uneven_next(x, block);
+        window = uneven_window(x, block, pass);
+    }
+    if (window - position < *contiguous)
+        *contiguous = window - position;
+    if (ref.buffer == TTI_SCRATCH)
+        at = scratch * x->window;
+    else if ((ref.buffer == TTI_OUT) == gathers)
+        at += x->blocks->displs[block];
+    return x->buffers.base[ref.buffer] + (at + position) * x->buffers.size[ref.buffer];
+}
+
 struct tti_range tti_exec_range(const struct tti_executor *x, const struct tti_step *step,
                                 size_t pass)
 {
     if (x->messages) {
         struct tti_ref ref =
             step->kind == TTI_SEND || step->kind == TTI_COPY ? step->src : step->dst;
-        return (struct tti_range){0, x->messages[ref.index].bytes};
+        return (struct tti_range){0, x->messages[ref.index].bytes, 0};
     }
+    if (x->blocks)
+        return uneven_range(x, step, pass);
     size_t window = tti_exec_window(x, pass);
     size_t first = window_position(x, window, step->chunk);
     return (struct tti_range){first,
-                              window_position(x, window, step->chunk + step->nchunks) - first};
+                              window_position(x, window, step->chunk + step->nchunks) - first, 0};
 }
 
 char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tti_range range,
@@ -63,6 +118,8 @@ char *tti_exec_place(const struct tti_executor *x, struct tti_ref ref, struct tt
         return x->messages[ref.index].data + e;
     if (ref.buffer == TTI_SLOT)
         return x->buffers.base[TTI_SLOT] + (ref.index * x->slot_elements + e) * size;
+    if (x->blocks)
+        return uneven_place(x, ref, range, pass, e, contiguous);
     size_t window = tti_exec_window(x, pass);
     size_t block = ref.index / x->plan->chunks, position = range.first + e;
     size_t stride = x->count, begin = window_begin(x, pass);
@@ -155,12 +212,18 @@ static enum tutti_result exec_lanes(struct tti_executor *x, size_t count)
     return TUTTI_OK;
 }
 
+/* Elements of a block; where each has a count, what they have on average. */
+static size_t exec_block(const struct tti_operation *o)
+{
+    return o->blocks ? tti_blocks_mean(o->blocks) : o->count;
+}
+
 /* Bytes of all buffers of an operation, on this host. */
 static size_t exec_touched(const struct tti_executor *x, const struct tti_operation *o)
 {
     uint32_t in_blocks = 0, out_blocks = 0;
     tti_shape(o->collective, x->comm->size, o->root, o->root, &in_blocks, &out_blocks);
-    return (size_t)(in_blocks + out_blocks) * o->count * tutti_type_size(o->type) *
+    return (size_t)(in_blocks + out_blocks) * exec_block(o) * tutti_type_size(o->type) *
            (size_t)x->comm->peers.local_size;
 }
 
@@ -195,7 +258,7 @@ static size_t exec_window_elements(const struct tti_operation *o, const struct t
     const size_t n = (size_t)comm->size, ranks = n > WINDOW_LEAST_RANKS ? n : WINDOW_LEAST_RANKS;
     const size_t size = tutti_type_size(o->type);
     size_t bytes = WINDOW_BYTES_A_RANK * ranks / blocks;
-    if (o->count * size <= 2 * bytes && comm->peers.nhosts == 1 && exec_turns(comm) &&
+    if (exec_block(o) * size <= 2 * bytes && comm->peers.nhosts == 1 && exec_turns(comm) &&
         o->collective != TUTTI_BROADCAST)
         bytes /= 2;
     bytes = bytes > WINDOW_LEAST ? bytes / 64 * 64 : WINDOW_LEAST;
@@ -213,9 +276,10 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
     x->messages = NULL;
     x->op = premul || o->op == TUTTI_AVG ? TUTTI_SUM : o->op;
     x->finish = (struct tti_finish){o->op == TUTTI_AVG, x->comm->size};
-    x->count = o->count;
-    x->window = o->count < most ? o->count : most;
-    x->passes = (o->count + x->window - 1) / x->window;
+    x->count = o->blocks ? o->blocks->most : o->count;
+    x->blocks = o->blocks;
+    x->window = x->count < most ? x->count : most;
+    x->passes = (x->count + x->window - 1) / x->window;
     x->from_end = false;
     x->type_size = type_size;
     x->slot_elements = tti_chunk_largest(x->window, type_size, plan->chunks);
@@ -388,7 +452,7 @@ enum tutti_result tti_exchange_self(const struct tutti_comm *comm, const struct 
     return TUTTI_OK;
 }
 
-static enum tutti_result exchange_move(void *unused, void *to, const void *from, size_t bytes)
+enum tutti_result tti_exchange_copy(void *unused, void *to, const void *from, size_t bytes)
 {
     (void)unused;
     memmove(to, from, bytes);
@@ -438,7 +502,7 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
                                                                          : ++link->tagged_sends),
         };
     }
-    TTI_TRY(tti_exchange_self(x->comm, ops, count, exchange_move, NULL));
+    TTI_TRY(tti_exchange_self(x->comm, ops, count, tti_exchange_copy, NULL));
     TTI_TRY(exec_lanes(x, e->lanes));
     exchange_fill(x, ops, count, e);
     x->plan = NULL;

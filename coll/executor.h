@@ -38,5 +38,7 @@ typedef enum tutti_result tti_exchange_move(void *context, void *to, const void 
                                             size_t bytes);
 enum tutti_result tti_exchange_self(const struct tutti_comm *comm, const struct tti_operation *ops,
                                     size_t count, tti_exchange_move *move, void *context);
+/* A move by this processor. */
+tti_exchange_move tti_exchange_copy;
 
 #endif

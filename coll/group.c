@@ -13,6 +13,7 @@ struct group_call {
     struct tutti_comm *comm;
     struct tti_operation operation;
     bool device;
+    bool async;
     bool dropped; /* tti_gpu_drops: no part of a batch, nor between two */
     tutti_stream stream;
     struct tutti_request **request;
@@ -48,11 +49,21 @@ static enum tutti_result group_grow(void)
     return TUTTI_OK;
 }
 
+/* Forget the calls from number `first` on. */
+static void group_drop_from(size_t first)
+{
+    for (size_t i = first; i < group.count; i++)
+        free((void *)(uintptr_t)group_calls()[i].operation.blocks);
+    if (group.count > first)
+        group.count = first;
+}
+
 static void group_clear(void)
 {
+    group_drop_from(0);
     free(group.more);
     group.more = NULL;
-    group.count = group.capacity = 0;
+    group.capacity = 0;
     group.depth = 0;
 }
 
@@ -72,24 +83,41 @@ enum tutti_result tti_group_refuse(const char *call)
 }
 
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
-                                bool device, tutti_stream stream, struct tutti_request **request)
+                                bool device, bool async, tutti_stream stream,
+                                struct tutti_request **request)
 {
-    const enum tutti_result result = group_grow();
+    enum tutti_result result = group_grow();
+    /* Every field is named: see api_reducing. */
+    const struct tti_blocks *blocks = NULL;
+    if (result == TUTTI_OK)
+        result = tti_blocks_copy(operation->blocks, &blocks);
     if (result != TUTTI_OK) {
         group.failed = result;
         tti_error_save(&group.error, result);
         return result;
     }
-    /* Every field is named: see api_reducing. */
-    group_calls()[group.count++] = (struct group_call){.comm = comm,
-                                                       .operation = *operation,
-                                                       .device = device,
-                                                       .dropped = tti_gpu_drops(comm, operation),
-                                                       .stream = stream,
-                                                       .request = request,
-                                                       .work = NULL,
-                                                       .posted = false};
+    struct group_call *call = &group_calls()[group.count++];
+    *call = (struct group_call){.comm = comm,
+                                .operation = *operation,
+                                .device = device,
+                                .async = async,
+                                .dropped = tti_gpu_drops(comm, operation),
+                                .stream = stream,
+                                .request = request,
+                                .work = NULL,
+                                .posted = false};
+    call->operation.blocks = blocks;
     return TUTTI_OK;
+}
+
+size_t tti_group_place(void)
+{
+    return group.count;
+}
+
+void tti_group_return(size_t place)
+{
+    group_drop_from(place);
 }
 
 enum tutti_result tutti_group_start(void)
@@ -228,7 +256,7 @@ static enum tutti_result group_collect(enum tutti_result result)
     const struct group_call *calls = group_calls();
     bool waits[2] = {false, false};
     for (size_t i = 0; i < group.count; i++)
-        waits[calls[i].request != NULL] = true;
+        waits[calls[i].async] = true;
     for (size_t i = 0; i < group.count; i++) {
         struct tti_work *work = calls[i].work;
         if (!work)
@@ -284,7 +312,7 @@ static enum tutti_result group_run(void)
     const struct group_call *calls = group_calls();
     bool async = false;
     for (size_t i = 0; i < group.count; i++)
-        async |= calls[i].request != NULL;
+        async |= calls[i].async;
     const bool several = group_several_comms();
     const bool thread = async || several;
     /* What several communicators queue may wait for each other: no waiting between them. */
@@ -330,7 +358,7 @@ void tti_group_forget(const struct tutti_comm *comm)
                                 tti_operation_name(&calls[first].operation));
         tti_error_save(&group.error, group.failed);
     }
-    group.count = 0;
+    group_drop_from(0);
 }
 
 void tti_group_discard(void)

@@ -12,9 +12,15 @@ bool tti_group_open(void);
  * collected inside a group. USAGE there, with a text that names the call. */
 enum tutti_result tti_group_refuse(const char *call);
 /* Remember a checked call; `device`: one on device memory, for `stream`. `request` is where an
- * asynchronous call wants its request, or NULL. */
+ * asynchronous call wants its request, or NULL: it has a stream, or another call's request tells.
+ */
 enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operation *operation,
-                                bool device, tutti_stream stream, struct tutti_request **request);
+                                bool device, bool async, tutti_stream stream,
+                                struct tutti_request **request);
+/* A place in the group, and back to it: what came after is forgotten, and did not fail the group.
+ */
+size_t tti_group_place(void);
+void tti_group_return(size_t place);
 
 /* The communicator is being destroyed: if the calling thread's group has calls of it, the group
  * fails as a whole, and nothing of it runs. */

@@ -21,6 +21,7 @@ static void logbook_kind(uint32_t kind, struct tti_logged *op)
     op->receives = kind & TTI_RECORD_RECEIVES;
     op->failed = kind & TTI_RECORD_FAILED;
     op->sends = kind & TTI_RECORD_SENDS;
+    op->uneven = kind & TTI_RECORD_UNEVEN;
     op->alone = kind >> TTI_RECORD_ALONE & 3;
     op->signal = TUTTI_NO_SIGNAL;
     if (op->alone == TTI_NOT_ALONE)
@@ -146,7 +147,9 @@ bool tti_logged_sound(const struct tti_logged *op)
            op->path < TTI_RECORD_PATHS && op->root >= 0 && op->waits_for >= -1 &&
            op->alone <= TTI_WAIT_SIGNAL &&
            (op->alone == TTI_NOT_ALONE || op->collective == TUTTI_SEND_RECV) &&
-           op->signal >= TUTTI_NO_SIGNAL && op->signal < TUTTI_SIGNALS;
+           op->signal >= TUTTI_NO_SIGNAL && op->signal < TUTTI_SIGNALS &&
+           (!op->uneven || tti_logged_part(op) ||
+            tti_has_uneven((enum tutti_collective)op->collective));
 }
 
 enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct tti_logbook *book)
@@ -165,9 +168,9 @@ enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct t
     for (size_t i = 0; i < count; i++) {
         unsigned char raw[sizeof *ops];
         memcpy(raw, (const char *)message + sizeof head + i * sizeof *ops, sizeof raw);
-        const size_t flags[] = {offsetof(struct tti_logged, receives),
-                                offsetof(struct tti_logged, sends),
-                                offsetof(struct tti_logged, failed)};
+        const size_t flags[] = {
+            offsetof(struct tti_logged, receives), offsetof(struct tti_logged, sends),
+            offsetof(struct tti_logged, failed), offsetof(struct tti_logged, uneven)};
         for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++)
             raw[flags[f]] = raw[flags[f]] != 0; /* any other byte is no bool */
         memcpy(&ops[i], raw, sizeof raw);
@@ -203,6 +206,8 @@ static bool logged_has_root(int collective)
 
 const char *tti_logged_name(const struct tti_logged *op)
 {
+    if (op->uneven && !tti_logged_part(op))
+        return tti_uneven_name((enum tutti_collective)op->collective);
     const struct tti_operation call = {.collective = (enum tutti_collective)op->collective,
                                        .receives = op->receives,
                                        .alone = (enum tti_alone)op->alone};
@@ -229,8 +234,9 @@ static void logged_alone(const struct tti_logged *op, char *text, size_t bytes)
 const char *tti_logged_text(const struct tti_logged *op, char *text, size_t bytes)
 {
     const enum tutti_collective collective = (enum tutti_collective)op->collective;
-    const char *name = tutti_collective_name(collective);
+    const char *name = tti_logged_name(op);
     const char *type = tutti_type_name((enum tutti_type)op->type);
+    const enum tutti_collective part = tti_logged_part(op);
     const unsigned long long sequence = op->sequence, count = op->count;
     char by[32] = "", root[32] = "";
     if (op->alone != TTI_NOT_ALONE) {
@@ -238,9 +244,9 @@ const char *tti_logged_text(const struct tti_logged *op, char *text, size_t byte
         return text;
     }
     if (collective == TUTTI_SEND_RECV) {
-        snprintf(text, bytes, "%s #%llu %s rank %d (count %llu, %s)",
-                 op->receives ? "recv" : "send", sequence, op->receives ? "from" : "to", op->root,
-                 count, type);
+        snprintf(text, bytes, "%s #%llu %s rank %d (count %llu, %s%s%s)", name, sequence,
+                 op->receives ? "from" : "to", op->root, count, type, part ? ", in " : "",
+                 part ? tti_uneven_name(part) : "");
         return text;
     }
     if (collective == TUTTI_BARRIER) {
@@ -252,6 +258,8 @@ const char *tti_logged_text(const struct tti_logged *op, char *text, size_t byte
                  op->op == TTI_RECORD_PREMUL ? "premulsum" : tutti_op_name((enum tutti_op)op->op));
     if (logged_has_root(op->collective))
         snprintf(root, sizeof root, ", root %d", op->root);
+    else if (op->uneven)
+        snprintf(root, sizeof root, ", checksum of counts %08x", (unsigned)op->root);
     snprintf(text, bytes, "%s #%llu (count %llu, %s%s%s)", name, sequence, count, type, by, root);
     return text;
 }
@@ -262,9 +270,9 @@ bool tti_logged_same(const struct tti_logged *a, const struct tti_logged *b)
         return false;
     if (a->collective == TUTTI_BARRIER)
         return true;
-    if (a->count != b->count || a->type != b->type)
+    if (a->count != b->count || a->type != b->type || a->uneven != b->uneven)
         return false;
     if (tti_reduces((enum tutti_collective)a->collective) && a->op != b->op)
         return false;
-    return !logged_has_root(a->collective) || a->root == b->root;
+    return !(a->uneven || logged_has_root(a->collective)) || a->root == b->root;
 }

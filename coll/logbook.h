@@ -15,6 +15,7 @@ struct tti_logged {
     uint8_t alone; /* enum tti_alone: its collective is SEND_RECV then ... */
     int8_t signal; /* ... with this one, or TUTTI_NO_SIGNAL */
     bool receives, sends, failed;
+    bool uneven; /* on uneven blocks, or a message of such an operation (recorder.h) */
 };
 
 enum tti_logbook_state {
@@ -55,6 +56,13 @@ enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct t
 bool tti_logged_sound(const struct tti_logged *op);
 /* "all_reduce", "send", "put", ... */
 const char *tti_logged_name(const struct tti_logged *op);
+/* The collective whose uneven form a message is part of; 0: it is none, or of none. */
+static inline enum tutti_collective tti_logged_part(const struct tti_logged *op)
+{
+    return op->uneven && op->collective == TUTTI_SEND_RECV && op->algorithm < TUTTI_SEND_RECV
+               ? (enum tutti_collective)op->algorithm
+               : (enum tutti_collective)0;
+}
 /* One message of two ranks, for which there is another call at the other side. */
 static inline bool tti_logged_pairs(const struct tti_logged *op)
 {

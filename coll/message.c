@@ -158,12 +158,15 @@ void tti_messages_waits(const struct tti_messages *run, char *text, size_t bytes
 
 bool tti_messages_suit(const struct tutti_comm *comm, const struct tti_operation *ops, size_t count)
 {
-    if (count > MESSAGES || !comm->settings.fast)
+    size_t others = 0;
+    if (!comm->settings.fast)
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (ops[i].root == comm->rank || ops[i].device || ops[i].count == 0)
+        others += ops[i].root != comm->rank;
+        if (others > MESSAGES || ops[i].device || ops[i].count == 0)
             return false;
-        const bool memory = tti_link_in_memory(&comm->links.all[ops[i].root]);
+        const bool memory =
+            ops[i].root == comm->rank || tti_link_in_memory(&comm->links.all[ops[i].root]);
         const size_t most = memory ? MESSAGE_BYTES : NETWORK_BYTES;
         if (ops[i].count > most / tutti_type_size(ops[i].type))
             return false;
@@ -187,6 +190,16 @@ static void messages_lend(struct tti_messages *run)
             m->lends |= !run->all[r].sends && run->all[r].link == m->link;
         m->kept |= m->lends;
     }
+}
+
+/* What the rank sends itself: at once. */
+static enum tutti_result messages_self(struct tutti_comm *comm, const struct tti_operation *ops,
+                                       size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i].root == comm->rank)
+            return tti_exchange_self(comm, ops, count, tti_exchange_copy, NULL);
+    return TUTTI_OK;
 }
 
 static void messages_begin(struct tti_messages *run, const struct tti_operation *o)
@@ -218,10 +231,13 @@ enum tutti_result tti_messages_run(struct tutti_comm *comm, const struct tti_ope
     run.idle = 0;
     run.deadline = 0;
     for (size_t i = 0; i < count; i++) {
+        if (ops[i].root == comm->rank)
+            continue;
         messages_begin(&run, &ops[i]);
-        bytes += run.all[i].left;
+        bytes += run.all[run.count - 1].left;
     }
-    if (count > 1)
+    TTI_TRY(messages_self(comm, ops, count));
+    if (run.count > 1)
         messages_lend(&run);
     x->label = label;
     x->lane_count = 0;

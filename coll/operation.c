@@ -1,6 +1,7 @@
 /* Checking and naming operations (coll/operation.h). */
 #include "coll/operation.h"
 
+#include "base/memory.h"
 #include "coll/algorithms/algorithms.h"
 #include "coll/comm.h"
 #include "coll/selection.h"
@@ -20,12 +21,12 @@ static enum tutti_result check_op(const struct tti_operation *o, struct tutti_co
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: %d is no operator of this communicator; use TUTTI_SUM, PROD, MAX, "
                         "MIN, AVG or one made by tutti_premul_sum_create",
-                        tutti_collective_name(o->collective), (int)o->op);
+                        tti_operation_name(o), (int)o->op);
     if (comm->user_ops[user].type != o->type)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%s: the premulsum operator was made for %s, the data are %s",
-                        tutti_collective_name(o->collective),
-                        tutti_type_name(comm->user_ops[user].type), tutti_type_name(o->type));
+                        tti_operation_name(o), tutti_type_name(comm->user_ops[user].type),
+                        tutti_type_name(o->type));
     return TUTTI_OK;
 }
 
@@ -58,6 +59,21 @@ static enum tutti_result check_buffers(const struct tti_operation *o, struct tut
     return TUTTI_OK;
 }
 
+enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy)
+{
+    *copy = NULL;
+    if (!blocks)
+        return TUTTI_OK;
+    const size_t n = (size_t)blocks->n, bytes = sizeof *blocks + 2 * n * sizeof(size_t);
+    struct tti_blocks *made = tti_calloc(1, bytes);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    memcpy(made, blocks, bytes);
+    made->displs = made->counts + n;
+    *copy = made;
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutti_comm *comm)
 {
     if (!tutti_type_size(o->type))
@@ -69,8 +85,8 @@ enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutt
                         o->root, comm->size - 1);
     if (tti_reduces(o->collective) && o->collective != TUTTI_BARRIER)
         TTI_TRY(check_op(o, comm));
-    if (o->count == 0)
-        return TUTTI_OK;
+    if (o->count == 0 || o->blocks)
+        return TUTTI_OK; /* the latter: uneven.c has looked */
     if (o->collective == TUTTI_SEND_RECV) {
         if (o->receives ? !o->out : !o->in)
             return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the buffer is NULL, count is %zu",
@@ -91,12 +107,42 @@ size_t tti_lend_from(enum tutti_collective collective)
     return collective == TUTTI_ALL_TO_ALL ? EXCHANGED : 0;
 }
 
+const char *tti_uneven_name(enum tutti_collective collective)
+{
+    static const char *const names[] = {[TUTTI_REDUCE_SCATTER] = "reduce_scatter_v",
+                                        [TUTTI_ALL_GATHER] = "all_gather_v",
+                                        [TUTTI_ALL_TO_ALL] = "all_to_all_v",
+                                        [TUTTI_GATHER] = "gather_v",
+                                        [TUTTI_SCATTER] = "scatter_v"};
+    const size_t known = sizeof names / sizeof names[0];
+    return (size_t)collective < known && names[collective] ? names[collective] : "unknown";
+}
+
+size_t tti_blocks_extent(const struct tti_blocks *blocks)
+{
+    size_t extent = 0;
+    for (int k = 0; k < blocks->n; k++)
+        if (blocks->counts[k] > 0 && blocks->displs[k] + blocks->counts[k] > extent)
+            extent = blocks->displs[k] + blocks->counts[k];
+    return extent;
+}
+
+uint32_t tti_blocks_sum(const struct tti_blocks *blocks)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (int k = 0; k < blocks->n; k++)
+        sum = (sum ^ blocks->counts[k]) * UINT64_C(0x9e3779b97f4a7c15) + (sum >> 29);
+    return (uint32_t)(sum >> 34);
+}
+
 const char *tti_operation_name(const struct tti_operation *o)
 {
     static const char *const alone[] = {
         [TTI_PUT] = "put", [TTI_SIGNAL] = "signal", [TTI_WAIT_SIGNAL] = "wait_signal"};
     if (o->alone != TTI_NOT_ALONE)
         return alone[o->alone];
+    if (o->part_of || o->blocks)
+        return tti_uneven_name(o->part_of ? o->part_of : o->collective);
     if (o->collective == TUTTI_SEND_RECV)
         return o->receives ? "recv" : "send";
     return tutti_collective_name(o->collective);
@@ -126,13 +172,18 @@ void tti_operation_keep_factor(struct tti_operation *o, const struct tutti_comm 
 const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes)
 {
     const struct tti_operation *o = label->operation;
-    const char *name = tutti_collective_name(o->collective);
+    const char *name =
+        o->blocks ? tti_uneven_name(o->collective) : tutti_collective_name(o->collective);
     const char *level = o->column ? " between hosts" : "";
     const size_t count = o->whole ? o->whole : o->count;
     unsigned long long sequence = label->sequence;
     if (o->alone != TTI_NOT_ALONE)
         return label_alone(o, text, bytes);
-    if (o->collective == TUTTI_SEND_RECV)
+    if (o->collective == TUTTI_SEND_RECV && o->part_of)
+        snprintf(text, bytes, "%s: %s (count %zu, %s, %s rank %d)", tti_uneven_name(o->part_of),
+                 o->receives ? "recv" : "send", o->count, tutti_type_name(o->type),
+                 o->receives ? "from" : "to", o->root);
+    else if (o->collective == TUTTI_SEND_RECV)
         snprintf(text, bytes, "%s%s (count %zu, %s, %s rank %d)",
                  label->count > 1 ? "group of sends and receives, first: " : "",
                  o->receives ? "recv" : "send", o->count, tutti_type_name(o->type),
@@ -159,7 +210,11 @@ enum {
     TAG_STAGED = TTI_MOST_ALGORITHMS | (TTI_MOST_ALGORITHMS - 1) /* no fused one has that number */
 };
 #define TAG_MASK(bits) ((UINT64_C(1) << (bits)) - 1)
-enum { TAG_PREMUL = 7, TAG_DEVICE = 1 /* instead of an operator: a message of device memory */ };
+enum {
+    TAG_PREMUL = 7,
+    TAG_DEVICE = 1, /* instead of an operator: a message of device memory */
+    TAG_UNEVEN = 1  /* instead of a root */
+};
 
 uint64_t tti_tag_fused(const struct tti_operation *o, int algorithm)
 {
@@ -171,18 +226,29 @@ uint64_t tti_tag_staged(const struct tti_operation *o)
     return tti_tag(o, TAG_STAGED);
 }
 
+/* What is in the place of a root where there is none: 1 in an operation on uneven blocks, whose
+ * count is a checksum of their counts. */
+static uint64_t tag_root(const struct tti_operation *o)
+{
+    if (o->collective == TUTTI_SEND_RECV)
+        return 0;
+    return o->blocks ? TAG_UNEVEN : (uint64_t)o->root & TAG_MASK(TAG_ROOT_BITS);
+}
+
 uint64_t tti_tag(const struct tti_operation *o, int algorithm)
 {
     bool p2p = o->collective == TUTTI_SEND_RECV;
+    const uint64_t count = o->blocks ? tti_blocks_sum(o->blocks) : o->count;
     uint64_t op = (unsigned)o->op >= TUTTI_OP_USER ? TAG_PREMUL : (uint64_t)o->op;
     if (!tti_reduces(o->collective))
         op = p2p && o->staged ? TAG_DEVICE : 0;
     uint64_t tag = (uint64_t)o->collective;
     tag = tag << 4 | (uint64_t)o->type;
     tag = tag << TAG_OP_BITS | op;
-    tag = tag << TAG_ALGORITHM_BITS | ((uint64_t)algorithm & TAG_MASK(TAG_ALGORITHM_BITS));
-    tag = tag << TAG_ROOT_BITS | (p2p ? 0 : (uint64_t)o->root & TAG_MASK(TAG_ROOT_BITS));
-    return tag << (TTI_TAG_NUMBER_BITS + TAG_COUNT_BITS) | (o->count & TAG_MASK(TAG_COUNT_BITS));
+    tag = tag << TAG_ALGORITHM_BITS |
+          ((uint64_t)(p2p ? (int)o->part_of : algorithm) & TAG_MASK(TAG_ALGORITHM_BITS));
+    tag = tag << TAG_ROOT_BITS | tag_root(o);
+    return tag << (TTI_TAG_NUMBER_BITS + TAG_COUNT_BITS) | (count & TAG_MASK(TAG_COUNT_BITS));
 }
 
 bool tti_tag_of_device(uint64_t tag)
@@ -221,8 +287,9 @@ const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes)
     enum tutti_collective collective = (enum tutti_collective)(tag >> 4);
     const char *name = tutti_collective_name(collective);
     if (collective == TUTTI_SEND_RECV) {
-        snprintf(text, bytes, "send%s (count %llu, %s%s)", number, count, tutti_type_name(type),
-                 op == TAG_DEVICE ? ", device memory" : "");
+        snprintf(text, bytes, "send%s (count %llu, %s%s%s%s)", number, count, tutti_type_name(type),
+                 op == TAG_DEVICE ? ", device memory" : "", algorithm ? ", in " : "",
+                 algorithm ? tti_uneven_name((enum tutti_collective)algorithm) : "");
         return text;
     }
     const struct tti_algorithm *found = collective < TUTTI_COLLECTIVE_COUNT
@@ -234,7 +301,14 @@ const char *tti_tag_text(uint64_t tag, uint64_t near, char *text, size_t bytes)
     else
         snprintf(by, sizeof by, "%s%s", found ? found->name : "unknown",
                  algorithm & TAG_FUSED ? ", fused" : "");
-    if (collective == TUTTI_BARRIER)
+    if (tti_has_uneven(collective) && root == TAG_UNEVEN)
+        snprintf(text, bytes, "%s%s (counts with checksum %08llx, %s, %s%salgorithm %s)",
+                 tti_uneven_name(collective), number, count, tutti_type_name(type),
+                 !tti_reduces(collective) ? ""
+                 : op == TAG_PREMUL       ? "premulsum"
+                                          : tutti_op_name((enum tutti_op)op),
+                 tti_reduces(collective) ? ", " : "", by);
+    else if (collective == TUTTI_BARRIER)
         snprintf(text, bytes, "barrier%s (algorithm %s)", number, by);
     else if (tti_reduces(collective))
         snprintf(text, bytes, "%s%s (count %llu, %s, %s, root %d, algorithm %s)", name, number,

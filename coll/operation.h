@@ -10,6 +10,16 @@
 
 struct tutti_window;
 
+/* Blocks of different sizes, one a rank (tutti/uneven.h): block k has counts[k] elements, the first
+ * of them number displs[k] of its buffer. In one allocation, which the operation's copies do not
+ * share (tti_blocks_copy). */
+struct tti_blocks {
+    int n;
+    size_t most, total; /* elements: of the largest, of all */
+    size_t *displs;
+    size_t counts[];
+};
+
 /* What one rank does alone (window.h): its collective is SEND_RECV, too. */
 enum tti_alone { TTI_NOT_ALONE, TTI_PUT, TTI_SIGNAL, TTI_WAIT_SIGNAL };
 
@@ -32,6 +42,11 @@ struct tti_operation {
     const char *device;
     size_t device_stride; /* bytes from block to block there; of a collective of devices alone, of
                            * the longer buffer, and 0: they follow each other */
+    /* A message of the uneven form of this collective (uneven.h); 0: of none. */
+    enum tutti_collective part_of;
+    /* NULL, or the uneven form of an all-gather or reduce-scatter, whose `count` is that of all
+     * blocks together. Whoever keeps an operation copies them. */
+    const struct tti_blocks *blocks;
     size_t whole; /* the count of the call that this is a part of, for people; 0: it is one */
     enum tti_alone alone;
     int signal;                  /* TUTTI_NO_SIGNAL: none */
@@ -48,8 +63,25 @@ enum tutti_result tti_operation_check(const struct tti_operation *operation,
 /* The same for a checked operation, with the factor of its operator. */
 void tti_operation_keep_factor(struct tti_operation *operation, const struct tutti_comm *comm);
 
-/* "all_reduce", "send", "put", ...: what its caller called. */
+/* "all_reduce", "send", "put", "all_to_all_v", ...: what its caller called. */
 const char *tti_operation_name(const struct tti_operation *operation);
+
+/* "all_gather_v", ... for a collective that has an uneven form. */
+const char *tti_uneven_name(enum tutti_collective collective);
+
+/* Elements of a block on average, rounded up: for who chooses by size. */
+static inline size_t tti_blocks_mean(const struct tti_blocks *blocks)
+{
+    const size_t n = (size_t)blocks->n;
+    return blocks->total / n + (blocks->total % n != 0);
+}
+
+/* Elements from the beginning of their buffer to the end of the last one. */
+size_t tti_blocks_extent(const struct tti_blocks *blocks);
+/* A checksum of the counts, of 30 bits: ranks whose counts differ have another one. */
+uint32_t tti_blocks_sum(const struct tti_blocks *blocks);
+/* NULL of NULL. `*copy` is freed with free(). */
+enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy);
 
 /* An operation under way, to be named if something goes wrong. */
 struct tti_label {
@@ -72,8 +104,9 @@ size_t tti_lend_from(enum tutti_collective collective);
 /* Message tags: everything that ranks must agree on, in 64 bits, so that a receiver can say what
  * the sender is doing instead. Collective 4 bits, type 4, operator 3, fused 1, algorithm 4, low 12
  * bits of the root, low 6 of the number, low 30 of count. Sends and receives: collective SEND_RECV,
- * type, count, and whether of device memory. What the tag has no room for, the ranks' recorders
- * know (diagnose.h). */
+ * type, count, whether of device memory, and what they are part of. On uneven blocks: 1 for a root,
+ * which there is not, and a checksum of the counts. What the tag has no room for, the ranks'
+ * recorders know (diagnose.h). */
 uint64_t tti_tag(const struct tti_operation *operation, int algorithm);
 /* The tag with the number of the operation: of two equal calls only the one with the same number is
  * the other's partner. Tags that serve as keys have none. */

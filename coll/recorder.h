@@ -46,6 +46,9 @@ enum {
     TTI_RECORD_SENDS = 1 << 26, /* what it waits for is that the peer takes something */
     TTI_RECORD_ALONE = 27,      /* 2: a put, a signal, a wait; these have no algorithm, but ... */
     TTI_RECORD_SIGNAL = 14,     /* ... 10: the signal plus 1; 0: none */
+    /* On uneven blocks: its root is the checksum of their counts. Of a message: it is part of such
+     * an operation, the collective whose number it has for an algorithm. */
+    TTI_RECORD_UNEVEN = 1 << 29,
     TTI_RECORD_PREMUL = 7,
     TTI_RECORD_NO_ALGORITHM = 31,
 };
@@ -134,16 +137,30 @@ static inline void tti_record_put(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+/* What a message is part of, or 0. */
+static inline uint32_t tti_record_part(const struct tti_operation *o)
+{
+    return o->collective == TUTTI_SEND_RECV ? (uint32_t)o->part_of : 0;
+}
+
 static inline uint32_t tti_record_kind(const struct tti_operation *o)
 {
     const uint32_t op =
         (unsigned)o->op >= TUTTI_OP_USER ? (uint32_t)TTI_RECORD_PREMUL : (uint32_t)o->op;
-    const uint32_t how = o->alone != TTI_NOT_ALONE
-                             ? (uint32_t)o->alone << TTI_RECORD_ALONE | (uint32_t)(o->signal + 1)
-                                                                            << TTI_RECORD_SIGNAL
+    const uint32_t how =
+        o->alone != TTI_NOT_ALONE ? (uint32_t)o->alone << TTI_RECORD_ALONE |
+                                        (uint32_t)(o->signal + 1) << TTI_RECORD_SIGNAL
+        : tti_record_part(o) ? tti_record_part(o) << TTI_RECORD_ALGORITHM
                              : (uint32_t)TTI_RECORD_NO_ALGORITHM << TTI_RECORD_ALGORITHM;
+    const uint32_t flags = (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0) |
+                           (o->blocks || tti_record_part(o) ? (uint32_t)TTI_RECORD_UNEVEN : 0);
     return (uint32_t)o->collective << TTI_RECORD_COLLECTIVE | (uint32_t)o->type << TTI_RECORD_TYPE |
-           op << TTI_RECORD_OP | how | (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0);
+           op << TTI_RECORD_OP | how | flags;
+}
+
+static inline int32_t tti_record_root(const struct tti_operation *o)
+{
+    return o->blocks ? (int32_t)tti_blocks_sum(o->blocks) : o->root;
 }
 
 /* What is known of a record before its call; every record of a call that comes again has it in
@@ -196,7 +213,7 @@ static inline void tti_record_begin_part(struct tti_record_ring *ring,
     if (!ring->records)
         return;
     struct tti_record_known known = {
-        count, o->count * tti_type_bytes(o->type), {tti_record_kind(o), o->root, -1, 0}};
+        count, o->count * tti_type_bytes(o->type), {tti_record_kind(o), tti_record_root(o), -1, 0}};
     uint64_t start = 0;
     if (__builtin_expect(known.bytes >= TTI_RECORD_TIMED_BYTES || ring->since, 0)) {
         start = tti_now_ns();

@@ -37,6 +37,16 @@ static enum tutti_result run_aside(struct tutti_comm *comm, size_t bytes, void *
     return TUTTI_OK;
 }
 
+/* Block by block: what lies between them need not be the caller's. */
+static void run_scale(char *to, const struct tti_operation *o)
+{
+    const size_t size = tutti_type_size(o->type);
+    for (int k = 0; k < o->blocks->n; k++) {
+        const size_t at = o->blocks->counts[k] ? o->blocks->displs[k] * size : 0;
+        tti_scale(to + at, (const char *)o->in + at, &o->factor, o->type, o->blocks->counts[k]);
+    }
+}
+
 /* The input in a form that the plan can take: scaled for a pre-multiplied sum, moved aside for an
  * all-to-all in place. *copy is NULL when the caller's own will do. */
 static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_operation *o,
@@ -49,10 +59,12 @@ static enum tutti_result run_prepare(struct tutti_comm *comm, const struct tti_o
     if (!premul && !aside)
         return TUTTI_OK;
     tti_shape(o->collective, comm->size, comm->rank, o->root, &in_blocks, &out_blocks);
-    size_t elements = in_blocks * o->count;
+    size_t elements = o->blocks ? tti_blocks_extent(o->blocks) : in_blocks * o->count;
     void *made = NULL;
     TTI_TRY(run_aside(comm, elements * tutti_type_size(o->type), &made));
-    if (premul)
+    if (premul && o->blocks)
+        run_scale(made, o);
+    else if (premul)
         tti_scale(made, o->in, &o->factor, o->type, elements);
     else
         memcpy(made, o->in, elements * tutti_type_size(o->type));
@@ -105,7 +117,7 @@ static enum tutti_result run_selected(struct tutti_comm *comm, const struct tti_
     TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
     if (o->staged)
         TTI_TRY(run_staged(comm, o, entry->plan));
-    if (!o->device)
+    if (!o->device && !o->blocks)
         TTI_TRY(tti_small_make(comm, o, selection, entry, &program));
     if (program)
         return tti_small_run(comm, program, o, label);
@@ -146,10 +158,23 @@ static enum tutti_result run_network(struct tutti_comm *comm, const struct tti_o
     return run_selected(comm, o, &selection, label);
 }
 
+/* What is hand-written knows blocks of one size only. */
+static enum tutti_result run_uneven(struct tutti_comm *comm, const struct tti_operation *o,
+                                    const struct tti_label *label)
+{
+    struct tti_selection selection;
+    TTI_TRY(tti_select_plan(comm, o->collective, tti_blocks_mean(o->blocks), o->type, o->root,
+                            &selection));
+    selection.path = TTI_PATH_PLAN;
+    return run_selected(comm, o, &selection, label);
+}
+
 static enum tutti_result run_plan(struct tutti_comm *comm, const struct tti_operation *o,
                                   const struct tti_label *label)
 {
     struct tti_selection selection;
+    if (o->blocks)
+        return run_uneven(comm, o, label);
     if (o->device)
         return run_network(comm, o, label);
     const struct tti_small_program *program = tti_small_find(comm, o, false);

@@ -118,15 +118,21 @@ static void work_arrived(struct tti_work *work)
         queue->awaited_tail = before;
 }
 
+static void work_free(struct tti_work *work)
+{
+    free((void *)(uintptr_t)work->ops[0].blocks);
+    if (work->ops != &work->single)
+        free(work->ops);
+    free(work);
+}
+
 /* Under the lock. */
 static void work_unreference(struct tti_work *work)
 {
     if (--work->references > 0)
         return;
     work_arrived(work);
-    if (work->ops != &work->single)
-        free(work->ops);
-    free(work);
+    work_free(work);
 }
 
 void tti_work_release(struct tti_work *work)
@@ -281,6 +287,11 @@ static struct tti_work *work_new(struct tutti_comm *comm, const struct tti_opera
         return NULL;
     }
     memcpy(made->ops, ops, count * sizeof *ops);
+    if (tti_blocks_copy(ops[0].blocks, &made->ops[0].blocks) !=
+        TUTTI_OK) { /* alone, if it has any */
+        work_free(made);
+        return NULL;
+    }
     made->comm = comm;
     made->count = count;
     made->references = 1;
@@ -390,9 +401,7 @@ enum tutti_result tti_work_post(struct tutti_comm *comm, const struct tti_operat
     }
     pthread_mutex_unlock(&queue->lock);
     if (result != TUTTI_OK) {
-        if (made->ops != &made->single)
-            free(made->ops);
-        free(made);
+        work_free(made);
         return result;
     }
     *work = made;

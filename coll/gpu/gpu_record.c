@@ -29,7 +29,8 @@ static void record_write(struct tti_record_ring *ring, const struct tti_operatio
     if (!ring->records)
         return;
     tti_record_begin(ring, o, number);
-    tti_record_by(ring, TTI_RECORD_DEVICE, TTI_RECORD_NO_ALGORITHM, 0);
+    const int part = (int)tti_record_part(o);
+    tti_record_by(ring, TTI_RECORD_DEVICE, part ? part : TTI_RECORD_NO_ALGORITHM, 0);
     struct tti_record *r = tti_record_last(ring);
     tti_record_put(&r->start_ns, tti_now_ns());
     atomic_store_explicit(&r->queued_us, history, memory_order_release);

@@ -472,6 +472,7 @@ TUTTI_API const char *tutti_transport_name(int index);
 }
 #endif
 
+#include "tutti/uneven.h"
 #include "tutti/windows.h"
 
 #endif

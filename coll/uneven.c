@@ -1,0 +1,421 @@
+/* Collectives on blocks of different sizes (tutti/uneven.h).
+ *
+ * Where every block goes from one rank to one other, they are sends and receives, all at once, in
+ * the caller's group or one of their own. An all-gather is, too, where nothing better is known:
+ * between hosts a plan brings each block there once. A reduce-scatter runs by a plan; on device
+ * memory, whose kernels know blocks of one size only, it is a reduce for each block. */
+#include "base/memory.h"
+#include "coll/api_call.h"
+#include "coll/comm.h"
+#include "coll/gpu/gpu_calls.h"
+#include "coll/group.h"
+#include "coll/select.h"
+#include "coll/uneven_call.h"
+#include "plan/plan.h"
+
+#include <stdlib.h>
+
+/* ---- in parts ---- */
+
+/* One after another, each with what it has to do with the next rank: from the own one's neighbour
+ * on round to the own one. */
+struct uneven_turn {
+    const struct tti_uneven *u;
+    size_t in, out; /* where the next blocks begin that have no displs */
+    int peer;
+    struct tti_uneven_piece given, taken;
+};
+
+/* What a buffer has for, or from, the peer. */
+static struct tti_uneven_piece turn_side(const struct uneven_turn *turn,
+                                         const struct tti_uneven_side *side, size_t *next)
+{
+    const struct tti_uneven *u = turn->u;
+    const bool rooted = u->collective == TUTTI_GATHER || u->collective == TUTTI_SCATTER;
+    if (side->unused || (rooted && !side->counts && turn->peer != u->root))
+        return (struct tti_uneven_piece){0, 0};
+    if (!side->counts || turn->peer == 0)
+        *next = 0;
+    return tti_uneven_piece(side, turn->peer, next);
+}
+
+static void turn_next(struct uneven_turn *turn)
+{
+    turn->peer = (turn->peer + 1) % turn->u->comm->size;
+    turn->given = turn_side(turn, &turn->u->from, &turn->in);
+    turn->taken = turn_side(turn, &turn->u->to, &turn->out);
+}
+
+static size_t uneven_before(const struct tti_uneven_side *side, int rank)
+{
+    size_t before = 0;
+    for (int k = 0; side->counts && k <= rank; k++)
+        before += side->counts[k];
+    return before;
+}
+
+static struct uneven_turn turn_begin(const struct tti_uneven *u)
+{
+    const int rank = u->comm->rank;
+    return (struct uneven_turn){.u = u,
+                                .in = u->from.unused ? 0 : uneven_before(&u->from, rank),
+                                .out = u->to.unused ? 0 : uneven_before(&u->to, rank),
+                                .peer = rank};
+}
+
+/* Parts that are added to a group; the last one brings the request. */
+struct uneven_parts {
+    const struct tti_uneven *u;
+    size_t left; /* to be added */
+};
+
+static enum tutti_result part_add(struct uneven_parts *parts, struct tti_operation *o)
+{
+    const struct tti_uneven *u = parts->u;
+    o->part_of = u->collective;
+    o->type = u->type;
+    return tti_api_part(u->comm, o, u->async, u->stream, --parts->left == 0 ? u->request : NULL);
+}
+
+static bool turn_stays(const struct uneven_turn *turn)
+{
+    const struct tti_uneven *u = turn->u;
+    const size_t size = tutti_type_size(u->type);
+    return turn->peer == u->comm->rank &&
+           u->in + turn->given.begin * size == u->out + turn->taken.begin * size;
+}
+
+static enum tutti_result messages_add(struct uneven_parts *parts, const struct uneven_turn *turn)
+{
+    const struct tti_uneven *u = parts->u;
+    const size_t size = tutti_type_size(u->type);
+    struct tti_operation send = {.collective = TUTTI_SEND_RECV,
+                                 .in = u->in + turn->given.begin * size,
+                                 .count = turn->given.count,
+                                 .root = turn->peer};
+    struct tti_operation receive = {.collective = TUTTI_SEND_RECV,
+                                    .out = u->out + turn->taken.begin * size,
+                                    .count = turn->taken.count,
+                                    .root = turn->peer,
+                                    .receives = true};
+    if (send.count > 0)
+        TTI_TRY(part_add(parts, &send));
+    return receive.count > 0 ? part_add(parts, &receive) : TUTTI_OK;
+}
+
+static enum tutti_result messages_collect(const struct tti_uneven *u)
+{
+    struct uneven_parts parts = {u, 0};
+    struct uneven_turn turn = turn_begin(u);
+    for (int k = 0; k < u->comm->size; k++) {
+        turn_next(&turn);
+        if (!turn_stays(&turn))
+            parts.left += (size_t)(turn.given.count > 0) + (turn.taken.count > 0);
+    }
+    if (parts.left == 0)
+        return tti_api_nothing(u->comm, u->request);
+    turn = turn_begin(u);
+    for (int k = 0; k < u->comm->size; k++) {
+        turn_next(&turn);
+        if (!turn_stays(&turn))
+            TTI_TRY(messages_add(&parts, &turn));
+    }
+    return TUTTI_OK;
+}
+
+/* A reduce for each block. */
+static enum tutti_result reduces_collect(const struct tti_uneven *u)
+{
+    struct uneven_parts parts = {u, 0};
+    const size_t size = tutti_type_size(u->type);
+    size_t next = 0;
+    for (int k = 0; k < u->comm->size; k++)
+        parts.left += u->from.counts[k] > 0;
+    for (int k = 0; k < u->comm->size; k++) {
+        const struct tti_uneven_piece piece = tti_uneven_piece(&u->from, k, &next);
+        struct tti_operation reduce = {.collective = TUTTI_REDUCE,
+                                       .in = u->in + piece.begin * size,
+                                       .out = u->out,
+                                       .count = piece.count,
+                                       .op = u->op,
+                                       .root = k};
+        if (piece.count > 0)
+            TTI_TRY(part_add(&parts, &reduce));
+    }
+    return TUTTI_OK;
+}
+
+/* All in a group: the caller's, which stays as it was if one is refused, or one of their own. */
+static enum tutti_result uneven_together(const struct tti_uneven *u,
+                                         enum tutti_result (*collect)(const struct tti_uneven *))
+{
+    const bool nested = tti_group_open();
+    const size_t place = nested ? tti_group_place() : 0;
+    (void)tutti_group_start();
+    const enum tutti_result result = collect(u);
+    if (result == TUTTI_OK)
+        return tutti_group_end();
+    if (nested) {
+        tti_group_return(place);
+        (void)tutti_group_end();
+    } else {
+        tti_group_discard();
+    }
+    return result;
+}
+
+/* ---- by a plan ---- */
+
+static enum tutti_result uneven_plan(const struct tti_uneven *u, const struct tti_uneven_side *side,
+                                     size_t total)
+{
+    const size_t n = (size_t)u->comm->size;
+    struct tti_blocks *blocks = tti_calloc(1, sizeof *blocks + 2 * n * sizeof(size_t));
+    size_t next = 0;
+    if (!blocks)
+        return TUTTI_ERR_MEMORY;
+    blocks->n = (int)n;
+    blocks->total = total;
+    blocks->displs = blocks->counts + n;
+    for (int k = 0; k < blocks->n; k++) {
+        const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
+        blocks->counts[k] = piece.count;
+        blocks->displs[k] = piece.begin;
+        blocks->most = piece.count > blocks->most ? piece.count : blocks->most;
+    }
+    struct tti_operation operation = {.collective = u->collective,
+                                      .in = u->in,
+                                      .out = u->out,
+                                      .count = total,
+                                      .type = u->type,
+                                      .op = u->op,
+                                      .blocks = blocks};
+    const enum tutti_result result =
+        tti_api_part(u->comm, &operation, u->async, u->stream, u->request);
+    free(blocks);
+    return result;
+}
+
+/* Of device memory? Where the own block is empty, its buffer says nothing. */
+static enum tutti_result uneven_device(const struct tti_uneven *u,
+                                       const struct tti_uneven_side *side, size_t total,
+                                       bool *device)
+{
+    const bool empty = side->counts[u->comm->rank] == 0, gathers = side == &u->to;
+    const struct tti_operation o = {.collective = u->collective,
+                                    .part_of = u->collective,
+                                    .in = empty && gathers ? u->out : u->in,
+                                    .out = empty && !gathers ? (char *)(uintptr_t)u->in : u->out,
+                                    .count = total,
+                                    .type = u->type};
+    *device = false;
+    return u->comm->gpu ? tti_gpu_takes(u->comm, &o, u->stream, device) : TUTTI_OK;
+}
+
+static bool uneven_plan_asked(const struct tti_uneven *u, size_t total)
+{
+    char name[32];
+    return u->comm->peers.nhosts > 1 ||
+           tti_select_forced(u->comm, u->collective, name, sizeof name) || total == 0;
+}
+
+static enum tutti_result uneven_run(const struct tti_uneven *u)
+{
+    const bool reduces = u->collective == TUTTI_REDUCE_SCATTER;
+    const struct tti_uneven_side *side = reduces ? &u->from : &u->to;
+    size_t total = 0;
+    bool device = false;
+    TTI_TRY(tti_uneven_check(u, &total));
+    if (!tti_has_uneven(u->collective))
+        return uneven_together(u, messages_collect);
+    TTI_TRY(uneven_device(u, side, total, &device));
+    if (total > 0 && reduces && device)
+        return uneven_together(u, reduces_collect);
+    if (!device && (reduces || uneven_plan_asked(u, total)))
+        return uneven_plan(u, side, total);
+    return uneven_together(u, messages_collect);
+}
+
+/* ---- the operations ---- */
+
+static bool uneven_at_root(const struct tti_uneven *u)
+{
+    return u->comm->rank == u->root;
+}
+
+static enum tutti_result all_gather_v(struct tti_uneven *u, const size_t *counts,
+                                      const size_t *displs)
+{
+    u->collective = TUTTI_ALL_GATHER;
+    TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    u->from = (struct tti_uneven_side){.count = counts[u->comm->rank]};
+    u->to = (struct tti_uneven_side){.counts = counts, .displs = displs};
+    return uneven_run(u);
+}
+
+static enum tutti_result reduce_scatter_v(struct tti_uneven *u, const size_t *counts,
+                                          const size_t *displs)
+{
+    u->collective = TUTTI_REDUCE_SCATTER;
+    TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    u->from = (struct tti_uneven_side){.counts = counts, .displs = displs};
+    u->to = (struct tti_uneven_side){.count = counts[u->comm->rank]};
+    return uneven_run(u);
+}
+
+static enum tutti_result all_to_all_v(struct tti_uneven *u, const size_t *in_counts,
+                                      const size_t *in_displs, const size_t *out_counts,
+                                      const size_t *out_displs)
+{
+    const size_t *const both[] = {in_counts, out_counts};
+    u->collective = TUTTI_ALL_TO_ALL;
+    TTI_TRY(tti_uneven_begin(u, both, 2));
+    u->from = (struct tti_uneven_side){.counts = in_counts, .displs = in_displs};
+    u->to = (struct tti_uneven_side){.counts = out_counts, .displs = out_displs};
+    return uneven_run(u);
+}
+
+static enum tutti_result gather_v(struct tti_uneven *u, size_t count, const size_t *counts,
+                                  const size_t *displs)
+{
+    u->collective = TUTTI_GATHER;
+    TTI_TRY(tti_uneven_begin(u, NULL, 0));
+    if (uneven_at_root(u))
+        TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    u->from = (struct tti_uneven_side){.count = count};
+    u->to =
+        (struct tti_uneven_side){.counts = counts, .displs = displs, .unused = !uneven_at_root(u)};
+    return uneven_run(u);
+}
+
+static enum tutti_result scatter_v(struct tti_uneven *u, const size_t *counts, const size_t *displs,
+                                   size_t count)
+{
+    u->collective = TUTTI_SCATTER;
+    TTI_TRY(tti_uneven_begin(u, NULL, 0));
+    if (uneven_at_root(u))
+        TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    u->from =
+        (struct tti_uneven_side){.counts = counts, .displs = displs, .unused = !uneven_at_root(u)};
+    u->to = (struct tti_uneven_side){.count = count};
+    return uneven_run(u);
+}
+
+enum tutti_result tutti_all_gather_v(const void *in, void *out, const size_t *counts,
+                                     const size_t *displs, enum tutti_type type, tutti_comm *comm)
+{
+    struct tti_uneven u = {.comm = comm, .in = in, .out = out, .type = type};
+    return all_gather_v(&u, counts, displs);
+}
+
+enum tutti_result tutti_all_gather_v_async(const void *in, void *out, const size_t *counts,
+                                           const size_t *displs, enum tutti_type type,
+                                           tutti_comm *comm, tutti_stream stream,
+                                           tutti_request **request)
+{
+    struct tti_uneven u = {.comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .async = true,
+                           .stream = stream,
+                           .request = request};
+    return all_gather_v(&u, counts, displs);
+}
+
+enum tutti_result tutti_reduce_scatter_v(const void *in, void *out, const size_t *counts,
+                                         const size_t *displs, enum tutti_type type,
+                                         enum tutti_op op, tutti_comm *comm)
+{
+    struct tti_uneven u = {.comm = comm, .in = in, .out = out, .type = type, .op = op};
+    return reduce_scatter_v(&u, counts, displs);
+}
+
+enum tutti_result tutti_reduce_scatter_v_async(const void *in, void *out, const size_t *counts,
+                                               const size_t *displs, enum tutti_type type,
+                                               enum tutti_op op, tutti_comm *comm,
+                                               tutti_stream stream, tutti_request **request)
+{
+    struct tti_uneven u = {.comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .op = op,
+                           .async = true,
+                           .stream = stream,
+                           .request = request};
+    return reduce_scatter_v(&u, counts, displs);
+}
+
+enum tutti_result tutti_all_to_all_v(const void *in, const size_t *in_counts,
+                                     const size_t *in_displs, void *out, const size_t *out_counts,
+                                     const size_t *out_displs, enum tutti_type type,
+                                     tutti_comm *comm)
+{
+    struct tti_uneven u = {.comm = comm, .in = in, .out = out, .type = type};
+    return all_to_all_v(&u, in_counts, in_displs, out_counts, out_displs);
+}
+
+enum tutti_result tutti_all_to_all_v_async(const void *in, const size_t *in_counts,
+                                           const size_t *in_displs, void *out,
+                                           const size_t *out_counts, const size_t *out_displs,
+                                           enum tutti_type type, tutti_comm *comm,
+                                           tutti_stream stream, tutti_request **request)
+{
+    struct tti_uneven u = {.comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .async = true,
+                           .stream = stream,
+                           .request = request};
+    return all_to_all_v(&u, in_counts, in_displs, out_counts, out_displs);
+}
+
+enum tutti_result tutti_gather_v(const void *in, size_t count, void *out, const size_t *counts,
+                                 const size_t *displs, enum tutti_type type, int root,
+                                 tutti_comm *comm)
+{
+    struct tti_uneven u = {.comm = comm, .in = in, .out = out, .type = type, .root = root};
+    return gather_v(&u, count, counts, displs);
+}
+
+enum tutti_result tutti_gather_v_async(const void *in, size_t count, void *out,
+                                       const size_t *counts, const size_t *displs,
+                                       enum tutti_type type, int root, tutti_comm *comm,
+                                       tutti_stream stream, tutti_request **request)
+{
+    struct tti_uneven u = {.comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .root = root,
+                           .async = true,
+                           .stream = stream,
+                           .request = request};
+    return gather_v(&u, count, counts, displs);
+}
+
+enum tutti_result tutti_scatter_v(const void *in, const size_t *counts, const size_t *displs,
+                                  void *out, size_t count, enum tutti_type type, int root,
+                                  tutti_comm *comm)
+{
+    struct tti_uneven u = {.comm = comm, .in = in, .out = out, .type = type, .root = root};
+    return scatter_v(&u, counts, displs, count);
+}
+
+enum tutti_result tutti_scatter_v_async(const void *in, const size_t *counts, const size_t *displs,
+                                        void *out, size_t count, enum tutti_type type, int root,
+                                        tutti_comm *comm, tutti_stream stream,
+                                        tutti_request **request)
+{
+    struct tti_uneven u = {.comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .root = root,
+                           .async = true,
+                           .stream = stream,
+                           .request = request};
+    return scatter_v(&u, counts, displs, count);
+}

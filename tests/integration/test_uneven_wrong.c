@@ -1,0 +1,180 @@
+/* Collectives on blocks of different sizes: wrong calls, ranks that do not agree, a rank that does
+ * not call. Ranks as in test_semantics. */
+#include "coll/comm.h"
+#include "tests/integration/ranks.h"
+#include "tests/rank_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS = 16 };
+
+static int wrong_calls(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    int32_t in[64] = {0}, out[64] = {0};
+    size_t counts[RANKS], displs[RANKS];
+    tutti_request *request = NULL;
+    (void)argument;
+    for (int k = 0; k < size; k++) {
+        counts[k] = 2;
+        displs[k] = (size_t)k; /* each block begins in the one before */
+    }
+    CHECK(tutti_all_gather_v(in, out, NULL, NULL, TUTTI_INT32, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "all_gather_v: counts is NULL"));
+    CHECK(tutti_all_to_all_v(in, counts, NULL, out, NULL, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "all_to_all_v: out_counts is NULL"));
+    CHECK(tutti_all_gather_v(NULL, out, counts, NULL, TUTTI_INT32, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "the in buffer is NULL"));
+    CHECK(tutti_all_gather_v(in, out, counts, NULL, (enum tutti_type)99, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_INT32, (enum tutti_op)77, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "reduce_scatter_v: 77 is no operator"));
+    CHECK(tutti_gather_v(in, 2, out, counts, NULL, TUTTI_INT32, size, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_gather_v(in, out, counts, NULL, TUTTI_INT32, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_all_gather_v_async(in, out, counts, NULL, TUTTI_INT32, comm, NULL, NULL) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "request is NULL"));
+    CHECK(tutti_all_to_all_v(in, counts, NULL, in, counts, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "overlap"));
+    CHECK(tutti_all_gather_v(out + 2 * rank + 1, out, counts, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "not as in place demands"));
+    if (size > 1) {
+        CHECK(tutti_all_gather_v(in, out, counts, displs, TUTTI_INT32, comm) == TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "blocks of out overlap"));
+    }
+    counts[size - 1] = SIZE_MAX / 4;
+    CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "more than memory") || strstr(tutti_last_error(), "beyond"));
+    counts[size - 1] = 2;
+    displs[0] = counts[rank]; /* what the rank gives itself is not what it expects */
+    counts[rank]++;
+    size_t others[RANKS];
+    memcpy(others, counts, sizeof others);
+    others[rank]--;
+    CHECK(tutti_all_to_all_v(in, counts, NULL, out, others, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gives itself 3 elements and expects 2"));
+    /* One of a group's calls is refused: the others run. */
+    memset(counts, 0, sizeof counts);
+    int32_t one = 1, sum = 0;
+    CHECK_OK(tutti_group_start());
+    CHECK_OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK(tutti_all_to_all_v(in, NULL, NULL, out, counts, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_group_end());
+    CHECK(sum == size);
+    /* Nothing at all is legal, without buffers, too. */
+    CHECK_OK(tutti_all_to_all_v(NULL, counts, NULL, NULL, counts, NULL, TUTTI_INT32, comm));
+    CHECK_OK(tutti_reduce_scatter_v(NULL, NULL, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm));
+    CHECK_OK(tutti_all_gather_v_async(NULL, NULL, counts, NULL, TUTTI_INT32, comm, NULL, &request));
+    CHECK_OK(tutti_wait(request));
+    CHECK_OK(tutti_barrier(comm));
+    return 0;
+}
+
+/* Rank 1 expects more of rank 0 than that gives. */
+static int sizes_differ(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    int32_t in[8 * RANKS] = {0}, out[8 * RANKS];
+    size_t in_counts[RANKS], out_counts[RANKS];
+    (void)argument;
+    for (int k = 0; k < size; k++)
+        in_counts[k] = out_counts[k] = 5;
+    if (rank == 1)
+        out_counts[0] = 7;
+    const enum tutti_result result =
+        tutti_all_to_all_v(in, in_counts, NULL, out, out_counts, NULL, TUTTI_INT32, comm);
+    /* Who has nothing to do with the two may be through before they find out. */
+    CHECK(result == TUTTI_ERR_MISMATCH || (rank != 1 && result == TUTTI_OK));
+    if (rank == 1) {
+        CHECK(strstr(tutti_last_error(), "in all_to_all_v"));
+        CHECK(strstr(tutti_last_error(), "count 5") && strstr(tutti_last_error(), "count 7"));
+    }
+    while (tutti_comm_error(comm) == TUTTI_OK)
+        usleep(1000);
+    CHECK(tutti_comm_error(comm) == TUTTI_ERR_MISMATCH);
+    return 0;
+}
+
+/* As many elements in all, but other counts. */
+static int counts_differ(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    int32_t in[8 * RANKS] = {0}, out[8];
+    size_t counts[RANKS];
+    (void)argument;
+    for (int k = 0; k < size; k++)
+        counts[k] = 4;
+    if (rank == 1) {
+        counts[0] = 3;
+        counts[1] = 5;
+    }
+    CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm) ==
+          TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "reduce_scatter_v #1 ("));
+    CHECK(strstr(tutti_last_error(), "checksum"));
+    return 0;
+}
+
+/* A rank that does not call: it is named, with what was expected of it. */
+static int absent(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm);
+    int32_t in[8 * RANKS] = {0}, out[8 * RANKS];
+    size_t counts[RANKS];
+    (void)argument;
+    for (int k = 0; k < size; k++)
+        counts[k] = 4;
+    CHECK_OK(tutti_barrier(comm));
+    CHECK(tti_ranks_together());
+    comm->settings.timeout_s = 1;
+    if (tutti_comm_rank(comm) == 1) {
+        while (tutti_comm_error(comm) == TUTTI_OK)
+            usleep(5000);
+        return 0;
+    }
+    CHECK(tutti_all_to_all_v(in, counts, NULL, out, counts, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_TIMEOUT);
+    CHECK(strstr(tutti_last_error(), "rank 1"));
+    CHECK(strstr(tutti_last_error(), "all_to_all_v"));
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    tti_rank_function *function;
+    int least_ranks;
+} tests[] = {
+    {"wrong calls", wrong_calls, 1},
+    {"ranks whose sizes differ", sizes_differ, 2},
+    {"ranks whose counts differ", counts_differ, 2},
+    {"absent rank", absent, 2},
+};
+
+int main(int argc, char **argv)
+{
+    struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
+    int failed = 0;
+    how.options.timeout_s = 60;
+    for (int i = 1; i < argc; i++)
+        if (!tti_ranks_flag(&how, argc, argv, &i))
+            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
+    for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {
+        if (how.ranks < tests[t].least_ranks)
+            continue;
+        const int bad = tti_ranks_run(&how, tests[t].function, NULL);
+        printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
+        fflush(stdout);
+        failed += bad != 0;
+    }
+    return failed ? 1 : 0;
+}
