@@ -15,6 +15,7 @@ enum bench_memory { BENCH_LIBRARY, BENCH_MALLOC, BENCH_REGISTERED };
 
 struct bench_options {
     enum tutti_collective collective;
+    int uneven; /* the last rank's block over the first one's; 0: the form of one size */
     size_t min_bytes, max_bytes, step_bytes;
     double step_factor; /* > 1; 0: use step_bytes */
     int iterations;     /* 0: enough for a steady figure */
@@ -55,22 +56,27 @@ const char *bench_op_name(int op);
 /* Blocks (of `count` elements) of each rank's buffers, at any rank, and the bytes of the larger:
  * the "size" of nccl-tests' tables. */
 struct bench_shape {
-    size_t count; /* of the call */
+    size_t count;    /* of the call; of uneven blocks the average */
+    size_t elements; /* of all blocks of the longer buffer, before uneven ones are rounded down */
     size_t in_elements, out_elements;
     size_t in_offset, out_offset; /* in place: elements where each begins in the shared buffer */
     size_t bytes;
 };
-struct bench_shape bench_shape(enum tutti_collective collective, size_t bytes, enum tutti_type type,
-                               int rank, int size, int root);
 
 /* One (type, operator, size, placement) under measurement. */
 struct bench_case {
     enum tutti_collective collective;
+    int uneven; /* as in the options */
     enum tutti_type type;
     int op;
     int root;
     struct bench_shape shape;
+    /* Of uneven blocks, by rank: elements that this one has for that, and gets of it. */
+    size_t *in_counts, *out_counts;
 };
+/* Of `bytes`, rounded down to what blocks can share: the shape, and the counts where there are any
+ * (room for `size` of each). */
+void bench_case_size(struct bench_case *c, size_t bytes, int rank, int size);
 /* Fill the input; fill the output with bytes that are no result. Fails only on memory. */
 int bench_data_fill(const struct bench_case *c, int rank, int size, void *in, void *out,
                     bool in_place);
@@ -138,6 +144,7 @@ int bench_plot(const struct bench_options *options, const struct bench_result *r
 
 /* ---- options.c: names ---- */
 
-const char *bench_collective_label(enum tutti_collective collective); /* "all_reduce", "sendrecv" */
+/* "all_reduce", "sendrecv"; of uneven blocks "all_gather_v". */
+const char *bench_collective_label(enum tutti_collective collective, int uneven);
 
 #endif

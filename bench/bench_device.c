@@ -66,6 +66,29 @@ enum tutti_result bench_device_finish(const struct bench_options *o, struct benc
                                "waiting for the device");
 }
 
+static enum tutti_result device_uneven(tutti_stream stream, const struct bench_case *c,
+                                       enum tutti_op op, const void *in, void *out,
+                                       tutti_comm *comm)
+{
+    const size_t *give = c->in_counts, *get = c->out_counts;
+    const int rank = tutti_comm_rank(comm);
+    switch (c->collective) {
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter_v_async(in, out, give, NULL, c->type, op, comm, stream, NULL);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather_v_async(in, out, get, NULL, c->type, comm, stream, NULL);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all_v_async(in, give, NULL, out, get, NULL, c->type, comm, stream,
+                                        NULL);
+    case TUTTI_GATHER:
+        return tutti_gather_v_async(in, give[rank], out, get, NULL, c->type, c->root, comm, stream,
+                                    NULL);
+    default:
+        return tutti_scatter_v_async(in, give, NULL, out, get[rank], c->type, c->root, comm, stream,
+                                     NULL);
+    }
+}
+
 enum tutti_result bench_device_operate(struct bench_device *device, const struct bench_case *c,
                                        enum tutti_op op, const void *in, void *out,
                                        tutti_comm *comm)
@@ -74,6 +97,8 @@ enum tutti_result bench_device_operate(struct bench_device *device, const struct
     const enum tutti_type type = c->type;
     const int root = c->root, rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
     tutti_stream stream = device->stream;
+    if (c->uneven)
+        return device_uneven(stream, c, op, in, out, comm);
     switch (c->collective) {
     case TUTTI_ALL_REDUCE:
         return tutti_all_reduce_async(in, out, count, type, op, comm, stream, NULL);

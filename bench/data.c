@@ -6,6 +6,7 @@
  * one rounded once to the type, and the tolerance is zero. */
 #include "base/memory.h"
 #include "bench/bench.h"
+#include "bench/spread.h"
 #include "device/reduce.h"
 
 #include <stdlib.h>
@@ -13,54 +14,68 @@
 
 enum { PERIOD = 1009, PERIODS = 8 };
 
-struct bench_shape bench_shape(enum tutti_collective collective, size_t bytes, enum tutti_type type,
-                               int rank, int size, int root)
+/* Where block k of a rank's buffer begins, and where the last one ends: they lie one after another.
+ * What a rank has for rank k in an all-to-all differs from rank to rank. */
+static size_t block_begin(const struct bench_case *c, int rank, int size, int k)
 {
-    size_t n = (size_t)size, elements = bytes / tutti_type_size(type);
-    struct bench_shape s = {0};
-    switch (collective) {
+    const int first = c->collective == TUTTI_ALL_TO_ALL ? rank : 0;
+    return c->uneven ? tti_bench_spread_before(c->shape.elements, size, first, k, c->uneven)
+                     : (size_t)k * c->shape.count;
+}
+
+static bool has_blocks(enum tutti_collective collective)
+{
+    return collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_GATHER ||
+           collective == TUTTI_ALL_TO_ALL || collective == TUTTI_GATHER ||
+           collective == TUTTI_SCATTER;
+}
+
+static void case_counts(struct bench_case *c, int rank, int size)
+{
+    for (int k = 0; c->uneven && k < size; k++)
+        c->in_counts[k] = c->out_counts[k] =
+            block_begin(c, rank, size, k + 1) - block_begin(c, rank, size, k);
+}
+
+void bench_case_size(struct bench_case *c, size_t bytes, int rank, int size)
+{
+    const size_t n = (size_t)size, elements = bytes / tutti_type_size(c->type);
+    const bool whole = has_blocks(c->collective), at_root = rank == c->root;
+    struct bench_shape *s = &c->shape;
+    *s = (struct bench_shape){.count = whole ? elements / n : elements, .elements = elements};
+    const size_t begin = block_begin(c, rank, size, rank), all = block_begin(c, rank, size, size);
+    const size_t own = block_begin(c, rank, size, rank + 1) - begin;
+    s->in_elements = s->out_elements = whole ? all : elements;
+    s->bytes = s->in_elements * tutti_type_size(c->type);
+    case_counts(c, rank, size);
+    switch (c->collective) {
     case TUTTI_REDUCE_SCATTER:
-        s.count = elements / n;
-        s.in_elements = s.count * n;
-        s.out_elements = s.count;
-        s.out_offset = (size_t)rank * s.count;
+        s->out_elements = own;
+        s->out_offset = begin;
         break;
     case TUTTI_ALL_GATHER:
-        s.count = elements / n;
-        s.in_elements = s.count;
-        s.out_elements = s.count * n;
-        s.in_offset = (size_t)rank * s.count;
-        break;
-    case TUTTI_ALL_TO_ALL:
-        s.count = elements / n;
-        s.in_elements = s.out_elements = s.count * n;
+        s->in_elements = own;
+        s->in_offset = begin;
         break;
     case TUTTI_GATHER:
-        s.count = elements / n;
-        s.in_elements = s.count;
-        s.out_elements = rank == root ? s.count * n : 0;
-        s.in_offset = rank == root ? (size_t)rank * s.count : 0;
+        s->in_elements = own;
+        s->out_elements = at_root ? all : 0;
+        s->in_offset = at_root ? begin : 0;
         break;
     case TUTTI_SCATTER:
-        s.count = elements / n;
-        s.in_elements = rank == root ? s.count * n : 0;
-        s.out_elements = s.count;
-        s.out_offset = rank == root ? (size_t)rank * s.count : 0;
+        s->in_elements = at_root ? all : 0;
+        s->out_elements = own;
+        s->out_offset = at_root ? begin : 0;
+        break;
+    case TUTTI_BROADCAST:
+        s->in_elements = at_root ? elements : 0;
+        break;
+    case TUTTI_REDUCE:
+        s->out_elements = at_root ? elements : 0;
         break;
     default:
-        s.count = elements;
-        s.in_elements = s.out_elements = elements;
-        if (collective == TUTTI_BROADCAST && rank != root)
-            s.in_elements = 0;
-        if (collective == TUTTI_REDUCE && rank != root)
-            s.out_elements = 0;
         break;
     }
-    bool whole = collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_GATHER ||
-                 collective == TUTTI_ALL_TO_ALL || collective == TUTTI_GATHER ||
-                 collective == TUTTI_SCATTER;
-    s.bytes = s.count * (whole ? n : 1) * tutti_type_size(type);
-    return s;
 }
 
 /* The contribution of `rank` at phase `i`. */
@@ -191,13 +206,10 @@ static size_t count_wrong(const char *out, const char *table, size_t phase, size
 
 size_t bench_data_wrong(const struct bench_case *c, int rank, int size, const void *out)
 {
-    size_t width = tutti_type_size(c->type), count = c->shape.count, bad = 0;
-    bool blocks = c->collective == TUTTI_ALL_GATHER || c->collective == TUTTI_GATHER ||
-                  c->collective == TUTTI_ALL_TO_ALL;
-    size_t first = 0; /* global index of OUT's element 0 in its source */
-    if (c->collective == TUTTI_REDUCE_SCATTER || c->collective == TUTTI_SCATTER ||
-        c->collective == TUTTI_ALL_TO_ALL)
-        first = (size_t)rank * count;
+    const size_t width = tutti_type_size(c->type);
+    const bool blocks = c->collective == TUTTI_ALL_GATHER || c->collective == TUTTI_GATHER ||
+                        c->collective == TUTTI_ALL_TO_ALL;
+    size_t bad = 0;
     if (c->shape.out_elements == 0)
         return 0;
     for (int block = 0; block < (blocks ? size : 1); block++) {
@@ -205,11 +217,17 @@ size_t bench_data_wrong(const struct bench_case *c, int rank, int size, const vo
                      : blocks                           ? block
                      : c->collective == TUTTI_SEND_RECV ? (rank + size - 1) % size
                                                         : c->root;
+        const size_t begin = blocks ? block_begin(c, rank, size, block) : 0;
+        const size_t end = blocks ? block_begin(c, rank, size, block + 1) : c->shape.out_elements;
+        size_t first = 0; /* index in its source of the block's first element */
+        if (c->collective == TUTTI_REDUCE_SCATTER || c->collective == TUTTI_SCATTER ||
+            c->collective == TUTTI_ALL_TO_ALL)
+            first = block_begin(c, source < 0 ? rank : source, size, rank);
         char *table = make_table(c, source, size);
         if (!table)
             return c->shape.out_elements;
-        bad += count_wrong((const char *)out + (size_t)block * count * width, table, first % PERIOD,
-                           count, width);
+        bad += count_wrong((const char *)out + begin * width, table, first % PERIOD, end - begin,
+                           width);
         free(table);
     }
     return bad;

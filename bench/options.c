@@ -1,6 +1,7 @@
 /* The command line of the benchmark: nccl-tests' grammar and our own flags. */
 #include "base/config.h"
 #include "bench/bench.h"
+#include "coll/operation.h"
 
 #include <ctype.h>
 #include <getopt.h>
@@ -29,8 +30,10 @@ const char *bench_op_name(int op)
     return op == BENCH_MULSUM ? "mulsum" : op_names[op];
 }
 
-const char *bench_collective_label(enum tutti_collective collective)
+const char *bench_collective_label(enum tutti_collective collective, int uneven)
 {
+    if (uneven)
+        return tti_uneven_name(collective);
     return collective == TUTTI_SEND_RECV ? "sendrecv" : tutti_collective_name(collective);
 }
 
@@ -49,15 +52,25 @@ static bool same_name(const char *a, const char *b)
     }
 }
 
-static bool parse_collective(const char *text, enum tutti_collective *collective)
+static bool has_uneven(enum tutti_collective collective)
 {
-    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++)
-        if (c != TUTTI_BARRIER &&
-            (same_name(text, bench_collective_label((enum tutti_collective)c)) ||
-             same_name(text, tutti_collective_name((enum tutti_collective)c)))) {
-            *collective = (enum tutti_collective)c;
-            return true;
-        }
+    return strcmp(tti_uneven_name(collective), tti_uneven_name(TUTTI_BARRIER)) != 0;
+}
+
+/* "all_gather_v" has its blocks uneven, as far as --uneven says, or of one size. */
+static bool parse_collective(const char *text, struct bench_options *o)
+{
+    for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
+        const enum tutti_collective one = (enum tutti_collective)c;
+        const bool uneven = has_uneven(one) && same_name(text, tti_uneven_name(one));
+        if (c == TUTTI_BARRIER || (!uneven && !same_name(text, bench_collective_label(one, 0)) &&
+                                   !same_name(text, tutti_collective_name(one))))
+            continue;
+        o->collective = one;
+        if (uneven && o->uneven == 0)
+            o->uneven = 1;
+        return true;
+    }
     return false;
 }
 
@@ -111,6 +124,7 @@ static const struct option long_options[] = {
     {"device", required_argument, NULL, 1014},
     {"graph", no_argument, NULL, 1015},
     {"hosts", required_argument, NULL, 1016},
+    {"uneven", required_argument, NULL, 1017},
     {NULL, 0, NULL, 0},
 };
 
@@ -142,7 +156,10 @@ static void print_help(void)
         "What and where\n"
         "  --coll NAME              all_reduce (default) broadcast reduce reduce_scatter "
         "all_gather\n"
-        "                           all_to_all gather scatter sendrecv\n"
+        "                           all_to_all gather scatter sendrecv; all_gather_v and the "
+        "like:\n"
+        "                           the form for blocks that differ in size\n"
+        "  --uneven F               they do: the last rank's is F times the first one's (1)\n"
         "  --ranks N                ranks to start here when no launcher did (2)\n"
         "  --threads                ranks are threads of one process; -t N is --ranks N --threads\n"
         "  --hosts H                ranks started here pretend that they are on so many hosts\n"
@@ -274,9 +291,7 @@ static int parse_own_flag(struct bench_options *o, int flag)
 {
     switch (flag) {
     case 1001:
-        return parse_collective(optarg, &o->collective)
-                   ? 0
-                   : wrong("--coll %s is no collective%s", optarg, "");
+        return parse_collective(optarg, o) ? 0 : wrong("--coll %s is no collective%s", optarg, "");
     case 1002:
         return parse_int("--ranks", optarg, 1, MOST_RANKS, &o->ranks);
     case 1003:
@@ -319,6 +334,8 @@ static int parse_own_flag(struct bench_options *o, int flag)
         return 0;
     case 1016:
         return parse_int("--hosts", optarg, 1, MOST_RANKS, &o->hosts);
+    case 1017:
+        return parse_int("--uneven", optarg, 1, 1000, &o->uneven);
     default:
         o->plugin = optarg;
         return 0;
@@ -380,6 +397,11 @@ static int check_together(const struct bench_options *o)
     const char *dot = o->plot ? strrchr(o->plot, '.') : NULL;
     if (o->plot && (!dot || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)))
         return wrong("--plot %s: the file must end in .png or .svg%s", o->plot, "");
+    if (o->uneven && !has_uneven(o->collective))
+        return wrong("--uneven: %s has no blocks that could differ in size%s",
+                     bench_collective_label(o->collective, 0), "");
+    if (o->explain && o->uneven)
+        return wrong("--explain: not for uneven blocks%s%s", "", "");
     if (o->explain && o->collective == TUTTI_SEND_RECV)
         return wrong("--explain: sendrecv has nothing to choose from%s%s", "", "");
     if (o->device && (o->explain || o->rewrite))
@@ -415,7 +437,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *o)
     char *suffix = strstr(name, "_bench");
     if (suffix) {
         *suffix = '\0';
-        (void)parse_collective(name, &o->collective);
+        (void)parse_collective(name, o);
     }
     opterr = 0;
     optind = 1;

@@ -70,7 +70,7 @@ static void write_script(FILE *to, const struct bench_options *o, const struct b
             "plot $points using 1:4 with linespoints pt 7 ps 0.6 lw 2 title 'median', "
             "$points using 1:5 with linespoints pt 6 ps 0.6 lw 2 title '99th percentile'\n"
             "unset multiplot\n",
-            bench_collective_label(o->collective), ranks, ranks == 1 ? "" : "s",
+            bench_collective_label(o->collective, o->uneven), ranks, ranks == 1 ? "" : "s",
             bench_memory_name(o));
 }
 

@@ -67,9 +67,9 @@ void bench_report_header(const struct bench_options *o, tutti_comm *comm, const 
         snprintf(iterations, sizeof iterations, "%d", o->iterations);
     printf("# Tutti %d.%d.%d  collective %s, %d ranks (%s) on %d host%s, transport %s, %s memory\n",
            TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH,
-           bench_collective_label(o->collective), size, o->threads ? "threads" : "processes",
-           tutti_comm_hosts(comm), tutti_comm_hosts(comm) == 1 ? "" : "s", transports,
-           bench_memory_name(o));
+           bench_collective_label(o->collective, o->uneven), size,
+           o->threads ? "threads" : "processes", tutti_comm_hosts(comm),
+           tutti_comm_hosts(comm) == 1 ? "" : "s", transports, bench_memory_name(o));
     printf(
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %g(%s) warmup iters: %d iters: %s "
         "agg iters: %d validation: %d graph: %d\n#\n",
@@ -185,9 +185,9 @@ static int write_json(const struct bench_options *o, tutti_comm *comm,
             "  \"hosts\": %d,\n  \"rank_kind\": \"%s\",\n  \"transport\": \"%s\",\n"
             "  \"memory\": \"%s\",\n  \"complete\": %s,\n  \"rows\": [",
             TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH,
-            bench_collective_label(o->collective), tutti_comm_size(comm), tutti_comm_hosts(comm),
-            o->threads ? "threads" : "processes", transports, bench_memory_name(o),
-            complete ? "true" : "false");
+            bench_collective_label(o->collective, o->uneven), tutti_comm_size(comm),
+            tutti_comm_hosts(comm), o->threads ? "threads" : "processes", transports,
+            bench_memory_name(o), complete ? "true" : "false");
     for (size_t i = 0; i < result->count; i++) {
         const struct bench_row *row = &result->rows[i];
         fprintf(file,

@@ -70,9 +70,16 @@ static enum tutti_result choose(struct sweep *s, struct bench_row *row)
     int found = 0;
     if (s->device.gpu) /* by other rules: how it went is known afterwards */
         return TUTTI_OK;
+    const bool messages = s->c.collective == TUTTI_SEND_RECV ||
+                          (s->c.uneven && s->c.collective != TUTTI_REDUCE_SCATTER &&
+                           (s->c.collective != TUTTI_ALL_GATHER || tutti_comm_hosts(s->comm) == 1));
+    if (messages) {
+        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
+        return TUTTI_OK;
+    }
     enum tutti_result result =
         tutti_comm_choices(s->comm, s->c.collective, s->c.shape.count, s->c.type,
-                           s->o->memory != BENCH_MALLOC, best, 2, &found);
+                           s->o->memory != BENCH_MALLOC && !s->c.uneven, best, 2, &found);
     if (result != TUTTI_OK)
         return result;
     row->choice = best[0];
@@ -83,21 +90,20 @@ static enum tutti_result choose(struct sweep *s, struct bench_row *row)
 
 static int sweep_row(struct sweep *s, size_t bytes, struct bench_row *row)
 {
-    s->c.shape = bench_shape(s->c.collective, bytes, s->c.type, s->rank, s->size, s->c.root);
+    bench_case_size(&s->c, bytes, s->rank, s->size);
     bool rooted = s->c.collective == TUTTI_BROADCAST || s->c.collective == TUTTI_REDUCE ||
                   s->c.collective == TUTTI_GATHER || s->c.collective == TUTTI_SCATTER;
     bool reduces = s->c.collective == TUTTI_ALL_REDUCE || s->c.collective == TUTTI_REDUCE ||
                    s->c.collective == TUTTI_REDUCE_SCATTER;
-    *row = (struct bench_row){.bytes = s->c.shape.bytes,
-                              .count = s->c.shape.count,
-                              .type = s->c.type,
-                              .op = reduces ? s->c.op : -1,
-                              .root = rooted ? s->c.root : -1,
-                              .has_in_place = s->c.collective != TUTTI_SEND_RECV && !s->o->explain};
-    if (s->c.collective != TUTTI_SEND_RECV)
-        BENCH_TRY(choose(s, row), "choice");
-    else
-        snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
+    *row =
+        (struct bench_row){.bytes = s->c.shape.bytes,
+                           .count = s->c.shape.count,
+                           .type = s->c.type,
+                           .op = reduces ? s->c.op : -1,
+                           .root = rooted ? s->c.root : -1,
+                           .has_in_place = s->c.collective != TUTTI_SEND_RECV && !s->o->explain &&
+                                           !(s->c.uneven && s->c.collective == TUTTI_ALL_TO_ALL)};
+    BENCH_TRY(choose(s, row), "choice");
     if (bench_measure(s, false, &row->out_of_place))
         return 1;
     if (s->device.gpu)
@@ -135,7 +141,7 @@ static int sweep_sizes(struct sweep *s, struct bench_result *result)
         struct bench_row row;
         char text[120];
         snprintf(text, sizeof text, "measuring %s of %zu bytes (of %zu)",
-                 bench_collective_label(s->c.collective), bytes, s->o->max_bytes);
+                 bench_collective_label(s->c.collective, s->c.uneven), bytes, s->o->max_bytes);
         if (s->rank == 0)
             bench_progress(text);
         if (sweep_row(s, bytes, &row) || keep_row(result, &row))
@@ -224,6 +230,9 @@ static int measure_memory(struct sweep *s, struct tutti_memory *memory)
 static int buffers_get(struct sweep *s)
 {
     const struct bench_options *o = s->o;
+    s->c.in_counts = tti_calloc(2 * (size_t)s->size, sizeof *s->c.in_counts);
+    BENCH_TRY(s->c.in_counts ? TUTTI_OK : TUTTI_ERR_MEMORY, "counts");
+    s->c.out_counts = s->c.in_counts + s->size;
     if (memory_get(o, o->max_bytes, &s->in_host) || memory_get(o, o->max_bytes, &s->out_host))
         return 1;
     BENCH_TRY(bench_device_open(o, tutti_comm_local_rank(s->comm), &s->device), "device");
@@ -252,6 +261,7 @@ static void buffers_put(struct sweep *s)
     bench_device_close(&s->device);
     memory_put(s->o, s->in_host);
     memory_put(s->o, s->out_host);
+    free(s->c.in_counts);
     free(s->devices);
     free(s->samples);
 }
@@ -261,6 +271,7 @@ int bench_sweep(const struct bench_options *o, tutti_comm *comm, struct bench_re
     struct sweep s = {
         .o = o, .comm = comm, .rank = tutti_comm_rank(comm), .size = tutti_comm_size(comm)};
     s.c.collective = o->collective;
+    s.c.uneven = o->uneven;
     s.c.root = o->root;
     if (o->root >= s.size) {
         if (s.rank == 0)

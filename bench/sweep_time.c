@@ -23,6 +23,25 @@ int bench_failed(const char *what)
 
 /* ---- one operation ---- */
 
+static enum tutti_result operate_uneven(struct sweep *s, enum tutti_op op, const void *in,
+                                        void *out)
+{
+    const struct bench_case *c = &s->c;
+    const size_t *give = c->in_counts, *get = c->out_counts;
+    switch (c->collective) {
+    case TUTTI_REDUCE_SCATTER:
+        return tutti_reduce_scatter_v(in, out, give, NULL, c->type, op, s->comm);
+    case TUTTI_ALL_GATHER:
+        return tutti_all_gather_v(in, out, get, NULL, c->type, s->comm);
+    case TUTTI_ALL_TO_ALL:
+        return tutti_all_to_all_v(in, give, NULL, out, get, NULL, c->type, s->comm);
+    case TUTTI_GATHER:
+        return tutti_gather_v(in, give[s->rank], out, get, NULL, c->type, c->root, s->comm);
+    default:
+        return tutti_scatter_v(in, give, NULL, out, get[s->rank], c->type, c->root, s->comm);
+    }
+}
+
 static enum tutti_result operate(struct sweep *s, const void *in, void *out)
 {
     const struct bench_case *c = &s->c;
@@ -30,6 +49,8 @@ static enum tutti_result operate(struct sweep *s, const void *in, void *out)
     size_t count = c->shape.count;
     if (s->device.gpu)
         return bench_device_operate(&s->device, c, op, in, out, s->comm);
+    if (c->uneven)
+        return operate_uneven(s, op, in, out);
     switch (c->collective) {
     case TUTTI_ALL_REDUCE:
         return tutti_all_reduce(in, out, count, c->type, op, s->comm);
@@ -61,7 +82,8 @@ static enum tutti_result operate(struct sweep *s, const void *in, void *out)
 
 static int finish(struct sweep *s)
 {
-    BENCH_TRY(bench_device_finish(s->o, &s->device), bench_collective_label(s->c.collective));
+    BENCH_TRY(bench_device_finish(s->o, &s->device),
+              bench_collective_label(s->c.collective, s->c.uneven));
     return 0;
 }
 
@@ -73,13 +95,13 @@ static int iterate(struct sweep *s, const void *in, void *out)
         return 0;
     }
     if (s->o->aggregate == 1) {
-        BENCH_TRY(operate(s, in, out), bench_collective_label(s->c.collective));
+        BENCH_TRY(operate(s, in, out), bench_collective_label(s->c.collective, s->c.uneven));
         return 0;
     }
     BENCH_TRY(tutti_group_start(), "group");
     for (int i = 0; i < s->o->aggregate; i++)
-        BENCH_TRY(operate(s, in, out), bench_collective_label(s->c.collective));
-    BENCH_TRY(tutti_group_end(), bench_collective_label(s->c.collective));
+        BENCH_TRY(operate(s, in, out), bench_collective_label(s->c.collective, s->c.uneven));
+    BENCH_TRY(tutti_group_end(), bench_collective_label(s->c.collective, s->c.uneven));
     return 0;
 }
 
@@ -294,7 +316,8 @@ static int check_placement(struct sweep *s, const struct placement *p, struct be
         if (replay && iterate(s, p->in, p->out))
             return 1;
         if (!replay)
-            BENCH_TRY(operate(s, p->in, p->out), bench_collective_label(s->c.collective));
+            BENCH_TRY(operate(s, p->in, p->out),
+                      bench_collective_label(s->c.collective, s->c.uneven));
         if (fetch(s, p))
             return 1;
         int64_t wrong = (int64_t)bench_data_wrong(&s->c, s->rank, s->size, p->out_host), all = 0;

@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- in parts ---- */
 
@@ -85,27 +86,53 @@ static bool turn_stays(const struct uneven_turn *turn)
            u->in + turn->given.begin * size == u->out + turn->taken.begin * size;
 }
 
-static enum tutti_result messages_add(struct uneven_parts *parts, const struct uneven_turn *turn)
+/* Every field is named: see api_reducing. */
+static inline struct tti_operation uneven_message(const struct tti_uneven *u, int peer,
+                                                  size_t count, const void *in, void *out)
 {
-    const struct tti_uneven *u = parts->u;
+    return (struct tti_operation){.collective = TUTTI_SEND_RECV,
+                                  .in = in,
+                                  .out = out,
+                                  .count = count,
+                                  .type = u->type,
+                                  .op = (enum tutti_op)0,
+                                  .root = peer,
+                                  .receives = out != NULL,
+                                  .staged = false,
+                                  .column = false,
+                                  .wide = false,
+                                  .part_of = u->collective,
+                                  .blocks = NULL,
+                                  .device = NULL,
+                                  .device_stride = 0,
+                                  .whole = 0,
+                                  .alone = TTI_NOT_ALONE,
+                                  .signal = 0,
+                                  .window = NULL,
+                                  .offset = 0,
+                                  .signals = 0,
+                                  .factor = 0};
+}
+
+/* What the rank sends the peer, and what it receives: at most two operations, their number. */
+static size_t turn_operations(const struct uneven_turn *turn, struct tti_operation ops[2])
+{
+    const struct tti_uneven *u = turn->u;
     const size_t size = tutti_type_size(u->type);
-    struct tti_operation send = {.collective = TUTTI_SEND_RECV,
-                                 .in = u->in + turn->given.begin * size,
-                                 .count = turn->given.count,
-                                 .root = turn->peer};
-    struct tti_operation receive = {.collective = TUTTI_SEND_RECV,
-                                    .out = u->out + turn->taken.begin * size,
-                                    .count = turn->taken.count,
-                                    .root = turn->peer,
-                                    .receives = true};
-    if (send.count > 0)
-        TTI_TRY(part_add(parts, &send));
-    return receive.count > 0 ? part_add(parts, &receive) : TUTTI_OK;
+    size_t count = 0;
+    if (turn->given.count > 0)
+        ops[count++] = uneven_message(u, turn->peer, turn->given.count,
+                                      u->in + turn->given.begin * size, NULL);
+    if (turn->taken.count > 0)
+        ops[count++] = uneven_message(u, turn->peer, turn->taken.count, NULL,
+                                      u->out + turn->taken.begin * size);
+    return count;
 }
 
 static enum tutti_result messages_collect(const struct tti_uneven *u)
 {
     struct uneven_parts parts = {u, 0};
+    struct tti_operation ops[2];
     struct uneven_turn turn = turn_begin(u);
     for (int k = 0; k < u->comm->size; k++) {
         turn_next(&turn);
@@ -117,10 +144,44 @@ static enum tutti_result messages_collect(const struct tti_uneven *u)
     turn = turn_begin(u);
     for (int k = 0; k < u->comm->size; k++) {
         turn_next(&turn);
-        if (!turn_stays(&turn))
-            TTI_TRY(messages_add(&parts, &turn));
+        const size_t count = turn_stays(&turn) ? 0 : turn_operations(&turn, ops);
+        for (size_t i = 0; i < count; i++)
+            TTI_TRY(part_add(&parts, &ops[i]));
     }
     return TUTTI_OK;
+}
+
+/* Can it run where it is called, past the group? */
+static bool messages_here(const struct tti_uneven *u)
+{
+    return !u->async && !u->comm->gpu && !tti_group_open();
+}
+
+/* The own block by hand, the rest as one piece of work. */
+static enum tutti_result messages_run(const struct tti_uneven *u)
+{
+    enum { FEW = 16 };
+    struct tti_operation few[FEW], *ops = few;
+    struct uneven_turn turn = turn_begin(u);
+    const size_t size = tutti_type_size(u->type);
+    size_t count = 0;
+    if (u->comm->size > FEW / 2)
+        ops = tti_calloc(2 * (size_t)u->comm->size, sizeof *ops);
+    if (!ops)
+        return TUTTI_ERR_MEMORY;
+    for (int k = 1; k < u->comm->size; k++) {
+        turn_next(&turn);
+        count += turn_operations(&turn, ops + count);
+    }
+    turn_next(&turn);
+    if (turn.given.count > 0 && !turn_stays(&turn))
+        memcpy(u->out + turn.taken.begin * size, u->in + turn.given.begin * size,
+               turn.given.count * size);
+    const enum tutti_result result =
+        count > 0 ? tti_work_run(u->comm, ops, count) : tti_api_nothing(u->comm, NULL);
+    if (ops != few)
+        free(ops);
+    return result;
 }
 
 /* A reduce for each block. */
@@ -219,6 +280,11 @@ static bool uneven_plan_asked(const struct tti_uneven *u, size_t total)
            tti_select_forced(u->comm, u->collective, name, sizeof name) || total == 0;
 }
 
+static enum tutti_result uneven_messages(const struct tti_uneven *u)
+{
+    return messages_here(u) ? messages_run(u) : uneven_together(u, messages_collect);
+}
+
 static enum tutti_result uneven_run(const struct tti_uneven *u)
 {
     const bool reduces = u->collective == TUTTI_REDUCE_SCATTER;
@@ -227,13 +293,13 @@ static enum tutti_result uneven_run(const struct tti_uneven *u)
     bool device = false;
     TTI_TRY(tti_uneven_check(u, &total));
     if (!tti_has_uneven(u->collective))
-        return uneven_together(u, messages_collect);
+        return uneven_messages(u);
     TTI_TRY(uneven_device(u, side, total, &device));
     if (total > 0 && reduces && device)
         return uneven_together(u, reduces_collect);
     if (!device && (reduces || uneven_plan_asked(u, total)))
         return uneven_plan(u, side, total);
-    return uneven_together(u, messages_collect);
+    return uneven_messages(u);
 }
 
 /* ---- the operations ---- */

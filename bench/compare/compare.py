@@ -24,7 +24,9 @@ from rounds import groups_of, measure, say
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 IN_PLACE = ["all_reduce", "broadcast", "reduce_scatter", "all_gather"]  # the peers' programs know it
-COLLECTIVES = IN_PLACE + ["reduce", "all_to_all", "gather", "scatter", "sendrecv"]
+BLOCKS = ["reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"]  # one a rank
+COLLECTIVES = IN_PLACE + ["reduce", "all_to_all", "gather", "scatter", "sendrecv"] + \
+    [coll + "_v" for coll in BLOCKS]
 KI, MI = 1 << 10, 1 << 20
 MEMORIES = ["library", "malloc", "registered"]
 
@@ -126,8 +128,9 @@ def sweep_sizes(flags):
             sizes.append(size)
             size *= flags.factor
     # A block for each rank has at least one element.
-    blocks = flags.coll in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter")
-    least = 4 * flags.ranks if blocks else 4
+    least = 4 * flags.ranks if flags.coll in BLOCKS else 4
+    if flags.coll.endswith("_v"):  # the smallest has one, whatever the others have
+        least = 4 * flags.ranks * contenders.UNEVEN
     return [size for size in sizes if size >= least]
 
 

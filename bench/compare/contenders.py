@@ -118,6 +118,23 @@ OPENMPI_ALGORITHMS = {
         ("binomial", tuned(scatter_algorithm=2), ANY, 3),
     ],
     "sendrecv": [],
+    "all_gather_v": [
+        ("ring", tuned(allgatherv_algorithm=3), (64 * KI, ABOVE), 2),
+        ("Bruck", tuned(allgatherv_algorithm=2), (0, 64 * KI), 3),
+        ("neighbour", tuned(allgatherv_algorithm=4), ANY, 4),
+    ],
+    "reduce_scatter_v": [
+        ("non-overlapping", tuned(reduce_scatter_algorithm=1), (64 * KI, ABOVE), 2),
+        ("recursive halving", tuned(reduce_scatter_algorithm=2), ANY, 2),
+        ("ring", tuned(reduce_scatter_algorithm=3), (4 * KI, ABOVE), 3),
+        ("butterfly", tuned(reduce_scatter_algorithm=4), ANY, 3),
+    ],
+    "all_to_all_v": [
+        ("linear", tuned(alltoallv_algorithm=1), ANY, 2),
+        ("pairwise", tuned(alltoallv_algorithm=2), ANY, 2),
+    ],
+    "gather_v": [],
+    "scatter_v": [],
 }
 
 
@@ -183,6 +200,21 @@ MPICH_ALGORITHMS = {
     "gather": [],
     "scatter": [],
     "sendrecv": [],
+    "all_gather_v": [
+        ("recursive doubling", cvars(ALLGATHERV_INTRA_ALGORITHM="recursive_doubling"),
+         (8 * KI, ABOVE)),
+        ("ring", cvars(ALLGATHERV_INTRA_ALGORITHM="ring"), (8 * KI, ABOVE)),
+    ],
+    "reduce_scatter_v": [
+        ("recursive halving", cvars(REDUCE_SCATTER_INTRA_ALGORITHM="recursive_halving"),
+         (0, 64 * KI)),
+        ("pairwise", cvars(REDUCE_SCATTER_INTRA_ALGORITHM="pairwise"), (8 * KI, ABOVE)),
+    ],
+    "all_to_all_v": [
+        ("scattered", cvars(ALLTOALLV_INTRA_ALGORITHM="scattered"), ANY),
+    ],
+    "gather_v": [],
+    "scatter_v": [],
 }
 # The collectives that MPICH has through shared flags and cells.
 MPICH_RELEASE_GATHER = {"all_reduce": "ALLREDUCE", "broadcast": "BCAST", "reduce": "REDUCE"}
@@ -224,7 +256,15 @@ def gloo_tcp(coll, ranks, crowded):
 
 
 # With a root, which gives or gets all: ranks run ahead of each other.
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+ROOTED = ("broadcast", "reduce", "gather", "scatter", "gather_v", "scatter_v")
+# Where blocks differ in size, the last rank's is so many times the first one's.
+UNEVEN = 3
+
+
+def uneven_flags(coll):
+    return ["--uneven", str(UNEVEN)] if coll.endswith("_v") else []
+
+
 # Below this size the ideal is a few nanoseconds: what it leaves out is all there is.
 IDEAL_FROM = 4 * KI
 OURS = "Tutti"
@@ -288,7 +328,7 @@ def ours_command(job, memory, sizes, effort, json_path):
     """`sizes` are consecutive in a sweep with a factor of two, or one."""
     command = [program_path(job.build, "allreduce_bench"), "--coll", job.coll, "-b", str(sizes[0]),
                "-e", str(sizes[-1]), "-f", "2", "--transport", job.transport, "--memory", memory,
-               "-w", str(effort[0]), "--json", json_path]
+               "-w", str(effort[0]), "--json", json_path, *uneven_flags(job.coll)]
     if effort[1]:
         command += ["-n", str(effort[1])]
     if job.rewrite:
@@ -305,7 +345,7 @@ def tuttirun(job):
 def peer_command(job, setting, sizes, effort):
     program = program_path(job.build, setting.program)
     sweep = ["--coll", job.coll, "--sizes", ",".join(map(str, sizes)), "--warmup", str(effort[0]),
-             "--iterations", str(effort[1])]
+             "--iterations", str(effort[1]), *uneven_flags(job.coll)]
     sweep += ["--in-place"] * job.in_place + ["--rewrite"] * job.rewrite
     if setting.program == "peer_openmpi":
         return openmpi_launch(job.ranks, job.bound()) + setting.flags + job.placed() + [program] + sweep

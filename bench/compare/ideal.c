@@ -147,17 +147,36 @@ static void share(const struct job *job, int t, size_t count, size_t *begin, siz
     *length = (last < count ? last : count) - *begin;
 }
 
+/* Where block k begins in rank r's longer buffer. */
+static size_t block_at(const struct job *job, int r, int k)
+{
+    return peer_block(job->options, job->bytes, r, k);
+}
+
 /* Where rank r's input begins. In place an all-gather's lies in its own block. */
 static float *input_of(const struct job *job, int r)
 {
     if (!job->options->in_place)
         return job->in[r];
-    return job->out[r] +
-           (job->options->collective == PEER_ALL_GATHER ? (size_t)r * job->shape.count : 0);
+    return job->out[r] + (job->options->collective == PEER_ALL_GATHER ? block_at(job, r, r) : 0);
 }
 
-/* A collective is so many moves of `count` elements, each from inputs that are summed to outputs.
- */
+static bool has_blocks(const struct job *job)
+{
+    switch (job->options->collective) {
+    case PEER_REDUCE_SCATTER:
+    case PEER_ALL_GATHER:
+    case PEER_ALL_TO_ALL:
+    case PEER_GATHER:
+    case PEER_SCATTER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A collective is so many moves, each from inputs that are summed to outputs: move b is of block b;
+ * of an all-to-all, from rank b / n to rank b % n. */
 static int moves(const struct job *job)
 {
     const int n = job->options->ranks;
@@ -173,6 +192,14 @@ static int moves(const struct job *job)
     }
 }
 
+static size_t move_count(const struct job *job, int b)
+{
+    const int n = job->options->ranks;
+    if (!has_blocks(job))
+        return job->shape.count;
+    return block_at(job, b / n, b % n + 1) - block_at(job, b / n, b % n);
+}
+
 /* The outputs of move b, but for one that has the block already. */
 static int outputs_of(const struct job *job, int b, float **outs)
 {
@@ -180,7 +207,7 @@ static int outputs_of(const struct job *job, int b, float **outs)
     const int n = job->options->ranks;
     bool in_place = job->options->in_place;
     int count = 0;
-    size_t at = (size_t)b * job->shape.count;
+    const size_t at = has_blocks(job) && collective != PEER_ALL_TO_ALL ? block_at(job, 0, b) : 0;
     switch (collective) {
     case PEER_REDUCE_SCATTER:
         outs[0] = job->out[b] + (in_place ? at : 0);
@@ -195,8 +222,8 @@ static int outputs_of(const struct job *job, int b, float **outs)
     case PEER_SEND_RECV:
         outs[0] = job->out[(b + 1) % n];
         return 1;
-    case PEER_ALL_TO_ALL: /* from rank b / n to rank b % n */
-        outs[0] = job->out[b % n] + (size_t)(b / n) * job->shape.count;
+    case PEER_ALL_TO_ALL:
+        outs[0] = job->out[b % n] + block_at(job, b % n, b / n);
         return 1;
     default:
         break;
@@ -219,16 +246,16 @@ static int inputs_of(const struct job *job, int b, const float **ins)
         ins[0] = input_of(job, b);
         return 1;
     case PEER_SCATTER:
-        ins[0] = input_of(job, 0) + (size_t)b * job->shape.count;
+        ins[0] = input_of(job, 0) + block_at(job, 0, b);
         return 1;
     case PEER_ALL_TO_ALL:
-        ins[0] = input_of(job, b / n) + (size_t)(b % n) * job->shape.count;
+        ins[0] = input_of(job, b / n) + block_at(job, b / n, b % n);
         return 1;
     default:
         break;
     }
     for (int r = 0; r < n; r++)
-        ins[r] = input_of(job, r) + (size_t)b * job->shape.count;
+        ins[r] = input_of(job, r) + (has_blocks(job) ? block_at(job, r, b) : 0);
     return n;
 }
 
@@ -236,10 +263,10 @@ static void one_pass(struct job *job, int t)
 {
     const float *ins[MOST_RANKS];
     float *outs[MOST_RANKS];
-    const int move_count = moves(job);
+    const int all = moves(job);
     size_t begin, length;
-    share(job, t, job->shape.count, &begin, &length);
-    for (int b = 0; b < move_count; b++) {
+    for (int b = 0; b < all; b++) {
+        share(job, t, move_count(job, b), &begin, &length);
         int in_count = inputs_of(job, b, ins), out_count = outputs_of(job, b, outs);
         for (int i = 0; i < in_count; i++)
             ins[i] += begin;
@@ -251,7 +278,7 @@ static void one_pass(struct job *job, int t)
 
 static struct peer_shape shape_of(const struct job *job, int r)
 {
-    return peer_shape(job->options->collective, job->bytes, job->options->ranks, r);
+    return peer_shape(job->options, job->bytes, r);
 }
 
 /* Elements that rank r contributes. */
@@ -311,32 +338,50 @@ static void fill(const struct job *job)
     }
 }
 
+/* What rank r should have as element i of block k of its output. */
+static float right_element(const struct job *job, int r, int k, size_t i)
+{
+    const int n = job->options->ranks;
+    float sum = 0;
+    switch (job->options->collective) {
+    case PEER_BROADCAST:
+        return input(0, i);
+    case PEER_ALL_GATHER:
+    case PEER_GATHER:
+        return input(k, i);
+    case PEER_ALL_TO_ALL:
+        return input(k, block_at(job, k, r) + i);
+    case PEER_SCATTER:
+        return input(0, block_at(job, 0, r) + i);
+    case PEER_SEND_RECV:
+        return input((r + n - 1) % n, i);
+    case PEER_REDUCE_SCATTER:
+        i += block_at(job, r, r);
+        break;
+    default:
+        break;
+    }
+    for (int s = 0; s < n; s++)
+        sum += input(s, i);
+    return sum;
+}
+
 static double wrong_elements(const struct job *job)
 {
-    enum peer_collective collective = job->options->collective;
-    int n = job->options->ranks;
-    size_t count = job->shape.count;
+    const enum peer_collective collective = job->options->collective;
+    const int n = job->options->ranks;
+    const bool blocks =
+        collective == PEER_ALL_GATHER || collective == PEER_GATHER || collective == PEER_ALL_TO_ALL;
+    const bool moved = collective == PEER_REDUCE_SCATTER && job->options->in_place;
     double wrong = 0;
     for (int r = 0; r < n; r++) {
-        size_t block = collective == PEER_REDUCE_SCATTER ? (size_t)r * count : 0;
-        const float *out = job->out[r] + (job->options->in_place ? block : 0);
-        const size_t elements = shape_of(job, r).out_elements, own = (size_t)r * count;
-        for (size_t i = 0; i < elements; i++) {
-            float right = 0;
-            if (collective == PEER_BROADCAST)
-                right = input(0, i);
-            else if (collective == PEER_ALL_GATHER || collective == PEER_GATHER)
-                right = input((int)(i / count), i % count);
-            else if (collective == PEER_ALL_TO_ALL)
-                right = input((int)(i / count), own + i % count);
-            else if (collective == PEER_SCATTER)
-                right = input(0, own + i);
-            else if (collective == PEER_SEND_RECV)
-                right = input((r + n - 1) % n, i);
-            else
-                for (int k = 0; k < n; k++)
-                    right += input(k, i + block);
-            wrong += out[i] != right;
+        const float *out = job->out[r] + (moved ? block_at(job, r, r) : 0);
+        const size_t elements = shape_of(job, r).out_elements;
+        for (int k = 0; elements > 0 && k < (blocks ? n : 1); k++) {
+            const size_t begin = blocks ? block_at(job, r, k) : 0;
+            const size_t end = blocks ? block_at(job, r, k + 1) : elements;
+            for (size_t i = begin; i < end; i++)
+                wrong += out[i] != right_element(job, r, k, i - begin);
         }
     }
     return wrong;

@@ -110,7 +110,7 @@ int max(void *self, double value, double *over_ranks)
 int run_rank(const struct peer_options *options, int rank, const std::string &folder)
 {
     rank_state state;
-    struct peer peer = {rank, options->ranks, &state, operate_guarded, barrier, sum, max};
+    struct peer peer = {rank, options->ranks, &state, operate_guarded, nullptr, barrier, sum, max};
     int status = guarded([&] {
         auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
         gloo::rendezvous::FileStore store(folder);
@@ -135,7 +135,8 @@ int main(int argc, char **argv)
     int status = peer_options_parse(argc, argv, &options);
     if (status)
         return status;
-    if (options.collective == PEER_REDUCE_SCATTER || options.collective >= PEER_REDUCE) {
+    if (options.uneven || options.collective == PEER_REDUCE_SCATTER ||
+        options.collective >= PEER_REDUCE) {
         fprintf(stderr, "peer_gloo: it knows all_reduce, broadcast and all_gather\n");
         return 2;
     }

@@ -78,6 +78,58 @@ static int send_recv(void *self, const float *in, float *out, size_t count)
                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
+/* ---- blocks that differ in size: what a rank has for rank k, or gets of it ---- */
+
+static int counts[PEER_MOST_RANKS], displs[PEER_MOST_RANKS];
+
+static void blocks(void *self, const size_t *of, const size_t *at)
+{
+    const struct peer *peer = self;
+    for (int k = 0; k < peer->size; k++) {
+        counts[k] = (int)of[k];
+        displs[k] = (int)at[k];
+    }
+}
+
+static int reduce_scatter_v(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    (void)count;
+    return MPI_Reduce_scatter(in, out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static int all_gather_v(void *self, const float *in, float *out, size_t count)
+{
+    const struct peer *peer = self;
+    (void)count;
+    return MPI_Allgatherv(in, counts[peer->rank], MPI_FLOAT, out, counts, displs, MPI_FLOAT,
+                          MPI_COMM_WORLD);
+}
+
+static int all_to_all_v(void *self, const float *in, float *out, size_t count)
+{
+    (void)self;
+    (void)count;
+    return MPI_Alltoallv(in, counts, displs, MPI_FLOAT, out, counts, displs, MPI_FLOAT,
+                         MPI_COMM_WORLD);
+}
+
+static int gather_v(void *self, const float *in, float *out, size_t count)
+{
+    const struct peer *peer = self;
+    (void)count;
+    return MPI_Gatherv(in, counts[peer->rank], MPI_FLOAT, out, counts, displs, MPI_FLOAT, 0,
+                       MPI_COMM_WORLD);
+}
+
+static int scatter_v(void *self, const float *in, float *out, size_t count)
+{
+    const struct peer *peer = self;
+    (void)count;
+    return MPI_Scatterv(in, counts, displs, MPI_FLOAT, out, counts[peer->rank], MPI_FLOAT, 0,
+                        MPI_COMM_WORLD);
+}
+
 static int barrier(void *self)
 {
     (void)self;
@@ -109,16 +161,24 @@ int main(int argc, char **argv)
         [PEER_SCATTER] = scatter,
         [PEER_SEND_RECV] = send_recv,
     };
+    static int (*const uneven[])(void *, const float *, float *, size_t) = {
+        [PEER_REDUCE_SCATTER] = reduce_scatter_v,
+        [PEER_ALL_GATHER] = all_gather_v,
+        [PEER_ALL_TO_ALL] = all_to_all_v,
+        [PEER_GATHER] = gather_v,
+        [PEER_SCATTER] = scatter_v,
+    };
     struct peer_options options;
-    struct peer peer = {.barrier = barrier, .sum = sum, .max = max};
+    struct peer peer = {.blocks = blocks, .barrier = barrier, .sum = sum, .max = max};
     MPI_Init(&argc, &argv);
     int status = peer_options_parse(argc, argv, &options);
     if (!status) {
         peer.self = &peer;
         in_place = options.in_place;
-        peer.operate = operations[options.collective];
+        peer.operate = (options.uneven ? uneven : operations)[options.collective];
         MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
+        options.ranks = peer.size;
         status = peer_sweep(&peer, &options);
     }
     MPI_Finalize();

@@ -4,6 +4,7 @@
 
 #include "base/median.h"
 #include "bench/rewrite.h"
+#include "bench/spread.h"
 
 #include <getopt.h>
 #include <sched.h>
@@ -59,24 +60,42 @@ static int parse_sizes(const char *text, struct peer_options *o)
     return o->size_count ? 0 : wrong("--sizes", text);
 }
 
+static bool has_blocks(enum peer_collective c)
+{
+    return c == PEER_REDUCE_SCATTER || c == PEER_ALL_GATHER || c == PEER_ALL_TO_ALL ||
+           c == PEER_GATHER || c == PEER_SCATTER;
+}
+
 static int parse_collective(const char *text, struct peer_options *o)
 {
-    for (int c = 0; c < PEER_COLLECTIVES; c++)
-        if (strcmp(text, collective_names[c]) == 0) {
-            o->collective = (enum peer_collective)c;
-            return 0;
-        }
+    for (int c = 0; c < PEER_COLLECTIVES; c++) {
+        const size_t length = strlen(collective_names[c]);
+        if (strncmp(text, collective_names[c], length) != 0)
+            continue;
+        o->collective = (enum peer_collective)c;
+        if (strcmp(text + length, "_v") == 0 && has_blocks(o->collective))
+            o->uneven = o->uneven ? o->uneven : 1;
+        else if (text[length])
+            continue;
+        return 0;
+    }
     return wrong("--coll", text);
 }
 
 int peer_options_parse(int argc, char **argv, struct peer_options *o)
 {
     static const struct option flags[] = {
-        {"coll", required_argument, NULL, 'c'},   {"sizes", required_argument, NULL, 's'},
-        {"warmup", required_argument, NULL, 'w'}, {"iterations", required_argument, NULL, 'n'},
-        {"ranks", required_argument, NULL, 'r'},  {"algorithm", required_argument, NULL, 'a'},
-        {"bind", no_argument, NULL, 'b'},         {"rewrite", no_argument, NULL, 'R'},
-        {"in-place", no_argument, NULL, 'p'},     {NULL, 0, NULL, 0},
+        {"coll", required_argument, NULL, 'c'},
+        {"sizes", required_argument, NULL, 's'},
+        {"warmup", required_argument, NULL, 'w'},
+        {"iterations", required_argument, NULL, 'n'},
+        {"ranks", required_argument, NULL, 'r'},
+        {"algorithm", required_argument, NULL, 'a'},
+        {"bind", no_argument, NULL, 'b'},
+        {"rewrite", no_argument, NULL, 'R'},
+        {"in-place", no_argument, NULL, 'p'},
+        {"uneven", required_argument, NULL, 'u'},
+        {NULL, 0, NULL, 0},
     };
     int flag = 0, status = 0;
     *o = (struct peer_options){.sizes = {8}, .size_count = 1, .warmup = 5, .ranks = 2};
@@ -92,6 +111,8 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
             status = parse_number("--iterations", optarg, 0, &o->iterations);
         else if (flag == 'r')
             status = parse_number("--ranks", optarg, 1, &o->ranks);
+        else if (flag == 'u')
+            status = parse_number("--uneven", optarg, 1, &o->uneven);
         else if (flag == 'a')
             o->algorithm = optarg;
         else if (flag == 'b')
@@ -103,8 +124,10 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
         else
             status = 2;
     }
-    if (!status && o->in_place && o->collective >= PEER_REDUCE)
+    if (!status && o->in_place && (o->collective >= PEER_REDUCE || o->uneven))
         return wrong("--in-place with --coll", collective_names[o->collective]);
+    if (!status && o->uneven && !has_blocks(o->collective))
+        return wrong("--uneven with --coll", collective_names[o->collective]);
     return !status && optind < argc ? wrong("argument", argv[optind]) : status;
 }
 
@@ -157,7 +180,15 @@ int peer_bind(int n)
 
 /* ---- data ---- */
 
-struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int ranks, int rank)
+size_t peer_block(const struct peer_options *o, size_t bytes, int rank, int k)
+{
+    const size_t elements = bytes / sizeof(float);
+    const int first = o->collective == PEER_ALL_TO_ALL ? rank : 0;
+    return o->uneven ? tti_bench_spread_before(elements, o->ranks, first, k, o->uneven)
+                     : elements / (size_t)o->ranks * (size_t)k;
+}
+
+struct peer_shape peer_shape(const struct peer_options *o, size_t bytes, int rank)
 {
     static const struct {
         bool in, out;            /* holds a block for each rank */
@@ -171,15 +202,21 @@ struct peer_shape peer_shape(enum peer_collective collective, size_t bytes, int 
         [PEER_GATHER] = {.out = true, .to_root = true},
         [PEER_SCATTER] = {.in = true, .from_root = true},
     };
-    const bool in = kinds[collective].in, out = kinds[collective].out;
-    const size_t n = (size_t)ranks, elements = bytes / sizeof(float);
-    struct peer_shape s = {.count = in || out ? elements / n : elements};
-    if (rank == 0 || !kinds[collective].from_root)
-        s.in_elements = in ? s.count * n : s.count;
-    if (rank == 0 || !kinds[collective].to_root)
-        s.out_elements = out ? s.count * n : s.count;
+    const bool in = kinds[o->collective].in, out = kinds[o->collective].out;
+    const size_t elements = bytes / sizeof(float);
+    struct peer_shape s = {.count = in || out ? elements / (size_t)o->ranks : elements};
+    const size_t all = in || out ? peer_block(o, bytes, rank, o->ranks) : elements;
+    const size_t own = in || out
+                           ? peer_block(o, bytes, rank, rank + 1) - peer_block(o, bytes, rank, rank)
+                           : elements;
+    if (rank == 0 || !kinds[o->collective].from_root)
+        s.in_elements = in ? all : own;
+    if (rank == 0 || !kinds[o->collective].to_root)
+        s.out_elements = out ? all : own;
     return s;
 }
+
+enum { CHECK_SALT = 1 };
 
 /* Small integers: sums are exact. `salt` tells one run's data from another's. */
 static float contribution(int rank, size_t i, int salt)
@@ -191,6 +228,7 @@ static float contribution(int rank, size_t i, int salt)
 struct work {
     const struct peer *p;
     const struct peer_options *o;
+    size_t bytes;
     struct peer_shape shape;
     float *in, *out; /* as in the call */
     int iterations;
@@ -209,26 +247,54 @@ static void fill(const struct work *w, int salt)
         w->in[i] = contribution(w->p->rank, i, salt);
 }
 
-static float expected(const struct peer *p, enum peer_collective collective,
-                      const struct peer_shape *s, size_t i, int salt)
+static float expected(const struct work *w, int block, size_t i)
 {
+    const struct peer *p = w->p;
+    const enum peer_collective collective = w->o->collective;
     float sum = 0;
-    const size_t own = (size_t)p->rank * s->count; /* where this rank's block begins */
     if (collective == PEER_BROADCAST)
-        return contribution(0, i, salt);
+        return contribution(0, i, CHECK_SALT);
     if (collective == PEER_ALL_GATHER || collective == PEER_GATHER)
-        return contribution((int)(i / s->count), i % s->count, salt);
+        return contribution(block, i, CHECK_SALT);
     if (collective == PEER_ALL_TO_ALL)
-        return contribution((int)(i / s->count), own + i % s->count, salt);
+        return contribution(block, peer_block(w->o, w->bytes, block, p->rank) + i, CHECK_SALT);
     if (collective == PEER_SCATTER)
-        return contribution(0, own + i, salt);
+        return contribution(0, peer_block(w->o, w->bytes, 0, p->rank) + i, CHECK_SALT);
     if (collective == PEER_SEND_RECV)
-        return contribution((p->rank + p->size - 1) % p->size, i, salt);
+        return contribution((p->rank + p->size - 1) % p->size, i, CHECK_SALT);
     if (collective == PEER_REDUCE_SCATTER)
-        i += own;
+        i += peer_block(w->o, w->bytes, p->rank, p->rank);
     for (int r = 0; r < p->size; r++)
-        sum += contribution(r, i, salt);
+        sum += contribution(r, i, CHECK_SALT);
     return sum;
+}
+
+/* Of an output that has a block of each rank, those in turn; of another, the whole. */
+static double wrong_elements(const struct work *w)
+{
+    const enum peer_collective c = w->o->collective;
+    const bool blocks = c == PEER_ALL_GATHER || c == PEER_GATHER || c == PEER_ALL_TO_ALL;
+    double bad = 0;
+    for (int k = 0; w->shape.out_elements > 0 && k < (blocks ? w->p->size : 1); k++) {
+        const size_t begin = blocks ? peer_block(w->o, w->bytes, w->p->rank, k) : 0;
+        const size_t end =
+            blocks ? peer_block(w->o, w->bytes, w->p->rank, k + 1) : w->shape.out_elements;
+        for (size_t i = begin; i < end; i++)
+            bad += w->out[i] != expected(w, k, i - begin);
+    }
+    return bad;
+}
+
+/* Counts and beginnings of this rank's blocks, for operations that take them. */
+static void tell_blocks(const struct work *w)
+{
+    static size_t counts[PEER_MOST_RANKS], displs[PEER_MOST_RANKS];
+    for (int k = 0; k < w->p->size; k++) {
+        displs[k] = peer_block(w->o, w->bytes, w->p->rank, k);
+        counts[k] = peer_block(w->o, w->bytes, w->p->rank, k + 1) - displs[k];
+    }
+    if (w->o->uneven)
+        w->p->blocks(w->p->self, counts, displs);
 }
 
 /* ---- timing ---- */
@@ -305,41 +371,42 @@ out:
 }
 
 /* Wrong elements over all ranks of one run on fresh data. */
-static int check_size(const struct work *w, double *wrong_elements)
+static int check_size(const struct work *w, double *wrong)
 {
-    enum { SALT = 1 };
-    double own = 0;
-    fill(w, SALT);
+    fill(w, CHECK_SALT);
     if (w->p->barrier(w->p->self) || operate(w))
         return 1;
-    for (size_t i = 0; i < w->shape.out_elements; i++)
-        own += w->out[i] != expected(w->p, w->o->collective, &w->shape, i, SALT);
-    return w->p->sum(w->p->self, own, wrong_elements);
+    return w->p->sum(w->p->self, wrong_elements(w), wrong);
 }
 
-static int sweep_size(struct work *w, size_t bytes, double *wrong_elements)
+static int sweep_size(struct work *w, double *wrong)
 {
     double figures[3];
+    tell_blocks(w);
     fill(w, 0);
     for (int i = 0; i < w->o->warmup; i++)
         if (operate(w))
             return 1;
-    if (choose_iterations(w) || time_size(w, figures) || check_size(w, wrong_elements))
+    if (choose_iterations(w) || time_size(w, figures) || check_size(w, wrong))
         return 1;
     if (w->p->rank == 0)
-        peer_print_row(bytes, w->shape.count, figures, w->iterations, *wrong_elements);
+        peer_print_row(w->bytes, w->shape.count, figures, w->iterations, *wrong);
     return 0;
 }
 
 int peer_sweep(const struct peer *p, const struct peer_options *o)
 {
     size_t most = 0;
+    if (o->uneven && (!p->blocks || p->size > PEER_MOST_RANKS)) {
+        fprintf(stderr, "peer: no operations on uneven blocks of %d ranks\n", p->size);
+        return 1;
+    }
     for (int i = 0; i < o->size_count; i++)
         most = o->sizes[i] > most ? o->sizes[i] : most;
     /* Page-aligned, like what our library allocates. */
     size_t bytes = (most + 4095) / 4096 * 4096;
     float *in = aligned_alloc(4096, bytes), *out = aligned_alloc(4096, bytes);
-    double wrong_elements = 0;
+    double wrong_found = 0;
     int status = 1;
     if (!in || !out) {
         fprintf(stderr, "peer: cannot allocate twice %zu bytes\n", bytes);
@@ -347,11 +414,11 @@ int peer_sweep(const struct peer *p, const struct peer_options *o)
     }
     status = 0;
     for (int i = 0; i < o->size_count && !status; i++) {
-        struct peer_shape s = peer_shape(o->collective, o->sizes[i], p->size, p->rank);
-        struct work w = {.p = p, .o = o, .shape = s, .in = in, .out = out};
+        struct peer_shape s = peer_shape(o, o->sizes[i], p->rank);
+        struct work w = {.p = p, .o = o, .bytes = o->sizes[i], .shape = s, .in = in, .out = out};
         if (o->in_place)
             w.in = out + (o->collective == PEER_ALL_GATHER ? (size_t)p->rank * s.count : 0);
-        status = sweep_size(&w, o->sizes[i], &wrong_elements) || wrong_elements > 0;
+        status = sweep_size(&w, &wrong_found) || wrong_found > 0;
     }
 out:
     free(in);
