@@ -81,9 +81,8 @@ static enum tutti_result part_add(struct uneven_parts *parts, struct tti_operati
 static bool turn_stays(const struct uneven_turn *turn)
 {
     const struct tti_uneven *u = turn->u;
-    const size_t size = tutti_type_size(u->type);
     return turn->peer == u->comm->rank &&
-           u->in + turn->given.begin * size == u->out + turn->taken.begin * size;
+           u->in + turn->given.begin * u->size == u->out + turn->taken.begin * u->size;
 }
 
 /* Every field is named: see api_reducing. */
@@ -118,14 +117,13 @@ static inline struct tti_operation uneven_message(const struct tti_uneven *u, in
 static size_t turn_operations(const struct uneven_turn *turn, struct tti_operation ops[2])
 {
     const struct tti_uneven *u = turn->u;
-    const size_t size = tutti_type_size(u->type);
     size_t count = 0;
     if (turn->given.count > 0)
         ops[count++] = uneven_message(u, turn->peer, turn->given.count,
-                                      u->in + turn->given.begin * size, NULL);
+                                      u->in + turn->given.begin * u->size, NULL);
     if (turn->taken.count > 0)
         ops[count++] = uneven_message(u, turn->peer, turn->taken.count, NULL,
-                                      u->out + turn->taken.begin * size);
+                                      u->out + turn->taken.begin * u->size);
     return count;
 }
 
@@ -163,7 +161,6 @@ static enum tutti_result messages_run(const struct tti_uneven *u)
     enum { FEW = 16 };
     struct tti_operation few[FEW], *ops = few;
     struct uneven_turn turn = turn_begin(u);
-    const size_t size = tutti_type_size(u->type);
     size_t count = 0;
     if (u->comm->size > FEW / 2)
         ops = tti_calloc(2 * (size_t)u->comm->size, sizeof *ops);
@@ -175,8 +172,8 @@ static enum tutti_result messages_run(const struct tti_uneven *u)
     }
     turn_next(&turn);
     if (turn.given.count > 0 && !turn_stays(&turn))
-        memcpy(u->out + turn.taken.begin * size, u->in + turn.given.begin * size,
-               turn.given.count * size);
+        memcpy(u->out + turn.taken.begin * u->size, u->in + turn.given.begin * u->size,
+               turn.given.count * u->size);
     const enum tutti_result result =
         count > 0 ? tti_work_run(u->comm, ops, count) : tti_api_nothing(u->comm, NULL);
     if (ops != few)
@@ -188,14 +185,13 @@ static enum tutti_result messages_run(const struct tti_uneven *u)
 static enum tutti_result reduces_collect(const struct tti_uneven *u)
 {
     struct uneven_parts parts = {u, 0};
-    const size_t size = tutti_type_size(u->type);
     size_t next = 0;
     for (int k = 0; k < u->comm->size; k++)
         parts.left += u->from.counts[k] > 0;
     for (int k = 0; k < u->comm->size; k++) {
         const struct tti_uneven_piece piece = tti_uneven_piece(&u->from, k, &next);
         struct tti_operation reduce = {.collective = TUTTI_REDUCE,
-                                       .in = u->in + piece.begin * size,
+                                       .in = u->in + piece.begin * u->size,
                                        .out = u->out,
                                        .count = piece.count,
                                        .op = u->op,
@@ -313,7 +309,8 @@ static enum tutti_result all_gather_v(struct tti_uneven *u, const size_t *counts
                                       const size_t *displs)
 {
     u->collective = TUTTI_ALL_GATHER;
-    TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    TTI_TRY(tti_uneven_begin(u));
+    TTI_TRY(tti_uneven_counts(u, counts, "counts"));
     u->from = (struct tti_uneven_side){.count = counts[u->comm->rank]};
     u->to = (struct tti_uneven_side){.counts = counts, .displs = displs};
     return uneven_run(u);
@@ -323,7 +320,8 @@ static enum tutti_result reduce_scatter_v(struct tti_uneven *u, const size_t *co
                                           const size_t *displs)
 {
     u->collective = TUTTI_REDUCE_SCATTER;
-    TTI_TRY(tti_uneven_begin(u, &counts, 1));
+    TTI_TRY(tti_uneven_begin(u));
+    TTI_TRY(tti_uneven_counts(u, counts, "counts"));
     u->from = (struct tti_uneven_side){.counts = counts, .displs = displs};
     u->to = (struct tti_uneven_side){.count = counts[u->comm->rank]};
     return uneven_run(u);
@@ -333,9 +331,10 @@ static enum tutti_result all_to_all_v(struct tti_uneven *u, const size_t *in_cou
                                       const size_t *in_displs, const size_t *out_counts,
                                       const size_t *out_displs)
 {
-    const size_t *const both[] = {in_counts, out_counts};
     u->collective = TUTTI_ALL_TO_ALL;
-    TTI_TRY(tti_uneven_begin(u, both, 2));
+    TTI_TRY(tti_uneven_begin(u));
+    TTI_TRY(tti_uneven_counts(u, in_counts, "in_counts"));
+    TTI_TRY(tti_uneven_counts(u, out_counts, "out_counts"));
     u->from = (struct tti_uneven_side){.counts = in_counts, .displs = in_displs};
     u->to = (struct tti_uneven_side){.counts = out_counts, .displs = out_displs};
     return uneven_run(u);
@@ -345,9 +344,9 @@ static enum tutti_result gather_v(struct tti_uneven *u, size_t count, const size
                                   const size_t *displs)
 {
     u->collective = TUTTI_GATHER;
-    TTI_TRY(tti_uneven_begin(u, NULL, 0));
+    TTI_TRY(tti_uneven_begin(u));
     if (uneven_at_root(u))
-        TTI_TRY(tti_uneven_begin(u, &counts, 1));
+        TTI_TRY(tti_uneven_counts(u, counts, "counts"));
     u->from = (struct tti_uneven_side){.count = count};
     u->to =
         (struct tti_uneven_side){.counts = counts, .displs = displs, .unused = !uneven_at_root(u)};
@@ -358,9 +357,9 @@ static enum tutti_result scatter_v(struct tti_uneven *u, const size_t *counts, c
                                    size_t count)
 {
     u->collective = TUTTI_SCATTER;
-    TTI_TRY(tti_uneven_begin(u, NULL, 0));
+    TTI_TRY(tti_uneven_begin(u));
     if (uneven_at_root(u))
-        TTI_TRY(tti_uneven_begin(u, &counts, 1));
+        TTI_TRY(tti_uneven_counts(u, counts, "counts"));
     u->from =
         (struct tti_uneven_side){.counts = counts, .displs = displs, .unused = !uneven_at_root(u)};
     u->to = (struct tti_uneven_side){.count = count};

@@ -24,6 +24,7 @@ struct tti_uneven {
     int root;
     const char *in;
     char *out;
+    size_t size;                     /* of an element; from tti_uneven_begin on */
     struct tti_uneven_side from, to; /* of `in` and `out` */
     bool async;
     tutti_stream stream;
@@ -44,9 +45,11 @@ static inline struct tti_uneven_piece tti_uneven_piece(const struct tti_uneven_s
     return piece;
 }
 
-/* Comm, type, root, operator and request; `counts` are the arrays that this rank reads. */
-enum tutti_result tti_uneven_begin(const struct tti_uneven *u, const size_t *const *counts,
-                                   size_t arrays);
+/* Comm, type, root, operator and request. */
+enum tutti_result tti_uneven_begin(struct tti_uneven *u);
+/* An array that this rank reads is there. */
+enum tutti_result tti_uneven_counts(const struct tti_uneven *u, const size_t *counts,
+                                    const char *name);
 /* Sizes and buffers, once both sides are filled in. `*total` is the count of the longer buffer. */
 enum tutti_result tti_uneven_check(const struct tti_uneven *u, size_t *total);
 

@@ -2,6 +2,7 @@
 #include "coll/uneven_call.h"
 
 #include "base/memory.h"
+#include "base/types.h"
 #include "coll/api_call.h"
 #include "coll/comm.h"
 
@@ -51,82 +52,73 @@ static enum tutti_result uneven_apart(const struct tti_uneven *u,
     return result;
 }
 
-/* Sizes, and whether blocks that are written lie apart. `*total` is that of all blocks. */
+/* Of a buffer: elements of all blocks, and from where to where they lie. */
+struct uneven_extent {
+    size_t total, begin, end;
+};
+
+/* Sizes, and whether blocks that are written lie apart. */
 static enum tutti_result uneven_side_check(const struct tti_uneven *u,
                                            const struct tti_uneven_side *side, bool out,
-                                           size_t *total)
+                                           struct uneven_extent *extent)
 {
     const void *buffer = out ? u->out : u->in;
-    const size_t most = (size_t)PTRDIFF_MAX / tutti_type_size(u->type);
-    size_t next = 0, end = 0;
+    const size_t most = (size_t)PTRDIFF_MAX / u->size;
+    const int pieces = uneven_pieces(u, side);
+    size_t next = 0, total = 0, begin = SIZE_MAX, end = 0;
     bool ordered = true;
-    *total = 0;
-    for (int k = 0; k < uneven_pieces(u, side); k++) {
+    for (int k = 0; k < pieces; k++) {
         const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
         if (piece.count == 0)
             continue;
-        if (piece.begin > most || piece.count > most - piece.begin || piece.count > most - *total)
+        if (piece.begin > most || piece.count > most - piece.begin || piece.count > most - total)
             return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                             "%s: block %d of %s, %zu elements of %s from %zu on, ends beyond what "
                             "memory can hold",
                             uneven_name(u), k, out ? "out" : "in", piece.count,
                             tutti_type_name(u->type), piece.begin);
-        *total += piece.count;
+        total += piece.count;
         ordered = ordered && piece.begin >= end;
-        end = piece.begin + piece.count;
+        begin = piece.begin < begin ? piece.begin : begin;
+        end = piece.begin + piece.count > end ? piece.begin + piece.count : end;
     }
-    if (*total > 0 && !buffer)
+    if (total > 0 && !buffer)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: the %s buffer is NULL, and has %zu elements",
-                        uneven_name(u), out ? "out" : "in", *total);
+                        uneven_name(u), out ? "out" : "in", total);
+    *extent = (struct uneven_extent){total, begin, end};
     return out && !ordered ? uneven_apart(u, side) : TUTTI_OK;
 }
 
-/* From the first to the last byte that the call touches there. */
-static void uneven_extent(const struct tti_uneven *u, const struct tti_uneven_side *side, bool out,
-                          const char **begin, const char **end)
+/* Do a block that is read and one that is written lie apart, or are they the own one in place? */
+static bool uneven_pair_fits(const struct tti_uneven *u, const struct tti_uneven_piece *in,
+                             const struct tti_uneven_piece *out, bool own)
 {
-    const char *base = out ? u->out : u->in;
-    const size_t size = tutti_type_size(u->type);
-    size_t next = 0, least = SIZE_MAX, most = 0;
-    for (int k = 0; k < uneven_pieces(u, side); k++) {
-        const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
-        if (piece.count == 0)
-            continue;
-        least = piece.begin < least ? piece.begin : least;
-        most = piece.begin + piece.count > most ? piece.begin + piece.count : most;
-    }
-    *begin = most > 0 ? base + least * size : NULL;
-    *end = most > 0 ? base + most * size : NULL;
+    const char *read = u->in + in->begin * u->size, *written = u->out + out->begin * u->size;
+    return in->count == 0 || out->count == 0 || read >= written + out->count * u->size ||
+           written >= read + in->count * u->size ||
+           (own && read == written && u->collective != TUTTI_ALL_TO_ALL);
 }
 
 /* What is read and what is written lie apart, but for the own block in place. */
 static enum tutti_result uneven_overlap(const struct tti_uneven *u)
 {
-    const size_t size = tutti_type_size(u->type);
-    const char *in, *in_end, *out, *out_end;
-    uneven_extent(u, &u->from, false, &in, &in_end);
-    uneven_extent(u, &u->to, true, &out, &out_end);
-    if (in >= out_end || out >= in_end)
-        return TUTTI_OK;
+    const int rank = u->comm->rank;
     size_t next_in = 0;
     for (int i = 0; i < uneven_pieces(u, &u->from); i++) {
-        const struct tti_uneven_piece a = tti_uneven_piece(&u->from, i, &next_in);
-        const bool own_in = u->from.counts ? i == u->comm->rank : true;
+        const struct tti_uneven_piece in = tti_uneven_piece(&u->from, i, &next_in);
         size_t next_out = 0;
         for (int o = 0; o < uneven_pieces(u, &u->to); o++) {
-            const struct tti_uneven_piece b = tti_uneven_piece(&u->to, o, &next_out);
-            const bool own_out = u->to.counts ? o == u->comm->rank : true;
-            const char *read = u->in + a.begin * size, *written = u->out + b.begin * size;
-            if (read >= written + b.count * size || written >= read + a.count * size ||
-                (own_in && own_out && read == written && u->collective != TUTTI_ALL_TO_ALL))
-                continue;
-            return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                            "%s: the buffers overlap%s (see tutti/uneven.h): %zu elements of in at "
-                            "%p, %zu of out at %p",
-                            uneven_name(u),
-                            u->collective == TUTTI_ALL_TO_ALL ? ""
-                                                              : ", but not as in place demands",
-                            a.count, (const void *)read, b.count, (const void *)written);
+            const struct tti_uneven_piece out = tti_uneven_piece(&u->to, o, &next_out);
+            const bool own = (!u->from.counts || i == rank) && (!u->to.counts || o == rank);
+            if (!uneven_pair_fits(u, &in, &out, own))
+                return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                                "%s: the buffers overlap%s (see tutti/uneven.h): %zu elements of "
+                                "in at %p, %zu of out at %p",
+                                uneven_name(u),
+                                u->collective == TUTTI_ALL_TO_ALL ? ""
+                                                                  : ", but not as in place demands",
+                                in.count, (const void *)(u->in + in.begin * u->size), out.count,
+                                (const void *)(u->out + out.begin * u->size));
         }
     }
     return TUTTI_OK;
@@ -148,31 +140,53 @@ static enum tutti_result uneven_own(const struct tti_uneven *u)
                     uneven_name(u), rank, in, out);
 }
 
-enum tutti_result tti_uneven_begin(const struct tti_uneven *u, const size_t *const *counts,
-                                   size_t arrays)
+enum tutti_result tti_uneven_begin(struct tti_uneven *u)
 {
+    /* Every field is named: see api_reducing. */
     const struct tti_operation head = {.collective = u->collective,
-                                       .part_of = u->collective,
+                                       .in = NULL,
+                                       .out = NULL,
+                                       .count = 0,
                                        .type = u->type,
                                        .op = u->op,
-                                       .root = u->root};
+                                       .root = u->root,
+                                       .receives = false,
+                                       .staged = false,
+                                       .column = false,
+                                       .wide = false,
+                                       .part_of = u->collective,
+                                       .blocks = NULL,
+                                       .device = NULL,
+                                       .device_stride = 0,
+                                       .whole = 0,
+                                       .alone = TTI_NOT_ALONE,
+                                       .signal = 0,
+                                       .window = NULL,
+                                       .offset = 0,
+                                       .signals = 0,
+                                       .factor = 0};
     TTI_TRY(tti_api_begin(u->comm, &head, u->async, u->stream, u->request));
     TTI_TRY(tti_operation_check(&head, u->comm));
-    for (size_t i = 0; i < arrays; i++)
-        if (!counts[i])
-            return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %scounts is NULL", uneven_name(u),
-                            arrays == 1 ? ""
-                            : i == 0    ? "in_"
-                                        : "out_");
+    u->size = tti_type_bytes(u->type);
     return TUTTI_OK;
+}
+
+enum tutti_result tti_uneven_counts(const struct tti_uneven *u, const size_t *counts,
+                                    const char *name)
+{
+    return counts ? TUTTI_OK : TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: %s is NULL", uneven_name(u), name);
 }
 
 enum tutti_result tti_uneven_check(const struct tti_uneven *u, size_t *total)
 {
-    size_t in = 0, out = 0;
+    struct uneven_extent in, out;
     TTI_TRY(uneven_side_check(u, &u->from, false, &in));
     TTI_TRY(uneven_side_check(u, &u->to, true, &out));
     TTI_TRY(uneven_own(u));
-    *total = in > out ? in : out;
+    *total = in.total > out.total ? in.total : out.total;
+    if (in.total == 0 || out.total == 0 ||
+        u->in + in.begin * u->size >= u->out + out.end * u->size ||
+        u->out + out.begin * u->size >= u->in + in.end * u->size)
+        return TUTTI_OK;
     return uneven_overlap(u);
 }

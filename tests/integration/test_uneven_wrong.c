@@ -71,6 +71,30 @@ static int wrong_calls(tutti_comm *comm, void *argument)
           TUTTI_ERR_ARGUMENT);
     CHECK_OK(tutti_group_end());
     CHECK(sum == size);
+    /* Blocks of both buffers between each other, and an empty one in the midst of another, lie
+     * apart. */
+    int32_t both[4 * RANKS];
+    size_t in_displs[RANKS], out_displs[RANKS];
+    for (int k = 0; k < size; k++) {
+        counts[k] = 2;
+        in_displs[k] = 4 * (size_t)k;
+        out_displs[k] = 4 * (size_t)k + 2;
+        both[4 * k] = both[4 * k + 1] = 10 * rank + k;
+    }
+    CHECK_OK(
+        tutti_all_to_all_v(both, counts, in_displs, both, counts, out_displs, TUTTI_INT32, comm));
+    for (int k = 0; k < size; k++)
+        CHECK(both[4 * k] == 10 * rank + k && both[4 * k + 3] == 10 * k + rank);
+    memset(others, 0, sizeof others);
+    memset(counts, 0, sizeof counts);
+    others[rank] = counts[rank] = 1;
+    in_displs[rank] = 0;
+    out_displs[rank] = 1;
+    out_displs[(rank + 1) % size] =
+        rank == (rank + 1) % size ? 1 : 0; /* empty, where in's begins */
+    CHECK_OK(
+        tutti_all_to_all_v(both, others, in_displs, both, counts, out_displs, TUTTI_INT32, comm));
+    memset(counts, 0, sizeof counts);
     /* Nothing at all is legal, without buffers, too. */
     CHECK_OK(tutti_all_to_all_v(NULL, counts, NULL, NULL, counts, NULL, TUTTI_INT32, comm));
     CHECK_OK(tutti_reduce_scatter_v(NULL, NULL, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm));
