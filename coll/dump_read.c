@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const double WORD = 9007199254740992.0; /* the largest whole number that all are exact to */
-enum { MOST_RANKS = 1 << 16 };
+enum { MOST_RANKS = 1 << 16, MOST_SUM = (1 << 30) - 1 /* of tti_blocks_sum */ };
 
 struct reading {
     struct tti_dump *dump;
@@ -185,7 +185,7 @@ static enum tutti_result op_member(struct tti_json *json, int member, struct tti
     case OP_BYTES:
         return read_word(json, &op->bytes);
     case OP_ROOT:
-        return read_int(json, 0, MOST_RANKS, &op->root);
+        return read_int(json, 0, MOST_SUM, &op->root);
     case OP_WAITS:
         return read_int(json, -1, MOST_RANKS, &op->waits_for);
     case OP_LANES:
@@ -247,6 +247,8 @@ static enum tutti_result read_operation(struct tti_json *json, void *context)
         return tti_json_wrong(json, seen & ~all ? "only puts, signals and waits have a signal"
                                                 : "an operation lacks a member");
     op_conclude(&op, &extra);
+    if (op.root > MOST_RANKS && (!op.uneven || tti_logged_part(&op)))
+        return tti_json_wrong(json, "there is no such rank");
     if (!extra.device && book->host_count < book->count)
         return tti_json_wrong(json, "operations on host memory come first");
     void *ops = book->ops;

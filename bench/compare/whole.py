@@ -19,7 +19,8 @@ from rounds import minutes, say
 PART_SECONDS = 240
 LIBRARY, ALL_KINDS = "library", "library,registered,malloc"
 OTHERS = ("broadcast", "reduce_scatter", "all_gather")
-MORE = ("reduce", "all_to_all", "gather", "scatter", "sendrecv")
+MORE = ("reduce", "all_to_all", "gather", "scatter", "sendrecv",
+        "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v")
 PAGES = os.path.join(compare.TOP, "docs", "measurements", "host")
 
 

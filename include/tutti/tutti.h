@@ -1,8 +1,8 @@
 /* Tutti: collective communication for processes, threads, hosts and GPUs.
  * The header goes from simple to expert: results, a communicator, the operations, memory, groups,
- * then what few programs need. What it brings at its end: windows.h, to write into another rank's
- * memory without a call there. A complete program is in the README; examples/ has more.
- * Rules that hold everywhere:
+ * then what few programs need. What it brings at its end: uneven.h, the collectives on blocks that
+ * differ in size; windows.h, to write into another rank's memory without a call there. A complete
+ * program is in the README; examples/ has more. Rules that hold everywhere:
  *  - Every function that can fail returns `enum tutti_result`. Outputs come last and are written
  *    only on TUTTI_OK. tutti_last_error() explains the calling thread's latest failure: what was
  *    tried, on what, and what to do.

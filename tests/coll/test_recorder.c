@@ -110,6 +110,41 @@ static int alone(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Blocks of different sizes: a collective by a plan says so, with a checksum of its counts;
+ * messages say what they are part of. */
+static int uneven(tutti_comm *comm, void *argument)
+{
+    char path[200], text[160];
+    struct tti_dump dump;
+    const size_t counts[RANKS] = {1, 0, 2}, others[RANKS] = {0, 1, 2};
+    float in[RANKS] = {0}, out[RANKS];
+    const int rank = tutti_comm_rank(comm);
+    (void)argument;
+    CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_FLOAT32, TUTTI_SUM, comm) ==
+          TUTTI_OK);
+    CHECK(tutti_reduce_scatter_v(in, out, others, NULL, TUTTI_FLOAT32, TUTTI_SUM, comm) ==
+          TUTTI_OK);
+    CHECK(tutti_gather_v(in, counts[rank], out, counts, NULL, TUTTI_FLOAT32, 1, comm) == TUTTI_OK);
+    CHECK(tutti_comm_dump(comm, dump_path("uneven", path, sizeof path)) == TUTTI_OK);
+    CHECK(read_back("uneven", rank, &dump) == 0);
+    CHECK(dump.book.count ==
+          2 + (rank == 1 ? 2 : 1)); /* a message of each other rank at the root */
+    const struct tti_logged *a = &dump.book.ops[0], *b = &dump.book.ops[1], *c = b + 1;
+    CHECK(a->collective == TUTTI_REDUCE_SCATTER && a->uneven && a->count == 3 && a->sequence == 1);
+    CHECK(b->collective == TUTTI_REDUCE_SCATTER && b->uneven && b->count == 3);
+    CHECK(!tti_logged_same(a, b) && tti_logged_same(a, a));
+    (void)tti_logged_text(a, text, sizeof text);
+    CHECK(strncmp(text, "reduce_scatter_v #1 (count 3, float32, sum, checksum of counts ", 63) ==
+          0);
+    CHECK(c->collective == TUTTI_SEND_RECV && tti_logged_part(c) == TUTTI_GATHER);
+    CHECK(c->receives == (rank == 1) && c->root == (rank == 1 ? 2 : 1));
+    (void)tti_logged_text(c, text, sizeof text);
+    CHECK(strstr(text, rank == 1 ? "recv #1 from rank 2 (count 2, float32, in gather_v)"
+                                 : "send #1 to rank 1 (count "));
+    free(dump.book.ops);
+    return 0;
+}
+
 static void *dumps(void *argument)
 {
     char path[200];
@@ -180,6 +215,7 @@ int main(void)
     setenv("TUTTI_RECORDER", "16", 1);
     failed += tti_ranks_run(&how, wraps, NULL);
     failed += tti_ranks_run(&how, alone, NULL);
+    failed += tti_ranks_run(&how, uneven, NULL);
     atomic_store(&dumping, RANKS);
     failed += tti_ranks_run(&how, dumps_while_busy, NULL);
     setenv("TUTTI_DUMP", dump_path("failure", pattern, sizeof pattern), 1);

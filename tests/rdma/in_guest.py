@@ -65,6 +65,11 @@ def operations(environment, *flags):
     command([os.path.join(TESTS, "test_operations"), "--transport", "rdma", *flags], environment)
 
 
+def uneven(environment, *flags):
+    """Collectives whose blocks differ in size."""
+    command([os.path.join(TESTS, "test_uneven"), "--transport", "rdma", *flags], environment)
+
+
 def windows(*flags):
     """Puts and signals by the library's own calls: all of them cross the network."""
     command([os.path.join(TESTS, "test_windows"), "rdma", *flags], ONE)
@@ -790,6 +795,8 @@ GROUPS = {
         ("operations of 1 to 16 MiB, 2 ranks", lambda: large(2, ONE)),
         ("operations of 1 to 16 MiB, 4 ranks over two rails", lambda: large(4, RAILS)),
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
+        ("uneven blocks, 4 ranks", lambda: uneven(ONE, "--ranks", "4", "--processes", "--few")),
+        ("uneven blocks, large", lambda: uneven(ONE, "--ranks", "3", "--processes", "--big")),
         ("puts and signals, 3 threads", lambda: windows("3")),
         ("puts and signals, 3 processes", lambda: windows("3", "--processes")),
         *((f"puts by nccl.h: {' '.join(words)}", lambda words=words: nccl_puts(*words))
