@@ -42,7 +42,7 @@ static struct tti_uneven_piece turn_side(const struct uneven_turn *turn,
 
 static void turn_next(struct uneven_turn *turn)
 {
-    turn->peer = (turn->peer + 1) % turn->u->comm->size;
+    turn->peer = turn->peer + 1 == turn->u->comm->size ? 0 : turn->peer + 1;
     turn->given = turn_side(turn, &turn->u->from, &turn->in);
     turn->taken = turn_side(turn, &turn->u->to, &turn->out);
 }
@@ -149,13 +149,33 @@ static enum tutti_result messages_collect(const struct tti_uneven *u)
     return TUTTI_OK;
 }
 
+/* All in a group: the caller's, which stays as it was if one is refused, or one of their own. */
+static enum tutti_result uneven_together(const struct tti_uneven *u,
+                                         enum tutti_result (*collect)(const struct tti_uneven *))
+{
+    const bool nested = tti_group_open();
+    const size_t place = nested ? tti_group_place() : 0;
+    (void)tutti_group_start();
+    const enum tutti_result result = collect(u);
+    if (result == TUTTI_OK)
+        return tutti_group_end();
+    if (nested) {
+        tti_group_return(place);
+        (void)tutti_group_end();
+    } else {
+        tti_group_discard();
+    }
+    return result;
+}
+
 /* Can it run where it is called, past the group? */
 static bool messages_here(const struct tti_uneven *u)
 {
     return !u->async && !u->comm->gpu && !tti_group_open();
 }
 
-/* The own block by hand, the rest as one piece of work. */
+/* What goes to others as one piece of work, then, after all that was called before, the own block
+ * by hand. */
 static enum tutti_result messages_run(const struct tti_uneven *u)
 {
     enum { FEW = 16 };
@@ -171,11 +191,13 @@ static enum tutti_result messages_run(const struct tti_uneven *u)
         count += turn_operations(&turn, ops + count);
     }
     turn_next(&turn);
-    if (turn.given.count > 0 && !turn_stays(&turn))
+    const bool own = turn.given.count > 0 && turn.taken.count > 0 && !turn_stays(&turn);
+    const enum tutti_result result = count > 0 ? tti_work_run(u->comm, ops, count)
+                                     : own     ? uneven_together(u, messages_collect)
+                                               : tti_api_nothing(u->comm, NULL);
+    if (result == TUTTI_OK && own && count > 0)
         memcpy(u->out + turn.taken.begin * u->size, u->in + turn.given.begin * u->size,
                turn.given.count * u->size);
-    const enum tutti_result result =
-        count > 0 ? tti_work_run(u->comm, ops, count) : tti_api_nothing(u->comm, NULL);
     if (ops != few)
         free(ops);
     return result;
@@ -200,25 +222,6 @@ static enum tutti_result reduces_collect(const struct tti_uneven *u)
             TTI_TRY(part_add(&parts, &reduce));
     }
     return TUTTI_OK;
-}
-
-/* All in a group: the caller's, which stays as it was if one is refused, or one of their own. */
-static enum tutti_result uneven_together(const struct tti_uneven *u,
-                                         enum tutti_result (*collect)(const struct tti_uneven *))
-{
-    const bool nested = tti_group_open();
-    const size_t place = nested ? tti_group_place() : 0;
-    (void)tutti_group_start();
-    const enum tutti_result result = collect(u);
-    if (result == TUTTI_OK)
-        return tutti_group_end();
-    if (nested) {
-        tti_group_return(place);
-        (void)tutti_group_end();
-    } else {
-        tti_group_discard();
-    }
-    return result;
 }
 
 /* ---- by a plan ---- */

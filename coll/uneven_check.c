@@ -5,6 +5,7 @@
 #include "base/types.h"
 #include "coll/api_call.h"
 #include "coll/comm.h"
+#include "plan/plan.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -140,33 +141,25 @@ static enum tutti_result uneven_own(const struct tti_uneven *u)
                     uneven_name(u), rank, in, out);
 }
 
+/* What every operation is asked, which all but few fulfil. */
+static bool uneven_plainly_fits(const struct tti_uneven *u)
+{
+    return u->comm && !u->comm->forked && !u->stream && (!u->async || u->request) &&
+           tti_type_bytes(u->type) > 0 && (unsigned)u->type < TUTTI_TYPE_COUNT && u->root >= 0 &&
+           u->root < u->comm->size && !tti_reduces(u->collective);
+}
+
 enum tutti_result tti_uneven_begin(struct tti_uneven *u)
 {
-    /* Every field is named: see api_reducing. */
-    const struct tti_operation head = {.collective = u->collective,
-                                       .in = NULL,
-                                       .out = NULL,
-                                       .count = 0,
-                                       .type = u->type,
-                                       .op = u->op,
-                                       .root = u->root,
-                                       .receives = false,
-                                       .staged = false,
-                                       .column = false,
-                                       .wide = false,
-                                       .part_of = u->collective,
-                                       .blocks = NULL,
-                                       .device = NULL,
-                                       .device_stride = 0,
-                                       .whole = 0,
-                                       .alone = TTI_NOT_ALONE,
-                                       .signal = 0,
-                                       .window = NULL,
-                                       .offset = 0,
-                                       .signals = 0,
-                                       .factor = 0};
-    TTI_TRY(tti_api_begin(u->comm, &head, u->async, u->stream, u->request));
-    TTI_TRY(tti_operation_check(&head, u->comm));
+    if (!uneven_plainly_fits(u)) {
+        const struct tti_operation head = {.collective = u->collective,
+                                           .part_of = u->collective,
+                                           .type = u->type,
+                                           .op = u->op,
+                                           .root = u->root};
+        TTI_TRY(tti_api_begin(u->comm, &head, u->async, u->stream, u->request));
+        TTI_TRY(tti_operation_check(&head, u->comm));
+    }
     u->size = tti_type_bytes(u->type);
     return TUTTI_OK;
 }
