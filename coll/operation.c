@@ -59,6 +59,15 @@ static enum tutti_result check_buffers(const struct tti_operation *o, struct tut
     return TUTTI_OK;
 }
 
+bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b)
+{
+    if (!a || !b)
+        return a == b;
+    const size_t bytes = (size_t)a->n * sizeof(size_t);
+    return a->n == b->n && memcmp(a->counts, b->counts, bytes) == 0 &&
+           memcmp(a->displs, b->displs, bytes) == 0;
+}
+
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy)
 {
     *copy = NULL;

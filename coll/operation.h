@@ -80,6 +80,8 @@ static inline size_t tti_blocks_mean(const struct tti_blocks *blocks)
 size_t tti_blocks_extent(const struct tti_blocks *blocks);
 /* A checksum of the counts, of 30 bits: ranks whose counts differ have another one. */
 uint32_t tti_blocks_sum(const struct tti_blocks *blocks);
+/* As many elements in the same places? Of NULL and NULL, too. */
+bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b);
 /* NULL of NULL. `*copy` is freed with free(). */
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy);
 

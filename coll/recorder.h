@@ -183,7 +183,7 @@ tti_record_of(const struct tti_operation *o, enum tti_record_path path, int algo
                          ((uint32_t)lanes & 31) << TTI_RECORD_LANES;
     const uint32_t kind = tti_record_kind(o) & ~((uint32_t)31 << TTI_RECORD_ALGORITHM);
     return (struct tti_record_known){
-        o->count, o->count * tti_type_bytes(o->type), {kind | how, o->root, -1, 0}};
+        o->count, o->count * tti_type_bytes(o->type), {kind | how, tti_record_root(o), -1, 0}};
 }
 
 /* In few stores: between two messages of small operations the processor has room for so many. */

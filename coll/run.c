@@ -117,7 +117,7 @@ static enum tutti_result run_selected(struct tutti_comm *comm, const struct tti_
     TTI_TRY(tti_links_connect(comm, entry->plan->peers, entry->plan->npeers, deadline, label));
     if (o->staged)
         TTI_TRY(run_staged(comm, o, entry->plan));
-    if (!o->device && !o->blocks)
+    if (!o->device)
         TTI_TRY(tti_small_make(comm, o, selection, entry, &program));
     if (program)
         return tti_small_run(comm, program, o, label);
@@ -163,6 +163,9 @@ static enum tutti_result run_uneven(struct tutti_comm *comm, const struct tti_op
                                     const struct tti_label *label)
 {
     struct tti_selection selection;
+    const struct tti_small_program *program = tti_small_find(comm, o, true);
+    if (program)
+        return tti_small_run(comm, program, o, label);
     TTI_TRY(tti_select_plan(comm, o->collective, tti_blocks_mean(o->blocks), o->type, o->root,
                             &selection));
     selection.path = TTI_PATH_PLAN;

@@ -14,7 +14,14 @@ const struct tti_small_program *tti_small_find(struct tutti_comm *comm,
     if (!comm->settings.fast || !tti_small_key(o, refused, &key))
         return NULL;
     const struct tti_small_program *found = comm->small.all[tti_small_slot(key)];
-    return found && found->key == key ? found : NULL;
+    return found && found->key == key && tti_blocks_same(found->blocks, o->blocks) ? found : NULL;
+}
+
+static void small_free(struct tti_small_program *program)
+{
+    if (program)
+        free((void *)(uintptr_t)program->blocks);
+    free(program);
 }
 
 static void small_buffers(const struct tutti_comm *comm, const struct tti_operation *o,
@@ -43,6 +50,16 @@ static bool small_serves(struct tutti_comm *comm, const struct tti_operation *o,
             return false;
     }
     return true;
+}
+
+/* Uneven blocks whose counts change from call to call would only drive out what others need: their
+ * program is made the second time. */
+static bool small_comes_again(struct tutti_comm *comm, const struct tti_operation *o, uint64_t key)
+{
+    const bool again = !o->blocks || comm->small.uneven == key;
+    if (o->blocks)
+        comm->small.uneven = key;
+    return again;
 }
 
 /* False when the operand is not in one piece. */
@@ -128,19 +145,20 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     uint64_t key = 0;
     *program = NULL;
     if (!tti_small_key(o, selection->refused, &key) ||
-        !small_serves(comm, o, selection, entry->plan))
+        !small_serves(comm, o, selection, entry->plan) || !small_comes_again(comm, o, key))
         return TUTTI_OK;
     TTI_TRY(tti_exec_bind(x, o, entry->plan));
     struct tti_small_program *made =
         tti_calloc(1, sizeof *made + lane->count * sizeof made->steps[0]);
     if (!made)
         return TUTTI_ERR_MEMORY;
-    if (x->passes != 1 || !small_steps(x, lane, made)) {
+    const bool small = x->passes == 1 && small_steps(x, lane, made);
+    if (!small || tti_blocks_copy(o->blocks, &made->blocks) != TUTTI_OK) {
         free(made);
-        return TUTTI_OK;
+        return small ? TUTTI_ERR_MEMORY : TUTTI_OK;
     }
     made->key = key;
-    made->known = (unsigned)o->op < TUTTI_OP_COUNT; /* others may be gone */
+    made->known = (unsigned)o->op < TUTTI_OP_COUNT && !o->blocks; /* others may be gone */
     made->record = tti_record_of(o, TTI_RECORD_SMALL, selection->index, 1);
     small_buffers(comm, o, &made->buffers);
     made->tag = tti_tag(o, selection->index);
@@ -150,7 +168,7 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
     made->op = x->op;
     made->finish = x->finish;
     struct tti_small_program **slot = &comm->small.all[tti_small_slot(made->key)];
-    free(*slot);
+    small_free(*slot);
     *slot = made;
     *program = made;
     return TUTTI_OK;
@@ -159,6 +177,6 @@ enum tutti_result tti_small_make(struct tutti_comm *comm, const struct tti_opera
 void tti_small_plans_destroy(struct tti_small_plans *plans)
 {
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
-        free(plans->all[i]);
+        small_free(plans->all[i]);
     memset(plans, 0, sizeof *plans);
 }

@@ -29,6 +29,7 @@ enum {
 /* The programs of a communicator, by what their operations agree on. */
 struct tti_small_plans {
     struct tti_small_program *all[TTI_SMALL_PROGRAMS];
+    uint64_t uneven; /* the key of the last operation on uneven blocks that had none */
 };
 
 /* The program of an operation like `o`, or NULL. `refused`: whether the fused path was tried first

@@ -45,9 +45,11 @@ struct small_buffers {
 
 struct tti_small_program {
     uint64_t key;
-    bool known; /* a call like it needs no more checks than tti_call_known makes */
-    bool lends; /* large messages, where nobody else wants the core (tti_lend_from) */
-    bool large; /* has messages that an earlier operation's tti_copy_expect would affect */
+    const struct tti_blocks
+        *blocks; /* NULL, or the uneven ones that it was made for; freed with it */
+    bool known;  /* a call like it needs no more checks than tti_call_known makes */
+    bool lends;  /* large messages, where nobody else wants the core (tti_lend_from) */
+    bool large;  /* has messages that an earlier operation's tti_copy_expect would affect */
     struct tti_record_known record;
     uint64_t tag;  /* without the number of the operation */
     int algorithm; /* number */
@@ -59,17 +61,19 @@ struct tti_small_program {
     struct small_step steps[];
 };
 
-/* All that tells one program of a communicator from another, wherever its buffers lie. Arguments
- * may be anything still: what cannot be has no key. */
+/* All that tells one program of a communicator from another, wherever its buffers lie, but the
+ * counts of uneven blocks, of which it has a checksum only. Arguments may be anything still: what
+ * cannot be has no key. */
 static inline bool tti_small_key(const struct tti_operation *o, bool refused, uint64_t *key)
 {
     enum { PREMUL = 15 };
     const unsigned op = (unsigned)o->op >= TUTTI_OP_USER ? PREMUL : (unsigned)o->op;
-    if (o->count > TTI_SMALL_BYTES || (op | (unsigned)o->type) > 15 ||
-        (uint32_t)o->root >= UINT32_C(1) << 28)
+    const uint32_t root = o->blocks ? tti_blocks_sum(o->blocks) >> 2 : (uint32_t)o->root;
+    if (o->count > TTI_SMALL_BYTES || (op | (unsigned)o->type) > 15 || root >= UINT32_C(1) << 28)
         return false;
-    *key = (uint64_t)(uint32_t)o->root << 36 | (uint64_t)o->count << 16 | (uint64_t)refused << 12 |
-           (uint64_t)op << 8 | (uint64_t)o->type << 4 | (uint64_t)o->collective;
+    *key = (uint64_t)root << 36 | (uint64_t)o->count << 16 | (uint64_t)(o->blocks != NULL) << 13 |
+           (uint64_t)refused << 12 | (uint64_t)op << 8 | (uint64_t)o->type << 4 |
+           (uint64_t)o->collective;
     return true;
 }
 _Static_assert(TUTTI_COLLECTIVE_COUNT < 16 && TTI_SMALL_BYTES < 1 << 20, "fields of a key");

@@ -2,7 +2,8 @@
  * in order, with gaps, and in another order than the ranks', in place and not, blocking,
  * asynchronous and in groups; the same bits as an all-reduce. Ranks as in test_semantics; --device:
  * on memory of TUTTI_DEVICE's device; --algo NAME. */
-#include "coll/operation.h"
+#include "coll/comm.h"
+#include "coll/small_program.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
 #include "tests/rank_check.h"
@@ -17,6 +18,7 @@ struct options {
     bool device;
     size_t most; /* elements of a block */
     int rounds;
+    bool algorithm; /* one is named */
 };
 
 static uint64_t mix(uint64_t x)
@@ -127,6 +129,7 @@ struct call {
     enum tutti_collective collective;
     enum tutti_type type;
     int root, round;
+    int layout; /* which of several */
     bool in_place;
     struct blocks in, out; /* of a buffer of one piece: block 0 */
 };
@@ -247,7 +250,7 @@ static int call_make(struct call *c, const struct options *o, tutti_comm *comm)
             b->counts[0] = 0; /* not used */
         if (side == 0 && c->collective == TUTTI_SCATTER && rank != c->root)
             b->counts[0] = 0;
-        blocks_lay(b, many[side] ? (c->round + side + rank) % 3 : 0);
+        blocks_lay(b, many[side] ? (c->round + c->layout + side + rank) % 3 : 0);
         CHECK(blocks_make(b, o) == 0);
     }
     for (int k = 0; k < c->in.n; k++)
@@ -367,6 +370,31 @@ static int exact(tutti_comm *comm, void *argument)
     return o->device ? device_end(comm) : 0;
 }
 
+/* Small calls that come again are worked out once (coll/small_plan.h): with the same blocks, with
+ * the same counts in other places, and where some ranks do without. */
+static int come_again(tutti_comm *comm, void *argument)
+{
+    const struct options *o = argument;
+    const struct options few = {.most = 200};
+    enum { TIMES = 9, SAME = 3, CASES = 10 };
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    int programs = 0;
+    for (int round = 0; round < CASES; round++)
+        for (int time = 0; time < TIMES; time++) {
+            struct call c;
+            call_choose(&c, round, 1, size);
+            c.layout = time / SAME;
+            comm->settings.fast = time % SAME != 2 || (rank + round) % 2;
+            CHECK(call_make(&c, &few, comm) == 0);
+            CHECK_OK(call_start(&c, false, comm, NULL));
+            CHECK(call_check(&c, &few, comm) == 0);
+        }
+    for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
+        programs += comm->small.all[i] && comm->small.all[i]->blocks;
+    CHECK(programs > 0 || o->algorithm);
+    return 0;
+}
+
 /* The bits of a reduce-scatter on blocks of all sizes are those of an all-reduce, where the order
  * of sums is fixed; and with a pre-multiplied sum. */
 static int same_bits(tutti_comm *comm, void *argument)
@@ -405,6 +433,7 @@ static const struct {
     bool device, reproducible;
 } tests[] = {
     {"every collective, random counts", exact, true, false},
+    {"calls that come again", come_again, false, false},
     {"the same bits as an all-reduce", same_bits, false, true},
 };
 
@@ -418,9 +447,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--device") == 0)
             options.device = true;
         else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc)
-            how.options.algorithms = argv[++i];
+            how.options.algorithms = argv[++i], options.algorithm = true;
         else if (strcmp(argv[i], "--big") == 0)
-            options = (struct options){options.device, 3000000, 6};
+            options.most = 3000000, options.rounds = 6;
         else if (strcmp(argv[i], "--few") == 0)
             options.rounds = 8;
         else if (!tti_ranks_flag(&how, argc, argv, &i))
