@@ -47,6 +47,12 @@ meet ./shared
 ldd ./shared >needed 2>&1 || true
 grep -q libtutti.so.0 needed
 
+# Tokens go to experts and come back, three ranks by the installed launcher.
+# shellcheck disable=SC2046
+"$compiler" "$TUTTI_SOURCE/examples/experts.c" -Wall -Werror -o experts $(pkg-config --cflags --libs tutti)
+env -i PATH="$PATH" LD_LIBRARY_PATH="$libraries" timeout 60 "$folder/prefix/bin/tuttirun" -n 3 ./experts >experts.txt
+[ "$(grep -c 'all 4096 of its own are back as expected$' experts.txt)" = 3 ] || { cat experts.txt; exit 1; }
+
 # The machine as the installed library sees it: this one, and one that is described.
 # shellcheck disable=SC2046
 "$compiler" "$TUTTI_SOURCE/examples/show_machine.c" -Wall -Werror -o show_machine \
