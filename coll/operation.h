@@ -25,6 +25,8 @@ enum tti_alone { TTI_NOT_ALONE, TTI_PUT, TTI_SIGNAL, TTI_WAIT_SIGNAL };
 
 struct tti_operation {
     enum tutti_collective collective; /* SEND_RECV: one message, see `receives`, `alone` */
+    enum tutti_collective part_of;    /* it is one of those that make an uneven form of this
+                                       * (uneven.c);    0: of none */
     const void *in;
     void *out;
     size_t count;
@@ -42,8 +44,6 @@ struct tti_operation {
     const char *device;
     size_t device_stride; /* bytes from block to block there; of a collective of devices alone, of
                            * the longer buffer, and 0: they follow each other */
-    /* A message of the uneven form of this collective (uneven.h); 0: of none. */
-    enum tutti_collective part_of;
     /* NULL, or the uneven form of an all-gather or reduce-scatter, whose `count` is that of all
      * blocks together. Whoever keeps an operation copies them. */
     const struct tti_blocks *blocks;
