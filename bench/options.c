@@ -54,7 +54,9 @@ static bool same_name(const char *a, const char *b)
 
 static bool has_uneven(enum tutti_collective collective)
 {
-    return strcmp(tti_uneven_name(collective), tti_uneven_name(TUTTI_BARRIER)) != 0;
+    return collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_GATHER ||
+           collective == TUTTI_ALL_TO_ALL || collective == TUTTI_GATHER ||
+           collective == TUTTI_SCATTER;
 }
 
 /* "all_gather_v" has its blocks uneven, as far as --uneven says, or of one size. */

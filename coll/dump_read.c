@@ -214,8 +214,9 @@ static void op_conclude(struct tti_logged *op, const struct op_extra *extra)
     else if (op->end_ns == 0)
         op->end_ns = TTI_RECORD_UNTIMED;
     op->algorithm = TTI_RECORD_NO_ALGORITHM;
-    for (int c = TUTTI_REDUCE_SCATTER; tti_logged_pairs(op) && c <= TUTTI_SCATTER; c++)
-        if (strcmp(tti_uneven_name((enum tutti_collective)c), extra->algorithm) == 0) {
+    for (int c = TUTTI_BROADCAST; tti_logged_pairs(op) && c <= TUTTI_SCATTER; c++)
+        if (c != TUTTI_REDUCE &&
+            strcmp(tti_uneven_name((enum tutti_collective)c), extra->algorithm) == 0) {
             op->algorithm = (uint8_t)c;
             op->uneven = true;
         }

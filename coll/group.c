@@ -3,6 +3,7 @@
 #include "coll/group.h"
 
 #include "base/memory.h"
+#include "coll/broadcasts.h"
 #include "coll/comm.h"
 #include "coll/gpu/gpu_calls.h"
 
@@ -19,11 +20,13 @@ struct group_call {
     struct tutti_request **request;
     struct tti_work *work; /* the first call of a batch holds the reference */
     bool posted;
+    bool alone; /* one of several broadcasts that are better run one after another */
 };
 
 enum { GROUP_FEW = 8 };
 struct group {
     int depth;
+    bool any_order;                          /* its calls have none */
     struct group_call few[GROUP_FEW], *more; /* all lie in `more` once there are others */
     size_t count, capacity;                  /* of `more` */
     enum tutti_result failed;                /* an error while collecting */
@@ -64,12 +67,18 @@ static void group_clear(void)
     free(group.more);
     group.more = NULL;
     group.capacity = 0;
+    group.any_order = false;
     group.depth = 0;
 }
 
 bool tti_group_open(void)
 {
     return group.depth > 0;
+}
+
+void tti_group_any_order(void)
+{
+    group.any_order = true;
 }
 
 enum tutti_result tti_group_refuse(const char *call)
@@ -105,7 +114,8 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
                                 .stream = stream,
                                 .request = request,
                                 .work = NULL,
-                                .posted = false};
+                                .posted = false,
+                                .alone = false};
     call->operation.blocks = blocks;
     return TUTTI_OK;
 }
@@ -220,6 +230,19 @@ static enum tutti_result batch_post(const struct group_batch *batch, struct grou
     return tti_work_post(head->comm, batch->ops, batch->count, thread, &head->work);
 }
 
+/* Who asked for a request has it when the call is posted. */
+static enum tutti_result group_answer(const struct group_call *call, struct tti_work *work)
+{
+    if (!call->request)
+        return TUTTI_OK;
+    struct tutti_request *request = tti_calloc(1, sizeof *request);
+    if (!request)
+        return TUTTI_ERR_MEMORY; /* the work itself is waited for by the group */
+    TTI_TRY(group_request(call, work, request));
+    *call->request = request;
+    return TUTTI_OK;
+}
+
 /* Post call `first` and, when it is a send or receive, all others of its communicator up to that
  * communicator's next collective, put, signal or wait. */
 static enum tutti_result group_post(size_t first, bool thread)
@@ -239,15 +262,65 @@ static enum tutti_result group_post(size_t first, bool thread)
             continue;
         call->posted = true;
         seen++;
-        if (!call->request)
-            continue;
-        struct tutti_request *request = tti_calloc(1, sizeof *request);
-        if (!request)
-            return TUTTI_ERR_MEMORY; /* the work itself is waited for by the group */
-        TTI_TRY(group_request(call, head->work, request));
-        *call->request = request;
+        TTI_TRY(group_answer(call, head->work));
     }
     return TUTTI_OK;
+}
+
+/* ---- broadcasts of several roots, all at once ---- */
+
+/* The next call from `from` on that is one of them, or group.count: no other of the communicator's
+ * comes between. */
+static size_t broadcasts_next(struct tti_broadcasts *b, size_t from)
+{
+    const struct group_call *calls = group_calls();
+    while (from < group.count && calls[from].comm != b->comm)
+        from++;
+    const bool taken = from < group.count && calls[from].device && !calls[from].posted &&
+                       tti_broadcasts_take(b, &calls[from].operation);
+    return taken ? from : group.count;
+}
+
+static enum tutti_result broadcasts_post(size_t first, const struct tti_broadcasts *found)
+{
+    struct group_call *calls = group_calls();
+    struct tti_broadcasts again;
+    struct group_batch batch;
+    enum tutti_result result = batch_begin(&batch, found->calls * tti_broadcasts_room(found));
+    tti_broadcasts_begin(&again, found->comm);
+    for (size_t i = first; result == TUTTI_OK && (i = broadcasts_next(&again, i)) < group.count;
+         i++) {
+        const size_t more =
+            tti_broadcasts_messages(found->comm, &calls[i].operation, batch.ops + batch.count);
+        for (size_t k = 0; k < more; k++)
+            batch.streams[batch.count++] = calls[i].stream;
+    }
+    if (result == TUTTI_OK)
+        result = tti_gpu_call(found->comm, batch.ops, batch.count, batch.streams, NULL);
+    batch_end(&batch);
+    tti_broadcasts_begin(&again, found->comm);
+    for (size_t i = first; result == TUTTI_OK && (i = broadcasts_next(&again, i)) < group.count;
+         i++) {
+        calls[i].posted = true;
+        result = group_answer(&calls[i], NULL);
+    }
+    return result;
+}
+
+/* *posted stays false where they are better run one after another: all of them then, since the last
+ * few would look as if they were not. */
+static enum tutti_result group_post_broadcasts(size_t first, bool *posted)
+{
+    struct group_call *calls = group_calls();
+    struct tti_broadcasts found;
+    *posted = false;
+    if (!group.any_order || !calls[first].device || calls[first].alone)
+        return TUTTI_OK;
+    tti_broadcasts_begin(&found, calls[first].comm);
+    for (size_t i = first; (i = broadcasts_next(&found, i)) < group.count; i++)
+        calls[i].alone = true;
+    *posted = tti_broadcasts_suit(&found);
+    return *posted ? broadcasts_post(first, &found) : TUTTI_OK;
 }
 
 /* Blocking calls are waited for here; asynchronous ones have their requests. */
@@ -323,7 +396,10 @@ static enum tutti_result group_run(void)
         result = several ? TUTTI_OK : group_room(i, i + 1);
         if (result != TUTTI_OK && i > 0) /* what is queued cannot be taken back */
             result = tti_comm_fail(calls[i].comm, result);
+        bool gone = false;
         if (result == TUTTI_OK)
+            result = group_post_broadcasts(i, &gone);
+        if (result == TUTTI_OK && !gone)
             result = group_post(i, thread);
     }
     for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)

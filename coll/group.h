@@ -11,6 +11,9 @@ bool tti_group_open(void);
 /* For a public call that waits for the other ranks by operations of its own: these would only be
  * collected inside a group. USAGE there, with a text that names the call. */
 enum tutti_result tti_group_refuse(const char *call);
+/* The calls of the group that the calling thread has open have no order among each other: on one
+ * communicator they may run at once, if that is quicker. Alike on all ranks. */
+void tti_group_any_order(void);
 /* Remember a checked call; `device`: one on device memory, for `stream`. `request` is where an
  * asynchronous call wants its request, or NULL: it has a stream, or another call's request tells.
  */

@@ -118,11 +118,10 @@ size_t tti_lend_from(enum tutti_collective collective)
 
 const char *tti_uneven_name(enum tutti_collective collective)
 {
-    static const char *const names[] = {[TUTTI_REDUCE_SCATTER] = "reduce_scatter_v",
-                                        [TUTTI_ALL_GATHER] = "all_gather_v",
-                                        [TUTTI_ALL_TO_ALL] = "all_to_all_v",
-                                        [TUTTI_GATHER] = "gather_v",
-                                        [TUTTI_SCATTER] = "scatter_v"};
+    static const char *const names[] = {
+        [TUTTI_BROADCAST] = "broadcasts",    [TUTTI_REDUCE_SCATTER] = "reduce_scatter_v",
+        [TUTTI_ALL_GATHER] = "all_gather_v", [TUTTI_ALL_TO_ALL] = "all_to_all_v",
+        [TUTTI_GATHER] = "gather_v",         [TUTTI_SCATTER] = "scatter_v"};
     const size_t known = sizeof names / sizeof names[0];
     return (size_t)collective < known && names[collective] ? names[collective] : "unknown";
 }

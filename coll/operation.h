@@ -25,8 +25,9 @@ enum tti_alone { TTI_NOT_ALONE, TTI_PUT, TTI_SIGNAL, TTI_WAIT_SIGNAL };
 
 struct tti_operation {
     enum tutti_collective collective; /* SEND_RECV: one message, see `receives`, `alone` */
-    enum tutti_collective part_of;    /* it is one of those that make an uneven form of this
-                                       * (uneven.c);    0: of none */
+    /* It is one of those that make an uneven form of this (uneven.c), or broadcasts of several
+     * roots (broadcasts.c); 0: of none. */
+    enum tutti_collective part_of;
     const void *in;
     void *out;
     size_t count;
@@ -66,7 +67,8 @@ void tti_operation_keep_factor(struct tti_operation *operation, const struct tut
 /* "all_reduce", "send", "put", "all_to_all_v", ...: what its caller called. */
 const char *tti_operation_name(const struct tti_operation *operation);
 
-/* "all_gather_v", ... for a collective that has an uneven form. */
+/* "all_gather_v", ... for a collective that has an uneven form; "broadcasts" for those of several
+ * roots (broadcasts.h). */
 const char *tti_uneven_name(enum tutti_collective collective);
 
 /* Elements of a block on average, rounded up: for who chooses by size. */

@@ -117,7 +117,9 @@ ncclResult_t pncclGroupStart(void)
     group.noted_end = &group.noted;
     group.awaited_end = &group.awaited;
     group.jobs_end = &group.jobs;
-    return tti_nccl_result(tutti_group_start());
+    const ncclResult_t result = tti_nccl_result(tutti_group_start());
+    tti_group_any_order(); /* NCCL's own takes the largest first */
+    return result;
 }
 TTI_NCCL_ALSO(GroupStart);
 

@@ -50,6 +50,9 @@ void tti_gpu_look_device(struct tutti_comm *comm);
  * queued before? Else the communicator fails: what a rank that gave up has let through is
  * worthless, and must not be taken for a result anywhere. */
 enum tutti_result tti_gpu_sound(struct tutti_comm *comm);
+/* Do messages of device memory go from memory to memory between all ranks, by kernels that run at
+ * the same time? Not before the ranks have set that up together. */
+bool tti_gpu_messages_reach(struct tutti_comm *comm);
 /* After a deadline: has rank `peer` sent messages of device memory that lie here and that no
  * receive in device memory has met? One on host memory never does. */
 bool tti_gpu_unmet(struct tutti_comm *comm, int peer);

@@ -526,6 +526,18 @@ enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operati
     return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
 }
 
+bool tti_gpu_messages_reach(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    if (!side)
+        return false;
+    pthread_mutex_lock(&side->lock);
+    const bool reach =
+        side->map && side->map->way == TTI_GPU_COUPLED && side->map->size == comm->size;
+    pthread_mutex_unlock(&side->lock);
+    return reach;
+}
+
 const char *tti_comm_device_way(tutti_comm *comm)
 {
     struct tti_gpu_side *side = comm->gpu;

@@ -6,9 +6,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TUTTI_SOURCE/bench/gpu/gpu_report" --build "$TUTTI_BUILD" --pack "$work/pack.tar.xz"
 tar xf "$work/pack.tar.xz" -C "$work"
+# ./dev gpu builds all that the report runs.
+PYTHONDONTWRITEBYTECODE=1 python3 - "$TUTTI_SOURCE" <<'BUILT'
+import importlib.machinery, importlib.util, re, sys
+path = sys.argv[1] + "/bench/gpu/gpu_report"
+sys.path.insert(0, sys.argv[1] + "/bench/gpu")
+spec = importlib.util.spec_from_loader("gpu_report", importlib.machinery.SourceFileLoader("gpu_report", path))
+report = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(report)
+built = re.search(r"^cmd_gpu\(\) \{\n(.*?)^\}", open(sys.argv[1] + "/dev").read(), re.M | re.S).group(1).split()
+missing = [name for name in [*report.programs_of_tests(), report.BENCH, report.SWEEP] if name not in built]
+assert not missing, f"./dev gpu does not build {missing}"
+BUILT
+
 # Tests that run by themselves, too (all but one of them): here they say that they were found, and by whom.
 for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_passing \
-    test_gpu_calls test_gpu_capture test_gpu_plans test_gpu_pairs test_gpu_lifetime test_operations test_uneven test_ddp_device test_gpt_device; do
+    test_gpu_calls test_gpu_capture test_gpu_plans test_gpu_pairs test_gpu_broadcasts test_gpu_lifetime test_operations test_uneven test_ddp_device test_gpt_device; do
     [ -x "$work/pack/tests/$name" ]
     printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU$TUTTI_DEVICE" = simsim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
 done

@@ -171,6 +171,44 @@ static void moves(struct rank *r)
     OK(ncclReduce(out(r), out(r), COUNT, ncclInt32, ncclSum, 1, r->comm, r->stream));
 }
 
+/* An all-gather of blocks that differ in size, as programs write it: a group of broadcasts, which
+ * may have a stream each. */
+enum { FIRST = COUNT / 5 };
+
+static void gather(struct rank *r, cudaStream_t second)
+{
+    OK(ncclGroupStart());
+    OK(ncclBroadcast(in(r), out(r), FIRST, ncclInt32, 0, r->comm, r->stream));
+    OK(ncclBroadcast(in(r), (int32_t *)out(r) + FIRST, COUNT - FIRST, ncclInt32, 1, r->comm,
+                     second));
+    OK(ncclGroupEnd());
+}
+
+static void expect_gathered(struct rank *r, int value, cudaStream_t stream)
+{
+    memset(r->host, 0x77, BYTES);
+    CU(cu.copy((device_pointer)(uintptr_t)r->host, r->out, BYTES, stream));
+    CU(cu.finish(stream));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(r->host[i] == value + (i >= FIRST));
+}
+
+static void gathered(struct rank *r)
+{
+    begin(r);
+    gather(r, r->stream);
+    void *exec = recorded(r);
+    for (int k = 0; k < REPLAYS; k++) {
+        write_in(r, 10 * k + r->rank, r->stream);
+        CU(cu.launch(exec, r->stream));
+        expect_gathered(r, 10 * k, r->stream);
+        write_in(r, 20 * k + 5 + r->rank, r->stream);
+        gather(r, r->other);
+        expect_gathered(r, 20 * k + 5, k % 2 ? r->stream : r->other);
+    }
+    CU(cu.exec_free(exec));
+}
+
 static void captured_moves(struct rank *r)
 {
     begin(r);
@@ -311,6 +349,7 @@ static void *rank_main(void *argument)
     order(r);
     several_streams(r);
     captured_moves(r);
+    gathered(r);
     puts_in_order(r);
     factor(r);
     /* Graphs may have the addresses of its memory. */
