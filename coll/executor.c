@@ -227,17 +227,17 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
            (size_t)x->comm->peers.local_size;
 }
 
-/* For how many of these the caches must have room, or copies go around them. Between two ranks in
- * clusters half of them where both send and receive all the time: measured, and of broadcasts and
- * reduce-scatters it is not so. */
+/* For how many of these the caches must have room, or copies go around them. Half of them, measured
+ * in clusters: between two ranks where both send and receive all the time (of broadcasts and
+ * reduce-scatters it is not so), and where ranks take turns on cores. */
 static size_t exec_cached(const struct tti_executor *x, const struct tti_operation *o,
                           size_t touched)
 {
+    const struct tutti_comm *comm = x->comm;
     const bool both = o->collective == TUTTI_ALL_REDUCE || o->collective == TUTTI_ALL_GATHER ||
                       o->collective == TUTTI_ALL_TO_ALL;
-    return both && x->comm->size == 2 && x->comm->peers.local_size == 2 && !tti_cpu_meshed()
-               ? touched / 2
-               : touched;
+    const bool pair = both && comm->size == 2 && comm->peers.local_size == 2;
+    return (pair || comm->crowds) && !tti_cpu_meshed() ? touched / 2 : touched;
 }
 
 /* Do calls that come again go over their windows by turns from the end? Not where ranks take turns

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "coll/exec_internal.h"
 #include "coll/fused.h"
+#include "device/cpu_caches.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 
@@ -300,6 +301,16 @@ static struct tti_stage_limit staged_limit(const struct staged *s)
                                     most < TTI_STAGED_WINDOW ? windows * room : TTI_STAGED_LARGE};
 }
 
+/* For how much the caches must have room: the buffers, as on the fused path, since what lies in the
+ * slots is read again and again; half of them in clusters, as in the executor (exec_cached). */
+static size_t staged_cached(const struct staged *s)
+{
+    const struct tutti_comm *comm = s->comm;
+    const double touched = tti_fused_touched(s->o->collective, comm->size) * (double)s->o->count *
+                           (double)s->size * comm->peers.local_size;
+    return (size_t)(tti_cpu_meshed() ? touched : touched / 2);
+}
+
 enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation *o,
                              const struct tti_label *label)
 {
@@ -325,10 +336,7 @@ enum tutti_result tti_staged(struct tutti_comm *comm, const struct tti_operation
     x->label = label;
     x->lane_count = 0;
     TTI_TRY(staged_links(&s, label));
-    /* The buffers, as on the fused path: what lies in the slots is read again and again. */
-    tti_copy_expect(
-        (size_t)(tti_fused_touched(o->collective, comm->size) * (double)o->count * (double)s.size) *
-        (size_t)comm->peers.local_size);
+    tti_copy_expect(staged_cached(&s));
     enum tutti_result result = staged_run(&s);
     x->fast_peer = -1;
     comm->staged += result == TUTTI_OK;
