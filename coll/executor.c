@@ -228,14 +228,15 @@ static size_t exec_touched(const struct tti_executor *x, const struct tti_operat
 }
 
 /* For how many of these the caches must have room, or copies go around them. Half of them, measured
- * in clusters: between two ranks where both send and receive all the time (of broadcasts and
- * reduce-scatters it is not so), and where ranks take turns on cores. */
+ * in clusters: between two ranks where both send and receive all the time, and in a gather, whose
+ * root alone copies what it gets (of broadcasts, reduce-scatters and scatters it is not so); and
+ * where ranks take turns on cores. */
 static size_t exec_cached(const struct tti_executor *x, const struct tti_operation *o,
                           size_t touched)
 {
     const struct tutti_comm *comm = x->comm;
     const bool both = o->collective == TUTTI_ALL_REDUCE || o->collective == TUTTI_ALL_GATHER ||
-                      o->collective == TUTTI_ALL_TO_ALL;
+                      o->collective == TUTTI_ALL_TO_ALL || o->collective == TUTTI_GATHER;
     const bool pair = both && comm->size == 2 && comm->peers.local_size == 2;
     return (pair || comm->crowds) && !tti_cpu_meshed() ? touched / 2 : touched;
 }
