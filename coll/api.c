@@ -48,8 +48,8 @@ enum tutti_result tti_api_nothing(tutti_comm *comm, tutti_request **request)
     return TUTTI_OK;
 }
 
-enum tutti_result tti_api_begin(tutti_comm *comm, const struct tti_operation *operation, bool async,
-                                tutti_stream stream, tutti_request **request)
+static inline enum tutti_result api_begin(tutti_comm *comm, const struct tti_operation *operation,
+                                          bool async, tutti_stream stream, tutti_request **request)
 {
     if (!comm)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", tti_operation_name(operation));
@@ -69,8 +69,8 @@ enum tutti_result tti_api_begin(tutti_comm *comm, const struct tti_operation *op
     return TUTTI_OK;
 }
 
-enum tutti_result tti_api_part(tutti_comm *comm, struct tti_operation *operation, bool async,
-                               tutti_stream stream, tutti_request **request)
+static inline enum tutti_result api_part(tutti_comm *comm, struct tti_operation *operation,
+                                         bool async, tutti_stream stream, tutti_request **request)
 {
     TTI_TRY(tti_operation_check(operation, comm));
     tti_operation_keep_factor(operation, comm);
@@ -103,8 +103,20 @@ enum tutti_result tti_api_part(tutti_comm *comm, struct tti_operation *operation
 enum tutti_result tti_api_call(tutti_comm *comm, struct tti_operation *operation, bool async,
                                tutti_stream stream, tutti_request **request)
 {
-    TTI_TRY(tti_api_begin(comm, operation, async, stream, request));
-    return tti_api_part(comm, operation, async, stream, request);
+    TTI_TRY(api_begin(comm, operation, async, stream, request));
+    return api_part(comm, operation, async, stream, request);
+}
+
+enum tutti_result tti_api_begin(tutti_comm *comm, const struct tti_operation *operation, bool async,
+                                tutti_stream stream, tutti_request **request)
+{
+    return api_begin(comm, operation, async, stream, request);
+}
+
+enum tutti_result tti_api_part(tutti_comm *comm, struct tti_operation *operation, bool async,
+                               tutti_stream stream, tutti_request **request)
+{
+    return api_part(comm, operation, async, stream, request);
 }
 
 /* A blocking call: at once if it is like one before (small_plan.h, fused.h). No message is: they
@@ -119,41 +131,11 @@ static inline enum tutti_result api_blocking(tutti_comm *comm, struct tti_operat
 
 /* ---- the operations: each in a form that waits and one that does not ---- */
 
-/* Every field is named: what an initialiser leaves out has the whole cleared first, and so large a
- * one by a string instruction, which takes longer to begin (30 cycles) than all that follows. */
-static inline struct tti_operation api_reducing(enum tutti_collective collective, const void *in,
-                                                void *out, size_t count, enum tutti_type type,
-                                                enum tutti_op op, int root)
-{
-    return (struct tti_operation){.collective = collective,
-                                  .in = in,
-                                  .out = out,
-                                  .count = count,
-                                  .type = type,
-                                  .op = op,
-                                  .root = root,
-                                  .receives = false,
-                                  .staged = false,
-                                  .column = false,
-                                  .wide = false,
-                                  .device = NULL,
-                                  .device_stride = 0,
-                                  .part_of = (enum tutti_collective)0,
-                                  .blocks = NULL,
-                                  .whole = 0,
-                                  .alone = TTI_NOT_ALONE,
-                                  .signal = 0,
-                                  .window = NULL,
-                                  .offset = 0,
-                                  .signals = 0,
-                                  .factor = 0};
-}
-
 static inline struct tti_operation api_moving(enum tutti_collective collective, const void *in,
                                               void *out, size_t count, enum tutti_type type,
                                               int root)
 {
-    return api_reducing(collective, in, out, count, type, (enum tutti_op)0, root);
+    return tti_operation_of(collective, in, out, count, type, (enum tutti_op)0, root);
 }
 
 static inline struct tti_operation api_receiving(void *out, size_t count, enum tutti_type type,
@@ -167,13 +149,14 @@ static inline struct tti_operation api_receiving(void *out, size_t count, enum t
 static inline struct tti_operation api_barrier(tutti_comm *comm)
 {
     uint8_t *token = comm ? &comm->token : NULL;
-    return api_reducing(TUTTI_BARRIER, token, token, 1, TUTTI_UINT8, TUTTI_MAX, 0);
+    return tti_operation_of(TUTTI_BARRIER, token, token, 1, TUTTI_UINT8, TUTTI_MAX, 0);
 }
 
 enum tutti_result tutti_all_reduce(const void *in, void *out, size_t count, enum tutti_type type,
                                    enum tutti_op op, tutti_comm *comm)
 {
-    struct tti_operation operation = api_reducing(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
+    struct tti_operation operation =
+        tti_operation_of(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -181,7 +164,8 @@ enum tutti_result tutti_all_reduce_async(const void *in, void *out, size_t count
                                          enum tutti_type type, enum tutti_op op, tutti_comm *comm,
                                          tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = api_reducing(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
+    struct tti_operation operation =
+        tti_operation_of(TUTTI_ALL_REDUCE, in, out, count, type, op, 0);
     return tti_api_call(comm, &operation, true, stream, request);
 }
 
@@ -203,7 +187,7 @@ enum tutti_result tutti_broadcast_async(const void *in, void *out, size_t count,
 enum tutti_result tutti_reduce(const void *in, void *out, size_t count, enum tutti_type type,
                                enum tutti_op op, int root, tutti_comm *comm)
 {
-    struct tti_operation operation = api_reducing(TUTTI_REDUCE, in, out, count, type, op, root);
+    struct tti_operation operation = tti_operation_of(TUTTI_REDUCE, in, out, count, type, op, root);
     return api_blocking(comm, &operation);
 }
 
@@ -211,7 +195,7 @@ enum tutti_result tutti_reduce_async(const void *in, void *out, size_t count, en
                                      enum tutti_op op, int root, tutti_comm *comm,
                                      tutti_stream stream, tutti_request **request)
 {
-    struct tti_operation operation = api_reducing(TUTTI_REDUCE, in, out, count, type, op, root);
+    struct tti_operation operation = tti_operation_of(TUTTI_REDUCE, in, out, count, type, op, root);
     return tti_api_call(comm, &operation, true, stream, request);
 }
 
@@ -219,7 +203,7 @@ enum tutti_result tutti_reduce_scatter(const void *in, void *out, size_t count,
                                        enum tutti_type type, enum tutti_op op, tutti_comm *comm)
 {
     struct tti_operation operation =
-        api_reducing(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
+        tti_operation_of(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
     return api_blocking(comm, &operation);
 }
 
@@ -229,7 +213,7 @@ enum tutti_result tutti_reduce_scatter_async(const void *in, void *out, size_t c
                                              tutti_request **request)
 {
     struct tti_operation operation =
-        api_reducing(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
+        tti_operation_of(TUTTI_REDUCE_SCATTER, in, out, count, type, op, 0);
     return tti_api_call(comm, &operation, true, stream, request);
 }
 

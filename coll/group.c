@@ -56,7 +56,8 @@ static enum tutti_result group_grow(void)
 static void group_drop_from(size_t first)
 {
     for (size_t i = first; i < group.count; i++)
-        free((void *)(uintptr_t)group_calls()[i].operation.blocks);
+        if (group_calls()[i].operation.blocks)
+            free((void *)(uintptr_t)group_calls()[i].operation.blocks);
     if (group.count > first)
         group.count = first;
 }
@@ -96,9 +97,9 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
                                 struct tutti_request **request)
 {
     enum tutti_result result = group_grow();
-    /* Every field is named: see api_reducing. */
+    /* Every field is named: see tti_operation_of. */
     const struct tti_blocks *blocks = NULL;
-    if (result == TUTTI_OK)
+    if (result == TUTTI_OK && operation->blocks)
         result = tti_blocks_copy(operation->blocks, &blocks);
     if (result != TUTTI_OK) {
         group.failed = result;
@@ -116,7 +117,8 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
                                 .work = NULL,
                                 .posted = false,
                                 .alone = false};
-    call->operation.blocks = blocks;
+    if (blocks) /* a store in the midst of others that are read as one soon takes its time */
+        call->operation.blocks = blocks;
     return TUTTI_OK;
 }
 
@@ -314,7 +316,7 @@ static enum tutti_result group_post_broadcasts(size_t first, bool *posted)
     struct group_call *calls = group_calls();
     struct tti_broadcasts found;
     *posted = false;
-    if (!group.any_order || !calls[first].device || calls[first].alone)
+    if (!calls[first].device || calls[first].alone)
         return TUTTI_OK;
     tti_broadcasts_begin(&found, calls[first].comm);
     for (size_t i = first; (i = broadcasts_next(&found, i)) < group.count; i++)
@@ -397,7 +399,7 @@ static enum tutti_result group_run(void)
         if (result != TUTTI_OK && i > 0) /* what is queued cannot be taken back */
             result = tti_comm_fail(calls[i].comm, result);
         bool gone = false;
-        if (result == TUTTI_OK)
+        if (result == TUTTI_OK && group.any_order)
             result = group_post_broadcasts(i, &gone);
         if (result == TUTTI_OK && !gone)
             result = group_post(i, thread);

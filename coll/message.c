@@ -192,16 +192,6 @@ static void messages_lend(struct tti_messages *run)
     }
 }
 
-/* What the rank sends itself: at once. */
-static enum tutti_result messages_self(struct tutti_comm *comm, const struct tti_operation *ops,
-                                       size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (ops[i].root == comm->rank)
-            return tti_exchange_self(comm, ops, count, tti_exchange_copy, NULL);
-    return TUTTI_OK;
-}
-
 static void messages_begin(struct tti_messages *run, const struct tti_operation *o)
 {
     struct message *m = &run->all[run->count++];
@@ -236,7 +226,8 @@ enum tutti_result tti_messages_run(struct tutti_comm *comm, const struct tti_ope
         messages_begin(&run, &ops[i]);
         bytes += run.all[run.count - 1].left;
     }
-    TTI_TRY(messages_self(comm, ops, count));
+    if (run.count < count) /* what the rank sends itself, at once */
+        TTI_TRY(tti_exchange_self(comm, ops, count, tti_exchange_copy, NULL));
     if (run.count > 1)
         messages_lend(&run);
     x->label = label;

@@ -85,32 +85,14 @@ static bool turn_stays(const struct uneven_turn *turn)
            u->in + turn->given.begin * u->size == u->out + turn->taken.begin * u->size;
 }
 
-/* Every field is named: see api_reducing. */
 static inline struct tti_operation uneven_message(const struct tti_uneven *u, int peer,
                                                   size_t count, const void *in, void *out)
 {
-    return (struct tti_operation){.collective = TUTTI_SEND_RECV,
-                                  .in = in,
-                                  .out = out,
-                                  .count = count,
-                                  .type = u->type,
-                                  .op = (enum tutti_op)0,
-                                  .root = peer,
-                                  .receives = out != NULL,
-                                  .staged = false,
-                                  .column = false,
-                                  .wide = false,
-                                  .part_of = u->collective,
-                                  .blocks = NULL,
-                                  .device = NULL,
-                                  .device_stride = 0,
-                                  .whole = 0,
-                                  .alone = TTI_NOT_ALONE,
-                                  .signal = 0,
-                                  .window = NULL,
-                                  .offset = 0,
-                                  .signals = 0,
-                                  .factor = 0};
+    struct tti_operation message =
+        tti_operation_of(TUTTI_SEND_RECV, in, out, count, u->type, (enum tutti_op)0, peer);
+    message.receives = out != NULL;
+    message.part_of = u->collective;
+    return message;
 }
 
 /* What the rank sends the peer, and what it receives: at most two operations, their number. */
@@ -369,6 +351,19 @@ static enum tutti_result scatter_v(struct tti_uneven *u, const size_t *counts, c
     return uneven_run(u);
 }
 
+static struct tti_uneven uneven_async(const void *in, void *out, enum tutti_type type,
+                                      tutti_comm *comm, tutti_stream stream,
+                                      tutti_request **request)
+{
+    return (struct tti_uneven){.comm = comm,
+                               .in = in,
+                               .out = out,
+                               .type = type,
+                               .async = true,
+                               .stream = stream,
+                               .request = request};
+}
+
 enum tutti_result tutti_all_gather_v(const void *in, void *out, const size_t *counts,
                                      const size_t *displs, enum tutti_type type, tutti_comm *comm)
 {
@@ -381,13 +376,7 @@ enum tutti_result tutti_all_gather_v_async(const void *in, void *out, const size
                                            tutti_comm *comm, tutti_stream stream,
                                            tutti_request **request)
 {
-    struct tti_uneven u = {.comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .async = true,
-                           .stream = stream,
-                           .request = request};
+    struct tti_uneven u = uneven_async(in, out, type, comm, stream, request);
     return all_gather_v(&u, counts, displs);
 }
 
@@ -404,14 +393,8 @@ enum tutti_result tutti_reduce_scatter_v_async(const void *in, void *out, const 
                                                enum tutti_op op, tutti_comm *comm,
                                                tutti_stream stream, tutti_request **request)
 {
-    struct tti_uneven u = {.comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .op = op,
-                           .async = true,
-                           .stream = stream,
-                           .request = request};
+    struct tti_uneven u = uneven_async(in, out, type, comm, stream, request);
+    u.op = op;
     return reduce_scatter_v(&u, counts, displs);
 }
 
@@ -430,13 +413,7 @@ enum tutti_result tutti_all_to_all_v_async(const void *in, const size_t *in_coun
                                            enum tutti_type type, tutti_comm *comm,
                                            tutti_stream stream, tutti_request **request)
 {
-    struct tti_uneven u = {.comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .async = true,
-                           .stream = stream,
-                           .request = request};
+    struct tti_uneven u = uneven_async(in, out, type, comm, stream, request);
     return all_to_all_v(&u, in_counts, in_displs, out_counts, out_displs);
 }
 
@@ -453,14 +430,8 @@ enum tutti_result tutti_gather_v_async(const void *in, size_t count, void *out,
                                        enum tutti_type type, int root, tutti_comm *comm,
                                        tutti_stream stream, tutti_request **request)
 {
-    struct tti_uneven u = {.comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .root = root,
-                           .async = true,
-                           .stream = stream,
-                           .request = request};
+    struct tti_uneven u = uneven_async(in, out, type, comm, stream, request);
+    u.root = root;
     return gather_v(&u, count, counts, displs);
 }
 
@@ -477,13 +448,7 @@ enum tutti_result tutti_scatter_v_async(const void *in, const size_t *counts, co
                                         tutti_comm *comm, tutti_stream stream,
                                         tutti_request **request)
 {
-    struct tti_uneven u = {.comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .root = root,
-                           .async = true,
-                           .stream = stream,
-                           .request = request};
+    struct tti_uneven u = uneven_async(in, out, type, comm, stream, request);
+    u.root = root;
     return scatter_v(&u, counts, displs, count);
 }
