@@ -6,6 +6,7 @@
 #include "coll/exec_internal.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/post.h"
+#include "coll/small_program.h"
 #include "coll/tuning.h"
 #include "transport/registry.h"
 
@@ -58,7 +59,9 @@ void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memor
     if (comm->tuning)
         memory->host += tti_heap_bytes(comm->tuning->series);
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)
-        memory->host += tti_heap_bytes(comm->small.all[i]);
+        memory->host += comm->small.all[i] ? tti_heap_bytes(comm->small.all[i]) +
+                                                 tti_heap_bytes(comm->small.all[i]->blocks)
+                                           : 0;
     for (int i = 0; i < TTI_FUSED_AGAIN; i++)
         memory->host += tti_heap_bytes(comm->again[i]);
     memory->descriptors += comm->wake_fd >= 0;

@@ -108,12 +108,15 @@ static int use(tutti_comm *comm, float *shared)
 }
 
 /* Whether the parent's barriers can have made it hold that much more: nothing, but for the stages
- * of TCP's lanes (tcp_lane.h), each made when the first message comes to be read. */
+ * of TCP's lanes (tcp_lane.h), each made when the first message comes to be read. Less than
+ * malloc's smallest block is no block that was kept: it is one made anew, a small program's, in a
+ * chunk that malloc would not cut. */
 static bool parent_may_grow(long long host, bool tcp)
 {
-    enum { STAGE = 64 << 10, OF_MALLOC = 64, STAGES = (RANKS - 1) * 2 }; /* two lanes are usual */
+    enum { STAGE = 64 << 10, OF_MALLOC = 64, SMALLEST = 32 };
+    enum { STAGES = (RANKS - 1) * 2 }; /* two lanes are usual */
     const long long stages = host / STAGE;
-    return host == 0 ||
+    return (host >= 0 && host < SMALLEST) ||
            (tcp && stages >= 1 && stages <= STAGES && host - stages * STAGE <= stages * OF_MALLOC);
 }
 
