@@ -74,6 +74,8 @@ struct bench_case {
     /* Of uneven blocks, by rank: elements that this one has for that, and gets of it. */
     size_t *in_counts, *out_counts;
 };
+/* Are its buffers blocks, one a rank, which may differ in size? */
+bool bench_has_blocks(enum tutti_collective collective);
 /* Of `bytes`, rounded down to what blocks can share: the shape, and the counts where there are any
  * (room for `size` of each). */
 void bench_case_size(struct bench_case *c, size_t bytes, int rank, int size);

@@ -23,7 +23,7 @@ static size_t block_begin(const struct bench_case *c, int rank, int size, int k)
                      : (size_t)k * c->shape.count;
 }
 
-static bool has_blocks(enum tutti_collective collective)
+bool bench_has_blocks(enum tutti_collective collective)
 {
     return collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_GATHER ||
            collective == TUTTI_ALL_TO_ALL || collective == TUTTI_GATHER ||
@@ -40,7 +40,7 @@ static void case_counts(struct bench_case *c, int rank, int size)
 void bench_case_size(struct bench_case *c, size_t bytes, int rank, int size)
 {
     const size_t n = (size_t)size, elements = bytes / tutti_type_size(c->type);
-    const bool whole = has_blocks(c->collective), at_root = rank == c->root;
+    const bool whole = bench_has_blocks(c->collective), at_root = rank == c->root;
     struct bench_shape *s = &c->shape;
     *s = (struct bench_shape){.count = whole ? elements / n : elements, .elements = elements};
     const size_t begin = block_begin(c, rank, size, rank), all = block_begin(c, rank, size, size);

@@ -52,19 +52,12 @@ static bool same_name(const char *a, const char *b)
     }
 }
 
-static bool has_uneven(enum tutti_collective collective)
-{
-    return collective == TUTTI_REDUCE_SCATTER || collective == TUTTI_ALL_GATHER ||
-           collective == TUTTI_ALL_TO_ALL || collective == TUTTI_GATHER ||
-           collective == TUTTI_SCATTER;
-}
-
 /* "all_gather_v" has its blocks uneven, as far as --uneven says, or of one size. */
 static bool parse_collective(const char *text, struct bench_options *o)
 {
     for (int c = 0; c < TUTTI_COLLECTIVE_COUNT; c++) {
         const enum tutti_collective one = (enum tutti_collective)c;
-        const bool uneven = has_uneven(one) && same_name(text, tti_uneven_name(one));
+        const bool uneven = bench_has_blocks(one) && same_name(text, tti_uneven_name(one));
         if (c == TUTTI_BARRIER || (!uneven && !same_name(text, bench_collective_label(one, 0)) &&
                                    !same_name(text, tutti_collective_name(one))))
             continue;
@@ -399,7 +392,7 @@ static int check_together(const struct bench_options *o)
     const char *dot = o->plot ? strrchr(o->plot, '.') : NULL;
     if (o->plot && (!dot || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0)))
         return wrong("--plot %s: the file must end in .png or .svg%s", o->plot, "");
-    if (o->uneven && !has_uneven(o->collective))
+    if (o->uneven && !bench_has_blocks(o->collective))
         return wrong("--uneven: %s has no blocks that could differ in size%s",
                      bench_collective_label(o->collective, 0), "");
     if (o->explain && o->uneven)

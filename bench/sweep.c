@@ -70,10 +70,8 @@ static enum tutti_result choose(struct sweep *s, struct bench_row *row)
     int found = 0;
     if (s->device.gpu) /* by other rules: how it went is known afterwards */
         return TUTTI_OK;
-    const bool messages = s->c.collective == TUTTI_SEND_RECV ||
-                          (s->c.uneven && s->c.collective != TUTTI_REDUCE_SCATTER &&
-                           (s->c.collective != TUTTI_ALL_GATHER || tutti_comm_hosts(s->comm) == 1));
-    if (messages) {
+    if (s->c.collective == TUTTI_SEND_RECV ||
+        (s->c.uneven && !tti_comm_uneven_plan(s->comm, s->c.collective))) {
         snprintf(row->choice.algorithm, sizeof row->choice.algorithm, "exchange");
         return TUTTI_OK;
     }

@@ -48,6 +48,8 @@ enum tutti_result tti_api_nothing(tutti_comm *comm, tutti_request **request)
     return TUTTI_OK;
 }
 
+/* This and api_part are the two halves of tti_api_call, for uneven.c apart, and without a call
+ * there, where every message comes by. */
 static inline enum tutti_result api_begin(tutti_comm *comm, const struct tti_operation *operation,
                                           bool async, tutti_stream stream, tutti_request **request)
 {

@@ -1,4 +1,4 @@
-/* What other doors into the library (nccl) ask beyond tutti.h. */
+/* What other doors into the library (nccl), and the benchmark, ask beyond tutti.h. */
 #ifndef TTI_COLL_DOOR_H
 #define TTI_COLL_DOOR_H
 
@@ -37,6 +37,9 @@ bool tti_comm_spared(tutti_comm *comm);
  * "lent", "messages", "alone", or what coupled kernels do: "one_shot_ll", "one_shot_ll128",
  * "two_shot", "direct", "nvls", or the algorithm whose plan runs. "none": there was none. */
 const char *tti_comm_device_way(tutti_comm *comm);
+/* Does the uneven form (tutti/uneven.h) run by a plan on host memory, as tutti_comm_choices has it?
+ * Else it is messages. */
+bool tti_comm_uneven_plan(const tutti_comm *comm, enum tutti_collective collective);
 /* The number of the communicator: the same on all its ranks, and on no other communicator. */
 uint64_t tti_comm_number(const tutti_comm *comm);
 

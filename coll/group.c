@@ -52,19 +52,22 @@ static enum tutti_result group_grow(void)
     return TUTTI_OK;
 }
 
-/* Forget the calls from number `first` on. */
-static void group_drop_from(size_t first)
+size_t tti_group_place(void)
 {
-    for (size_t i = first; i < group.count; i++)
-        if (group_calls()[i].operation.blocks)
-            free((void *)(uintptr_t)group_calls()[i].operation.blocks);
-    if (group.count > first)
-        group.count = first;
+    return group.count;
+}
+
+void tti_group_return(size_t place)
+{
+    for (size_t i = place; i < group.count; i++)
+        free((void *)(uintptr_t)group_calls()[i].operation.blocks);
+    if (group.count > place)
+        group.count = place;
 }
 
 static void group_clear(void)
 {
-    group_drop_from(0);
+    tti_group_return(0);
     free(group.more);
     group.more = NULL;
     group.capacity = 0;
@@ -120,16 +123,6 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
     if (blocks) /* a store in the midst of others that are read as one soon takes its time */
         call->operation.blocks = blocks;
     return TUTTI_OK;
-}
-
-size_t tti_group_place(void)
-{
-    return group.count;
-}
-
-void tti_group_return(size_t place)
-{
-    group_drop_from(place);
 }
 
 enum tutti_result tutti_group_start(void)
@@ -436,7 +429,7 @@ void tti_group_forget(const struct tutti_comm *comm)
                                 tti_operation_name(&calls[first].operation));
         tti_error_save(&group.error, group.failed);
     }
-    group_drop_from(0);
+    tti_group_return(0);
 }
 
 void tti_group_discard(void)

@@ -45,11 +45,11 @@ struct small_buffers {
 
 struct tti_small_program {
     uint64_t key;
-    const struct tti_blocks
-        *blocks; /* NULL, or the uneven ones that it was made for; freed with it */
-    bool known;  /* a call like it needs no more checks than tti_call_known makes */
-    bool lends;  /* large messages, where nobody else wants the core (tti_lend_from) */
-    bool large;  /* has messages that an earlier operation's tti_copy_expect would affect */
+    /* NULL, or the uneven ones that it was made for; freed with it. */
+    const struct tti_blocks *blocks;
+    bool known; /* a call like it needs no more checks than tti_call_known makes */
+    bool lends; /* large messages, where nobody else wants the core (tti_lend_from) */
+    bool large; /* has messages that an earlier operation's tti_copy_expect would affect */
     struct tti_record_known record;
     uint64_t tag;  /* without the number of the operation */
     int algorithm; /* number */

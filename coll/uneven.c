@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "coll/api_call.h"
 #include "coll/comm.h"
+#include "coll/door.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
 #include "coll/select.h"
@@ -254,11 +255,12 @@ static enum tutti_result uneven_device(const struct tti_uneven *u,
     return u->comm->gpu ? tti_gpu_takes(u->comm, &o, u->stream, device) : TUTTI_OK;
 }
 
-static bool uneven_plan_asked(const struct tti_uneven *u, size_t total)
+bool tti_comm_uneven_plan(const tutti_comm *comm, enum tutti_collective collective)
 {
     char name[32];
-    return u->comm->peers.nhosts > 1 ||
-           tti_select_forced(u->comm, u->collective, name, sizeof name) || total == 0;
+    return collective == TUTTI_REDUCE_SCATTER ||
+           (collective == TUTTI_ALL_GATHER &&
+            (comm->peers.nhosts > 1 || tti_select_forced(comm, collective, name, sizeof name)));
 }
 
 static enum tutti_result uneven_messages(const struct tti_uneven *u)
@@ -278,7 +280,7 @@ static enum tutti_result uneven_run(const struct tti_uneven *u)
     TTI_TRY(uneven_device(u, side, total, &device));
     if (total > 0 && reduces && device)
         return uneven_together(u, reduces_collect);
-    if (!device && (reduces || uneven_plan_asked(u, total)))
+    if (!device && (total == 0 || tti_comm_uneven_plan(u->comm, u->collective)))
         return uneven_plan(u, side, total);
     return uneven_messages(u);
 }

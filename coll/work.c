@@ -287,8 +287,8 @@ static struct tti_work *work_new(struct tutti_comm *comm, const struct tti_opera
         return NULL;
     }
     memcpy(made->ops, ops, count * sizeof *ops);
-    if (tti_blocks_copy(ops[0].blocks, &made->ops[0].blocks) !=
-        TUTTI_OK) { /* alone, if it has any */
+    /* An operation on uneven blocks is the only one of its work. */
+    if (tti_blocks_copy(ops[0].blocks, &made->ops[0].blocks) != TUTTI_OK) {
         work_free(made);
         return NULL;
     }

@@ -82,8 +82,8 @@ struct tti_step {
     int32_t hazard; /* sends of this lane in steps <= hazard are consumed before this step writes;
                        -1: none. Filled in by tti_plan_finish. */
     int32_t block;  /* of an all-gather or reduce-scatter: whose block the first chunk is of; where
-                       the  range goes on into other blocks they follow, 0 after the last one. -1:
-                       not  known; of others. Filled in by tti_plan_finish. */
+                       the range goes on into other blocks they follow, 0 after the last one. -1:
+                       not known, or of another collective. Filled in by tti_plan_finish. */
 };
 
 struct tti_lane {

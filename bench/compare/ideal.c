@@ -161,20 +161,6 @@ static float *input_of(const struct job *job, int r)
     return job->out[r] + (job->options->collective == PEER_ALL_GATHER ? block_at(job, r, r) : 0);
 }
 
-static bool has_blocks(const struct job *job)
-{
-    switch (job->options->collective) {
-    case PEER_REDUCE_SCATTER:
-    case PEER_ALL_GATHER:
-    case PEER_ALL_TO_ALL:
-    case PEER_GATHER:
-    case PEER_SCATTER:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* A collective is so many moves, each from inputs that are summed to outputs: move b is of block b;
  * of an all-to-all, from rank b / n to rank b % n. */
 static int moves(const struct job *job)
@@ -195,7 +181,7 @@ static int moves(const struct job *job)
 static size_t move_count(const struct job *job, int b)
 {
     const int n = job->options->ranks;
-    if (!has_blocks(job))
+    if (!peer_has_blocks(job->options->collective))
         return job->shape.count;
     return block_at(job, b / n, b % n + 1) - block_at(job, b / n, b % n);
 }
@@ -207,7 +193,8 @@ static int outputs_of(const struct job *job, int b, float **outs)
     const int n = job->options->ranks;
     bool in_place = job->options->in_place;
     int count = 0;
-    const size_t at = has_blocks(job) && collective != PEER_ALL_TO_ALL ? block_at(job, 0, b) : 0;
+    const size_t at =
+        peer_has_blocks(collective) && collective != PEER_ALL_TO_ALL ? block_at(job, 0, b) : 0;
     switch (collective) {
     case PEER_REDUCE_SCATTER:
         outs[0] = job->out[b] + (in_place ? at : 0);
@@ -255,7 +242,8 @@ static int inputs_of(const struct job *job, int b, const float **ins)
         break;
     }
     for (int r = 0; r < n; r++)
-        ins[r] = input_of(job, r) + (has_blocks(job) ? block_at(job, r, b) : 0);
+        ins[r] = input_of(job, r) +
+                 (peer_has_blocks(job->options->collective) ? block_at(job, r, b) : 0);
     return n;
 }
 

@@ -29,6 +29,24 @@ static const char *const collective_names[] = {[PEER_ALL_REDUCE] = "all_reduce",
                                                [PEER_SCATTER] = "scatter",
                                                [PEER_SEND_RECV] = "sendrecv"};
 
+static const struct {
+    bool in, out;            /* holds a block for each rank */
+    bool from_root, to_root; /* only the root gives, only the root gets */
+} kinds[PEER_COLLECTIVES] = {
+    [PEER_BROADCAST] = {.from_root = true},
+    [PEER_REDUCE_SCATTER] = {.in = true},
+    [PEER_ALL_GATHER] = {.out = true},
+    [PEER_REDUCE] = {.to_root = true},
+    [PEER_ALL_TO_ALL] = {.in = true, .out = true},
+    [PEER_GATHER] = {.out = true, .to_root = true},
+    [PEER_SCATTER] = {.in = true, .from_root = true},
+};
+
+bool peer_has_blocks(enum peer_collective collective)
+{
+    return kinds[collective].in || kinds[collective].out;
+}
+
 static int wrong(const char *flag, const char *value)
 {
     fprintf(stderr, "peer: %s %s is not understood\n", flag, value);
@@ -60,12 +78,6 @@ static int parse_sizes(const char *text, struct peer_options *o)
     return o->size_count ? 0 : wrong("--sizes", text);
 }
 
-static bool has_blocks(enum peer_collective c)
-{
-    return c == PEER_REDUCE_SCATTER || c == PEER_ALL_GATHER || c == PEER_ALL_TO_ALL ||
-           c == PEER_GATHER || c == PEER_SCATTER;
-}
-
 static int parse_collective(const char *text, struct peer_options *o)
 {
     for (int c = 0; c < PEER_COLLECTIVES; c++) {
@@ -73,7 +85,7 @@ static int parse_collective(const char *text, struct peer_options *o)
         if (strncmp(text, collective_names[c], length) != 0)
             continue;
         o->collective = (enum peer_collective)c;
-        if (strcmp(text + length, "_v") == 0 && has_blocks(o->collective))
+        if (strcmp(text + length, "_v") == 0 && peer_has_blocks(o->collective))
             o->uneven = o->uneven ? o->uneven : 1;
         else if (text[length])
             continue;
@@ -126,7 +138,7 @@ int peer_options_parse(int argc, char **argv, struct peer_options *o)
     }
     if (!status && o->in_place && (o->collective >= PEER_REDUCE || o->uneven))
         return wrong("--in-place with --coll", collective_names[o->collective]);
-    if (!status && o->uneven && !has_blocks(o->collective))
+    if (!status && o->uneven && !peer_has_blocks(o->collective))
         return wrong("--uneven with --coll", collective_names[o->collective]);
     return !status && optind < argc ? wrong("argument", argv[optind]) : status;
 }
@@ -190,18 +202,6 @@ size_t peer_block(const struct peer_options *o, size_t bytes, int rank, int k)
 
 struct peer_shape peer_shape(const struct peer_options *o, size_t bytes, int rank)
 {
-    static const struct {
-        bool in, out;            /* holds a block for each rank */
-        bool from_root, to_root; /* only the root gives, only the root gets */
-    } kinds[PEER_COLLECTIVES] = {
-        [PEER_BROADCAST] = {.from_root = true},
-        [PEER_REDUCE_SCATTER] = {.in = true},
-        [PEER_ALL_GATHER] = {.out = true},
-        [PEER_REDUCE] = {.to_root = true},
-        [PEER_ALL_TO_ALL] = {.in = true, .out = true},
-        [PEER_GATHER] = {.out = true, .to_root = true},
-        [PEER_SCATTER] = {.in = true, .from_root = true},
-    };
     const bool in = kinds[o->collective].in, out = kinds[o->collective].out;
     const size_t elements = bytes / sizeof(float);
     struct peer_shape s = {.count = in || out ? elements / (size_t)o->ranks : elements};

@@ -55,6 +55,8 @@ struct peer_shape {
     size_t count, in_elements, out_elements;
 };
 struct peer_shape peer_shape(const struct peer_options *options, size_t bytes, int rank);
+/* Are its buffers blocks, one a rank, which may differ in size? */
+bool peer_has_blocks(enum peer_collective collective);
 /* Where block k begins in the longer buffer of a rank (k = ranks: where the last one ends): blocks
  * lie one after another. */
 size_t peer_block(const struct peer_options *options, size_t bytes, int rank, int k);
