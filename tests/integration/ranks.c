@@ -175,3 +175,22 @@ bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at)
     ++*at;
     return true;
 }
+
+bool tti_ranks_flags(struct tti_ranks *how, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!tti_ranks_flag(how, argc, argv, &i)) {
+            fprintf(stderr, "unknown argument %s\n", argv[i]);
+            return false;
+        }
+    return true;
+}
+
+int tti_ranks_test(const struct tti_ranks *how, const char *name, tti_rank_function *function,
+                   void *argument)
+{
+    const int bad = tti_ranks_run(how, function, argument);
+    printf("%s: %s\n", name, bad ? "FAILED" : "ok");
+    fflush(stdout);
+    return bad != 0;
+}

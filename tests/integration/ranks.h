@@ -18,6 +18,9 @@ struct tti_ranks {
 /* Create a communicator of `ranks` ranks, call `function` on each, destroy. Returns the number of
  * ranks that failed (printed with their errors): 0 when all returned 0. */
 int tti_ranks_run(const struct tti_ranks *how, tti_rank_function *function, void *argument);
+/* The same, and say how it went: "NAME: ok". 1 if any rank failed, else 0. */
+int tti_ranks_test(const struct tti_ranks *how, const char *name, tti_rank_function *function,
+                   void *argument);
 
 /* Wait until all ranks of the run have come here as often as this one: by memory that they share,
  * not by the communicator. What befalls that next, a death or an abort, reaches nobody who is still
@@ -29,5 +32,7 @@ bool tti_ranks_together(void);
  *     --ranks N   --processes   --threads T (of each process)   --hosts H (processes, too)
  *     --transport LIST */
 bool tti_ranks_flag(struct tti_ranks *how, int argc, char **argv, int *at);
+/* A command line of nothing but these. False, and said so: there is another word. */
+bool tti_ranks_flags(struct tti_ranks *how, int argc, char **argv);
 
 #endif

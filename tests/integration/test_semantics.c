@@ -503,17 +503,12 @@ int main(int argc, char **argv)
     struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
     int failed = 0;
     how.options.timeout_s = 60;
-    for (int i = 1; i < argc; i++)
-        if (!tti_ranks_flag(&how, argc, argv, &i))
-            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
+    if (!tti_ranks_flags(&how, argc, argv))
+        return 2;
     for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {
         size_t argument = tests[t].argument;
-        if (how.ranks < tests[t].least_ranks)
-            continue;
-        int bad = tti_ranks_run(&how, tests[t].function, &argument);
-        printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
-        fflush(stdout);
-        failed += bad != 0;
+        if (how.ranks >= tests[t].least_ranks)
+            failed += tti_ranks_test(&how, tests[t].name, tests[t].function, &argument);
     }
     return failed ? 1 : 0;
 }

@@ -459,10 +459,7 @@ int main(int argc, char **argv)
             (how.options.algorithms && tests[t].reproducible))
             continue;
         how.options.reproducible = tests[t].reproducible;
-        const int bad = tti_ranks_run(&how, tests[t].function, &options);
-        printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
-        fflush(stdout);
-        failed += bad != 0;
+        failed += tti_ranks_test(&how, tests[t].name, tests[t].function, &options);
     }
     return failed ? 1 : 0;
 }

@@ -11,17 +11,20 @@
 
 enum { RANKS = 16 };
 
-static int wrong_calls(tutti_comm *comm, void *argument)
+/* `count` elements for each rank. */
+static void alike(size_t *counts, int size, size_t count)
 {
-    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    for (int k = 0; k < size; k++)
+        counts[k] = count;
+}
+
+static int wrong_arguments(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm);
     int32_t in[64] = {0}, out[64] = {0};
-    size_t counts[RANKS], displs[RANKS];
-    tutti_request *request = NULL;
+    size_t counts[RANKS];
     (void)argument;
-    for (int k = 0; k < size; k++) {
-        counts[k] = 2;
-        displs[k] = (size_t)k; /* each block begins in the one before */
-    }
+    alike(counts, size, 2);
     CHECK(tutti_all_gather_v(in, out, NULL, NULL, TUTTI_INT32, comm) == TUTTI_ERR_ARGUMENT);
     CHECK(strstr(tutti_last_error(), "all_gather_v: counts is NULL"));
     CHECK(tutti_all_to_all_v(in, counts, NULL, out, NULL, NULL, TUTTI_INT32, comm) ==
@@ -31,14 +34,30 @@ static int wrong_calls(tutti_comm *comm, void *argument)
     CHECK(strstr(tutti_last_error(), "the in buffer is NULL"));
     CHECK(tutti_all_gather_v(in, out, counts, NULL, (enum tutti_type)99, comm) ==
           TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "all_gather_v: 99 is no"));
     CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_INT32, (enum tutti_op)77, comm) ==
           TUTTI_ERR_ARGUMENT);
     CHECK(strstr(tutti_last_error(), "reduce_scatter_v: 77 is no operator"));
     CHECK(tutti_gather_v(in, 2, out, counts, NULL, TUTTI_INT32, size, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gather_v: root"));
     CHECK(tutti_all_gather_v(in, out, counts, NULL, TUTTI_INT32, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "all_gather_v: comm is NULL"));
     CHECK(tutti_all_gather_v_async(in, out, counts, NULL, TUTTI_INT32, comm, NULL, NULL) ==
           TUTTI_ERR_ARGUMENT);
     CHECK(strstr(tutti_last_error(), "request is NULL"));
+    return 0;
+}
+
+static int wrong_places(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    int32_t in[64] = {0}, out[64] = {0};
+    size_t counts[RANKS], more[RANKS], displs[RANKS];
+    (void)argument;
+    alike(counts, size, 2);
+    alike(more, size, 2);
+    for (int k = 0; k < size; k++)
+        displs[k] = (size_t)k; /* each block begins in the one before */
     CHECK(tutti_all_to_all_v(in, counts, NULL, in, counts, NULL, TUTTI_INT32, comm) ==
           TUTTI_ERR_ARGUMENT);
     CHECK(strstr(tutti_last_error(), "overlap"));
@@ -49,34 +68,42 @@ static int wrong_calls(tutti_comm *comm, void *argument)
         CHECK(tutti_all_gather_v(in, out, counts, displs, TUTTI_INT32, comm) == TUTTI_ERR_ARGUMENT);
         CHECK(strstr(tutti_last_error(), "blocks of out overlap"));
     }
+    more[rank] = 3;
+    CHECK(tutti_all_to_all_v(in, more, NULL, out, counts, NULL, TUTTI_INT32, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gives itself 3 elements and expects 2"));
     counts[size - 1] = SIZE_MAX / 4;
     CHECK(tutti_reduce_scatter_v(in, out, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm) ==
           TUTTI_ERR_ARGUMENT);
-    CHECK(strstr(tutti_last_error(), "more than memory") || strstr(tutti_last_error(), "beyond"));
-    counts[size - 1] = 2;
-    displs[0] = counts[rank]; /* what the rank gives itself is not what it expects */
-    counts[rank]++;
-    size_t others[RANKS];
-    memcpy(others, counts, sizeof others);
-    others[rank]--;
-    CHECK(tutti_all_to_all_v(in, counts, NULL, out, others, NULL, TUTTI_INT32, comm) ==
-          TUTTI_ERR_ARGUMENT);
-    CHECK(strstr(tutti_last_error(), "gives itself 3 elements and expects 2"));
-    /* One of a group's calls is refused: the others run. */
-    memset(counts, 0, sizeof counts);
-    int32_t one = 1, sum = 0;
+    CHECK(strstr(tutti_last_error(), "ends beyond what memory can hold"));
+    return 0;
+}
+
+/* One of a group's calls is refused: the others run. */
+static int refused_in_group(tutti_comm *comm, void *argument)
+{
+    int32_t in[64] = {0}, out[64] = {0}, one = 1, sum = 0;
+    size_t counts[RANKS] = {0};
+    (void)argument;
     CHECK_OK(tutti_group_start());
     CHECK_OK(tutti_all_reduce(&one, &sum, 1, TUTTI_INT32, TUTTI_SUM, comm));
     CHECK(tutti_all_to_all_v(in, NULL, NULL, out, counts, NULL, TUTTI_INT32, comm) ==
           TUTTI_ERR_ARGUMENT);
     CHECK_OK(tutti_group_end());
-    CHECK(sum == size);
-    /* Blocks of both buffers between each other, and an empty one in the midst of another, lie
-     * apart. */
+    CHECK(sum == tutti_comm_size(comm));
+    return 0;
+}
+
+/* Blocks of both buffers between each other, and an empty one in the midst of another, lie apart.
+ */
+static int interleaved(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
     int32_t both[4 * RANKS];
-    size_t in_displs[RANKS], out_displs[RANKS];
+    size_t counts[RANKS], in_displs[RANKS], out_displs[RANKS];
+    (void)argument;
+    alike(counts, size, 2);
     for (int k = 0; k < size; k++) {
-        counts[k] = 2;
         in_displs[k] = 4 * (size_t)k;
         out_displs[k] = 4 * (size_t)k + 2;
         both[4 * k] = both[4 * k + 1] = 10 * rank + k;
@@ -85,17 +112,25 @@ static int wrong_calls(tutti_comm *comm, void *argument)
         tutti_all_to_all_v(both, counts, in_displs, both, counts, out_displs, TUTTI_INT32, comm));
     for (int k = 0; k < size; k++)
         CHECK(both[4 * k] == 10 * rank + k && both[4 * k + 3] == 10 * k + rank);
-    memset(others, 0, sizeof others);
-    memset(counts, 0, sizeof counts);
-    others[rank] = counts[rank] = 1;
+    /* Each has something for itself alone; others' empty blocks of `out` begin where that lies. */
+    alike(counts, size, 0);
+    alike(out_displs, size, 0);
+    counts[rank] = 1;
     in_displs[rank] = 0;
     out_displs[rank] = 1;
-    out_displs[(rank + 1) % size] =
-        rank == (rank + 1) % size ? 1 : 0; /* empty, where in's begins */
+    both[1] = -1;
     CHECK_OK(
-        tutti_all_to_all_v(both, others, in_displs, both, counts, out_displs, TUTTI_INT32, comm));
-    memset(counts, 0, sizeof counts);
-    /* Nothing at all is legal, without buffers, too. */
+        tutti_all_to_all_v(both, counts, in_displs, both, counts, out_displs, TUTTI_INT32, comm));
+    CHECK(both[0] == 10 * rank && both[1] == 10 * rank);
+    return 0;
+}
+
+/* ... is legal, without buffers, too. */
+static int nothing(tutti_comm *comm, void *argument)
+{
+    size_t counts[RANKS] = {0};
+    tutti_request *request = NULL;
+    (void)argument;
     CHECK_OK(tutti_all_to_all_v(NULL, counts, NULL, NULL, counts, NULL, TUTTI_INT32, comm));
     CHECK_OK(tutti_reduce_scatter_v(NULL, NULL, counts, NULL, TUTTI_INT32, TUTTI_SUM, comm));
     CHECK_OK(tutti_all_gather_v_async(NULL, NULL, counts, NULL, TUTTI_INT32, comm, NULL, &request));
@@ -111,8 +146,8 @@ static int sizes_differ(tutti_comm *comm, void *argument)
     int32_t in[8 * RANKS] = {0}, out[8 * RANKS];
     size_t in_counts[RANKS], out_counts[RANKS];
     (void)argument;
-    for (int k = 0; k < size; k++)
-        in_counts[k] = out_counts[k] = 5;
+    alike(in_counts, size, 5);
+    alike(out_counts, size, 5);
     if (rank == 1)
         out_counts[0] = 7;
     const enum tutti_result result =
@@ -136,8 +171,7 @@ static int counts_differ(tutti_comm *comm, void *argument)
     int32_t in[8 * RANKS] = {0}, out[8];
     size_t counts[RANKS];
     (void)argument;
-    for (int k = 0; k < size; k++)
-        counts[k] = 4;
+    alike(counts, size, 4);
     if (rank == 1) {
         counts[0] = 3;
         counts[1] = 5;
@@ -156,8 +190,7 @@ static int absent(tutti_comm *comm, void *argument)
     int32_t in[8 * RANKS] = {0}, out[8 * RANKS];
     size_t counts[RANKS];
     (void)argument;
-    for (int k = 0; k < size; k++)
-        counts[k] = 4;
+    alike(counts, size, 4);
     CHECK_OK(tutti_barrier(comm));
     CHECK(tti_ranks_together());
     comm->settings.timeout_s = 1;
@@ -178,7 +211,11 @@ static const struct {
     tti_rank_function *function;
     int least_ranks;
 } tests[] = {
-    {"wrong calls", wrong_calls, 1},
+    {"wrong arguments", wrong_arguments, 1},
+    {"wrong places and sizes", wrong_places, 1},
+    {"a refused call in a group", refused_in_group, 1},
+    {"blocks between each other", interleaved, 1},
+    {"nothing at all", nothing, 1},
     {"ranks whose sizes differ", sizes_differ, 2},
     {"ranks whose counts differ", counts_differ, 2},
     {"absent rank", absent, 2},
@@ -189,16 +226,10 @@ int main(int argc, char **argv)
     struct tti_ranks how = {.ranks = 3, .options = TUTTI_OPTIONS_INIT};
     int failed = 0;
     how.options.timeout_s = 60;
-    for (int i = 1; i < argc; i++)
-        if (!tti_ranks_flag(&how, argc, argv, &i))
-            return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
-    for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {
-        if (how.ranks < tests[t].least_ranks)
-            continue;
-        const int bad = tti_ranks_run(&how, tests[t].function, NULL);
-        printf("%s: %s\n", tests[t].name, bad ? "FAILED" : "ok");
-        fflush(stdout);
-        failed += bad != 0;
-    }
+    if (!tti_ranks_flags(&how, argc, argv))
+        return 2;
+    for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++)
+        if (how.ranks >= tests[t].least_ranks)
+            failed += tti_ranks_test(&how, tests[t].name, tests[t].function, NULL);
     return failed ? 1 : 0;
 }
