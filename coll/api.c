@@ -19,12 +19,12 @@ static enum tutti_result api_device(tutti_comm *comm, const struct tti_operation
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "%s", tti_operation_name(operation));
     if (!request)
-        return tti_gpu_call(comm, operation, 1, &stream, NULL);
+        return tti_gpu_call(comm, operation, 1, &stream, 1, NULL);
     struct tutti_request *made = tti_calloc(1, sizeof *made);
     if (!made)
         return TUTTI_ERR_MEMORY;
     made->comm = comm;
-    result = tti_gpu_call(comm, operation, 1, &stream, &made->mark);
+    result = tti_gpu_call(comm, operation, 1, &stream, 1, &made->mark);
     if (result != TUTTI_OK) {
         free(made);
         return result;

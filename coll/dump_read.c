@@ -59,7 +59,7 @@ static enum tutti_result read_operation_name(struct tti_json *json, struct tti_l
         return TUTTI_OK;
     for (int c = 0; c < TUTTI_SEND_RECV; c++) {
         const enum tutti_collective one = (enum tutti_collective)c;
-        op->uneven = tti_has_uneven(one) && strcmp(text, tti_uneven_name(one)) == 0;
+        op->uneven = tti_logged_uneven(one) && strcmp(text, tti_uneven_name(one)) == 0;
         if (op->uneven || strcmp(text, tutti_collective_name(one)) == 0) {
             op->collective = (uint8_t)c;
             return TUTTI_OK;

@@ -3,9 +3,9 @@
 #include "coll/group.h"
 
 #include "base/memory.h"
-#include "coll/broadcasts.h"
 #include "coll/comm.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/roots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct group_call {
     struct tutti_request **request;
     struct tti_work *work; /* the first call of a batch holds the reference */
     bool posted;
-    bool alone; /* one of several broadcasts that are better run one after another */
+    bool alone; /* one of several roots' that are better run one after another */
 };
 
 enum { GROUP_FEW = 8 };
@@ -169,18 +169,18 @@ static enum tutti_result group_request(const struct group_call *call, struct tti
     return TUTTI_OK;
 }
 
-/* The operations that are posted at once, and the stream of each. */
+/* The operations that are posted at once, and the streams of the calls that they are of. */
 struct group_batch {
     struct tti_operation few[GROUP_FEW], *ops;
     tutti_stream few_streams[GROUP_FEW], *streams;
-    size_t count;
+    size_t count, stream_count;
 };
 
 static enum tutti_result batch_begin(struct group_batch *batch, size_t most)
 {
     batch->ops = batch->few;
     batch->streams = batch->few_streams;
-    batch->count = 0;
+    batch->count = batch->stream_count = 0;
     if (most <= GROUP_FEW)
         return TUTTI_OK;
     batch->ops = tti_calloc(most, sizeof *batch->ops);
@@ -206,7 +206,8 @@ static void batch_fill(struct group_batch *batch, size_t first)
             break;
         if (i == first || (group_joins(head, call) && !call->posted)) {
             batch->ops[batch->count] = call->operation;
-            batch->streams[batch->count++] = call->stream;
+            batch->count++;
+            batch->streams[batch->stream_count++] = call->stream;
         }
     }
 }
@@ -215,7 +216,8 @@ static enum tutti_result batch_post(const struct group_batch *batch, struct grou
                                     bool thread)
 {
     if (head->device)
-        return tti_gpu_call(head->comm, batch->ops, batch->count, batch->streams, NULL);
+        return tti_gpu_call(head->comm, batch->ops, batch->count, batch->streams,
+                            batch->stream_count, NULL);
     TTI_TRY(tti_work_check(head->comm, batch->ops, batch->count));
     if (head->comm->gpu)
         TTI_TRY(tti_gpu_before_host(head->comm));
@@ -262,40 +264,50 @@ static enum tutti_result group_post(size_t first, bool thread)
     return TUTTI_OK;
 }
 
-/* ---- broadcasts of several roots, all at once ---- */
+/* ---- broadcasts or reduces of several roots, all at once ---- */
 
 /* The next call from `from` on that is one of them, or group.count: no other of the communicator's
  * comes between. */
-static size_t broadcasts_next(struct tti_broadcasts *b, size_t from)
+static size_t roots_next(struct tti_roots *r, size_t from)
 {
     const struct group_call *calls = group_calls();
-    while (from < group.count && calls[from].comm != b->comm)
+    while (from < group.count && calls[from].comm != r->comm)
         from++;
     const bool taken = from < group.count && calls[from].device && !calls[from].posted &&
-                       tti_broadcasts_take(b, &calls[from].operation);
+                       tti_roots_take(r, &calls[from].operation);
     return taken ? from : group.count;
 }
 
-static enum tutti_result broadcasts_post(size_t first, const struct tti_broadcasts *found)
+static enum tutti_result roots_fill(struct group_batch *batch, size_t first,
+                                    struct tutti_comm *comm)
+{
+    const struct group_call *calls = group_calls();
+    struct tti_roots again;
+    tti_roots_begin(&again, comm);
+    for (size_t i = first; (i = roots_next(&again, i)) < group.count; i++) {
+        TTI_TRY(tti_roots_add(comm, &calls[i].operation, batch->ops, &batch->count));
+        if (calls[i].operation.count > 0)
+            batch->streams[batch->stream_count++] = calls[i].stream;
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_result roots_post(size_t first, const struct tti_roots *found)
 {
     struct group_call *calls = group_calls();
-    struct tti_broadcasts again;
+    struct tti_roots again;
     struct group_batch batch;
-    enum tutti_result result = batch_begin(&batch, found->calls * tti_broadcasts_room(found));
-    tti_broadcasts_begin(&again, found->comm);
-    for (size_t i = first; result == TUTTI_OK && (i = broadcasts_next(&again, i)) < group.count;
-         i++) {
-        const size_t more =
-            tti_broadcasts_messages(found->comm, &calls[i].operation, batch.ops + batch.count);
-        for (size_t k = 0; k < more; k++)
-            batch.streams[batch.count++] = calls[i].stream;
-    }
+    const size_t room = tti_roots_room(found);
+    enum tutti_result result = batch_begin(&batch, room > found->calls ? room : found->calls);
     if (result == TUTTI_OK)
-        result = tti_gpu_call(found->comm, batch.ops, batch.count, batch.streams, NULL);
+        result = roots_fill(&batch, first, found->comm);
+    if (result == TUTTI_OK)
+        result = tti_gpu_call(found->comm, batch.ops, batch.count, batch.streams,
+                              batch.stream_count, NULL);
+    tti_roots_end(batch.ops, batch.count);
     batch_end(&batch);
-    tti_broadcasts_begin(&again, found->comm);
-    for (size_t i = first; result == TUTTI_OK && (i = broadcasts_next(&again, i)) < group.count;
-         i++) {
+    tti_roots_begin(&again, found->comm);
+    for (size_t i = first; result == TUTTI_OK && (i = roots_next(&again, i)) < group.count; i++) {
         calls[i].posted = true;
         result = group_answer(&calls[i], NULL);
     }
@@ -304,18 +316,18 @@ static enum tutti_result broadcasts_post(size_t first, const struct tti_broadcas
 
 /* *posted stays false where they are better run one after another: all of them then, since the last
  * few would look as if they were not. */
-static enum tutti_result group_post_broadcasts(size_t first, bool *posted)
+static enum tutti_result group_post_roots(size_t first, bool *posted)
 {
     struct group_call *calls = group_calls();
-    struct tti_broadcasts found;
+    struct tti_roots found;
     *posted = false;
     if (!calls[first].device || calls[first].alone)
         return TUTTI_OK;
-    tti_broadcasts_begin(&found, calls[first].comm);
-    for (size_t i = first; (i = broadcasts_next(&found, i)) < group.count; i++)
+    tti_roots_begin(&found, calls[first].comm);
+    for (size_t i = first; (i = roots_next(&found, i)) < group.count; i++)
         calls[i].alone = true;
-    *posted = tti_broadcasts_suit(&found);
-    return *posted ? broadcasts_post(first, &found) : TUTTI_OK;
+    *posted = tti_roots_suit(&found);
+    return *posted ? roots_post(first, &found) : TUTTI_OK;
 }
 
 /* Blocking calls are waited for here; asynchronous ones have their requests. */
@@ -365,9 +377,9 @@ static enum tutti_result group_drop(const struct group_call *call)
     if (!request)
         return TUTTI_ERR_MEMORY;
     request->comm = call->comm;
-    const enum tutti_result result =
-        call->device ? tti_gpu_call(call->comm, &call->operation, 1, &call->stream, &request->mark)
-                     : TUTTI_OK;
+    const enum tutti_result result = call->device ? tti_gpu_call(call->comm, &call->operation, 1,
+                                                                 &call->stream, 1, &request->mark)
+                                                  : TUTTI_OK;
     if (result == TUTTI_OK)
         *call->request = request;
     else
@@ -393,7 +405,7 @@ static enum tutti_result group_run(void)
             result = tti_comm_fail(calls[i].comm, result);
         bool gone = false;
         if (result == TUTTI_OK && group.any_order)
-            result = group_post_broadcasts(i, &gone);
+            result = group_post_roots(i, &gone);
         if (result == TUTTI_OK && !gone)
             result = group_post(i, thread);
     }

@@ -140,6 +140,11 @@ size_t tti_logbook_encode(const struct tti_record_page *page, void *message, siz
     return sizeof head + bytes;
 }
 
+bool tti_logged_uneven(enum tutti_collective collective)
+{
+    return tti_has_uneven(collective) || collective == TUTTI_REDUCE;
+}
+
 bool tti_logged_sound(const struct tti_logged *op)
 {
     return op->collective < TUTTI_COLLECTIVE_COUNT && op->type < TUTTI_TYPE_COUNT &&
@@ -149,7 +154,7 @@ bool tti_logged_sound(const struct tti_logged *op)
            (op->alone == TTI_NOT_ALONE || op->collective == TUTTI_SEND_RECV) &&
            op->signal >= TUTTI_NO_SIGNAL && op->signal < TUTTI_SIGNALS &&
            (!op->uneven || tti_logged_part(op) ||
-            tti_has_uneven((enum tutti_collective)op->collective));
+            tti_logged_uneven((enum tutti_collective)op->collective));
 }
 
 enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct tti_logbook *book)
@@ -256,10 +261,10 @@ const char *tti_logged_text(const struct tti_logged *op, char *text, size_t byte
     if (tti_reduces(collective))
         snprintf(by, sizeof by, ", %s",
                  op->op == TTI_RECORD_PREMUL ? "premulsum" : tutti_op_name((enum tutti_op)op->op));
-    if (logged_has_root(op->collective))
-        snprintf(root, sizeof root, ", root %d", op->root);
-    else if (op->uneven)
+    if (op->uneven)
         snprintf(root, sizeof root, ", checksum of counts %08x", (unsigned)op->root);
+    else if (logged_has_root(op->collective))
+        snprintf(root, sizeof root, ", root %d", op->root);
     snprintf(text, bytes, "%s #%llu (count %llu, %s%s%s)", name, sequence, count, type, by, root);
     return text;
 }

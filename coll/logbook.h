@@ -56,6 +56,9 @@ enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct t
 bool tti_logged_sound(const struct tti_logged *op);
 /* "all_reduce", "send", "put", ... */
 const char *tti_logged_name(const struct tti_logged *op);
+/* Those of which calls on uneven blocks are recorded: reduces of several roots (roots.h), too. */
+bool tti_logged_uneven(enum tutti_collective collective);
+
 /* The collective whose uneven form a message is part of; 0: it is none, or of none. */
 static inline enum tutti_collective tti_logged_part(const struct tti_logged *op)
 {

@@ -68,19 +68,43 @@ bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b)
            memcmp(a->displs, b->displs, bytes) == 0;
 }
 
+struct tti_blocks *tti_blocks_make(int n, bool anywhere)
+{
+    const size_t many = (size_t)n;
+    struct tti_blocks *made = tti_calloc(1, sizeof *made + 2 * many * sizeof *made->counts +
+                                                (anywhere ? many * sizeof *made->at : 0));
+    if (!made)
+        return NULL;
+    made->n = n;
+    made->displs = made->counts + many;
+    made->at = anywhere ? (const void **)(void *)(made->displs + many) : NULL;
+    return made;
+}
+
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy)
 {
     *copy = NULL;
     if (!blocks)
         return TUTTI_OK;
-    const size_t n = (size_t)blocks->n, bytes = sizeof *blocks + 2 * n * sizeof(size_t);
-    struct tti_blocks *made = tti_calloc(1, bytes);
+    const size_t n = (size_t)blocks->n;
+    struct tti_blocks *made = tti_blocks_make(blocks->n, blocks->at != NULL);
     if (!made)
         return TUTTI_ERR_MEMORY;
-    memcpy(made, blocks, bytes);
-    made->displs = made->counts + n;
+    made->most = blocks->most;
+    made->total = blocks->total;
+    memcpy(made->counts, blocks->counts, n * sizeof *made->counts);
+    memcpy(made->displs, blocks->displs, n * sizeof *made->displs);
+    if (blocks->at)
+        memcpy(made->at, blocks->at, n * sizeof *made->at);
     *copy = made;
     return TUTTI_OK;
+}
+
+const void *tti_blocks_at(const struct tti_operation *o, int k)
+{
+    const struct tti_blocks *blocks = o->blocks;
+    return blocks->at ? blocks->at[k]
+                      : (const char *)o->in + blocks->displs[k] * tti_type_bytes(o->type);
 }
 
 enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutti_comm *comm)
@@ -119,9 +143,10 @@ size_t tti_lend_from(enum tutti_collective collective)
 const char *tti_uneven_name(enum tutti_collective collective)
 {
     static const char *const names[] = {
-        [TUTTI_BROADCAST] = "broadcasts",    [TUTTI_REDUCE_SCATTER] = "reduce_scatter_v",
-        [TUTTI_ALL_GATHER] = "all_gather_v", [TUTTI_ALL_TO_ALL] = "all_to_all_v",
-        [TUTTI_GATHER] = "gather_v",         [TUTTI_SCATTER] = "scatter_v"};
+        [TUTTI_BROADCAST] = "broadcasts",    [TUTTI_REDUCE] = "reduces",
+        [TUTTI_ALL_GATHER] = "all_gather_v", [TUTTI_REDUCE_SCATTER] = "reduce_scatter_v",
+        [TUTTI_ALL_TO_ALL] = "all_to_all_v", [TUTTI_GATHER] = "gather_v",
+        [TUTTI_SCATTER] = "scatter_v"};
     const size_t known = sizeof names / sizeof names[0];
     return (size_t)collective < known && names[collective] ? names[collective] : "unknown";
 }
@@ -180,8 +205,7 @@ void tti_operation_keep_factor(struct tti_operation *o, const struct tutti_comm 
 const char *tti_label_text(const struct tti_label *label, char *text, size_t bytes)
 {
     const struct tti_operation *o = label->operation;
-    const char *name =
-        o->blocks ? tti_uneven_name(o->collective) : tutti_collective_name(o->collective);
+    const char *name = o->collective == TUTTI_SEND_RECV ? "" : tti_operation_name(o);
     const char *level = o->column ? " between hosts" : "";
     const size_t count = o->whole ? o->whole : o->count;
     unsigned long long sequence = label->sequence;

@@ -16,6 +16,7 @@ struct tutti_window;
 struct tti_blocks {
     int n;
     size_t most, total; /* elements: of the largest, of all */
+    const void **at;    /* NULL, or where each begins, wherever that is: `displs` says nothing */
     size_t *displs;
     size_t counts[];
 };
@@ -26,7 +27,7 @@ enum tti_alone { TTI_NOT_ALONE, TTI_PUT, TTI_SIGNAL, TTI_WAIT_SIGNAL };
 struct tti_operation {
     enum tutti_collective collective; /* SEND_RECV: one message, see `receives`, `alone` */
     /* It is one of those that make an uneven form of this (uneven.c), or broadcasts of several
-     * roots (broadcasts.c); 0: of none. */
+     * roots (roots.h); or it is what reduces of several roots make. 0: neither. */
     enum tutti_collective part_of;
     const void *in;
     void *out;
@@ -99,8 +100,8 @@ void tti_operation_keep_factor(struct tti_operation *operation, const struct tut
 /* "all_reduce", "send", "put", "all_to_all_v", ...: what its caller called. */
 const char *tti_operation_name(const struct tti_operation *operation);
 
-/* "all_gather_v", ... for a collective that has an uneven form; "broadcasts" for those of several
- * roots (broadcasts.h). */
+/* "all_gather_v", ... for a collective that has an uneven form; "broadcasts" and "reduces" for
+ * those of several roots (roots.h). */
 const char *tti_uneven_name(enum tutti_collective collective);
 
 /* Elements of a block on average, rounded up: for who chooses by size. */
@@ -116,6 +117,10 @@ size_t tti_blocks_extent(const struct tti_blocks *blocks);
 uint32_t tti_blocks_sum(const struct tti_blocks *blocks);
 /* As many elements in the same places? Of NULL and NULL, too. */
 bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b);
+/* Zeros; `anywhere`: with room for `at`. NULL: no memory. Freed with free(). */
+struct tti_blocks *tti_blocks_make(int n, bool anywhere);
+/* Where block `k` of an operation's input begins, if it has any elements. */
+const void *tti_blocks_at(const struct tti_operation *operation, int k);
 /* NULL of NULL. `*copy` is freed with free(). */
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy);
 

@@ -154,7 +154,9 @@ static inline uint32_t tti_record_kind(const struct tti_operation *o)
                              : (uint32_t)TTI_RECORD_NO_ALGORITHM << TTI_RECORD_ALGORITHM;
     const uint32_t flags = (o->receives ? (uint32_t)TTI_RECORD_RECEIVES : 0) |
                            (o->blocks || tti_record_part(o) ? (uint32_t)TTI_RECORD_UNEVEN : 0);
-    return (uint32_t)o->collective << TTI_RECORD_COLLECTIVE | (uint32_t)o->type << TTI_RECORD_TYPE |
+    /* Of reduces of several roots (roots.h): that they are. */
+    const enum tutti_collective collective = o->blocks && o->part_of ? o->part_of : o->collective;
+    return (uint32_t)collective << TTI_RECORD_COLLECTIVE | (uint32_t)o->type << TTI_RECORD_TYPE |
            op << TTI_RECORD_OP | how | flags;
 }
 

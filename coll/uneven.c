@@ -2,13 +2,11 @@
  *
  * Where every block goes from one rank to one other, they are sends and receives, all at once, in
  * the caller's group or one of their own. An all-gather is, too, where nothing better is known:
- * between hosts a plan brings each block there once. A reduce-scatter runs by a plan; on device
- * memory, whose kernels know blocks of one size only, it is a reduce for each block. */
+ * between hosts a plan brings each block there once. A reduce-scatter runs by a plan. */
 #include "base/memory.h"
 #include "coll/api_call.h"
 #include "coll/comm.h"
 #include "coll/door.h"
-#include "coll/gpu/gpu_calls.h"
 #include "coll/group.h"
 #include "coll/select.h"
 #include "coll/uneven_call.h"
@@ -186,40 +184,16 @@ static enum tutti_result messages_run(const struct tti_uneven *u)
     return result;
 }
 
-/* A reduce for each block. */
-static enum tutti_result reduces_collect(const struct tti_uneven *u)
-{
-    struct uneven_parts parts = {u, 0};
-    size_t next = 0;
-    for (int k = 0; k < u->comm->size; k++)
-        parts.left += u->from.counts[k] > 0;
-    for (int k = 0; k < u->comm->size; k++) {
-        const struct tti_uneven_piece piece = tti_uneven_piece(&u->from, k, &next);
-        struct tti_operation reduce = {.collective = TUTTI_REDUCE,
-                                       .in = u->in + piece.begin * u->size,
-                                       .out = u->out,
-                                       .count = piece.count,
-                                       .op = u->op,
-                                       .root = k};
-        if (piece.count > 0)
-            TTI_TRY(part_add(&parts, &reduce));
-    }
-    return TUTTI_OK;
-}
-
 /* ---- by a plan ---- */
 
 static enum tutti_result uneven_plan(const struct tti_uneven *u, const struct tti_uneven_side *side,
                                      size_t total)
 {
-    const size_t n = (size_t)u->comm->size;
-    struct tti_blocks *blocks = tti_calloc(1, sizeof *blocks + 2 * n * sizeof(size_t));
+    struct tti_blocks *blocks = tti_blocks_make(u->comm->size, false);
     size_t next = 0;
     if (!blocks)
         return TUTTI_ERR_MEMORY;
-    blocks->n = (int)n;
     blocks->total = total;
-    blocks->displs = blocks->counts + n;
     for (int k = 0; k < blocks->n; k++) {
         const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
         blocks->counts[k] = piece.count;
@@ -239,22 +213,6 @@ static enum tutti_result uneven_plan(const struct tti_uneven *u, const struct tt
     return result;
 }
 
-/* Of device memory? Where the own block is empty, its buffer says nothing. */
-static enum tutti_result uneven_device(const struct tti_uneven *u,
-                                       const struct tti_uneven_side *side, size_t total,
-                                       bool *device)
-{
-    const bool empty = side->counts[u->comm->rank] == 0, gathers = side == &u->to;
-    const struct tti_operation o = {.collective = u->collective,
-                                    .part_of = u->collective,
-                                    .in = empty && gathers ? u->out : u->in,
-                                    .out = empty && !gathers ? (char *)(uintptr_t)u->in : u->out,
-                                    .count = total,
-                                    .type = u->type};
-    *device = false;
-    return u->comm->gpu ? tti_gpu_takes(u->comm, &o, u->stream, device) : TUTTI_OK;
-}
-
 bool tti_comm_uneven_plan(const tutti_comm *comm, enum tutti_collective collective)
 {
     char name[32];
@@ -270,17 +228,11 @@ static enum tutti_result uneven_messages(const struct tti_uneven *u)
 
 static enum tutti_result uneven_run(const struct tti_uneven *u)
 {
-    const bool reduces = u->collective == TUTTI_REDUCE_SCATTER;
-    const struct tti_uneven_side *side = reduces ? &u->from : &u->to;
+    const struct tti_uneven_side *side = u->collective == TUTTI_REDUCE_SCATTER ? &u->from : &u->to;
     size_t total = 0;
-    bool device = false;
     TTI_TRY(tti_uneven_check(u, &total));
-    if (!tti_has_uneven(u->collective))
-        return uneven_messages(u);
-    TTI_TRY(uneven_device(u, side, total, &device));
-    if (total > 0 && reduces && device)
-        return uneven_together(u, reduces_collect);
-    if (!device && (total == 0 || tti_comm_uneven_plan(u->comm, u->collective)))
+    if (tti_has_uneven(u->collective) &&
+        (total == 0 || tti_comm_uneven_plan(u->comm, u->collective)))
         return uneven_plan(u, side, total);
     return uneven_messages(u);
 }

@@ -112,6 +112,8 @@ struct tti_gpu_control {
     /* Block b of this rank is at the peers' buffers, or about to be, in this epoch; 0: it is not,
      * and will not before it has looked at `ready`, in which it finds who withdrew. */
     uint64_t inside[TTI_GPU_BLOCKS];
+    /* ... and where block b of rank r finds its part of the input, if they lie anywhere. */
+    const void *spread[TTI_GPU_BLOCKS][TTI_GPU_RANKS];
     struct tti_plan_channel plan[TTI_PLAN_BLOCKS][TTI_GPU_RANKS];
 };
 
@@ -166,11 +168,17 @@ struct tti_coupled_args {
 /* What a rank takes out of the others' inputs, as two shot with or without `exchange`. For k from
  * `first` on, `blocks` of them: the input of rank k from byte `from` on becomes block k of the
  * output, `stride` bytes apart; or, if it folds, one block, of all ranks' inputs, in the
- * accumulator type if `wide`. `count`: elements of a block. */
+ * accumulator type if `wide`. `count`: elements of a block; each rank's own, if it folds. */
 struct tti_direct_args {
     struct tti_coupled_args coupled;
     uint64_t from, stride;
     uint32_t first, blocks, folds, wide;
+    /* Blocks that differ. `spreads`, with `exchange`, all or none: rank r finds its part of this
+     * rank's input at spread[r]. `uneven`, if it does not fold: block k has counts[k] elements, and
+     * comes places[k] bytes into the output. */
+    uint32_t spreads, uneven;
+    const void *spread[TTI_GPU_RANKS];
+    uint64_t counts[TTI_GPU_RANKS], places[TTI_GPU_RANKS];
 };
 
 /* A sum over memory that all ranks have bound to a multicast object: `multi` is the address there
@@ -225,7 +233,9 @@ struct tti_device_step {
     uint32_t chunk, nchunks;
     uint32_t src, src2, dst; /* TTI_DEVICE_REF */
     uint32_t home;           /* receives: where the sender has it */
-    uint16_t need, needs;    /* bulk: before it writes, these of the table */
+    uint16_t need;           /* bulk: before it writes, from this one on in the table, ... */
+    uint8_t needs;           /* ... so many */
+    uint8_t block;           /* where blocks differ: whose it begins with */
 };
 
 /* So many messages of this pass, sent to `peer`, are consumed. */
@@ -248,9 +258,9 @@ struct tti_device_program {
 enum { TTI_WIRE_BULK, TTI_WIRE_LL, TTI_WIRE_LL128 };
 
 /* A plan on all ranks: lanes * slices blocks, of which the first are those of lane 0. Of `coupled`:
- * `count` elements of a block; in and out of all ranks, or `exchange`; `slots`: for packets,
- * TTI_PLAN_PACKETS_BYTES each, zeroed once, `slot_bytes` (a multiple of 128, up to
- * TTI_PLAN_SLOT_BYTES) for a message. */
+ * `count` elements of a block, of the longest if they differ; in and out of all ranks, or
+ * `exchange`; `slots`: for packets, TTI_PLAN_PACKETS_BYTES each, zeroed once, `slot_bytes` (a
+ * multiple of 128, up to TTI_PLAN_SLOT_BYTES) for a message. */
 struct tti_plan_args {
     struct tti_coupled_args coupled;
     const void *program;              /* struct tti_device_program */
@@ -263,7 +273,10 @@ struct tti_plan_args {
     uint32_t reduces;         /* SCRATCH and SLOT hold accumulators */
     uint32_t type;            /* enum tutti_type */
     uint32_t size, wide_size; /* bytes of an element, of an accumulator */
-    uint32_t unused;
+    /* 0, or blocks differ: 1 + the buffer (IN, OUT) that has all of them, where that of rank k has
+     * counts[k] elements, the first of them number displs[k]. Alike on all ranks. */
+    uint32_t uneven;
+    uint64_t counts[TTI_GPU_RANKS], displs[TTI_GPU_RANKS];
 };
 
 #define TTI_PLAN_PACKETS_BYTES(blocks, ranks, slot_bytes) \

@@ -135,6 +135,7 @@ static enum tutti_result make_step(struct making *m, int l, const struct tti_ste
         .src2 = ref_of(s->src2),
         .dst = ref_of(s->dst),
         .need = (uint16_t)m->need_count,
+        .block = (uint8_t)(s->block < 0 ? 0 : s->block), /* none counts where it is not known */
     };
     if (!refs_agree(m->plans[m->rank], s))
         return TTI_FAIL(TUTTI_ERR_INTERNAL,
@@ -146,7 +147,8 @@ static enum tutti_result make_step(struct making *m, int l, const struct tti_ste
             l < m->plans[s->from]->nlanes
                 ? message_find(&m->plans[s->from]->lanes[l], m->rank, received[s->from]++)
                 : NULL;
-        if (!sent || sent->chunk != s->chunk || sent->nchunks != s->nchunks)
+        if (!sent || sent->chunk != s->chunk || sent->nchunks != s->nchunks ||
+            sent->block != s->block)
             return TTI_FAIL(TUTTI_ERR_INTERNAL,
                             "plans of ranks %d and %d, lane %d: a message from the former of "
                             "chunks %u to %u is not what the latter receives",
@@ -154,7 +156,7 @@ static enum tutti_result make_step(struct making *m, int l, const struct tti_ste
         step.home = ref_of(sent->kind == TTI_SEND ? sent->src : sent->dst);
         m->program->lane[l].senders |= 1u << s->from;
     }
-    step.needs = needs_of(lane, s->hazard, m->needs + m->need_count);
+    step.needs = (uint8_t)needs_of(lane, s->hazard, m->needs + m->need_count);
     m->need_count += step.needs;
     m->steps[m->step_count++] = step;
     return TUTTI_OK;

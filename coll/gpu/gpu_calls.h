@@ -30,10 +30,10 @@ bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *op
  * share the device (gpu_ahead.c). On an error nothing was queued. TIMEOUT: it had none. */
 enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream);
 /* Queue it (one collective, or `count` sends and receives at once) on the first of the streams, of
- * which each operation has one: after what they all have, and they all wait for it. `mark` may be
+ * which there may be several: after what they all have, and they all wait for it. `mark` may be
  * NULL; else it is a point after the work, for a request. */
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                               size_t count, const tutti_stream *streams,
+                               size_t count, const tutti_stream *streams, size_t stream_count,
                                struct tti_gpu_mark **mark);
 /* Hear what the device and the others have to say: a failure becomes the communicator's. */
 void tti_gpu_hear(struct tutti_comm *comm);
@@ -50,9 +50,9 @@ void tti_gpu_look_device(struct tutti_comm *comm);
  * queued before? Else the communicator fails: what a rank that gave up has let through is
  * worthless, and must not be taken for a result anywhere. */
 enum tutti_result tti_gpu_sound(struct tutti_comm *comm);
-/* Do messages of device memory go from memory to memory between all ranks, by kernels that run at
- * the same time? Not before the ranks have set that up together. */
-bool tti_gpu_messages_reach(struct tutti_comm *comm);
+/* Do all ranks reach each other's device memory; with `running`, by kernels that run at the same
+ * time? Not before the ranks have set that up together. */
+bool tti_gpu_reaches(struct tutti_comm *comm, bool running);
 /* After a deadline: has rank `peer` sent messages of device memory that lie here and that no
  * receive in device memory has met? One on host memory never does. */
 bool tti_gpu_unmet(struct tutti_comm *comm, int peer);

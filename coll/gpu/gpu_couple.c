@@ -9,6 +9,7 @@
  * asked for by name: its plan (gpu_plan.c). What is taken follows from what all ranks know, so all
  * take the same. Each kernel names the plan that it equals, and TUTTI_FAST=0 takes that. */
 #include "coll/gpu/gpu_map.h"
+#include "coll/gpu/gpu_range.h"
 #include "coll/select.h"
 #include "device/reduce.h"
 
@@ -132,18 +133,23 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     return TUTTI_OK;
 }
 
-/* What this rank takes of the others' inputs, of which a block takes `block` bytes there. */
+static size_t couple_stride(const struct tti_operation *o)
+{
+    return o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
+}
+
+/* What this rank takes of the others' inputs: `count` elements, of those that hold something for
+ * each rank from byte `at` on. */
 static struct tti_direct_args direct_args(const struct tutti_comm *comm,
-                                          const struct tti_operation *o, size_t count, size_t block)
+                                          const struct tti_operation *o, size_t count, size_t at)
 {
     const uint32_t n = (uint32_t)comm->gpu->map->size, rank = (uint32_t)comm->gpu->map->rank;
     const uint32_t root = (uint32_t)o->root;
-    const size_t stride = o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
     struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, count), .wide = o->wide};
     switch (o->collective) {
     case TUTTI_REDUCE_SCATTER:
         args.folds = args.blocks = 1;
-        args.from = rank * block;
+        args.from = at;
         break;
     case TUTTI_REDUCE:
         args.folds = args.blocks = rank == root;
@@ -155,14 +161,14 @@ static struct tti_direct_args direct_args(const struct tutti_comm *comm,
     case TUTTI_SCATTER:
         args.first = root;
         args.blocks = 1;
-        args.from = rank * block;
+        args.from = at;
         break;
     case TUTTI_GATHER:
-        args.stride = stride;
+        args.stride = couple_stride(o);
         args.blocks = rank == root ? n : 0;
         break;
     case TUTTI_ALL_GATHER:
-        args.stride = stride;
+        args.stride = couple_stride(o);
         args.blocks = n;
         break;
     default: /* a barrier moves nothing */
@@ -171,47 +177,60 @@ static struct tti_direct_args direct_args(const struct tutti_comm *comm,
     return args;
 }
 
+/* `length`: elements of the longest block, which decides for all ranks. */
 static enum tutti_result direct_launch(struct tutti_comm *comm, const struct tti_operation *o,
-                                       const struct tti_direct_args *args, tutti_stream stream)
+                                       const struct tti_direct_args *args, size_t length,
+                                       tutti_stream stream)
 {
-    return couple_launch(comm, TTI_KERNEL_DIRECT, o->type,
-                         args->coupled.count * tutti_type_size(o->type), args, sizeof *args,
-                         stream);
+    return couple_launch(comm, TTI_KERNEL_DIRECT, o->type, length * tutti_type_size(o->type), args,
+                         sizeof *args, stream);
+}
+
+static struct tti_gpu_range direct_range(const struct tutti_comm *comm,
+                                         const struct tti_operation *o)
+{
+    return (struct tti_gpu_range){.o = o,
+                                  .rank = (uint32_t)comm->gpu->map->rank,
+                                  .width = tutti_type_size(o->type),
+                                  .stride = couple_stride(o),
+                                  .align = PACK};
+}
+
+/* What is gathered of blocks that differ in size: the range of each, and where that comes. */
+static void direct_uneven(struct tti_direct_args *args, const struct tti_gpu_range *r)
+{
+    const uint32_t n = args->coupled.ranks;
+    if (!r->o->blocks || args->folds)
+        return;
+    args->uneven = 1;
+    for (uint32_t k = 0; k < n; k++) {
+        args->counts[k] = tti_gpu_range_count(r, n, k);
+        args->places[k] =
+            args->counts[k] > 0 ? (size_t)(tti_gpu_range_out(r, n, k) - (char *)r->o->out) : 0;
+    }
+}
+
+/* Each rank tells each other where that one's part is, if they may lie anywhere. */
+static void direct_spread(struct tti_direct_args *args, const struct tti_operation *o)
+{
+    if (!o->blocks || !args->folds)
+        return;
+    args->spreads = 1;
+    for (uint32_t k = 0; k < args->coupled.ranks; k++)
+        args->spread[k] = o->blocks->counts[k] > 0 ? tti_blocks_at(o, (int)k) : NULL;
 }
 
 static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
                                        tutti_stream stream)
 {
-    const size_t block = o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
-    struct tti_direct_args args = direct_args(comm, o, o->count, block);
+    struct tti_gpu_range all = direct_range(comm, o);
+    (void)tti_gpu_range_next(&all, SIZE_MAX);
+    struct tti_direct_args args = direct_args(comm, o, tti_gpu_range_count(&all, 1, all.rank),
+                                              o->blocks ? 0 : all.rank * all.stride);
     args.coupled.exchange = 1;
-    return direct_launch(comm, o, &args, stream);
-}
-
-/* From block to block in a window: all of them begin where accesses of 16 bytes do. */
-static size_t direct_block(size_t bytes)
-{
-    return (bytes + PACK - 1) / PACK * PACK;
-}
-
-/* Elements [from, from + length) of all blocks of the input to the own window. */
-static enum tutti_result direct_publish(struct tutti_comm *comm, const struct tti_operation *o,
-                                        size_t from, size_t length, tutti_stream stream)
-{
-    struct tti_gpu *gpu = comm->gpu->gpu;
-    const struct tti_gpu_map *map = comm->gpu->map;
-    const size_t width = tutti_type_size(o->type), bytes = length * width;
-    const size_t block = o->device_stride ? o->device_stride : o->count * width;
-    const size_t apart = direct_block(bytes);
-    char *own = tti_gpu_at(map, map->rank, map->window_at);
-    uint32_t in = 0, out = 0;
-    tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
-    if (bytes == block && bytes == apart) /* one piece */
-        return in > 0 ? gpu->ops->copy(gpu, own, o->in, in * bytes, stream) : TUTTI_OK;
-    for (uint32_t b = 0; b < in; b++)
-        TTI_TRY(gpu->ops->copy(gpu, own + b * apart, (const char *)o->in + b * block + from * width,
-                               bytes, stream));
-    return TUTTI_OK;
+    direct_uneven(&args, &all);
+    direct_spread(&args, o);
+    return direct_launch(comm, o, &args, all.length, stream);
 }
 
 /* Out of the windows: a kernel ends when all have read what they need, so a pass needs no other
@@ -221,19 +240,24 @@ static enum tutti_result couple_direct_window(struct tutti_comm *comm,
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     const bool spread = o->collective == TUTTI_REDUCE_SCATTER || o->collective == TUTTI_SCATTER;
-    const size_t width = tutti_type_size(o->type);
-    const size_t out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : width;
-    const size_t blocks = spread ? (size_t)map->size : 1;
-    const size_t fits = (map->window_bytes / blocks - PACK) / width;
-    const size_t most = fits > ALIGNED ? fits / ALIGNED * ALIGNED : fits;
-    for (size_t from = 0, length; from < o->count; from += length) {
-        length = o->count - from < most ? o->count - from : most;
-        struct tti_direct_args args = direct_args(comm, o, length, direct_block(length * width));
+    const size_t out_width = tutti_type_size(o->wide ? tti_acc_type(o->type) : o->type);
+    const uint32_t rank = (uint32_t)map->rank, blocks = spread ? (uint32_t)map->size : 1;
+    struct tti_gpu_range r = direct_range(comm, o);
+    const size_t most =
+        tti_gpu_range_most(&r, spread ? blocks : 0, spread ? 0 : 1, map->window_bytes, ALIGNED);
+    uint32_t in = 0, out = 0;
+    tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
+    while (tti_gpu_range_next(&r, most)) {
+        struct tti_direct_args args = direct_args(comm, o, tti_gpu_range_count(&r, blocks, rank),
+                                                  spread ? tti_gpu_range_at(&r, blocks, rank) : 0);
         for (int p = 0; p < map->size; p++)
             args.coupled.in[p] = tti_gpu_at(map, p, map->window_at);
-        args.coupled.out[map->rank] = (char *)o->out + from * out_width;
-        TTI_TRY(direct_publish(comm, o, from, length, stream));
-        TTI_TRY(direct_launch(comm, o, &args, stream));
+        direct_uneven(&args, &r);
+        if (o->out && !args.uneven)
+            args.coupled.out[rank] = (char *)o->out + r.from * out_width;
+        TTI_TRY(tti_gpu_range_pack(&r, comm->gpu->gpu, in,
+                                   tti_gpu_at(map, map->rank, map->window_at), stream));
+        TTI_TRY(direct_launch(comm, o, &args, r.length, stream));
         TTI_TRY(tti_gpu_room_between(comm, stream));
     }
     return TUTTI_OK;
@@ -256,7 +280,8 @@ static bool couple_large(const struct tutti_comm *comm, const struct tti_operati
 {
     uint32_t in = 0, out = 0;
     tti_shape(o->collective, comm->gpu->map->size, o->root, o->root, &in, &out);
-    return (in > out ? in : out) * o->count * tutti_type_size(o->type) > LARGE;
+    const size_t blocks = o->blocks ? 1 : in > out ? in : out; /* else the count is that of all */
+    return blocks * o->count * tutti_type_size(o->type) > LARGE;
 }
 
 static enum tti_gpu_kernel couple_kernel(const struct tutti_comm *comm,

@@ -61,12 +61,12 @@ enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operat
                                 tutti_stream stream)
 {
     struct tti_gpu *gpu = comm->gpu->gpu;
-    const void *in = o->in;
     if (o->collective == TUTTI_BARRIER || o->count == 0)
         return TUTTI_OK;
+    const void *in = o->blocks ? tti_blocks_at(o, 0) : o->in;
     if (tti_gpu_premultiplied(o))
         return tti_gpu_fold(comm, o, &in, 1, o->out, o->count, 0, true, stream);
-    if (o->in == o->out)
+    if (in == o->out)
         return TUTTI_OK;
-    return gpu->ops->copy(gpu, o->out, o->in, o->count * tutti_type_size(o->type), stream);
+    return gpu->ops->copy(gpu, o->out, in, o->count * tutti_type_size(o->type), stream);
 }

@@ -99,7 +99,7 @@ bool tti_gpu_lend_takes(const struct tutti_comm *comm, const struct tti_operatio
         o->count * tutti_type_size(o->type) < map->lend->from)
         return false;
     /* In place, an all-to-all overwrites what others may still read. */
-    if (o->collective == TUTTI_ALL_TO_ALL || tti_gpu_premultiplied(o))
+    if (o->collective == TUTTI_ALL_TO_ALL || tti_gpu_premultiplied(o) || o->blocks)
         return false;
     return map->way == TTI_GPU_WINDOW ||
            (comm->settings.fast && !tti_gpu_forced(comm, o->collective, name, sizeof name));

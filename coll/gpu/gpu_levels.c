@@ -89,7 +89,7 @@ bool tti_gpu_levels_takes(struct tutti_comm *comm, const struct tti_operation *o
     const size_t bytes = o->count * tutti_type_size(o->type);
     char name[64];
     if (map->hosts == 1 || map->way == TTI_GPU_STAGED || map->levels_from == 0 ||
-        !levels_serve(o->collective) ||
+        !levels_serve(o->collective) || o->blocks ||
         (comm->settings.reproducible && tti_order_shows(o->collective)) ||
         tti_select_forced(comm, o->collective, name, sizeof name))
         return false;

@@ -21,6 +21,17 @@ static enum tutti_result open_one(struct tutti_comm *comm, const void *buffer, s
                                                     map->others);
 }
 
+/* A reduce-scatter on blocks that differ in size, and may lie anywhere. */
+static enum tutti_result open_blocks(struct tutti_comm *comm, const struct tti_operation *o,
+                                     size_t width)
+{
+    const struct tti_blocks *blocks = o->blocks;
+    for (int k = 0; k < blocks->n; k++)
+        if (blocks->counts[k] > 0)
+            TTI_TRY(open_one(comm, tti_blocks_at(o, k), blocks->counts[k] * width));
+    return open_one(comm, o->out, blocks->counts[comm->gpu->map->rank] * width);
+}
+
 enum tutti_result tti_gpu_open(struct tutti_comm *comm, const struct tti_operation *o)
 {
     const struct tti_gpu_map *map = comm->gpu->map;
@@ -28,6 +39,8 @@ enum tutti_result tti_gpu_open(struct tutti_comm *comm, const struct tti_operati
     uint32_t in = 0, out = 0;
     if (map->others == 0)
         return TUTTI_OK;
+    if (o->blocks)
+        return open_blocks(comm, o, width);
     tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
     TTI_TRY(open_one(comm, o->in, open_bytes(o, in, width)));
     return open_one(comm, o->out,

@@ -4,10 +4,12 @@
  *
  * A plan is compiled once (device/program.h), for which the plans of all ranks are built, and kept
  * in the arena. It runs straight on the callers' buffers where pointers mean the same to all ranks;
- * else, and for what changes its input (a pre-multiplied sum) or may be in place where that matters
- * (an all-to-all), on the windows, in passes that copy in and out. Everything here follows from
+ * else, and for what changes its input (a pre-multiplied sum), may be in place where that matters
+ * (an all-to-all), or lies elsewhere at each rank (blocks that differ in size), on the windows, in
+ * passes that copy in and out. Everything here follows from
  * what all ranks know alike. */
 #include "coll/gpu/gpu_map.h"
+#include "coll/gpu/gpu_range.h"
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -131,8 +133,9 @@ struct running {
     const struct tti_operation *o;
     const struct tti_gpu_program *program;
     tutti_stream stream;
-    size_t width, acc;            /* bytes of an element, of an accumulator */
-    size_t in_blocks, out_blocks; /* at the rank that has most */
+    size_t width, acc;              /* bytes of an element, of an accumulator */
+    uint32_t in_blocks, out_blocks; /* at the rank that has most ... */
+    uint32_t own_in, own_out;       /* ... and at this one */
     uint32_t slices, wire;
 };
 
@@ -156,8 +159,8 @@ static size_t scratch_bytes(const struct running *g, size_t window, size_t *slot
  * not even a line does. */
 static size_t window_elements(const struct running *g, size_t blocks)
 {
-    const size_t room = g->map->window_bytes;
-    size_t least = 0, most = g->o->count, slots_at;
+    const size_t room = g->map->window_bytes, all = g->o->blocks ? g->o->blocks->most : g->o->count;
+    size_t least = 0, most = all, slots_at;
     while (least < most) { /* bytes grow with elements */
         const size_t middle = most - (most - least) / 2;
         if (blocks * aligned(middle * g->width) + scratch_bytes(g, middle, &slots_at) <= room)
@@ -165,7 +168,7 @@ static size_t window_elements(const struct running *g, size_t blocks)
         else
             most = middle - 1;
     }
-    return least == g->o->count || least < ALIGN ? least : least / ALIGN * ALIGN;
+    return least == all || least < ALIGN ? least : least / ALIGN * ALIGN;
 }
 
 /* Bytes of a slot that the largest message takes as packets or lines, in one slice. */
@@ -252,57 +255,70 @@ static enum tutti_result run_direct(struct running *g, size_t window)
 
 /* ---- on the windows ---- */
 
-static enum tutti_result window_in(const struct running *g, size_t from, size_t length, char *at)
+/* Of all ranks the most, since each has to know where the others' output lies. */
+static size_t window_takes(const struct running *g, const struct tti_gpu_range *r, uint32_t blocks)
 {
-    struct tti_gpu *gpu = g->comm->gpu->gpu;
-    uint32_t in = 0, out = 0;
-    tti_shape(g->o->collective, g->map->size, g->map->rank, g->o->root, &in, &out);
-    for (uint32_t b = 0; b < in; b++) {
-        const void *src = (const char *)g->o->in + (b * g->o->count + from) * g->width;
-        char *dst = at + b * length * g->width;
-        if (tti_gpu_premultiplied(g->o))
-            TTI_TRY(tti_gpu_fold(g->comm, g->o, &src, 1, dst, length, 0, true, g->stream));
-        else
-            TTI_TRY(gpu->ops->copy(gpu, dst, src, length * g->width, g->stream));
+    return aligned(blocks > 1 ? tti_gpu_range_at(r, blocks, blocks)
+                              : blocks * r->length * g->width);
+}
+
+static enum tutti_result window_in(const struct running *g, const struct tti_gpu_range *r, char *at)
+{
+    if (!tti_gpu_premultiplied(g->o))
+        return tti_gpu_range_pack(r, g->comm->gpu->gpu, g->own_in, at, g->stream);
+    for (uint32_t b = 0; b < g->own_in; b++) {
+        const size_t count = tti_gpu_range_count(r, g->own_in, b);
+        if (count == 0)
+            continue;
+        const void *src = tti_gpu_range_in(r, g->own_in, b);
+        TTI_TRY(tti_gpu_fold(g->comm, g->o, &src, 1, at + tti_gpu_range_at(r, g->own_in, b), count,
+                             0, true, g->stream));
     }
     return TUTTI_OK;
 }
 
-static enum tutti_result window_out(const struct running *g, size_t from, size_t length,
-                                    const char *at)
+/* Blocks that differ, as they lie in the windows. */
+static void window_uneven(const struct running *g, const struct tti_gpu_range *r,
+                          struct tti_plan_args *args)
 {
-    struct tti_gpu *gpu = g->comm->gpu->gpu;
-    uint32_t in = 0, out = 0;
-    tti_shape(g->o->collective, g->map->size, g->map->rank, g->o->root, &in, &out);
-    for (uint32_t b = 0; b < out; b++)
-        TTI_TRY(gpu->ops->copy(gpu, (char *)g->o->out + (b * g->o->count + from) * g->width,
-                               at + b * length * g->width, length * g->width, g->stream));
-    return TUTTI_OK;
+    const uint32_t n = (uint32_t)g->map->size;
+    if (!g->o->blocks)
+        return;
+    args->uneven = 1 + (g->o->collective == TUTTI_ALL_GATHER ? TTI_DEVICE_OUT : TTI_DEVICE_IN);
+    for (uint32_t k = 0; k < n; k++) {
+        args->counts[k] = tti_gpu_range_count(r, n, k);
+        args->displs[k] = tti_gpu_range_at(r, n, k) / g->width;
+    }
 }
 
 /* A kernel ends when all that it sent is read, so the next pass may overwrite the windows. */
 static enum tutti_result run_window(struct running *g, size_t window)
 {
     const struct tti_gpu_map *map = g->map;
-    for (size_t from = 0, length; from < g->o->count; from += length) {
-        length = g->o->count - from < window ? g->o->count - from : window;
-        const size_t out_at = aligned(g->in_blocks * length * g->width);
-        const size_t scratch_at = out_at + aligned(g->out_blocks * length * g->width);
+    char *own = tti_gpu_at(map, map->rank, map->window_at);
+    struct tti_gpu_range r = {.o = g->o,
+                              .rank = (uint32_t)map->rank,
+                              .width = g->width,
+                              .stride = g->o->count * g->width,
+                              .align = 1};
+    while (tti_gpu_range_next(&r, window)) {
+        const size_t out_at = window_takes(g, &r, g->in_blocks);
+        const size_t scratch_at = out_at + window_takes(g, &r, g->out_blocks);
         size_t slots_at = 0;
-        choose_wire(g, length);
-        struct tti_plan_args args = plan_args(g, length, length);
-        (void)scratch_bytes(g, length, &slots_at);
+        choose_wire(g, r.length);
+        struct tti_plan_args args = plan_args(g, r.length, r.length);
+        (void)scratch_bytes(g, r.length, &slots_at);
         args.slots_at = slots_at;
+        window_uneven(g, &r, &args);
         for (int p = 0; p < g->map->size; p++) {
             char *base = tti_gpu_at(map, p, map->window_at);
             args.coupled.in[p] = base;
             args.coupled.out[p] = base + out_at;
             args.scratch[p] = base + scratch_at;
         }
-        char *own = tti_gpu_at(map, g->map->rank, map->window_at);
-        TTI_TRY(window_in(g, from, length, own));
+        TTI_TRY(window_in(g, &r, own));
         TTI_TRY(plan_launch(g, &args));
-        TTI_TRY(window_out(g, from, length, own + out_at));
+        TTI_TRY(tti_gpu_range_unpack(&r, g->comm->gpu->gpu, g->own_out, own + out_at, g->stream));
         TTI_TRY(tti_gpu_room_between(g->comm, g->stream));
     }
     return TUTTI_OK;
@@ -334,7 +350,8 @@ static enum tutti_result plan_select(struct tutti_comm *comm, const struct tti_o
     if (forced) {
         tti_work_pause(comm); /* what selection keeps belongs to whoever runs operations */
         const enum tutti_result result =
-            tti_select_plan(comm, o->collective, o->count, o->type, o->root, &selection);
+            tti_select_plan(comm, o->collective, o->blocks ? tti_blocks_mean(o->blocks) : o->count,
+                            o->type, o->root, &selection);
         tti_work_resume(comm);
         TTI_TRY(result);
         *algorithm = selection.algorithm;
@@ -361,6 +378,8 @@ static void plan_blocks(struct running *g)
         tti_shape(g->o->collective, g->map->size, r, g->o->root, &in, &out);
         g->in_blocks = in > g->in_blocks ? in : g->in_blocks;
         g->out_blocks = out > g->out_blocks ? out : g->out_blocks;
+        g->own_in = r == g->map->rank ? in : g->own_in;
+        g->own_out = r == g->map->rank ? out : g->own_out;
     }
 }
 
@@ -382,8 +401,8 @@ enum tutti_result tti_gpu_plan(struct tutti_comm *comm, const struct tti_operati
     if (!g.program || g.program->lanes > g.map->blocks)
         return TUTTI_OK;
     const enum tutti_type acc = g.program->reduces ? tti_acc_type(o->type) : o->type;
-    const bool direct =
-        g.map->direct && !tti_gpu_premultiplied(o) && o->collective != TUTTI_ALL_TO_ALL;
+    const bool direct = g.map->direct && !tti_gpu_premultiplied(o) && !o->blocks &&
+                        o->collective != TUTTI_ALL_TO_ALL;
     g.acc = tutti_type_size(acc);
     plan_blocks(&g);
     const size_t window = window_elements(&g, direct ? 0 : g.in_blocks + g.out_blocks);

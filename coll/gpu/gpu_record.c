@@ -13,8 +13,9 @@ enum { LOOK_NS = 200 * 1000 * 1000, LOOKS = 3 };
 /* Never 0, which stands for "not written yet". */
 static uint32_t record_hash(uint32_t before, const struct tti_operation *o)
 {
-    const uint64_t words[] = {tti_record_kind(o), o->count,
-                              o->collective == TUTTI_BARRIER ? 0 : (uint64_t)(int64_t)o->root};
+    const uint64_t words[] = {
+        tti_record_kind(o), o->count,
+        o->collective == TUTTI_BARRIER ? 0 : (uint64_t)(int64_t)tti_record_root(o)};
     uint64_t hash = before;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);

@@ -137,6 +137,26 @@ static enum tutti_result side_look(const struct tti_gpu_side *side, const void *
     return TUTTI_OK;
 }
 
+/* Of blocks that differ in size: what of a buffer has no elements may lie anywhere. */
+static enum tutti_result side_blocks(const struct tutti_comm *comm, const struct tti_operation *o,
+                                     struct side_buffers *buffers)
+{
+    const struct tti_blocks *blocks = o->blocks;
+    const bool gathers = o->collective == TUTTI_ALL_GATHER;
+    for (int k = 0, seen = 0; k < blocks->n && (!seen || blocks->at); k++) {
+        if (blocks->counts[k] == 0)
+            continue;
+        seen++;
+        TTI_TRY(side_look(comm->gpu,
+                          gathers ? (char *)o->out + blocks->displs[k] * tutti_type_size(o->type)
+                                  : tti_blocks_at(o, k),
+                          buffers));
+    }
+    return blocks->counts[comm->rank] == 0
+               ? TUTTI_OK
+               : side_look(comm->gpu, gathers ? o->in : o->out, buffers);
+}
+
 static enum tutti_result side_buffers(const struct tutti_comm *comm, const struct tti_operation *o,
                                       struct side_buffers *buffers)
 {
@@ -144,6 +164,8 @@ static enum tutti_result side_buffers(const struct tutti_comm *comm, const struc
     memset(buffers, 0, sizeof *buffers);
     if (o->collective == TUTTI_BARRIER || o->count == 0) /* signals and waits, too */
         return TUTTI_OK;
+    if (o->blocks)
+        return side_blocks(comm, o, buffers);
     if (o->collective == TUTTI_SEND_RECV) {
         in = !o->receives;
         out = o->receives;
@@ -448,7 +470,7 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
 }
 
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
-                                    size_t count, const tutti_stream *streams,
+                                    size_t count, const tutti_stream *streams, size_t stream_count,
                                     struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -459,7 +481,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     const bool collective = ops[0].collective != TUTTI_SEND_RECV, capturing = capture != 0;
     if (collective && !side->map)
         TTI_TRY(tti_gpu_map_make(comm));
-    for (size_t i = 0; i < count && side->shared; i++)
+    for (size_t i = 0; i < stream_count && side->shared; i++)
         if (!streams[i] || streams[i] == TTI_STREAM_LEGACY)
             return TTI_FAIL(TUTTI_ERR_USAGE,
                             "ranks of this process share device %d; on its default stream they "
@@ -468,13 +490,13 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
                             side->gpu->device);
     tti_gpu_ahead_begin(side, stream, capturing);
     TTI_TRY(side_order(side, stream, capture));
-    TTI_TRY(tti_gpu_join(side, streams, count, capture));
+    TTI_TRY(tti_gpu_join(side, streams, stream_count, capture));
     enum tutti_result result = collective ? side_collective(comm, ops, stream, capturing)
                                           : side_messages(comm, ops, count, stream, capturing);
     if (result == TUTTI_OK)
         result = side_point(side, stream, capture);
     if (result == TUTTI_OK)
-        result = tti_gpu_part(side, streams, count, capture);
+        result = tti_gpu_part(side, streams, stream_count, capture);
     if (result == TUTTI_OK && mark)
         result = tti_gpu_mark_take(side, stream, mark);
     struct tti_error error;
@@ -489,7 +511,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
 }
 
 static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                                   size_t count, const tutti_stream *streams,
+                                   size_t count, const tutti_stream *streams, size_t stream_count,
                                    struct tti_gpu_mark **mark)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -511,29 +533,29 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     if (!side->map)
         tti_gpu_reclaim_idle(&side->user);
     tti_gpu_gate_enter(&side->user);
-    const enum tutti_result result = side_queue(comm, ops, count, streams, mark);
+    const enum tutti_result result = side_queue(comm, ops, count, streams, stream_count, mark);
     tti_gpu_gate_leave(&side->user);
     return result;
 }
 
 enum tutti_result tti_gpu_call(struct tutti_comm *comm, const struct tti_operation *ops,
-                               size_t count, const tutti_stream *streams,
+                               size_t count, const tutti_stream *streams, size_t stream_count,
                                struct tti_gpu_mark **mark)
 {
     pthread_mutex_lock(&comm->gpu->lock);
-    enum tutti_result result = side_call(comm, ops, count, streams, mark);
+    enum tutti_result result = side_call(comm, ops, count, streams, stream_count, mark);
     pthread_mutex_unlock(&comm->gpu->lock);
     return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", tti_operation_name(ops));
 }
 
-bool tti_gpu_messages_reach(struct tutti_comm *comm)
+bool tti_gpu_reaches(struct tutti_comm *comm, bool running)
 {
     struct tti_gpu_side *side = comm->gpu;
     if (!side)
         return false;
     pthread_mutex_lock(&side->lock);
-    const bool reach =
-        side->map && side->map->way == TTI_GPU_COUPLED && side->map->size == comm->size;
+    const bool reach = side->map && side->map->size == comm->size &&
+                       side->map->way >= (running ? TTI_GPU_COUPLED : TTI_GPU_WINDOW);
     pthread_mutex_unlock(&side->lock);
     return reach;
 }

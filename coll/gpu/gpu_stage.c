@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/gpu/gpu_range.h"
 #include "coll/gpu/gpu_send.h"
 #include "device/memory.h"
 
@@ -93,15 +94,21 @@ char *tti_gpu_stage_slot(const struct tti_gpu_side *side, size_t chunk)
     return side->stage->slots.base + chunk % TTI_GPU_STAGE_SLOTS * slot_bytes(side);
 }
 
+/* One element of each block takes so many bytes. */
+static enum tutti_result stage_too_small(const struct tti_gpu_side *side, size_t bytes)
+{
+    return TTI_FAIL(TUTTI_ERR_ARGUMENT,
+                    "TUTTI_DEVICE_CHUNK is %zu; one element of each of the blocks takes %zu bytes, "
+                    "so allow at least that on all ranks",
+                    side->chunk, bytes);
+}
+
 enum tutti_result tti_gpu_stage_length(const struct tti_gpu_side *side, size_t bytes, size_t width,
                                        size_t *length)
 {
     *length = side->chunk / bytes;
     if (*length == 0)
-        return TTI_FAIL(TUTTI_ERR_ARGUMENT,
-                        "TUTTI_DEVICE_CHUNK is %zu; one element of each of the blocks takes %zu "
-                        "bytes, so allow at least that on all ranks",
-                        side->chunk, bytes);
+        return stage_too_small(side, bytes);
     if (*length * width >= TTI_GPU_STAGE_ALIGN)
         *length = *length * width / TTI_GPU_STAGE_ALIGN * TTI_GPU_STAGE_ALIGN / width;
     return TUTTI_OK;
@@ -210,25 +217,32 @@ struct cut { /* one operation, cut into chunks */
 };
 
 /* Blocks of IN and OUT together at the rank that has most: alike on all ranks. */
-static size_t cut_blocks(enum tutti_collective collective, int size)
+static uint32_t cut_blocks(enum tutti_collective collective, int size)
 {
     switch (collective) {
     case TUTTI_ALL_TO_ALL:
-        return 2 * (size_t)size;
+        return 2 * (uint32_t)size;
     case TUTTI_REDUCE_SCATTER:
     case TUTTI_ALL_GATHER:
     case TUTTI_GATHER:
     case TUTTI_SCATTER:
-        return (size_t)size + 1;
+        return (uint32_t)size + 1;
     default:
         return 2;
     }
 }
 
-static size_t cut_count(const struct cut *c, size_t chunk)
+/* Chunk number `chunk`: in the slot the pieces lie one right after another. */
+static struct tti_gpu_range cut_range(const struct cut *c, size_t chunk)
 {
-    const size_t left = c->o->count - chunk * c->length;
-    return left < c->length ? left : c->length;
+    struct tti_gpu_range r = {.o = c->o,
+                              .rank = (uint32_t)c->comm->rank,
+                              .width = c->width,
+                              .stride = c->o->count * c->width,
+                              .align = 1,
+                              .from = chunk * c->length};
+    (void)tti_gpu_range_next(&r, c->length);
+    return r;
 }
 
 static char *cut_slot(const struct cut *c, size_t chunk)
@@ -236,47 +250,45 @@ static char *cut_slot(const struct cut *c, size_t chunk)
     return tti_gpu_stage_slot(c->comm->gpu, chunk);
 }
 
-static char *cut_out(const struct cut *c, size_t chunk)
+/* What the pieces of the input, or of the output, take in a slot. */
+static size_t cut_bytes(const struct tti_gpu_range *r, uint32_t blocks)
 {
-    return cut_slot(c, chunk) + tti_gpu_stage_round(c->in_blocks * cut_count(c, chunk) * c->width);
+    return tti_gpu_range_at(r, blocks, blocks);
 }
 
-/* A range of every block of the input to the slot, where they lie one after another. */
+static char *cut_out(const struct cut *c, size_t chunk)
+{
+    const struct tti_gpu_range r = cut_range(c, chunk);
+    return cut_slot(c, chunk) + tti_gpu_stage_round(cut_bytes(&r, c->in_blocks));
+}
+
 static enum tutti_result cut_copy_in(const struct cut *c, size_t chunk)
 {
     const struct tti_gpu_side *side = c->comm->gpu;
-    const size_t bytes = cut_count(c, chunk) * c->width, block = c->o->count * c->width;
-    const char *from = (const char *)c->o->in + chunk * c->length * c->width;
-    side->stage->copied += c->in_blocks * bytes;
-    if (bytes == block && c->in_blocks > 0) /* one piece */
-        return side->ops->copy(side->gpu, cut_slot(c, chunk), from, c->in_blocks * bytes,
-                               c->stream);
-    for (uint32_t b = 0; b < c->in_blocks; b++)
-        TTI_TRY(side->ops->copy(side->gpu, cut_slot(c, chunk) + b * bytes, from + b * block, bytes,
-                                c->stream));
-    return TUTTI_OK;
+    const struct tti_gpu_range r = cut_range(c, chunk);
+    side->stage->copied += cut_bytes(&r, c->in_blocks);
+    return tti_gpu_range_pack(&r, side->gpu, c->in_blocks, cut_slot(c, chunk), c->stream);
 }
 
 /* Block `b` of the output: out of the slot, or what is the same in the input. */
 static enum tutti_result cut_copy_block(const struct cut *c, size_t chunk, uint32_t b)
 {
     const struct tti_gpu_side *side = c->comm->gpu;
-    const size_t bytes = cut_count(c, chunk) * c->width, block = c->o->count * c->width;
-    const size_t at = chunk * c->length * c->width;
-    char *to = (char *)c->o->out + b * block + at;
-    const char *from = cut_out(c, chunk) + b * bytes;
-    if (c->direct[chunk % TTI_GPU_STAGE_SLOTS] && c->owns && b == c->own_out)
-        from = (const char *)c->o->in + c->own_in * block + at;
-    return from == to ? TUTTI_OK : side->ops->copy(side->gpu, to, from, bytes, c->stream);
+    const struct tti_gpu_range r = cut_range(c, chunk);
+    char *to = tti_gpu_range_out(&r, c->out_blocks, b);
+    const char *from = cut_out(c, chunk) + tti_gpu_range_at(&r, c->out_blocks, b);
+    if (c->owns && b == c->own_out)
+        from = tti_gpu_range_in(&r, c->in_blocks, c->own_in);
+    return from == to ? TUTTI_OK
+                      : side->ops->copy(side->gpu, to, from, r.length * c->width, c->stream);
 }
 
 static enum tutti_result cut_copy_out(const struct cut *c, size_t chunk)
 {
-    const struct tti_gpu_side *side = c->comm->gpu;
-    const bool whole = cut_count(c, chunk) == c->o->count && c->out_blocks > 0;
-    if (whole && !c->direct[chunk % TTI_GPU_STAGE_SLOTS])
-        return side->ops->copy(side->gpu, c->o->out, cut_out(c, chunk),
-                               c->out_blocks * c->o->count * c->width, c->stream);
+    const struct tti_gpu_range r = cut_range(c, chunk);
+    if (!c->direct[chunk % TTI_GPU_STAGE_SLOTS])
+        return tti_gpu_range_unpack(&r, c->comm->gpu->gpu, c->out_blocks, cut_out(c, chunk),
+                                    c->stream);
     for (uint32_t b = 0; b < c->out_blocks; b++)
         TTI_TRY(cut_copy_block(c, chunk, b));
     return TUTTI_OK;
@@ -287,21 +299,41 @@ static enum tutti_result cut_copy_out(const struct cut *c, size_t chunk)
 static enum tutti_result cut_input(struct cut *c, size_t chunk, struct tti_operation *o)
 {
     struct tti_gpu_side *side = c->comm->gpu;
+    const struct tti_gpu_range r = cut_range(c, chunk);
     const size_t block = c->o->count * c->width;
     bool *direct = &c->direct[chunk % TTI_GPU_STAGE_SLOTS];
     *direct = false;
     o->in = cut_slot(c, chunk);
     o->out = cut_out(c, chunk);
-    o->count = cut_count(c, chunk);
+    o->count = r.length;
     o->staged = c->comm->gpu_send != NULL;
-    if (c->in_blocks > 0)
+    if (c->in_blocks > 0 && !o->blocks)
         TTI_TRY(tti_gpu_send_ready(c->comm, o, c->o->in, c->in_blocks * block, direct));
     if (!*direct)
         return cut_copy_in(c, chunk);
     o->in = NULL;
-    o->device = (const char *)c->o->in + chunk * c->length * c->width;
+    o->device = (const char *)c->o->in + r.from * c->width;
     o->device_stride = block;
     side->stage->direct += c->in_blocks * o->count * c->width;
+    return TUTTI_OK;
+}
+
+/* The blocks of a chunk that differ in size, in the slot. */
+static enum tutti_result cut_uneven(const struct cut *c, size_t chunk, struct tti_operation *o)
+{
+    const struct tti_gpu_range r = cut_range(c, chunk);
+    const uint32_t n = (uint32_t)c->o->blocks->n;
+    struct tti_blocks *blocks = tti_blocks_make(c->o->blocks->n, false);
+    if (!blocks)
+        return TUTTI_ERR_MEMORY;
+    for (uint32_t k = 0; k < n; k++) {
+        blocks->counts[k] = tti_gpu_range_count(&r, n, k);
+        blocks->displs[k] = blocks->total;
+        blocks->total += blocks->counts[k];
+        blocks->most = blocks->counts[k] > blocks->most ? blocks->counts[k] : blocks->most;
+    }
+    o->count = blocks->total;
+    o->blocks = blocks;
     return TUTTI_OK;
 }
 
@@ -311,8 +343,13 @@ static enum tutti_result cut_begin(struct cut *c, size_t chunk)
     o.whole = o.whole ? o.whole : o.count;
     if (o.collective != TUTTI_BARRIER)
         TTI_TRY(cut_input(c, chunk, &o));
-    return tti_gpu_stage_call(c->comm, &o, 1, (int)(chunk % TTI_GPU_STAGE_SLOTS), c->stream,
-                              c->capturing);
+    if (c->o->blocks)
+        TTI_TRY(cut_uneven(c, chunk, &o));
+    const enum tutti_result result = tti_gpu_stage_call(
+        c->comm, &o, 1, (int)(chunk % TTI_GPU_STAGE_SLOTS), c->stream, c->capturing);
+    if (c->o->blocks)
+        free((void *)(uintptr_t)o.blocks); /* the call has its own */
+    return result;
 }
 
 static enum tutti_result cut_end(const struct cut *c, size_t chunk)
@@ -323,7 +360,8 @@ static enum tutti_result cut_end(const struct cut *c, size_t chunk)
 
 static enum tutti_result cut_run(struct cut *c)
 {
-    const size_t chunks = (c->o->count + c->length - 1) / c->length;
+    const size_t count = c->o->blocks ? c->o->blocks->most : c->o->count;
+    const size_t chunks = (count + c->length - 1) / c->length;
     for (size_t k = 0; k < chunks + TTI_GPU_STAGE_LAG; k++) {
         if (k < chunks)
             TTI_TRY(cut_begin(c, k));
@@ -338,9 +376,13 @@ static enum tutti_result cut_make(struct tutti_comm *comm, const struct tti_oper
                                   struct cut *c)
 {
     struct tti_gpu_side *side = comm->gpu;
-    const size_t blocks = cut_blocks(o->collective, comm->size);
+    const uint32_t blocks = cut_blocks(o->collective, comm->size);
     c->width = tutti_type_size(o->type);
-    TTI_TRY(tti_gpu_stage_length(side, blocks * c->width, c->width, &c->length));
+    const struct tti_gpu_range all = cut_range(c, 0);
+    c->length =
+        tti_gpu_range_most(&all, blocks - 1, 1, side->chunk, TTI_GPU_STAGE_ALIGN / c->width);
+    if (c->length == 0)
+        return stage_too_small(side, blocks * c->width);
     tti_shape(o->collective, comm->size, comm->rank, o->root, &c->in_blocks, &c->out_blocks);
     c->owns =
         tti_gpu_send_own(o->collective, comm->size, comm->rank, o->root, &c->own_in, &c->own_out);

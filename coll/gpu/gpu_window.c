@@ -15,6 +15,7 @@
  * since whoever raises it has passed a meeting in between, to which its reader came after lowering
  * it. A pass uses set 0, 1 or 0, 1, 2. */
 #include "coll/gpu/gpu_map.h"
+#include "coll/gpu/gpu_range.h"
 #include "device/reduce.h"
 
 enum { ONE_SHOT_BYTES = 32 << 10, PART_ELEMENTS = 128 };
@@ -25,9 +26,9 @@ struct window {
     struct tti_gpu *gpu;
     const struct tti_operation *o;
     tutti_stream stream;
-    size_t width, block; /* bytes of an element, and from block to block */
-    size_t out_width;    /* of an element of the output */
-    size_t from, length; /* this pass: elements of every block */
+    size_t width, block;    /* bytes of an element, and from block to block */
+    size_t out_width;       /* of an element of the output */
+    struct tti_gpu_range r; /* this pass */
 };
 
 /* ---- meetings ---- */
@@ -81,13 +82,13 @@ static char *window_at(const struct window *w, int rank)
 }
 
 /* Blocks that a rank publishes at most. */
-static size_t window_blocks(const struct window *w)
+static uint32_t window_blocks(const struct window *w)
 {
     switch (w->o->collective) {
     case TUTTI_REDUCE_SCATTER:
     case TUTTI_ALL_TO_ALL:
     case TUTTI_SCATTER:
-        return (size_t)w->map->size;
+        return (uint32_t)w->map->size;
     default:
         return 1;
     }
@@ -97,14 +98,16 @@ static enum tutti_result window_publish(const struct window *w)
 {
     uint32_t in = 0, out = 0;
     tti_shape(w->o->collective, w->map->size, w->map->rank, w->o->root, &in, &out);
-    const size_t bytes = w->length * w->width;
+    char *own = window_at(w, w->map->rank);
+    if (!tti_gpu_premultiplied(w->o))
+        return tti_gpu_range_pack(&w->r, w->gpu, in, own, w->stream);
     for (uint32_t b = 0; b < in; b++) {
-        const void *src = (const char *)w->o->in + b * w->block + w->from * w->width;
-        char *dst = window_at(w, w->map->rank) + b * bytes;
-        if (tti_gpu_premultiplied(w->o))
-            TTI_TRY(tti_gpu_fold(w->comm, w->o, &src, 1, dst, w->length, 0, true, w->stream));
-        else
-            TTI_TRY(w->gpu->ops->copy(w->gpu, dst, src, bytes, w->stream));
+        const size_t count = tti_gpu_range_count(&w->r, in, b);
+        if (count == 0)
+            continue;
+        const void *src = tti_gpu_range_in(&w->r, in, b);
+        TTI_TRY(tti_gpu_fold(w->comm, w->o, &src, 1, own + tti_gpu_range_at(&w->r, in, b), count, 0,
+                             true, w->stream));
     }
     return TUTTI_OK;
 }
@@ -112,12 +115,13 @@ static enum tutti_result window_publish(const struct window *w)
 /* ---- taking ---- */
 
 /* Fold elements [begin, end) of block `b` of all windows into dst. */
-static enum tutti_result window_fold(const struct window *w, size_t b, size_t begin, size_t end,
+static enum tutti_result window_fold(const struct window *w, uint32_t b, size_t begin, size_t end,
                                      void *dst)
 {
     const void *src[TTI_GPU_RANKS];
+    const size_t at = tti_gpu_range_at(&w->r, window_blocks(w), b) + begin * w->width;
     for (int p = 0; p < w->map->size; p++)
-        src[p] = window_at(w, p) + (b * w->length + begin) * w->width;
+        src[p] = window_at(w, p) + at;
     const uint32_t divisor = w->o->op == TUTTI_AVG ? (uint32_t)w->map->size : 0;
     return tti_gpu_fold(w->comm, w->o, src, w->map->size, dst, end - begin, divisor, false,
                         w->stream);
@@ -125,22 +129,26 @@ static enum tutti_result window_fold(const struct window *w, size_t b, size_t be
 
 static char *window_out(const struct window *w, int block)
 {
-    return (char *)w->o->out + (size_t)block * w->block + w->from * w->out_width;
+    return (char *)w->o->out + (size_t)block * w->block + w->r.from * w->out_width;
 }
 
 /* Block `b` of the window of rank `p` to block `to` of the output. */
 static enum tutti_result window_take(const struct window *w, int p, int b, int to)
 {
-    const size_t bytes = w->length * w->width;
-    return w->gpu->ops->copy(w->gpu, window_out(w, to), window_at(w, p) + (size_t)b * bytes, bytes,
-                             w->stream);
+    const uint32_t n = (uint32_t)w->map->size;
+    const size_t count = tti_gpu_range_count(&w->r, n, (uint32_t)p);
+    if (count == 0)
+        return TUTTI_OK;
+    char *dst = w->o->blocks ? tti_gpu_range_out(&w->r, n, (uint32_t)to) : window_out(w, to);
+    return w->gpu->ops->copy(w->gpu, dst, window_at(w, p) + (size_t)b * w->r.length * w->width,
+                             count * w->width, w->stream);
 }
 
 static size_t window_part(const struct window *w, int rank)
 {
-    const size_t lines = (w->length + PART_ELEMENTS - 1) / PART_ELEMENTS;
+    const size_t lines = (w->r.length + PART_ELEMENTS - 1) / PART_ELEMENTS;
     const size_t end = lines * (size_t)rank / (size_t)w->map->size * PART_ELEMENTS;
-    return end < w->length ? end : w->length;
+    return end < w->r.length ? end : w->r.length;
 }
 
 static enum tutti_result window_two_shot(const struct window *w)
@@ -175,7 +183,8 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
 {
     const struct window *w = &l->w;
     const int rank = w->map->rank, n = w->map->size;
-    const size_t at = (w->from + begin) * w->width, in_window = (b * w->length + begin) * w->width;
+    const size_t at = (w->r.from + begin) * w->width,
+                 in_window = (b * w->r.length + begin) * w->width;
     struct tti_reduce_copy_args args = {.srcs = (uint32_t)srcs,
                                         .dsts = dst ? 1 : (uint32_t)n,
                                         .dst_wide = w->o->wide,
@@ -201,18 +210,21 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
 static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
 {
     char *dst = window_out(&l->w, to);
-    const char *own = (const char *)l->w.o->in + (size_t)b * l->w.block + l->w.from * l->w.width;
+    const char *own = (const char *)l->w.o->in + (size_t)b * l->w.block + l->w.r.from * l->w.width;
     if (p == l->w.map->rank && own == dst)
         return TUTTI_OK;
-    return lent_fold(l, p, 1, (size_t)b, 0, l->w.length, dst);
+    return lent_fold(l, p, 1, (size_t)b, 0, l->w.r.length, dst);
 }
 
 /* ---- either: `l` is NULL where nothing is lent ---- */
 
-static enum tutti_result take_sum(const struct window *w, const struct lent *l, size_t b)
+static enum tutti_result take_sum(const struct window *w, const struct lent *l, uint32_t b)
 {
-    return l ? lent_fold(l, 0, w->map->size, b, 0, w->length, window_out(w, 0))
-             : window_fold(w, b, 0, w->length, window_out(w, 0));
+    const size_t count = tti_gpu_range_count(&w->r, window_blocks(w), b);
+    if (count == 0)
+        return TUTTI_OK;
+    return l ? lent_fold(l, 0, w->map->size, b, 0, count, window_out(w, 0))
+             : window_fold(w, b, 0, count, window_out(w, 0));
 }
 
 static enum tutti_result take_block(const struct window *w, const struct lent *l, int p, int b,
@@ -230,7 +242,7 @@ static enum tutti_result take_all(const struct window *w, const struct lent *l)
     case TUTTI_REDUCE:
         return rank == w->o->root ? take_sum(w, l, 0) : TUTTI_OK;
     case TUTTI_REDUCE_SCATTER:
-        return take_sum(w, l, (size_t)rank);
+        return take_sum(w, l, (uint32_t)rank);
     case TUTTI_BROADCAST:
         return take_block(w, l, w->o->root, 0, 0);
     case TUTTI_SCATTER:
@@ -252,7 +264,7 @@ static enum tutti_result window_pass(const struct window *w)
 {
     TTI_TRY(window_publish(w));
     TTI_TRY(window_meet(w, 0));
-    if (w->o->collective == TUTTI_ALL_REDUCE && w->length * w->width > ONE_SHOT_BYTES)
+    if (w->o->collective == TUTTI_ALL_REDUCE && w->r.length * w->width > ONE_SHOT_BYTES)
         return window_two_shot(w);
     TTI_TRY(take_all(w, NULL));
     return window_meet(w, 1);
@@ -311,7 +323,7 @@ static enum tutti_result lent_range(const struct lent *l, uint32_t turn)
         return TUTTI_OK;
     TTI_TRY(window_await(w, THROUGH, turn + 1));
     return w->gpu->ops->copy(w->gpu, window_out(w, 0), window_at(w, w->map->rank),
-                             w->length * w->width, w->stream);
+                             w->r.length * w->width, w->stream);
 }
 
 static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
@@ -325,9 +337,7 @@ static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
     tti_gpu_lend_count(w->comm->gpu->map,
                        l.in_lent && (l.out_lent || w->o->collective != TUTTI_ALL_REDUCE));
     TTI_TRY(lent_place(&l));
-    for (uint32_t turn = 0; turn < l.turns; turn++) {
-        l.w.from = turn * most;
-        l.w.length = w->o->count - l.w.from < most ? w->o->count - l.w.from : most;
+    for (uint32_t turn = 0; tti_gpu_range_next(&l.w.r, most); turn++) {
         TTI_TRY(lent_range(&l, turn));
         TTI_TRY(tti_gpu_room_between(w->comm, w->stream));
     }
@@ -350,13 +360,13 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
     }
     w.block = o->device_stride ? o->device_stride : o->count * w.width;
     w.out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : w.width;
-    size_t most = w.map->window_bytes / (window_blocks(&w) * w.width);
-    if (most > PART_ELEMENTS)
-        most = most / PART_ELEMENTS * PART_ELEMENTS;
+    w.r = (struct tti_gpu_range){
+        .o = o, .rank = (uint32_t)w.map->rank, .width = w.width, .stride = w.block, .align = 1};
+    const size_t most =
+        tti_gpu_range_most(&w.r, window_blocks(&w), 0, w.map->window_bytes, PART_ELEMENTS);
     if (tti_gpu_lend_takes(comm, o))
         return lent_run(&w, most, capturing);
-    for (w.from = 0; w.from < o->count; w.from += w.length) {
-        w.length = o->count - w.from < most ? o->count - w.from : most;
+    while (tti_gpu_range_next(&w.r, most)) {
         TTI_TRY(window_pass(&w));
         TTI_TRY(tti_gpu_room_between(comm, stream));
     }

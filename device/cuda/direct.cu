@@ -18,18 +18,22 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
     __shared__ uint64_t scale[TTI_GPU_RANKS];
     const tti_watch watch = tti_begin(a);
     tti_publish<word>(a, watch);
+    if (d.spreads && threadIdx.x < a.ranks)
+        a.control[a.rank]->spread[blockIdx.x][threadIdx.x] = d.spread[threadIdx.x];
     const bool met = tti_meet(a, watch, tti_ready_flag());
     if (met) {
         if (threadIdx.x < a.ranks) {
             const tti_gpu_control *theirs = a.control[threadIdx.x];
-            const void *at = a.exchange ? theirs->in[blockIdx.x] : a.in[threadIdx.x];
+            const void *at = d.spreads    ? theirs->spread[blockIdx.x][a.rank]
+                             : a.exchange ? theirs->in[blockIdx.x]
+                                          : a.in[threadIdx.x];
             in[threadIdx.x] = (const char *)at + d.from;
             scale[threadIdx.x] = theirs->scale[blockIdx.x];
         }
         __syncthreads();
         TTI_LOOP (k, d.first, d.first + d.blocks) {
             if (threadIdx.x == 0)
-                out[0] = (char *)a.out[a.rank] + k * d.stride;
+                out[0] = (char *)a.out[a.rank] + (d.uneven ? d.places[k] : k * d.stride);
             __syncthreads();
             /* In place, the own block is where it belongs, and others are reading it. */
             if (!d.folds && in[k] == out[0]) {
@@ -48,7 +52,7 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
                                    0,
                                    1,
                                    scale};
-            tti_fold_grid<TYPE>(fold, 0, a.count);
+            tti_fold_grid<TYPE>(fold, 0, d.uneven ? d.counts[k] : a.count);
             __syncthreads();
         }
     }

@@ -108,7 +108,7 @@ TTI_DEVICE bool tti_plan_pieces(const tti_plan_block &k, const tti_device_step &
     const bool forward = k.p.wire == TTI_WIRE_BULK && (s.flags & TTI_DEVICE_FORWARD);
     uint32_t staged = 0;
     TTI_LOOP (j, 0, s.nchunks) {
-        tti_plan_piece at = k.chunk(s.chunk, j);
+        tti_plan_piece at = k.chunk(s, j);
         const uint64_t end = at.end;
         at.staged = staged;
         staged = tti_plan_staged_after(staged, (end - at.begin) * k.size(s.home));
@@ -133,7 +133,7 @@ TTI_DEVICE void tti_plan_post_all(const tti_plan_block &k, const tti_device_step
 {
     uint64_t pieces = 0;
     TTI_LOOP (j, 0, s.nchunks) {
-        const tti_plan_piece at = k.chunk(s.chunk, j);
+        const tti_plan_piece at = k.chunk(s, j);
         pieces += (at.end - at.begin + k.p.piece - 1) / k.p.piece;
     }
     k.shared->sent_pieces[s.to] += pieces;

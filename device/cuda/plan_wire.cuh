@@ -24,6 +24,7 @@ struct tti_plan_shared {
 /* This block's part of one chunk, or a piece of it. */
 struct tti_plan_piece {
     uint32_t number;     /* of the chunk in the step's range */
+    uint32_t block;      /* where blocks differ: whose it is of */
     uint64_t at;         /* its first element, in the window of its block */
     uint64_t scratch;    /* where this block's part of it begins in a block of SCRATCH */
     uint64_t slice;      /* from `at` on: where this block's part begins, ... */
@@ -103,17 +104,30 @@ struct tti_plan_block {
         piece.end = tti_chunk_begin(count, p.size, p.slices, slice + 1);
         piece.scratch = piece.at + piece.slice;
         piece.staged = 0;
+        piece.block = 0;
         return piece;
     }
 
-    /* Chunk number `number` of a range that begins with chunk `first`. In SCRATCH it has its place
-     * of a whole window, in a shorter one too: other blocks may be at another pass. */
-    TTI_MEMBER tti_plan_piece chunk(uint32_t first, uint32_t number) const
+    /* Elements of a block of its own length in this pass. */
+    TTI_MEMBER uint64_t window_of(uint32_t block) const
     {
-        const uint32_t c = (first + number) % p.chunks;
-        tti_plan_piece piece = part(window, c);
+        const uint64_t count = p.counts[block], from = pass * p.window;
+        const uint64_t left = count > from ? count - from : 0;
+        return left < window ? left : window;
+    }
+
+    /* Chunk number `number` of a step's range. In SCRATCH it has its place of a whole window, in a
+     * shorter one too: other blocks may be at another pass, or of other lengths. */
+    TTI_MEMBER tti_plan_piece chunk(const tti_device_step &s, uint32_t number) const
+    {
+        const uint32_t c = (s.chunk + number) % p.chunks;
+        const uint32_t block =
+            p.uneven ? (s.block + (s.chunk + number) / p.chunks) % p.coupled.ranks : 0;
+        const uint64_t elements = p.uneven ? window_of(block) : window;
+        tti_plan_piece piece = part(elements, c);
         piece.number = number;
-        if (window != p.window)
+        piece.block = block;
+        if (elements != p.window)
             piece.scratch = part(p.window, c).scratch;
         return piece;
     }
@@ -135,7 +149,10 @@ struct tti_plan_block {
             return (char *)p.scratch[at] +
                    (block * p.window + piece.scratch + piece.begin - piece.slice) * each;
         const char *base = buffer == TTI_DEVICE_IN ? shared->in[at] : shared->out[at];
-        return (char *)base + (block * p.coupled.count + pass * p.window + element) * each;
+        const uint64_t begin = !p.uneven                ? block * p.coupled.count
+                               : buffer + 1 == p.uneven ? p.displs[piece.block]
+                                                        : 0;
+        return (char *)base + (begin + pass * p.window + element) * each;
     }
 };
 
@@ -235,7 +252,7 @@ template <int LANES> struct tti_plan_wire {
     {
         char *to = slot(s.to, k.rank(), k.shared->sent[s.to]);
         TTI_LOOP (j, 0, s.nchunks) {
-            const tti_plan_piece piece = k.chunk(s.chunk, j);
+            const tti_plan_piece piece = k.chunk(s, j);
             const uint64_t bytes = (piece.end - piece.begin) * k.size(ref);
             const char *from = k.place(k.rank(), ref, piece);
             const uint64_t lines = lines_of(bytes);
@@ -256,7 +273,7 @@ template <int LANES> struct tti_plan_wire {
         char *from = slot(k.rank(), s.from, k.shared->got[s.from]);
         uint32_t staged = 0;
         TTI_LOOP (j, 0, s.nchunks) {
-            const tti_plan_piece piece = k.chunk(s.chunk, j);
+            const tti_plan_piece piece = k.chunk(s, j);
             const uint64_t bytes = (piece.end - piece.begin) * k.size(s.home);
             const uint64_t lines = lines_of(bytes);
             for (uint64_t i = threadIdx.x / LANES; i < lines; i += blockDim.x / LANES) {

@@ -31,8 +31,7 @@ TUTTI_API enum tutti_result tutti_all_gather_v_async(const void *in, void *out,
                                                      tutti_stream stream, tutti_request **request);
 
 /* `in` has all blocks, `out` counts[r] elements at rank r: out_r[i] = in_0[displs[r]+i] op ... The
- * counts are alike on all ranks, displs need not be. In place: out == in + displs[r]. On device
- * memory it is a reduce for each block, one after another. */
+ * counts are alike on all ranks, displs need not be. In place: out == in + displs[r]. */
 TUTTI_API enum tutti_result tutti_reduce_scatter_v(const void *in, void *out, const size_t *counts,
                                                    const size_t *displs, enum tutti_type type,
                                                    enum tutti_op op, tutti_comm *comm);

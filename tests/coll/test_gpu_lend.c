@@ -317,7 +317,7 @@ int main(int argc, char **argv)
     how.options.timeout_s = 60;
     setenv("TUTTI_DEVICE_PATH", "window", 1); /* as of processes that share a GPU */
     setenv("TUTTI_DEVICE_MAP", "64K", 1);
-    setenv("TUTTI_DEVICE_MEMORY", "1784K", 1);
+    setenv("TUTTI_DEVICE_MEMORY", "1848K", 1);
     bool slow = true; /* waits for one that stays, once */
     const int bad = tti_ranks_run(&how, lend, processes ? &slow : NULL);
     printf("lent buffers, %s: %s\n", processes ? "processes" : "threads", bad ? "FAILED" : "right");

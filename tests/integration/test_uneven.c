@@ -1,8 +1,9 @@
 /* Collectives on blocks of different sizes: every one with random counts (many of them 0), blocks
  * in order, with gaps, and in another order than the ranks', in place and not, blocking,
  * asynchronous and in groups; the same bits as an all-reduce. Ranks as in test_semantics; --device:
- * on memory of TUTTI_DEVICE's device; --algo NAME. */
+ * on memory of TUTTI_DEVICE's device, where reduce-scatters must go by --way NAME; --algo NAME. */
 #include "coll/comm.h"
+#include "coll/door.h"
 #include "coll/small_program.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -18,7 +19,9 @@ struct options {
     bool device;
     size_t most; /* elements of a block */
     int rounds;
-    bool algorithm; /* one is named */
+    bool algorithm;  /* one is named */
+    bool large;      /* no short blocks, so that most differ in how often a pass has some of them */
+    const char *way; /* tti_comm_device_way; NULL: any */
 };
 
 static uint64_t mix(uint64_t x)
@@ -34,7 +37,7 @@ static size_t count_of(const struct options *o, int round, int from, int to)
     const uint64_t random =
         mix(mix((uint64_t)round * 1000003 + (uint64_t)from * 997) + (uint64_t)to);
     const size_t kinds[] = {0, 0, 1, 2 + random / 8 % 61, random / 8 % 5000, random / 8 % o->most};
-    const size_t count = kinds[random % 6];
+    const size_t count = kinds[o->large ? 5 : random % 6];
     return count < o->most ? count : o->most;
 }
 
@@ -325,6 +328,11 @@ static int alone(tutti_comm *comm, const struct options *o, int round, int which
     CHECK_OK(call_start(&c, async, comm, &request));
     CHECK(!async == !request);
     CHECK_OK(tutti_wait(request));
+    size_t total = 0;
+    for (int k = 0; k < c.in.n; k++)
+        total += c.in.counts[k];
+    if (o->way && c.collective == TUTTI_REDUCE_SCATTER && total > 0)
+        CHECK(strcmp(tti_comm_device_way(comm), o->way) == 0);
     return call_check(&c, o, comm);
 }
 
@@ -395,36 +403,74 @@ static int come_again(tutti_comm *comm, void *argument)
     return 0;
 }
 
-/* The bits of a reduce-scatter on blocks of all sizes are those of an all-reduce, where the order
- * of sums is fixed; and with a pre-multiplied sum. */
-static int same_bits(tutti_comm *comm, void *argument)
+/* Memory for a call, and what is in it on the host; the same where there is no device. */
+static int same_make(const struct options *o, size_t count, float **where, float **host)
+{
+    *host = calloc(count + 1, sizeof **host);
+    *where = o->device ? device_memory((count + 1) * sizeof **where) : *host;
+    CHECK(*host && *where);
+    return 0;
+}
+
+static void same_free(const struct options *o, float *where, float *host)
+{
+    if (o->device)
+        device_free(where);
+    free(host);
+}
+
+/* With sum, average or a pre-multiplied sum. */
+static int same_op(tutti_comm *comm, const struct options *o, enum tutti_op op)
 {
     enum { MOST = 3001 };
     const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    const tutti_stream stream = o->device ? device_stream() : NULL;
     size_t counts[RANKS], displs[RANKS], total = 0;
-    float scalar = 0.3F * (float)(rank + 1);
-    enum tutti_op ops[2] = {TUTTI_SUM, TUTTI_AVG};
-    (void)argument;
+    float *in[2], *all[2], *own[2];
+    tutti_request *requests[2] = {NULL};
     for (int k = 0; k < size; k++) {
         counts[k] = (size_t)k * 1009 % MOST;
         displs[k] = total;
         total += counts[k];
     }
-    float *in = malloc((total + 1) * sizeof *in), *all = malloc((total + 1) * sizeof *in);
-    float *own = malloc((counts[rank] + 1) * sizeof *own);
+    CHECK(same_make(o, total, &in[0], &in[1]) == 0 && same_make(o, total, &all[0], &all[1]) == 0 &&
+          same_make(o, counts[rank], &own[0], &own[1]) == 0);
     for (size_t i = 0; i < total; i++)
-        in[i] = (float)(mix(i * 64 + (uint64_t)rank) % 100003) / 7.0F;
-    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_FLOAT32, &scalar, &ops[1]));
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(tutti_all_reduce(in, all, total, TUTTI_FLOAT32, ops[i], comm));
-        CHECK_OK(tutti_reduce_scatter_v(in, own, counts, NULL, TUTTI_FLOAT32, ops[i], comm));
-        CHECK(memcmp(own, all + displs[rank], counts[rank] * sizeof *own) == 0);
+        in[1][i] = (float)(mix(i * 64 + (uint64_t)rank) % 100003) / 7.0F;
+    if (o->device)
+        CHECK_OK(device_copy(in[0], in[1], total * sizeof(float)));
+    CHECK_OK(tutti_all_reduce_async(in[0], all[0], total, TUTTI_FLOAT32, op, comm, stream,
+                                    &requests[0]));
+    CHECK_OK(tutti_reduce_scatter_v_async(in[0], own[0], counts, NULL, TUTTI_FLOAT32, op, comm,
+                                          stream, &requests[1]));
+    CHECK_OK(tutti_wait(requests[0]));
+    CHECK_OK(tutti_wait(requests[1]));
+    if (o->device) {
+        CHECK_OK(device_copy(all[1], all[0], total * sizeof(float)));
+        CHECK_OK(device_copy(own[1], own[0], counts[rank] * sizeof(float)));
+        CHECK_OK(device_settle());
     }
-    CHECK_OK(tutti_op_destroy(comm, ops[1]));
-    free(in);
-    free(all);
-    free(own);
+    CHECK(memcmp(own[1], all[1] + displs[rank], counts[rank] * sizeof(float)) == 0);
+    same_free(o, in[0], in[1]);
+    same_free(o, all[0], all[1]);
+    same_free(o, own[0], own[1]);
     return 0;
+}
+
+/* The bits of a reduce-scatter on blocks of all sizes are those of an all-reduce, where the order
+ * of sums is fixed. */
+static int same_bits(tutti_comm *comm, void *argument)
+{
+    const struct options *o = argument;
+    float scalar = 0.3F * (float)(tutti_comm_rank(comm) + 1);
+    enum tutti_op scaled;
+    if (o->device)
+        CHECK(device_begin(tutti_comm_rank(comm)) == 0);
+    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_FLOAT32, &scalar, &scaled));
+    CHECK(same_op(comm, o, TUTTI_SUM) == 0 && same_op(comm, o, TUTTI_AVG) == 0 &&
+          same_op(comm, o, scaled) == 0);
+    CHECK_OK(tutti_op_destroy(comm, scaled));
+    return o->device ? device_end(comm) : 0;
 }
 
 static const struct {
@@ -434,7 +480,7 @@ static const struct {
 } tests[] = {
     {"every collective, random counts", exact, true, false},
     {"calls that come again", come_again, false, false},
-    {"the same bits as an all-reduce", same_bits, false, true},
+    {"the same bits as an all-reduce", same_bits, true, true},
 };
 
 int main(int argc, char **argv)
@@ -448,10 +494,14 @@ int main(int argc, char **argv)
             options.device = true;
         else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc)
             how.options.algorithms = argv[++i], options.algorithm = true;
+        else if (strcmp(argv[i], "--way") == 0 && i + 1 < argc)
+            options.way = argv[++i];
         else if (strcmp(argv[i], "--big") == 0)
             options.most = 3000000, options.rounds = 6;
-        else if (strcmp(argv[i], "--few") == 0)
-            options.rounds = 8;
+        else if (strcmp(argv[i], "--large") == 0)
+            options.large = true;
+        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
+            options.rounds = atoi(argv[++i]);
         else if (!tti_ranks_flag(&how, argc, argv, &i))
             return fprintf(stderr, "unknown argument %s\n", argv[i]), 2;
     for (size_t t = 0; t < sizeof tests / sizeof tests[0]; t++) {

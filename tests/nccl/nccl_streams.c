@@ -209,6 +209,52 @@ static void gathered(struct rank *r)
     CU(cu.exec_free(exec));
 }
 
+/* A reduce-scatter of such blocks, the second of them first in memory: a group of reduces. What is
+ * not of the own block stays as it was. */
+static void scatter(struct rank *r, cudaStream_t second)
+{
+    int32_t *blocks = in(r);
+    OK(ncclGroupStart());
+    OK(ncclReduce(blocks + COUNT - FIRST, out(r), FIRST, ncclInt32, ncclSum, 0, r->comm,
+                  r->stream));
+    OK(ncclReduce(blocks, out(r), COUNT - FIRST, ncclInt32, ncclSum, 1, r->comm, second));
+    OK(ncclGroupEnd());
+}
+
+static void expect_scattered(struct rank *r, int value, cudaStream_t stream)
+{
+    const int own = r->rank == 0 ? FIRST : COUNT - FIRST;
+    CU(cu.copy((device_pointer)(uintptr_t)r->host, r->out, BYTES, stream));
+    CU(cu.finish(stream));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(r->host[i] == (i < own ? value : -1));
+}
+
+/* All of `out` is -1; then `in` is filled. */
+static void scatter_from(struct rank *r, int value, cudaStream_t stream)
+{
+    write_in(r, -1, stream);
+    CU(cu.copy(r->out, r->in, BYTES, stream));
+    CU(cu.finish(stream));
+    write_in(r, value, stream);
+}
+
+static void scattered(struct rank *r)
+{
+    begin(r);
+    scatter(r, r->stream);
+    void *exec = recorded(r);
+    for (int k = 0; k < REPLAYS; k++) {
+        scatter_from(r, 10 * k + r->rank, r->stream);
+        CU(cu.launch(exec, r->stream));
+        expect_scattered(r, 20 * k + 1, r->stream);
+        scatter_from(r, 20 * k + 5 + r->rank, r->stream);
+        scatter(r, r->other);
+        expect_scattered(r, 40 * k + 11, k % 2 ? r->stream : r->other);
+    }
+    CU(cu.exec_free(exec));
+}
+
 static void captured_moves(struct rank *r)
 {
     begin(r);
@@ -350,6 +396,7 @@ static void *rank_main(void *argument)
     several_streams(r);
     captured_moves(r);
     gathered(r);
+    scattered(r);
     puts_in_order(r);
     factor(r);
     /* Graphs may have the addresses of its memory. */

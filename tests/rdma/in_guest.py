@@ -795,7 +795,7 @@ GROUPS = {
         ("operations of 1 to 16 MiB, 2 ranks", lambda: large(2, ONE)),
         ("operations of 1 to 16 MiB, 4 ranks over two rails", lambda: large(4, RAILS)),
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
-        ("uneven blocks, 4 ranks", lambda: uneven(ONE, "--ranks", "4", "--processes", "--few")),
+        ("uneven blocks, 4 ranks", lambda: uneven(ONE, "--ranks", "4", "--processes", "--rounds", "8")),
         ("uneven blocks, large", lambda: uneven(ONE, "--ranks", "3", "--processes", "--big")),
         ("puts and signals, 3 threads", lambda: windows("3")),
         ("puts and signals, 3 processes", lambda: windows("3", "--processes")),

@@ -1,9 +1,11 @@
-/* Broadcasts of several roots in a group whose calls have no order (coll/broadcasts.h): as
- * messages, all at once, where that pays, else one after another; the results are the same.
- *     test_gpu_broadcasts threads | processes
+/* Broadcasts and reduces of several roots in a group whose calls have no order (coll/roots.h): all
+ * at once where that pays, else one after another; the results are the same.
+ *     test_gpu_roots threads | processes
  */
 #include "coll/comm.h"
 #include "coll/door.h"
+#include "coll/gpu/gpu_calls.h"
+#include "coll/gpu/gpu_side.h"
 #include "coll/group.h"
 #include "tests/integration/device_calls.h"
 #include "tests/integration/ranks.h"
@@ -126,6 +128,145 @@ static int gathers(tutti_comm *comm, void *argument)
     return seat_end(&s);
 }
 
+/* ---- reduces ---- */
+
+/* What rank r gives for the block of rank k: small, so that no sum of 8 bits is cut off. */
+static int given(int round, int r, int k, size_t i)
+{
+    return (round + 3 * r + 5 * k + (int)(i % 7)) % 13;
+}
+
+/* The blocks lie apart, in another order at each rank, and the one with gaps of its own: where an
+ * element of one byte has its odd addresses. */
+static size_t lies(const struct seat *s, int round, int k)
+{
+    size_t at = 0;
+    for (int i = 0; i < s->size; i++) {
+        const int block = (i + s->rank + round) % s->size;
+        if (block == k)
+            return at;
+        at += count_of(round, block) + (size_t)((s->rank + i) % 3);
+    }
+    return at;
+}
+
+/* A reduce-scatter of blocks that differ in size, as users of NCCL write it; as elements of four
+ * bytes, or of one. */
+static int scatter_once(struct seat *s, int round, bool any_order, bool bytes)
+{
+    tutti_request *requests[RANKS] = {NULL};
+    const enum tutti_type type = bytes ? TUTTI_UINT8 : TUTTI_INT32;
+    const size_t size = tutti_type_size(type), own = count_of(round, s->rank);
+    const bool in_place = round % 2;
+    char *host = (char *)s->host, *in = (char *)s->in, *out = (char *)s->out;
+    memset(host, 0x77, MOST * sizeof(int32_t));
+    for (int k = 0; k < s->size; k++)
+        for (size_t i = 0; i < count_of(round, k); i++) {
+            const int value = given(round, s->rank, k, i);
+            memcpy(host + (lies(s, round, k) + i) * size, &value, size); /* little-endian */
+        }
+    CHECK_OK(device_copy(in, host, MOST * sizeof(int32_t)));
+    CHECK_OK(
+        device_gpu()->ops->fill(device_gpu(), out, 0x77, MOST * sizeof(int32_t), device_stream()));
+    char *into = in_place ? in + lies(s, round, s->rank) * size : out;
+    CHECK_OK(tutti_group_start());
+    if (any_order)
+        tti_group_any_order();
+    for (int i = 0; i < s->size; i++) {
+        const int k = (i + round) % s->size;
+        CHECK_OK(tutti_reduce_async(in + lies(s, round, k) * size, k == s->rank ? into : NULL,
+                                    count_of(round, k), type, TUTTI_SUM, k, s->comm,
+                                    device_stream(), k % 2 ? &requests[k] : NULL));
+    }
+    CHECK_OK(tutti_group_end());
+    for (int k = 0; k < s->size; k++)
+        CHECK_OK(tutti_wait(requests[k]));
+    CHECK_OK(device_copy(host, into, (own + 1) * size));
+    CHECK_OK(device_settle());
+    for (size_t i = 0; i < own; i++) {
+        int sum = 0, value = 0;
+        for (int r = 0; r < s->size; r++)
+            sum += given(round, r, s->rank, i);
+        memcpy(&value, host + i * size, size);
+        CHECK(value == sum);
+    }
+    CHECK(in_place || own == 0 || host[own * size] == 0x77);
+    return 0;
+}
+
+static int scatters(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct seat s;
+    CHECK(seat_begin(comm, &s) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t some = 0, before = comm->gpu->sequence;
+        for (int k = 0; k < s.size; k++)
+            some += count_of(round, k) > 0;
+        CHECK(scatter_once(&s, round, true, round % 3 == 0) == 0);
+        const bool together = some > 1 && tti_gpu_reaches(comm, false);
+        CHECK(comm->gpu->sequence - before == (together ? 1 : some));
+        before = comm->gpu->sequence;
+        CHECK(scatter_once(&s, round, false, round % 3 == 0) == 0);
+        CHECK(comm->gpu->sequence - before == some);
+    }
+    return seat_end(&s);
+}
+
+/* Reduces of other types or operators go by themselves; those with the same one together, whatever
+ * it is. */
+static int mixed(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct seat s;
+    float given[4], taken[4], factor = 2;
+    enum tutti_op twice;
+    CHECK(seat_begin(comm, &s) == 0);
+    CHECK_OK(tutti_premul_sum_create(comm, TUTTI_FLOAT32, &factor, &twice));
+    const tutti_stream stream = device_stream();
+    const int n = s.size;
+    for (int i = 0; i < 4; i++)
+        given[i] = (float)(10 * (s.rank + 1) + i);
+    CHECK_OK(device_copy(s.in, given, sizeof given));
+    float *in = (float *)s.in, *out = (float *)s.out;
+    const struct {
+        enum tutti_op ops[2];
+        enum tutti_type second;
+        uint64_t kernels;
+    } cases[] = {{{TUTTI_SUM, TUTTI_MAX}, TUTTI_FLOAT32, 2},
+                 {{TUTTI_MAX, TUTTI_MAX}, TUTTI_INT32, 2},
+                 {{TUTTI_MAX, TUTTI_MAX}, TUTTI_FLOAT32, 1},
+                 {{TUTTI_AVG, TUTTI_AVG}, TUTTI_FLOAT32, 1},
+                 {{twice, twice}, TUTTI_FLOAT32, 1}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const uint64_t before = comm->gpu->sequence;
+        CHECK_OK(tutti_group_start());
+        tti_group_any_order();
+        CHECK_OK(tutti_reduce_async(in + 2, out + 2, 2, cases[c].second, cases[c].ops[1], 1, comm,
+                                    stream, NULL));
+        CHECK_OK(
+            tutti_reduce_async(in, out, 1, TUTTI_FLOAT32, cases[c].ops[0], 0, comm, stream, NULL));
+        CHECK_OK(tutti_group_end());
+        CHECK(comm->gpu->sequence - before ==
+              (tti_gpu_reaches(comm, false) ? cases[c].kernels : 2));
+        CHECK_OK(device_copy(taken, out, sizeof taken));
+        CHECK_OK(device_settle());
+        for (int i = 0; i < 4 && s.rank < 2; i++) {
+            const enum tutti_op op = cases[c].ops[s.rank];
+            const float sum = (float)(10 * n * (n + 1) / 2 + n * i);
+            /* Of floats that are positive the bits have the same order. */
+            const float expected = op == TUTTI_MAX   ? (float)(10 * n + i)
+                                   : op == TUTTI_AVG ? sum / (float)n
+                                   : op == twice     ? 2 * sum
+                                                     : sum;
+            if (s.rank == 0 ? i == 0 : i >= 2)
+                CHECK(taken[i] == expected);
+        }
+    }
+    CHECK_OK(tutti_op_destroy(comm, twice));
+    return seat_end(&s);
+}
+
 /* What breaks a run: a root's second broadcast, another collective. And one that outweighs the
  * others is better by itself. */
 static int broken(tutti_comm *comm, void *argument)
@@ -180,11 +321,13 @@ int main(int argc, char **argv)
     struct tti_ranks how = {.options = TUTTI_OPTIONS_INIT};
     int failed = 0;
     if (!threads && (argc != 2 || strcmp(argv[1], "processes") != 0))
-        return fprintf(stderr, "usage: test_gpu_broadcasts threads | processes\n"), 2;
+        return fprintf(stderr, "usage: test_gpu_roots threads | processes\n"), 2;
     how.processes = !threads;
     how.options.timeout_s = 60;
     for (how.ranks = 2; how.ranks <= RANKS; how.ranks++)
-        failed += run("all-gathers", how, gathers, &threads);
+        failed += run("all-gathers", how, gathers, &threads) +
+                  run("reduce-scatters", how, scatters, &threads) +
+                  run("reduces of several kinds", how, mixed, &threads);
     how.ranks = 3;
     failed += run("runs that break", how, broken, &threads);
     how.ranks = 6;
