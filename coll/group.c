@@ -27,6 +27,7 @@ enum { GROUP_FEW = 8 };
 struct group {
     int depth;
     bool any_order;                          /* its calls have none */
+    bool owns;                               /* blocks of some calls */
     struct group_call few[GROUP_FEW], *more; /* all lie in `more` once there are others */
     size_t count, capacity;                  /* of `more` */
     enum tutti_result failed;                /* an error while collecting */
@@ -59,7 +60,7 @@ size_t tti_group_place(void)
 
 void tti_group_return(size_t place)
 {
-    for (size_t i = place; i < group.count; i++)
+    for (size_t i = place; i < group.count && group.owns; i++)
         free((void *)(uintptr_t)group_calls()[i].operation.blocks);
     if (group.count > place)
         group.count = place;
@@ -71,7 +72,7 @@ static void group_clear(void)
     free(group.more);
     group.more = NULL;
     group.capacity = 0;
-    group.any_order = false;
+    group.any_order = group.owns = false;
     group.depth = 0;
 }
 
@@ -120,8 +121,10 @@ enum tutti_result tti_group_add(struct tutti_comm *comm, const struct tti_operat
                                 .work = NULL,
                                 .posted = false,
                                 .alone = false};
-    if (blocks) /* a store in the midst of others that are read as one soon takes its time */
+    if (blocks) { /* a store in the midst of others that are read as one soon takes its time */
         call->operation.blocks = blocks;
+        group.owns = true;
+    }
     return TUTTI_OK;
 }
 
