@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST = 60000, LARGE_AT = 64, RANKS = 4, ROUNDS = 12 };
 
@@ -267,6 +268,39 @@ static int mixed(tutti_comm *comm, void *argument)
     return seat_end(&s);
 }
 
+/* The counts of the last rank differ from the others', their sum does not: nobody hangs, and the
+ * sums would be wrong. All hear of it, in the name of what was called. */
+static int differ(tutti_comm *comm, void *argument)
+{
+    enum { PATIENCE = 1000 };
+    const bool uneven = *(bool *)argument;
+    struct seat s;
+    CHECK(seat_begin(comm, &s) == 0);
+    const size_t more = s.rank == s.size - 1 ? 3 : 0;
+    size_t counts[RANKS] = {10 + more, 20 - more};
+    const tutti_stream stream = device_stream();
+    enum tutti_result result = TUTTI_OK;
+    for (int i = 0; i < PATIENCE && result == TUTTI_OK; i++) {
+        (void)tutti_group_start();
+        tti_group_any_order();
+        if (uneven)
+            result = tutti_reduce_scatter_v_async(s.in, s.out, counts, NULL, TUTTI_INT32, TUTTI_SUM,
+                                                  comm, stream, NULL);
+        for (int k = 0; k < 2 && !uneven && result == TUTTI_OK; k++)
+            result = tutti_reduce_async(s.in + 100 * k, s.out, counts[k], TUTTI_INT32, TUTTI_SUM, k,
+                                        comm, stream, NULL);
+        const enum tutti_result ended = tutti_group_end();
+        result = result == TUTTI_OK ? ended : result;
+        usleep(10000);
+    }
+    CHECK(result == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), uneven ? "called reduce_scatter_v #" : "called reduces #") &&
+          strstr(tutti_last_error(), "(count 30, int32, sum, checksum of counts "));
+    CHECK_OK(device_settle());
+    CHECK(seat_end(&s) != 0); /* its barrier fails, too */
+    return 0;
+}
+
 /* What breaks a run: a root's second broadcast, another collective. And one that outweighs the
  * others is better by itself. */
 static int broken(tutti_comm *comm, void *argument)
@@ -306,10 +340,10 @@ static int broken(tutti_comm *comm, void *argument)
     return seat_end(&s);
 }
 
-static int run(const char *name, struct tti_ranks how, tti_rank_function *function, bool *threads)
+static int run(const char *name, struct tti_ranks how, tti_rank_function *function, void *argument)
 {
-    const int bad = tti_ranks_run(&how, function, threads);
-    printf("%s, %d %s: %s\n", name, how.ranks, *threads ? "threads" : "processes",
+    const int bad = tti_ranks_run(&how, function, argument);
+    printf("%s, %d %s: %s\n", name, how.ranks, how.processes ? "processes" : "threads",
            bad ? "FAILED" : "ok");
     fflush(stdout);
     return bad != 0;
@@ -329,6 +363,8 @@ int main(int argc, char **argv)
                   run("reduce-scatters", how, scatters, &threads) +
                   run("reduces of several kinds", how, mixed, &threads);
     how.ranks = 3;
+    failed += run("counts that differ", how, differ, &(bool){true});
+    failed += run("counts of reduces that differ", how, differ, &(bool){false});
     failed += run("runs that break", how, broken, &threads);
     how.ranks = 6;
     failed += threads ? run("one outweighs", how, broken, &threads) : 0;
