@@ -103,8 +103,8 @@ enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct 
 const void *tti_blocks_at(const struct tti_operation *o, int k)
 {
     const struct tti_blocks *blocks = o->blocks;
-    return blocks->at ? blocks->at[k]
-                      : (const char *)o->in + blocks->displs[k] * tti_type_bytes(o->type);
+    const char *all = o->collective == TUTTI_ALL_GATHER ? o->out : o->in;
+    return blocks->at ? blocks->at[k] : all + blocks->displs[k] * tti_type_bytes(o->type);
 }
 
 enum tutti_result tti_operation_check(const struct tti_operation *o, struct tutti_comm *comm)

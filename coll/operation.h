@@ -119,7 +119,8 @@ uint32_t tti_blocks_sum(const struct tti_blocks *blocks);
 bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b);
 /* Zeros; `anywhere`: with room for `at`. NULL: no memory. Freed with free(). */
 struct tti_blocks *tti_blocks_make(int n, bool anywhere);
-/* Where block `k` of an operation's input begins, if it has any elements. */
+/* Where block `k` begins, if it has any elements: in the input of a reduce-scatter, the output of
+ * an all-gather. */
 const void *tti_blocks_at(const struct tti_operation *operation, int k);
 /* NULL of NULL. `*copy` is freed with free(). */
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy);

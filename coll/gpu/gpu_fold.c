@@ -63,10 +63,12 @@ enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operat
     struct tti_gpu *gpu = comm->gpu->gpu;
     if (o->collective == TUTTI_BARRIER || o->count == 0)
         return TUTTI_OK;
-    const void *in = o->blocks ? tti_blocks_at(o, 0) : o->in;
+    const bool gathers = o->collective == TUTTI_ALL_GATHER;
+    const void *in = o->blocks && !gathers ? tti_blocks_at(o, 0) : o->in;
+    void *out = o->blocks && gathers ? (void *)(uintptr_t)tti_blocks_at(o, 0) : o->out;
     if (tti_gpu_premultiplied(o))
-        return tti_gpu_fold(comm, o, &in, 1, o->out, o->count, 0, true, stream);
-    if (in == o->out)
+        return tti_gpu_fold(comm, o, &in, 1, out, o->count, 0, true, stream);
+    if (in == out)
         return TUTTI_OK;
-    return gpu->ops->copy(gpu, o->out, in, o->count * tutti_type_size(o->type), stream);
+    return gpu->ops->copy(gpu, out, in, o->count * tutti_type_size(o->type), stream);
 }

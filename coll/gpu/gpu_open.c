@@ -21,7 +21,7 @@ static enum tutti_result open_one(struct tutti_comm *comm, const void *buffer, s
                                                     map->others);
 }
 
-/* A reduce-scatter on blocks that differ in size, and may lie anywhere. */
+/* An all-gather or reduce-scatter on blocks that differ in size, and may lie anywhere. */
 static enum tutti_result open_blocks(struct tutti_comm *comm, const struct tti_operation *o,
                                      size_t width)
 {
@@ -29,7 +29,8 @@ static enum tutti_result open_blocks(struct tutti_comm *comm, const struct tti_o
     for (int k = 0; k < blocks->n; k++)
         if (blocks->counts[k] > 0)
             TTI_TRY(open_one(comm, tti_blocks_at(o, k), blocks->counts[k] * width));
-    return open_one(comm, o->out, blocks->counts[comm->gpu->map->rank] * width);
+    return open_one(comm, o->collective == TUTTI_ALL_GATHER ? o->in : o->out,
+                    blocks->counts[comm->gpu->map->rank] * width);
 }
 
 enum tutti_result tti_gpu_open(struct tutti_comm *comm, const struct tti_operation *o)

@@ -147,10 +147,7 @@ static enum tutti_result side_blocks(const struct tutti_comm *comm, const struct
         if (blocks->counts[k] == 0)
             continue;
         seen++;
-        TTI_TRY(side_look(comm->gpu,
-                          gathers ? (char *)o->out + blocks->displs[k] * tutti_type_size(o->type)
-                                  : tti_blocks_at(o, k),
-                          buffers));
+        TTI_TRY(side_look(comm->gpu, tti_blocks_at(o, k), buffers));
     }
     return blocks->counts[comm->rank] == 0
                ? TUTTI_OK
