@@ -9,7 +9,6 @@
  * asked for by name: its plan (gpu_plan.c). What is taken follows from what all ranks know, so all
  * take the same. Each kernel names the plan that it equals, and TUTTI_FAST=0 takes that. */
 #include "coll/gpu/gpu_map.h"
-#include "coll/gpu/gpu_range.h"
 #include "coll/select.h"
 #include "device/reduce.h"
 

@@ -57,6 +57,22 @@ enum tutti_result tti_gpu_fold(struct tutti_comm *comm, const struct tti_operati
     return tti_gpu_fold_all(comm, o, &args, count, divisor, stream);
 }
 
+enum tutti_result tti_gpu_publish(struct tutti_comm *comm, const struct tti_gpu_range *r,
+                                  uint32_t blocks, char *packed, tutti_stream stream)
+{
+    if (!tti_gpu_premultiplied(r->o))
+        return tti_gpu_range_pack(r, comm->gpu->gpu, blocks, packed, stream);
+    for (uint32_t b = 0; b < blocks; b++) {
+        const size_t count = tti_gpu_range_count(r, blocks, b);
+        if (count == 0)
+            continue;
+        const void *src = tti_gpu_range_in(r, blocks, b);
+        TTI_TRY(tti_gpu_fold(comm, r->o, &src, 1, packed + tti_gpu_range_at(r, blocks, b), count, 0,
+                             true, stream));
+    }
+    return TUTTI_OK;
+}
+
 enum tutti_result tti_gpu_alone(struct tutti_comm *comm, const struct tti_operation *o,
                                 tutti_stream stream)
 {

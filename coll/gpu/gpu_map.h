@@ -11,6 +11,7 @@
 #define TTI_COLL_GPU_MAP_H
 
 #include "coll/gpu/gpu_lend.h"
+#include "coll/gpu/gpu_range.h"
 #include "coll/gpu/gpu_side.h"
 #include "device/program.h"
 #include "transport/cuda_ipc/arena.h"
@@ -251,6 +252,9 @@ bool tti_gpu_premultiplied(const struct tti_operation *o);
 enum tutti_result tti_gpu_fold_all(struct tutti_comm *comm, const struct tti_operation *o,
                                    struct tti_reduce_copy_args *args, size_t count,
                                    uint32_t divisor, tutti_stream stream);
+/* Copy a range of the input's blocks to `packed`; multiplied, for a pre-multiplied sum. */
+enum tutti_result tti_gpu_publish(struct tutti_comm *comm, const struct tti_gpu_range *r,
+                                  uint32_t blocks, char *packed, tutti_stream stream);
 
 /* ---- gpu_record.c ---- */
 /* A collective of mapped ranks begins, outside of captures. Under the side's lock. */

@@ -9,7 +9,6 @@
  * passes that copy in and out. Everything here follows from
  * what all ranks know alike. */
 #include "coll/gpu/gpu_map.h"
-#include "coll/gpu/gpu_range.h"
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -262,21 +261,6 @@ static size_t window_takes(const struct running *g, const struct tti_gpu_range *
                               : blocks * r->length * g->width);
 }
 
-static enum tutti_result window_in(const struct running *g, const struct tti_gpu_range *r, char *at)
-{
-    if (!tti_gpu_premultiplied(g->o))
-        return tti_gpu_range_pack(r, g->comm->gpu->gpu, g->own_in, at, g->stream);
-    for (uint32_t b = 0; b < g->own_in; b++) {
-        const size_t count = tti_gpu_range_count(r, g->own_in, b);
-        if (count == 0)
-            continue;
-        const void *src = tti_gpu_range_in(r, g->own_in, b);
-        TTI_TRY(tti_gpu_fold(g->comm, g->o, &src, 1, at + tti_gpu_range_at(r, g->own_in, b), count,
-                             0, true, g->stream));
-    }
-    return TUTTI_OK;
-}
-
 /* Blocks that differ, as they lie in the windows. */
 static void window_uneven(const struct running *g, const struct tti_gpu_range *r,
                           struct tti_plan_args *args)
@@ -316,7 +300,7 @@ static enum tutti_result run_window(struct running *g, size_t window)
             args.coupled.out[p] = base + out_at;
             args.scratch[p] = base + scratch_at;
         }
-        TTI_TRY(window_in(g, &r, own));
+        TTI_TRY(tti_gpu_publish(g->comm, &r, g->own_in, own, g->stream));
         TTI_TRY(plan_launch(g, &args));
         TTI_TRY(tti_gpu_range_unpack(&r, g->comm->gpu->gpu, g->own_out, own + out_at, g->stream));
         TTI_TRY(tti_gpu_room_between(g->comm, g->stream));

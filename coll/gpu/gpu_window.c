@@ -15,7 +15,6 @@
  * since whoever raises it has passed a meeting in between, to which its reader came after lowering
  * it. A pass uses set 0, 1 or 0, 1, 2. */
 #include "coll/gpu/gpu_map.h"
-#include "coll/gpu/gpu_range.h"
 #include "device/reduce.h"
 
 enum { ONE_SHOT_BYTES = 32 << 10, PART_ELEMENTS = 128 };
@@ -98,18 +97,7 @@ static enum tutti_result window_publish(const struct window *w)
 {
     uint32_t in = 0, out = 0;
     tti_shape(w->o->collective, w->map->size, w->map->rank, w->o->root, &in, &out);
-    char *own = window_at(w, w->map->rank);
-    if (!tti_gpu_premultiplied(w->o))
-        return tti_gpu_range_pack(&w->r, w->gpu, in, own, w->stream);
-    for (uint32_t b = 0; b < in; b++) {
-        const size_t count = tti_gpu_range_count(&w->r, in, b);
-        if (count == 0)
-            continue;
-        const void *src = tti_gpu_range_in(&w->r, in, b);
-        TTI_TRY(tti_gpu_fold(w->comm, w->o, &src, 1, own + tti_gpu_range_at(&w->r, in, b), count, 0,
-                             true, w->stream));
-    }
-    return TUTTI_OK;
+    return tti_gpu_publish(w->comm, &w->r, in, window_at(w, w->map->rank), w->stream);
 }
 
 /* ---- taking ---- */
