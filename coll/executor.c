@@ -212,18 +212,12 @@ static enum tutti_result exec_lanes(struct tti_executor *x, size_t count)
     return TUTTI_OK;
 }
 
-/* Elements of a block; where each has a count, what they have on average. */
-static size_t exec_block(const struct tti_operation *o)
-{
-    return o->blocks ? tti_blocks_mean(o->blocks) : o->count;
-}
-
 /* Bytes of all buffers of an operation, on this host. */
 static size_t exec_touched(const struct tti_executor *x, const struct tti_operation *o)
 {
     uint32_t in_blocks = 0, out_blocks = 0;
     tti_shape(o->collective, x->comm->size, o->root, o->root, &in_blocks, &out_blocks);
-    return (size_t)(in_blocks + out_blocks) * exec_block(o) * tutti_type_size(o->type) *
+    return (size_t)(in_blocks + out_blocks) * tti_block_mean(o) * tutti_type_size(o->type) *
            (size_t)x->comm->peers.local_size;
 }
 
@@ -259,7 +253,7 @@ static size_t exec_window_elements(const struct tti_operation *o, const struct t
     const size_t n = (size_t)comm->size, ranks = n > WINDOW_LEAST_RANKS ? n : WINDOW_LEAST_RANKS;
     const size_t size = tutti_type_size(o->type);
     size_t bytes = WINDOW_BYTES_A_RANK * ranks / blocks;
-    if (exec_block(o) * size <= 2 * bytes && comm->peers.nhosts == 1 && exec_turns(comm) &&
+    if (tti_block_mean(o) * size <= 2 * bytes && comm->peers.nhosts == 1 && exec_turns(comm) &&
         o->collective != TUTTI_BROADCAST)
         bytes /= 2;
     bytes = bytes > WINDOW_LEAST ? bytes / 64 * 64 : WINDOW_LEAST;
@@ -277,7 +271,7 @@ enum tutti_result tti_exec_bind(struct tti_executor *x, const struct tti_operati
     x->messages = NULL;
     x->op = premul || o->op == TUTTI_AVG ? TUTTI_SUM : o->op;
     x->finish = (struct tti_finish){o->op == TUTTI_AVG, x->comm->size};
-    x->count = o->blocks ? o->blocks->most : o->count;
+    x->count = tti_block_most(o);
     x->blocks = o->blocks;
     x->window = x->count < most ? x->count : most;
     x->passes = (x->count + x->window - 1) / x->window;

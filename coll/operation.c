@@ -81,6 +81,14 @@ struct tti_blocks *tti_blocks_make(int n, bool anywhere)
     return made;
 }
 
+void tti_blocks_put(struct tti_blocks *blocks, int k, size_t displ, size_t count)
+{
+    blocks->counts[k] = count;
+    blocks->displs[k] = displ;
+    blocks->total += count;
+    blocks->most = count > blocks->most ? count : blocks->most;
+}
+
 enum tutti_result tti_blocks_copy(const struct tti_blocks *blocks, const struct tti_blocks **copy)
 {
     *copy = NULL;

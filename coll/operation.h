@@ -104,11 +104,14 @@ const char *tti_operation_name(const struct tti_operation *operation);
  * those of several roots (roots.h). */
 const char *tti_uneven_name(enum tutti_collective collective);
 
-/* Elements of a block on average, rounded up: for who chooses by size. */
-static inline size_t tti_blocks_mean(const struct tti_blocks *blocks)
+/* Elements of a block: on average, rounded up, for who chooses by size; and of the longest. */
+static inline size_t tti_block_mean(const struct tti_operation *o)
 {
-    const size_t n = (size_t)blocks->n;
-    return blocks->total / n + (blocks->total % n != 0);
+    return o->blocks ? (o->count + (size_t)o->blocks->n - 1) / (size_t)o->blocks->n : o->count;
+}
+static inline size_t tti_block_most(const struct tti_operation *o)
+{
+    return o->blocks ? o->blocks->most : o->count;
 }
 
 /* Elements from the beginning of their buffer to the end of the last one. */
@@ -119,6 +122,8 @@ uint32_t tti_blocks_sum(const struct tti_blocks *blocks);
 bool tti_blocks_same(const struct tti_blocks *a, const struct tti_blocks *b);
 /* Zeros; `anywhere`: with room for `at`. NULL: no memory. Freed with free(). */
 struct tti_blocks *tti_blocks_make(int n, bool anywhere);
+/* Block `k`, which had no elements so far. */
+void tti_blocks_put(struct tti_blocks *blocks, int k, size_t displ, size_t count);
 /* Where block `k` begins, if it has any elements: in the input of a reduce-scatter, the output of
  * an all-gather. */
 const void *tti_blocks_at(const struct tti_operation *operation, int k);

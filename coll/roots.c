@@ -104,10 +104,8 @@ static enum tutti_result roots_block(const struct tutti_comm *comm, const struct
         whole->blocks = blocks;
         *count = 1;
     }
-    blocks->counts[o->root] = o->count;
+    tti_blocks_put(blocks, o->root, 0, o->count);
     blocks->at[o->root] = o->in;
-    blocks->total += o->count;
-    blocks->most = o->count > blocks->most ? o->count : blocks->most;
     whole->count = blocks->total;
     if (o->root == comm->rank)
         whole->out = o->out;

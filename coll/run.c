@@ -166,8 +166,7 @@ static enum tutti_result run_uneven(struct tutti_comm *comm, const struct tti_op
     const struct tti_small_program *program = tti_small_find(comm, o, true);
     if (program)
         return tti_small_run(comm, program, o, label);
-    TTI_TRY(tti_select_plan(comm, o->collective, tti_blocks_mean(o->blocks), o->type, o->root,
-                            &selection));
+    TTI_TRY(tti_select_plan(comm, o->collective, tti_block_mean(o), o->type, o->root, &selection));
     selection.path = TTI_PATH_PLAN;
     return run_selected(comm, o, &selection, label);
 }

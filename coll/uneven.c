@@ -193,12 +193,9 @@ static enum tutti_result uneven_plan(const struct tti_uneven *u, const struct tt
     size_t next = 0;
     if (!blocks)
         return TUTTI_ERR_MEMORY;
-    blocks->total = total;
     for (int k = 0; k < blocks->n; k++) {
         const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
-        blocks->counts[k] = piece.count;
-        blocks->displs[k] = piece.begin;
-        blocks->most = piece.count > blocks->most ? piece.count : blocks->most;
+        tti_blocks_put(blocks, k, piece.begin, piece.count);
     }
     struct tti_operation operation = {.collective = u->collective,
                                       .in = u->in,

@@ -132,16 +132,12 @@ static enum tutti_result couple_two_shot_window(struct tutti_comm *comm,
     return TUTTI_OK;
 }
 
-static size_t couple_stride(const struct tti_operation *o)
-{
-    return o->device_stride ? o->device_stride : o->count * tutti_type_size(o->type);
-}
-
 /* What this rank takes of the others' inputs: `count` elements, of those that hold something for
  * each rank from byte `at` on. */
 static struct tti_direct_args direct_args(const struct tutti_comm *comm,
-                                          const struct tti_operation *o, size_t count, size_t at)
+                                          const struct tti_gpu_range *r, size_t count, size_t at)
 {
+    const struct tti_operation *o = r->o;
     const uint32_t n = (uint32_t)comm->gpu->map->size, rank = (uint32_t)comm->gpu->map->rank;
     const uint32_t root = (uint32_t)o->root;
     struct tti_direct_args args = {.coupled = tti_gpu_couple_args(comm, o, count), .wide = o->wide};
@@ -163,11 +159,11 @@ static struct tti_direct_args direct_args(const struct tutti_comm *comm,
         args.from = at;
         break;
     case TUTTI_GATHER:
-        args.stride = couple_stride(o);
+        args.stride = r->stride;
         args.blocks = rank == root ? n : 0;
         break;
     case TUTTI_ALL_GATHER:
-        args.stride = couple_stride(o);
+        args.stride = r->stride;
         args.blocks = n;
         break;
     default: /* a barrier moves nothing */
@@ -183,16 +179,6 @@ static enum tutti_result direct_launch(struct tutti_comm *comm, const struct tti
 {
     return couple_launch(comm, TTI_KERNEL_DIRECT, o->type, length * tutti_type_size(o->type), args,
                          sizeof *args, stream);
-}
-
-static struct tti_gpu_range direct_range(const struct tutti_comm *comm,
-                                         const struct tti_operation *o)
-{
-    return (struct tti_gpu_range){.o = o,
-                                  .rank = (uint32_t)comm->gpu->map->rank,
-                                  .width = tutti_type_size(o->type),
-                                  .stride = couple_stride(o),
-                                  .align = PACK};
 }
 
 /* What is gathered of blocks that differ in size: the range of each, and where that comes. */
@@ -222,9 +208,9 @@ static void direct_spread(struct tti_direct_args *args, const struct tti_operati
 static enum tutti_result couple_direct(struct tutti_comm *comm, const struct tti_operation *o,
                                        tutti_stream stream)
 {
-    struct tti_gpu_range all = direct_range(comm, o);
+    struct tti_gpu_range all = tti_gpu_range_of(o, comm->gpu->map->rank, PACK);
     (void)tti_gpu_range_next(&all, SIZE_MAX);
-    struct tti_direct_args args = direct_args(comm, o, tti_gpu_range_count(&all, 1, all.rank),
+    struct tti_direct_args args = direct_args(comm, &all, tti_gpu_range_count(&all, 1, all.rank),
                                               o->blocks ? 0 : all.rank * all.stride);
     args.coupled.exchange = 1;
     direct_uneven(&args, &all);
@@ -241,13 +227,13 @@ static enum tutti_result couple_direct_window(struct tutti_comm *comm,
     const bool spread = o->collective == TUTTI_REDUCE_SCATTER || o->collective == TUTTI_SCATTER;
     const size_t out_width = tutti_type_size(o->wide ? tti_acc_type(o->type) : o->type);
     const uint32_t rank = (uint32_t)map->rank, blocks = spread ? (uint32_t)map->size : 1;
-    struct tti_gpu_range r = direct_range(comm, o);
+    struct tti_gpu_range r = tti_gpu_range_of(o, comm->gpu->map->rank, PACK);
     const size_t most =
         tti_gpu_range_most(&r, spread ? blocks : 0, spread ? 0 : 1, map->window_bytes, ALIGNED);
     uint32_t in = 0, out = 0;
     tti_shape(o->collective, map->size, map->rank, o->root, &in, &out);
     while (tti_gpu_range_next(&r, most)) {
-        struct tti_direct_args args = direct_args(comm, o, tti_gpu_range_count(&r, blocks, rank),
+        struct tti_direct_args args = direct_args(comm, &r, tti_gpu_range_count(&r, blocks, rank),
                                                   spread ? tti_gpu_range_at(&r, blocks, rank) : 0);
         for (int p = 0; p < map->size; p++)
             args.coupled.in[p] = tti_gpu_at(map, p, map->window_at);

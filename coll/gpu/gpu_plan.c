@@ -6,8 +6,7 @@
  * in the arena. It runs straight on the callers' buffers where pointers mean the same to all ranks;
  * else, and for what changes its input (a pre-multiplied sum), may be in place where that matters
  * (an all-to-all), or lies elsewhere at each rank (blocks that differ in size), on the windows, in
- * passes that copy in and out. Everything here follows from
- * what all ranks know alike. */
+ * passes that copy in and out. Everything here follows from what all ranks know alike. */
 #include "coll/gpu/gpu_map.h"
 
 #include "base/clock.h"
@@ -158,7 +157,7 @@ static size_t scratch_bytes(const struct running *g, size_t window, size_t *slot
  * not even a line does. */
 static size_t window_elements(const struct running *g, size_t blocks)
 {
-    const size_t room = g->map->window_bytes, all = g->o->blocks ? g->o->blocks->most : g->o->count;
+    const size_t room = g->map->window_bytes, all = tti_block_most(g->o);
     size_t least = 0, most = all, slots_at;
     while (least < most) { /* bytes grow with elements */
         const size_t middle = most - (most - least) / 2;
@@ -280,11 +279,7 @@ static enum tutti_result run_window(struct running *g, size_t window)
 {
     const struct tti_gpu_map *map = g->map;
     char *own = tti_gpu_at(map, map->rank, map->window_at);
-    struct tti_gpu_range r = {.o = g->o,
-                              .rank = (uint32_t)map->rank,
-                              .width = g->width,
-                              .stride = g->o->count * g->width,
-                              .align = 1};
+    struct tti_gpu_range r = tti_gpu_range_of(g->o, map->rank, 1);
     while (tti_gpu_range_next(&r, window)) {
         const size_t out_at = window_takes(g, &r, g->in_blocks);
         const size_t scratch_at = out_at + window_takes(g, &r, g->out_blocks);
@@ -334,8 +329,7 @@ static enum tutti_result plan_select(struct tutti_comm *comm, const struct tti_o
     if (forced) {
         tti_work_pause(comm); /* what selection keeps belongs to whoever runs operations */
         const enum tutti_result result =
-            tti_select_plan(comm, o->collective, o->blocks ? tti_blocks_mean(o->blocks) : o->count,
-                            o->type, o->root, &selection);
+            tti_select_plan(comm, o->collective, tti_block_mean(o), o->type, o->root, &selection);
         tti_work_resume(comm);
         TTI_TRY(result);
         *algorithm = selection.algorithm;

@@ -1,9 +1,14 @@
 /* See gpu_range.h. */
 #include "coll/gpu/gpu_range.h"
 
-static size_t range_longest(const struct tti_gpu_range *r)
+struct tti_gpu_range tti_gpu_range_of(const struct tti_operation *o, int rank, size_t align)
 {
-    return r->o->blocks ? r->o->blocks->most : r->o->count;
+    const size_t width = tutti_type_size(o->type);
+    return (struct tti_gpu_range){.o = o,
+                                  .rank = (uint32_t)rank,
+                                  .width = width,
+                                  .stride = o->device_stride ? o->device_stride : o->count * width,
+                                  .align = align};
 }
 
 /* Elements of a block in the caller's buffer. */
@@ -20,7 +25,7 @@ static size_t range_bytes(const struct tti_gpu_range *r, size_t count)
 bool tti_gpu_range_next(struct tti_gpu_range *r, size_t most)
 {
     r->from += r->length;
-    const size_t left = range_longest(r) - r->from;
+    const size_t left = tti_block_most(r->o) - r->from;
     r->length = left < most ? left : most;
     return left > 0;
 }
@@ -40,7 +45,7 @@ static size_t range_takes(const struct tti_gpu_range *r, uint32_t blocks, uint32
 size_t tti_gpu_range_most(const struct tti_gpu_range *r, uint32_t blocks, uint32_t more,
                           size_t room, size_t unit)
 {
-    const size_t all = range_longest(r), each = room / (blocks + more) / r->align * r->align;
+    const size_t all = tti_block_most(r->o), each = room / (blocks + more) / r->align * r->align;
     size_t least = each / r->width, most = r->o->blocks ? room / r->width : least;
     least = least < all ? least : all;
     most = most < all ? most : all;
@@ -71,24 +76,22 @@ size_t tti_gpu_range_at(const struct tti_gpu_range *r, uint32_t blocks, uint32_t
     return at;
 }
 
-static size_t range_block_at(const struct tti_gpu_range *r, uint32_t blocks, uint32_t b)
+/* A buffer of several blocks that differ is the one that tti_blocks_at knows. */
+static const char *range_place(const struct tti_gpu_range *r, const void *buffer, uint32_t blocks,
+                               uint32_t b)
 {
-    if (blocks == 1)
-        return 0;
-    return r->o->blocks ? r->o->blocks->displs[b] * r->width : b * r->stride;
+    const char *block = blocks > 1 && r->o->blocks ? tti_blocks_at(r->o, (int)b) : buffer;
+    return block + (blocks > 1 && !r->o->blocks ? b * r->stride : 0) + r->from * r->width;
 }
 
 const char *tti_gpu_range_in(const struct tti_gpu_range *r, uint32_t blocks, uint32_t b)
 {
-    const struct tti_operation *o = r->o;
-    const char *block = o->blocks && o->blocks->at ? o->blocks->at[b] : o->in;
-    return block + (o->blocks && o->blocks->at ? 0 : range_block_at(r, blocks, b)) +
-           r->from * r->width;
+    return range_place(r, r->o->in, blocks, b);
 }
 
 char *tti_gpu_range_out(const struct tti_gpu_range *r, uint32_t blocks, uint32_t b)
 {
-    return (char *)r->o->out + range_block_at(r, blocks, b) + r->from * r->width;
+    return (char *)(uintptr_t)range_place(r, r->o->out, blocks, b);
 }
 
 /* Pieces that are copied together. */

@@ -18,6 +18,8 @@ struct tti_gpu_range {
     size_t from, length; /* elements [from, from + length), or as many as the block still has */
 };
 
+/* Of this rank among those of the operation; empty, before its beginning. */
+struct tti_gpu_range tti_gpu_range_of(const struct tti_operation *o, int rank, size_t align);
 /* The next `most` elements of every block, from 0 on; false: all were. */
 bool tti_gpu_range_next(struct tti_gpu_range *r, size_t most);
 

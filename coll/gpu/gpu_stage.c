@@ -235,12 +235,8 @@ static uint32_t cut_blocks(enum tutti_collective collective, int size)
 /* Chunk number `chunk`: in the slot the pieces lie one right after another. */
 static struct tti_gpu_range cut_range(const struct cut *c, size_t chunk)
 {
-    struct tti_gpu_range r = {.o = c->o,
-                              .rank = (uint32_t)c->comm->rank,
-                              .width = c->width,
-                              .stride = c->o->count * c->width,
-                              .align = 1,
-                              .from = chunk * c->length};
+    struct tti_gpu_range r = tti_gpu_range_of(c->o, c->comm->rank, 1);
+    r.from = chunk * c->length;
     (void)tti_gpu_range_next(&r, c->length);
     return r;
 }
@@ -326,12 +322,8 @@ static enum tutti_result cut_uneven(const struct cut *c, size_t chunk, struct tt
     struct tti_blocks *blocks = tti_blocks_make(c->o->blocks->n, false);
     if (!blocks)
         return TUTTI_ERR_MEMORY;
-    for (uint32_t k = 0; k < n; k++) {
-        blocks->counts[k] = tti_gpu_range_count(&r, n, k);
-        blocks->displs[k] = blocks->total;
-        blocks->total += blocks->counts[k];
-        blocks->most = blocks->counts[k] > blocks->most ? blocks->counts[k] : blocks->most;
-    }
+    for (uint32_t k = 0; k < n; k++)
+        tti_blocks_put(blocks, (int)k, blocks->total, tti_gpu_range_count(&r, n, k));
     o->count = blocks->total;
     o->blocks = blocks;
     return TUTTI_OK;
@@ -360,8 +352,7 @@ static enum tutti_result cut_end(const struct cut *c, size_t chunk)
 
 static enum tutti_result cut_run(struct cut *c)
 {
-    const size_t count = c->o->blocks ? c->o->blocks->most : c->o->count;
-    const size_t chunks = (count + c->length - 1) / c->length;
+    const size_t chunks = (tti_block_most(c->o) + c->length - 1) / c->length;
     for (size_t k = 0; k < chunks + TTI_GPU_STAGE_LAG; k++) {
         if (k < chunks)
             TTI_TRY(cut_begin(c, k));

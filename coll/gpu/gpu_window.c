@@ -25,8 +25,7 @@ struct window {
     struct tti_gpu *gpu;
     const struct tti_operation *o;
     tutti_stream stream;
-    size_t width, block;    /* bytes of an element, and from block to block */
-    size_t out_width;       /* of an element of the output */
+    size_t out_width;       /* bytes of an element of the output */
     struct tti_gpu_range r; /* this pass */
 };
 
@@ -107,7 +106,7 @@ static enum tutti_result window_fold(const struct window *w, uint32_t b, size_t 
                                      void *dst)
 {
     const void *src[TTI_GPU_RANKS];
-    const size_t at = tti_gpu_range_at(&w->r, window_blocks(w), b) + begin * w->width;
+    const size_t at = tti_gpu_range_at(&w->r, window_blocks(w), b) + begin * w->r.width;
     for (int p = 0; p < w->map->size; p++)
         src[p] = window_at(w, p) + at;
     const uint32_t divisor = w->o->op == TUTTI_AVG ? (uint32_t)w->map->size : 0;
@@ -117,7 +116,7 @@ static enum tutti_result window_fold(const struct window *w, uint32_t b, size_t 
 
 static char *window_out(const struct window *w, int block)
 {
-    return (char *)w->o->out + (size_t)block * w->block + w->r.from * w->out_width;
+    return (char *)w->o->out + (size_t)block * w->r.stride + w->r.from * w->out_width;
 }
 
 /* Block `b` of the window of rank `p` to block `to` of the output. */
@@ -128,8 +127,8 @@ static enum tutti_result window_take(const struct window *w, int p, int b, int t
     if (count == 0)
         return TUTTI_OK;
     char *dst = w->o->blocks ? tti_gpu_range_out(&w->r, n, (uint32_t)to) : window_out(w, to);
-    return w->gpu->ops->copy(w->gpu, dst, window_at(w, p) + (size_t)b * w->r.length * w->width,
-                             count * w->width, w->stream);
+    return w->gpu->ops->copy(w->gpu, dst, window_at(w, p) + (size_t)b * w->r.length * w->r.width,
+                             count * w->r.width, w->stream);
 }
 
 static size_t window_part(const struct window *w, int rank)
@@ -144,11 +143,11 @@ static enum tutti_result window_two_shot(const struct window *w)
     const int rank = w->map->rank;
     const size_t begin = window_part(w, rank), end = window_part(w, rank + 1);
     /* Part `rank` of any window is read by this rank alone. */
-    TTI_TRY(window_fold(w, 0, begin, end, window_at(w, rank) + begin * w->width));
+    TTI_TRY(window_fold(w, 0, begin, end, window_at(w, rank) + begin * w->r.width));
     TTI_TRY(window_meet(w, 1));
     for (int p = 0; p < w->map->size; p++) {
-        const size_t at = window_part(w, p) * w->width;
-        const size_t bytes = window_part(w, p + 1) * w->width - at;
+        const size_t at = window_part(w, p) * w->r.width;
+        const size_t bytes = window_part(w, p + 1) * w->r.width - at;
         TTI_TRY(w->gpu->ops->copy(w->gpu, window_out(w, 0) + at, window_at(w, p) + at, bytes,
                                   w->stream));
     }
@@ -171,19 +170,20 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
 {
     const struct window *w = &l->w;
     const int rank = w->map->rank, n = w->map->size;
-    const size_t at = (w->r.from + begin) * w->width,
-                 in_window = (b * w->r.length + begin) * w->width;
+    const size_t at = (w->r.from + begin) * w->r.width,
+                 in_window = (b * w->r.length + begin) * w->r.width;
     struct tti_reduce_copy_args args = {.srcs = (uint32_t)srcs,
                                         .dsts = dst ? 1 : (uint32_t)n,
                                         .dst_wide = w->o->wide,
                                         .places = &tti_gpu_lend_page(w->map, rank)->places,
-                                        .in_at = b * w->block + at,
+                                        .in_at = b * w->r.stride + at,
                                         .out_at = at,
                                         .far_first = (uint32_t)first,
                                         .far_out = !dst};
     for (int k = 0; k < srcs; k++)
-        args.src[k] = first + k == rank && l->in_lent ? (const char *)w->o->in + b * w->block + at
-                                                      : window_at(w, first + k) + in_window;
+        args.src[k] = first + k == rank && l->in_lent
+                          ? (const char *)w->o->in + b * w->r.stride + at
+                          : window_at(w, first + k) + in_window;
     for (int p = 0; p < n && !dst; p++)
         args.dst[p] =
             p == rank && l->out_lent ? (char *)w->o->out + at : window_at(w, p) + in_window;
@@ -198,7 +198,8 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
 static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
 {
     char *dst = window_out(&l->w, to);
-    const char *own = (const char *)l->w.o->in + (size_t)b * l->w.block + l->w.r.from * l->w.width;
+    const char *own =
+        (const char *)l->w.o->in + (size_t)b * l->w.r.stride + l->w.r.from * l->w.r.width;
     if (p == l->w.map->rank && own == dst)
         return TUTTI_OK;
     return lent_fold(l, p, 1, (size_t)b, 0, l->w.r.length, dst);
@@ -252,7 +253,7 @@ static enum tutti_result window_pass(const struct window *w)
 {
     TTI_TRY(window_publish(w));
     TTI_TRY(window_meet(w, 0));
-    if (w->o->collective == TUTTI_ALL_REDUCE && w->r.length * w->width > ONE_SHOT_BYTES)
+    if (w->o->collective == TUTTI_ALL_REDUCE && w->r.length * w->r.width > ONE_SHOT_BYTES)
         return window_two_shot(w);
     TTI_TRY(take_all(w, NULL));
     return window_meet(w, 1);
@@ -311,7 +312,7 @@ static enum tutti_result lent_range(const struct lent *l, uint32_t turn)
         return TUTTI_OK;
     TTI_TRY(window_await(w, THROUGH, turn + 1));
     return w->gpu->ops->copy(w->gpu, window_out(w, 0), window_at(w, w->map->rank),
-                             w->r.length * w->width, w->stream);
+                             w->r.length * w->r.width, w->stream);
 }
 
 static enum tutti_result lent_run(struct window *w, size_t most, bool capturing)
@@ -341,15 +342,12 @@ enum tutti_result tti_gpu_window(struct tutti_comm *comm, const struct tti_opera
                        .gpu = comm->gpu->gpu,
                        .o = o,
                        .stream = stream,
-                       .width = tutti_type_size(o->type)};
+                       .r = tti_gpu_range_of(o, comm->gpu->map->rank, 1)};
     if (o->collective == TUTTI_BARRIER) {
         TTI_TRY(window_meet(&w, 0));
         return window_meet(&w, 1);
     }
-    w.block = o->device_stride ? o->device_stride : o->count * w.width;
-    w.out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : w.width;
-    w.r = (struct tti_gpu_range){
-        .o = o, .rank = (uint32_t)w.map->rank, .width = w.width, .stride = w.block, .align = 1};
+    w.out_width = o->wide ? tutti_type_size(tti_acc_type(o->type)) : w.r.width;
     const size_t most =
         tti_gpu_range_most(&w.r, window_blocks(&w), 0, w.map->window_bytes, PART_ELEMENTS);
     if (tti_gpu_lend_takes(comm, o))

@@ -137,8 +137,7 @@ static int given(int round, int r, int k, size_t i)
     return (round + 3 * r + 5 * k + (int)(i % 7)) % 13;
 }
 
-/* The blocks lie apart, in another order at each rank, and the one with gaps of its own: where an
- * element of one byte has its odd addresses. */
+/* Where block k lies at this rank: each has another order, and other gaps between. */
 static size_t lies(const struct seat *s, int round, int k)
 {
     size_t at = 0;

@@ -193,18 +193,22 @@ static void expect_gathered(struct rank *r, int value, cudaStream_t stream)
         CHECK(r->host[i] == value + (i >= FIRST));
 }
 
-static void gathered(struct rank *r)
+/* Captured and replayed, and called, with new contents each time: `fill` writes what follows from a
+ * value and the rank, of which `check` expects the result. */
+static void uneven(struct rank *r, void (*call)(struct rank *, cudaStream_t),
+                   void (*fill)(struct rank *, int, cudaStream_t),
+                   void (*check)(struct rank *, int, cudaStream_t))
 {
     begin(r);
-    gather(r, r->stream);
+    call(r, r->stream);
     void *exec = recorded(r);
     for (int k = 0; k < REPLAYS; k++) {
-        write_in(r, 10 * k + r->rank, r->stream);
+        fill(r, 10 * k + r->rank, r->stream);
         CU(cu.launch(exec, r->stream));
-        expect_gathered(r, 10 * k, r->stream);
-        write_in(r, 20 * k + 5 + r->rank, r->stream);
-        gather(r, r->other);
-        expect_gathered(r, 20 * k + 5, k % 2 ? r->stream : r->other);
+        check(r, 10 * k, r->stream);
+        fill(r, 20 * k + 5 + r->rank, r->stream);
+        call(r, r->other);
+        check(r, 20 * k + 5, k % 2 ? r->stream : r->other);
     }
     CU(cu.exec_free(exec));
 }
@@ -227,7 +231,7 @@ static void expect_scattered(struct rank *r, int value, cudaStream_t stream)
     CU(cu.copy((device_pointer)(uintptr_t)r->host, r->out, BYTES, stream));
     CU(cu.finish(stream));
     for (int i = 0; i < COUNT; i++)
-        CHECK(r->host[i] == (i < own ? value : -1));
+        CHECK(r->host[i] == (i < own ? 2 * value + 1 : -1));
 }
 
 /* All of `out` is -1; then `in` is filled. */
@@ -237,22 +241,6 @@ static void scatter_from(struct rank *r, int value, cudaStream_t stream)
     CU(cu.copy(r->out, r->in, BYTES, stream));
     CU(cu.finish(stream));
     write_in(r, value, stream);
-}
-
-static void scattered(struct rank *r)
-{
-    begin(r);
-    scatter(r, r->stream);
-    void *exec = recorded(r);
-    for (int k = 0; k < REPLAYS; k++) {
-        scatter_from(r, 10 * k + r->rank, r->stream);
-        CU(cu.launch(exec, r->stream));
-        expect_scattered(r, 20 * k + 1, r->stream);
-        scatter_from(r, 20 * k + 5 + r->rank, r->stream);
-        scatter(r, r->other);
-        expect_scattered(r, 40 * k + 11, k % 2 ? r->stream : r->other);
-    }
-    CU(cu.exec_free(exec));
 }
 
 static void captured_moves(struct rank *r)
@@ -395,8 +383,8 @@ static void *rank_main(void *argument)
     order(r);
     several_streams(r);
     captured_moves(r);
-    gathered(r);
-    scattered(r);
+    uneven(r, gather, write_in, expect_gathered);
+    uneven(r, scatter, scatter_from, expect_scattered);
     puts_in_order(r);
     factor(r);
     /* Graphs may have the addresses of its memory. */
