@@ -82,7 +82,7 @@ template <int TYPE> struct tti_one_shot_lines {
 
     TTI_MEMBER bool fold(const tti_coupled_args &a, const tti_watch &watch, uint64_t i) const
     {
-        tti_eight<word> e[2];
+        tti_eight<word> e[2] = {}; /* GCC 11 does not see that some r is filled in */
         tti_total<TYPE> total[2];
         TTI_LOOP (r, 0, a.ranks) {
             if (r == a.rank)

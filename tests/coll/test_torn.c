@@ -30,7 +30,7 @@ static enum tutti_result call(const struct torn *torn, float *x, tutti_comm *com
 /* Three bytes of a float, under the tag of the operation that rank 0 runs. */
 static int tear(tutti_comm *comm, const struct tti_operation *o)
 {
-    static const char bytes[ELEMENT - 1] = "abc";
+    static const char bytes[ELEMENT - 1] = {0x61, 0x62, 0x63};
     struct tti_link *link = &comm->links.all[0];
     struct tti_selection selection;
     size_t accepted = 0;

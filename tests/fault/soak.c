@@ -40,7 +40,7 @@ static int soak_ranks(tutti_comm *comm, void *argument)
         return 1;
     if (*aborts && rank == size - 1) /* the others may not be out of that call yet */
         tutti_comm_abort(comm, "soak");
-    for (int i = 0; *aborts && result == TUTTI_OK; i++)
+    while (*aborts && result == TUTTI_OK)
         result = tutti_all_reduce(in, out, 600, TUTTI_FLOAT32, TUTTI_SUM, comm);
     tutti_comm_destroy(part);
     return *aborts && result != TUTTI_ERR_ABORTED && result != TUTTI_ERR_PEER;

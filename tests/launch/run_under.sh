@@ -21,7 +21,7 @@ expect() {
             echo "rank $k of $size launcher $launcher local $k of $size ok"
         done
     done)
-    got=$("$@" 2>"$log")
+    got=$(timeout -k 5 100 "$@" 2>"$log") # one that hangs has a name then
     status=$?
     if [ $status != 0 ] || [ "$(echo "$got" | sort)" != "$wanted" ]; then
         printf 'FAILED (status %s): %s\nwanted:\n%s\ngot:\n%s\n' $status "$*" "$wanted" "$got"
