@@ -249,7 +249,7 @@ static void deliver(struct made_qp *to, struct work *work)
 static void device_step(struct made_qp *made)
 {
     if (made->qp.state == IBV_QPS_ERR) {
-        if (made->sends > 0)
+        if (made->sends > 0 && (made->receives == 0 || chance(2) > 0))
             send_ends(made, IBV_WC_WR_FLUSH_ERR);
         else if (made->receives > 0)
             receive_ends(made, (struct ibv_wc){.status = IBV_WC_WR_FLUSH_ERR});
@@ -262,7 +262,8 @@ static void device_step(struct made_qp *made)
         if (chance(30) > 0)
             return;
         made->qp.state = IBV_QPS_ERR;
-        send_ends(made, IBV_WC_RETRY_EXC_ERR);
+        if (chance(4) > 0) /* some devices do not tell why */
+            send_ends(made, IBV_WC_RETRY_EXC_ERR);
     } else if (!made->send[0].delivered) {
         deliver(to, &made->send[0]);
     } else {

@@ -16,16 +16,17 @@ static struct tti_rdma_qp *poll_qp(struct tti_rdma_transport *self, uint64_t wor
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
+#define LINK_ADVICE                                                                            \
+    "check that this rank's host is up, that the link and the switches between the two ports " \
+    "are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), that the "       \
+    "switches take packets of the ports' MTU, and that no firewall drops UDP port 4791 (RoCE v2)"
+
 static const char *poll_advice(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
         return "the peer's device has not acknowledged anything for half the time of "
-               "TUTTI_RDMA_OUTAGE; "
-               "check that this rank's host is up, that the link and the switches between the two "
-               "ports are, that the two GIDs reach each other (ping -I; TUTTI_RDMA_GID_INDEX), "
-               "that the switches take packets of the ports' MTU, and that no firewall drops UDP "
-               "port 4791 (RoCE v2)";
+               "TUTTI_RDMA_OUTAGE; " LINK_ADVICE;
     case IBV_WC_RNR_RETRY_EXC_ERR:
         return "the peer had no receive posted for long; its process may be stopped";
     case IBV_WC_REM_ACCESS_ERR:
@@ -37,8 +38,8 @@ static const char *poll_advice(enum ibv_wc_status status)
     case IBV_WC_LOC_ACCESS_ERR:
         return "the own device refused the memory; was a buffer freed while it was in use?";
     case IBV_WC_WR_FLUSH_ERR:
-        return "the queue pair is in the state of error; the device's messages (dmesg) may tell "
-               "why";
+        return "the device has given the queue pair up and does not say why (its messages, dmesg, "
+               "may); as a rule nothing was acknowledged for too long: " LINK_ADVICE;
     case IBV_WC_FATAL_ERR:
         return "the device broke down; see its messages (dmesg)";
     default:
@@ -68,12 +69,19 @@ static uint32_t poll_packet(const struct tti_rdma_qp *qp, uint32_t said)
     return bytes < qp->mtu ? bytes : qp->mtu;
 }
 
+/* The device has given up, as it does when nothing is acknowledged. Some do not say so, and all
+ * that was posted ends as what comes after a failure does (soft-RoCE of Linux 6.12). */
+static bool poll_gave_up(const struct ibv_wc *wc)
+{
+    return wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_WR_FLUSH_ERR;
+}
+
 static enum tutti_result poll_blame(const struct tti_rdma_transport *self,
                                     const struct tti_rdma_qp *qp, const struct ibv_wc *wc)
 {
     char what[160], advice[400];
     poll_text(self, wc, what, sizeof what);
-    if (wc->status != IBV_WC_RETRY_EXC_ERR || !tti_rdma_has_hole(qp->endpoint))
+    if (!poll_gave_up(wc) || !tti_rdma_has_hole(qp->endpoint))
         return tti_rdma_qp_fail(qp, TUTTI_ERR_LINK, what, poll_advice(wc->status));
     snprintf(advice, sizeof advice,
              "small messages get through, and packets of %u bytes do not: a switch or an interface "
@@ -85,12 +93,14 @@ static enum tutti_result poll_blame(const struct tti_rdma_transport *self,
 
 /* The link is to blame: another queue pair goes on, or one is made in its place. */
 static bool poll_moves(const struct tti_rdma_transport *self, struct tti_rdma_qp *qp,
-                       const struct ibv_wc *wc)
+                       const struct ibv_wc *wc, bool receive)
 {
     if (qp->lost)
         return true;
-    if (wc->status != IBV_WC_RETRY_EXC_ERR)
+    if (!poll_gave_up(wc))
         return false;
+    if (receive) /* the send that was not acknowledged will end, too: it tells how large it was */
+        return true;
     (void)poll_blame(self, qp, wc);
     return tti_rdma_lose(qp, true, poll_packet(qp, (uint32_t)wc->wr_id));
 }
@@ -172,7 +182,7 @@ static void poll_one(struct tti_rdma_transport *self, const struct ibv_wc *wc)
         return;
     self->news = true;
     bool receive = ((uint32_t)wc->wr_id >> 30) == TTI_RDMA_WORK_RECEIVE;
-    if (wc->status != IBV_WC_SUCCESS && !poll_moves(self, qp, wc))
+    if (wc->status != IBV_WC_SUCCESS && !poll_moves(self, qp, wc, receive))
         poll_failed(self, qp, wc);
     if (!receive)
         poll_sent(qp, wc);
