@@ -25,14 +25,17 @@ if(compiler GREATER_EQUAL first AND compiler LESS_EQUAL last)
   set(strict ON)
 endif()
 option(TUTTI_WERROR "Warnings are errors (by default with compilers that were tried)" ${strict})
-if(NOT TUTTI_WERROR)
+if(TUTTI_WERROR)
+  set(TTI_WERROR -Werror)
+else()
+  set(TTI_WERROR)
   message(STATUS "Warnings are no errors: TUTTI_WERROR is off, as by default where ${CMAKE_C_COMPILER_ID} ${compiler} was not tried")
 endif()
 
 add_library(tti_flags INTERFACE)
 target_compile_definitions(tti_flags INTERFACE _GNU_SOURCE)
 target_compile_options(tti_flags INTERFACE
-  -Wall -Wextra $<$<BOOL:${TUTTI_WERROR}>:-Werror> -Wshadow -Wpointer-arith -Wwrite-strings -Wundef
+  -Wall -Wextra ${TTI_WERROR} -Wshadow -Wpointer-arith -Wwrite-strings -Wundef
   -Wvla -fno-strict-aliasing -fno-omit-frame-pointer
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
 target_include_directories(tti_flags INTERFACE

@@ -266,6 +266,8 @@ void tti_cuda_software(char text[96]);
 
 /* Machine code of the file cuda/<name>.cu: an image that nvcc made (fatbin); NULL: not built. */
 const void *tti_cuda_image(enum tti_gpu_kernel kernel, size_t *bytes);
+/* What nvcc compiles kernels for multicast objects (nvls.cu); an older one makes empty ones. */
+enum { TTI_CU_SINCE_MULTICAST = 12010 };
 /* The CUDA that nvcc is of, as cuDriverGetVersion counts (13.0 is 13000); 0: not built. */
 int tti_cuda_toolkit(void);
 /* For what compute capabilities, as the build names them ("80;90;100"). */

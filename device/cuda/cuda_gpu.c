@@ -166,6 +166,7 @@ static enum tutti_result cuda_describe(struct tti_cuda_gpu *gpu)
     gpu->virtual_rdma = cuda_attribute(gpu, TTI_CU_DEVICE_VIRTUAL_RDMA) != 0;
     gpu->dmabuf = cuda_attribute(gpu, TTI_CU_DEVICE_DMABUF) != 0;
     p->multicast = gpu->virtual_fd && cu->multicast_create &&
+                   tti_cuda_toolkit() >= TTI_CU_SINCE_MULTICAST &&
                    cuda_attribute(gpu, TTI_CU_DEVICE_MULTICAST) != 0;
     p->registered = cuda_attribute(gpu, TTI_CU_DEVICE_REGISTERED) != 0;
     tti_cuda_software(p->software);

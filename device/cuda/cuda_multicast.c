@@ -49,7 +49,8 @@ static enum tutti_result multicast_round(const struct tti_cuda_gpu *gpu, size_t 
     if (page == 0)
         return TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                         "device %d (%s) cannot be part of a multicast object: there is no NVSwitch "
-                        "with NVLS, or the driver is older than CUDA 12.1",
+                        "with NVLS, or the driver, or what made this library's kernels, is older "
+                        "than CUDA 12.1",
                         gpu->base.device, gpu->base.properties.name);
     *bytes = (*bytes + page - 1) / page * page;
     return TUTTI_OK;

@@ -29,8 +29,8 @@ template <int TYPE> struct tti_multi {
     TTI_MEMBER tti_pack<word> load(uint64_t at) const
     {
         tti_pack<word> p = {};
-        const void *from = base + at * 16;
 #if __CUDA_ARCH__ >= 900
+        const void *from = base + at * 16;
         if constexpr (TYPE == TUTTI_FLOAT32)
             asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0,%1,%2,%3}, [%4];"
                          : "=r"(p.quad[0]), "=r"(p.quad[1]), "=r"(p.quad[2]), "=r"(p.quad[3])
@@ -49,7 +49,7 @@ template <int TYPE> struct tti_multi {
                          : "l"(from)
                          : "memory");
 #else
-        (void)from;
+        (void)at;
         __trap(); /* older devices are in no multicast object */
 #endif
         return p;
@@ -57,8 +57,8 @@ template <int TYPE> struct tti_multi {
 
     TTI_MEMBER void store(uint64_t at, const tti_pack<word> &p) const
     {
-        void *to = base + at * 16;
 #if __CUDA_ARCH__ >= 900
+        void *to = base + at * 16;
         if constexpr (TYPE == TUTTI_FLOAT32)
             asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to),
                          "r"(p.quad[0]), "r"(p.quad[1]), "r"(p.quad[2]), "r"(p.quad[3])
@@ -72,7 +72,7 @@ template <int TYPE> struct tti_multi {
                          "r"(p.quad[0]), "r"(p.quad[1]), "r"(p.quad[2]), "r"(p.quad[3])
                          : "memory");
 #else
-        (void)to;
+        (void)at;
         (void)p;
 #endif
     }

@@ -48,7 +48,7 @@ tti_test(test_ptx SOURCES ptx/test_ptx.c ptx/ptx.c gpu_under_test.c ${translated
 get_filename_component(nvcc_folder ${TUTTI_NVCC} DIRECTORY)
 find_program(TUTTI_PTXAS ptxas HINTS ${nvcc_folder})
 if(TUTTI_PTXAS)
-  list(GET TUTTI_CUDA_ARCHITECTURES 0 oldest)
+  list(GET TTI_CUDA_ARCHITECTURES 0 oldest)
   add_test(NAME test_ptx_assembles COMMAND ${TUTTI_PTXAS} -arch=sm_${oldest} -o /dev/null ${instructions})
   tti_test_properties(test_ptx_assembles "" "" "")
 endif()
