@@ -20,6 +20,11 @@ endif()
 set(release ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
 math(EXPR TTI_CUDA_TOOLKIT "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 10")
 
+if(release VERSION_LESS 11.7)
+  message(STATUS "No GPU kernels: ${TUTTI_NVCC} is of CUDA ${release}, and 11.7 is the oldest that has what they need (__grid_constant__); TUTTI_NVCC names another")
+  return()
+endif()
+
 # What this one makes code for. GPUs that it does not know take PTX, which their driver compiles.
 execute_process(COMMAND ${TUTTI_NVCC} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
 foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})

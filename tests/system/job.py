@@ -56,6 +56,27 @@ def marked(mark):
     return found
 
 
+MARKS = set()  # of all jobs of this program
+
+
+def of_others():
+    """Where the network is everybody's: inodes of the sockets of processes that no job here started.
+    They are none of what is left behind."""
+    if os.environ.get("TUTTI_ISOLATED") == "yes":
+        return set()
+    ours = {pid for mark in MARKS for pid in marked(mark)}
+    found = set()
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or int(pid) in ours:
+            continue
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:  # it has ended, or is another user's
+            continue
+        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    return found
+
+
 class Standstills:
     """When this process stood still, since the first look: a thread sleeps for a moment again and
     again, and sees what it oversleeps. Why: tests/awake.h."""
@@ -103,6 +124,7 @@ class Job:
     def __init__(self, command, environment=None, mark=None):
         self.command = [str(word) for word in command]
         self.mark = mark or secrets.token_hex(8)
+        MARKS.add(self.mark)
         self.out, self.err = [], []
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
@@ -254,7 +276,7 @@ def isolate():
     allowed the test goes on, and watches what changes in those that are everybody's."""
     if "TUTTI_ISOLATED" in os.environ:
         if os.environ["TUTTI_ISOLATED"] == "no":
-            print("note: no namespaces here; other programs' leftovers may be taken for ours")
+            print("note: no namespaces here; other users' leftovers may be taken for ours")
         return
     os.environ["TUTTI_ISOLATED"] = "yes"
     inside = "ip link set lo up && mount -t tmpfs none /dev/shm && exec \"$@\""
@@ -277,8 +299,9 @@ def things():
     if "TUTTI_OWN_TMP" in os.environ:
         found |= {f"/tmp/{name}" for name in os.listdir("/tmp")}
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-        found |= {f"socket {line.split()[7]}" for line in file if len(line.split()) > 7}
-    return found - {"socket Path"}
+        sockets = [line.split() for line in list(file)[1:]]
+    others = of_others()
+    return found | {f"socket {words[7]}" for words in sockets if len(words) > 7 and words[6] not in others}
 
 
 def main(cases, all_needed=False):
