@@ -16,7 +16,7 @@ template <class W> union alignas(16) tti_pack {
 /* From global memory, or from the block's own. */
 template <class T> TTI_DEVICE T tti_load(const T *at, bool near)
 {
-    return near ? *at : *tti_global(at);
+    return near ? tti_load_near_one(at) : *tti_global(at);
 }
 
 template <class W> TTI_DEVICE tti_pack<W> tti_load_pack(const tti_pack<W> *at, bool near)

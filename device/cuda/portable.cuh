@@ -59,6 +59,29 @@ TTI_DEVICE void tti_load_near(const void *at, uint32_t (&quad)[4])
                  : "memory");
 }
 
+/* One value of it, of 1, 2, 4 or 8 bytes. Likewise: of CUDA 12.0's compiler both came out of shared
+ * memory, whatever the address was. */
+template <class T> TTI_DEVICE T tti_load_near_one(const T *at)
+{
+    const uint32_t address = (uint32_t)__cvta_generic_to_shared(at);
+    union {
+        uint64_t all;
+        uint32_t four;
+        uint16_t two;
+        T value;
+    } u;
+    u.all = 0;
+    if constexpr (sizeof(T) == 8)
+        asm volatile("ld.shared.u64 %0, [%1];" : "=l"(u.all) : "r"(address) : "memory");
+    else if constexpr (sizeof(T) == 4)
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(u.four) : "r"(address) : "memory");
+    else if constexpr (sizeof(T) == 2)
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(u.two) : "r"(address) : "memory");
+    else
+        asm volatile("ld.shared.u8 %0, [%1];" : "=r"(u.four) : "r"(address) : "memory");
+    return u.value;
+}
+
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
     uint64_t value;

@@ -116,6 +116,11 @@ TTI_DEVICE void tti_load_near(const void *at, uint32_t (&quad)[4])
 {
     __builtin_memcpy(quad, at, sizeof quad);
 }
+
+template <class T> TTI_DEVICE T tti_load_near_one(const T *at)
+{
+    return *at;
+}
 TTI_DEVICE uint64_t tti_acquire(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST); /* for tti_store_first */
