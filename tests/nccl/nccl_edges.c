@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -262,6 +263,11 @@ static ncclUniqueId many_ids[MANY];
 static void many(int rank, ncclComm_t c)
 {
     ncclComm_t comms[MANY];
+    struct rlimit files; /* 1024 is what most users begin with */
+    if (rank == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
     for (int i = 0; i < MANY && rank == 0; i++)
         OK(ncclGetUniqueId(&many_ids[i]));
     pthread_barrier_wait(&all_there);

@@ -7,6 +7,7 @@
 
 #include "tests/tutti_cmocka.h"
 
+#include <errno.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
 #include <poll.h>
@@ -34,11 +35,16 @@ static void asleep_deaf(const struct tcp_pair *pair, bool deaf)
     struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog program = {1, &nothing};
     const struct tti_tcp_endpoint *hears = pair->endpoint[1];
-    for (int i = 0; i < hears->lanes; i++)
-        assert_int_equal(setsockopt(hears->lane[i].socket, SOL_SOCKET,
-                                    deaf ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &program,
-                                    sizeof program),
-                         0);
+    for (int i = 0; i < hears->lanes; i++) {
+        const int done =
+            setsockopt(hears->lane[i].socket, SOL_SOCKET,
+                       deaf ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &program, sizeof program);
+        if (done != 0 && errno == EPERM) { /* not for everybody's programs on some machines */
+            print_message("SKIPPED: this process may not give a socket a filter\n");
+            skip();
+        }
+        assert_int_equal(done, 0);
+    }
 }
 
 /* Until rank 1's kernel has acknowledged all that rank 0's was given. */
