@@ -105,8 +105,8 @@ def connections():
                         found[words[9]] = f"{name} {words[1]}"
         except OSError:
             pass
-    others = job.of_others()
-    return {text for inode, text in found.items() if inode not in others}
+    ours = job.may_be_ours()
+    return {text for inode, text in found.items() if ours(inode)}
 
 
 def left_outside(ranks, tcp_before=frozenset()):

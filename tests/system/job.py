@@ -59,22 +59,18 @@ def marked(mark):
 MARKS = set()  # of all jobs of this program
 
 
-def of_others():
-    """Where the network is everybody's: inodes of the sockets of processes that no job here started.
-    They are none of what is left behind."""
+def may_be_ours():
+    """A test for the inode of a socket: was it left behind by a job of this program? Where the network
+    is everybody's, only what a process of a job holds is known to be."""
     if os.environ.get("TUTTI_ISOLATED") == "yes":
-        return set()
-    ours = {pid for mark in MARKS for pid in marked(mark)}
-    found = set()
-    for pid in os.listdir("/proc"):
-        if not pid.isdigit() or int(pid) in ours:
-            continue
+        return lambda inode: True
+    held = set()
+    for pid in {pid for mark in MARKS for pid in marked(mark)}:
         try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:  # it has ended, or is another user's
+            held |= {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+        except OSError:  # it has ended
             continue
-        found |= {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
-    return found
+    return lambda inode: f"socket:[{inode}]" in held
 
 
 class Standstills:
@@ -276,7 +272,7 @@ def isolate():
     allowed the test goes on, and watches what changes in those that are everybody's."""
     if "TUTTI_ISOLATED" in os.environ:
         if os.environ["TUTTI_ISOLATED"] == "no":
-            print("note: no namespaces here; other users' leftovers may be taken for ours")
+            print("note: no namespaces here; of sockets only those of living processes are looked for")
         return
     os.environ["TUTTI_ISOLATED"] = "yes"
     inside = "ip link set lo up && mount -t tmpfs none /dev/shm && exec \"$@\""
@@ -300,8 +296,8 @@ def things():
         found |= {f"/tmp/{name}" for name in os.listdir("/tmp")}
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         sockets = [line.split() for line in list(file)[1:]]
-    others = of_others()
-    return found | {f"socket {words[7]}" for words in sockets if len(words) > 7 and words[6] not in others}
+    ours = may_be_ours()
+    return found | {f"socket {words[7]}" for words in sockets if len(words) > 7 and ours(words[6])}
 
 
 def main(cases, all_needed=False):
