@@ -48,17 +48,16 @@ endif()
 file(MAKE_DIRECTORY ${TTI_CUDA_IMAGES})
 
 # ptxas tells of each kernel what it needs (test_device_code reads it).
-set(flags -std=c++17 -O3 -Xptxas -v --threads 2 -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include)
+set(TTI_NVCC_FLAGS -std=c++17 -O3 -Xptxas -v --threads 2 -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include)
 if(TUTTI_WERROR AND release VERSION_LESS 14)
-  list(APPEND flags -Werror all-warnings)
+  list(APPEND TTI_NVCC_FLAGS -Werror all-warnings)
 endif()
 execute_process(COMMAND ${TUTTI_NVCC} --help OUTPUT_VARIABLE help)
 if(help MATCHES "--compress-mode")
-  list(APPEND flags -compress-mode=size)
+  list(APPEND TTI_NVCC_FLAGS -compress-mode=size)
 else()
-  list(APPEND flags -Xfatbin -compress-all)
+  list(APPEND TTI_NVCC_FLAGS -Xfatbin -compress-all)
 endif()
-set(TTI_NVCC_FLAGS ${flags})
 
 # Most kernels have nothing to gain from a newer GPU's instructions: so the compiler proper runs
 # once, and what it made is assembled for each, side by side.
@@ -68,7 +67,9 @@ list(JOIN code "," code)
 set(TTI_CUDA_CODE -gencode arch=compute_${oldest},code=[compute_${oldest},${code}])
 # Multicast objects came with 9.0 and CUDA 12.1: what is older has a kernel that does nothing.
 set(TTI_CUDA_CODE_MULTICAST ${TTI_CUDA_CODE})
-if(TTI_CUDA_TOOLKIT GREATER_EQUAL 12010)
+set(TTI_CUDA_MULTICAST OFF)
+if(TTI_CUDA_TOOLKIT GREATER_EQUAL 12010) # TTI_CU_SINCE_MULTICAST in device/cuda/cuda_driver.h
+  set(TTI_CUDA_MULTICAST ON)
   set(TTI_CUDA_CODE_MULTICAST)
   set(since compute_90)
   foreach(architecture ${TTI_CUDA_ARCHITECTURES})
@@ -83,7 +84,7 @@ if(TTI_CUDA_TOOLKIT GREATER_EQUAL 12010)
 endif()
 
 # tti_cuda_images(SOURCES ... FLAGS ...): an image a source, compressed, with PTX for GPUs newer than
-# it. Adds them to TUTTI_FATBINS, and the PTX to the global property TUTTI_PTX, for tests that run it.
+# it. Adds them to TTI_FATBINS, and the PTX to the global property TUTTI_PTX, for tests that run it.
 function(tti_cuda_images)
   cmake_parse_arguments(IMAGES "" "" "SOURCES;FLAGS" ${ARGN})
   foreach(source ${IMAGES_SOURCES})
@@ -97,8 +98,8 @@ function(tti_cuda_images)
         COMMENT "Compiling ${kernel}.cu for compute capabilities ${TTI_CUDA_ARCHITECTURES}"
         VERBATIM)
     endif()
-    list(APPEND TUTTI_FATBINS ${image}.fatbin)
+    list(APPEND TTI_FATBINS ${image}.fatbin)
     set_property(GLOBAL APPEND PROPERTY TUTTI_PTX ${image}.ptx)
   endforeach()
-  set(TUTTI_FATBINS ${TUTTI_FATBINS} PARENT_SCOPE)
+  set(TTI_FATBINS ${TTI_FATBINS} PARENT_SCOPE)
 endfunction()

@@ -95,18 +95,18 @@ class Ranks:
 
 def connections():
     """TCP sockets of this network namespace that are neither gone nor on their way out."""
-    found = {}
+    found = []
     for name in ("tcp", "tcp6"):
         try:
             with open(f"/proc/net/{name}", encoding="ascii") as file:
                 for line in list(file)[1:]:
                     words = line.split()
                     if words[3] in ("01", "0A", "08"):  # established, listening, half closed
-                        found[words[9]] = f"{name} {words[1]}"
+                        found.append((words[9], f"{name} {words[1]}"))
         except OSError:
             pass
     ours = job.may_be_ours()
-    return {text for inode, text in found.items() if ours(inode)}
+    return {text for inode, text in found if ours(inode)}
 
 
 def left_outside(ranks, tcp_before=frozenset()):
