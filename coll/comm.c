@@ -295,6 +295,7 @@ static void comm_release(struct tutti_comm *comm, double linger_s)
     if (comm->meeting.listen_fd >= 0)
         close(comm->meeting.listen_fd);
     tti_tuning_destroy(comm->tuning);
+    tti_shrunk_free(comm);
     free(comm->tuning_source);
     free(comm->settings.transports);
     free(comm->settings.algorithms);

@@ -93,9 +93,9 @@ struct tutti_comm {
     bool crowds;                  /* or those of another host: all ranks know this alike */
     struct tti_work_queue queue;
     struct tti_user_op user_ops[TTI_MAX_USER_OPS];
-    uint8_t token;            /* what a barrier passes around */
-    uint64_t sequence;        /* collectives begun so far: the "#41" of messages */
-    _Atomic uint32_t shrinks; /* calls of tutti_comm_shrink so far */
+    uint8_t token;             /* what a barrier passes around */
+    uint64_t sequence;         /* collectives begun so far: the "#41" of messages */
+    struct tti_shrunk *shrunk; /* what tutti_comm_shrink has made of it so far (shrink.c) */
 
     /* The first failure; `failed` is set after `error` is complete. */
     pthread_mutex_t error_lock;
@@ -141,6 +141,9 @@ enum tutti_result tti_comm_link_failed(struct tutti_comm *comm, enum tutti_resul
 void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memory);
 /* A region of the library's own: it is mapped, and has a descriptor. NULL is allowed. */
 void tti_add_region(const void *region, size_t bytes, struct tutti_memory *memory);
+/* What tutti_comm_shrink remembers: its bytes; and its end. */
+size_t tti_shrunk_bytes(const struct tutti_comm *comm);
+void tti_shrunk_free(struct tutti_comm *comm);
 /* Interrupt a sleeping operation. */
 void tti_comm_wake(struct tutti_comm *comm);
 

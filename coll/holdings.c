@@ -55,7 +55,8 @@ void tti_comm_holdings(const struct tutti_comm *comm, struct tutti_memory *memor
                     tti_heap_bytes(comm->settings.algorithms) +
                     tti_heap_bytes(comm->settings.plugins) + tti_heap_bytes(comm->links.all) +
                     tti_plan_cache_bytes(&comm->plans) + tti_column_bytes(comm->column) +
-                    tti_heap_bytes(comm->tuning) + tti_heap_bytes(comm->tuning_source);
+                    tti_shrunk_bytes(comm) + tti_heap_bytes(comm->tuning) +
+                    tti_heap_bytes(comm->tuning_source);
     if (comm->tuning)
         memory->host += tti_heap_bytes(comm->tuning->series);
     for (int i = 0; i < TTI_SMALL_PROGRAMS; i++)

@@ -7,12 +7,22 @@
 #include "base/memory.h"
 #include "launch/variables.h"
 
+#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SHRINK_PORTS = 16 };
+
+/* How often this rank has shrunk the communicator to the same ranks. Each such list is counted by
+ * those who are left by it: whom others have excluded before has not called. */
+struct tti_shrunk {
+    struct tti_shrunk *next;
+    uint64_t list; /* a hash of who is left */
+    uint32_t times;
+};
+static pthread_mutex_t shrunk_lock = PTHREAD_MUTEX_INITIALIZER;
 
 enum tutti_result tutti_comm_dead(tutti_comm *comm, int *ranks, int capacity, int *count)
 {
@@ -63,6 +73,47 @@ static void shrink_secret(const struct tutti_comm *parent, const bool *gone, uin
     crypto_generichash_final(&state, secret, TTI_SECRET_BYTES);
 }
 
+/* How often it has been done for that list; this time is counted. */
+static enum tutti_result shrink_turn(struct tutti_comm *parent, const bool *gone, uint32_t *turn)
+{
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    uint64_t list = 0;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)gone,
+                       (unsigned long long)parent->size * sizeof *gone, NULL, 0);
+    memcpy(&list, hash, sizeof list);
+    pthread_mutex_lock(&shrunk_lock);
+    struct tti_shrunk *s = parent->shrunk;
+    while (s && s->list != list)
+        s = s->next;
+    if (!s && (s = tti_calloc(1, sizeof *s)) != NULL) {
+        *s = (struct tti_shrunk){.next = parent->shrunk, .list = list};
+        parent->shrunk = s;
+    }
+    if (s)
+        *turn = s->times++;
+    pthread_mutex_unlock(&shrunk_lock);
+    return s ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+size_t tti_shrunk_bytes(const struct tutti_comm *comm)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&shrunk_lock);
+    for (const struct tti_shrunk *s = comm->shrunk; s; s = s->next)
+        bytes += tti_heap_bytes(s);
+    pthread_mutex_unlock(&shrunk_lock);
+    return bytes;
+}
+
+void tti_shrunk_free(struct tutti_comm *comm)
+{
+    while (comm->shrunk) {
+        struct tti_shrunk *next = comm->shrunk->next;
+        free(comm->shrunk);
+        comm->shrunk = next;
+    }
+}
+
 static void shrink_meeting(const struct tutti_comm *parent, const bool *gone, uint32_t turn,
                            struct tti_meeting *meeting)
 {
@@ -94,12 +145,15 @@ enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int
         return tti_comm_check(parent);
     bool *gone = tti_calloc((size_t)parent->size, sizeof *gone);
     int left = 0, rank = 0;
+    uint32_t turn = 0;
     if (!gone)
         return TUTTI_ERR_MEMORY;
     enum tutti_result result = shrink_list(parent, excluded, count, gone, &left);
+    if (result == TUTTI_OK)
+        result = shrink_turn(parent, gone, &turn);
     if (result == TUTTI_OK) {
         struct tti_meeting meeting;
-        shrink_meeting(parent, gone, atomic_fetch_add(&parent->shrinks, 1), &meeting);
+        shrink_meeting(parent, gone, turn, &meeting);
         for (int r = 0; r < parent->rank; r++)
             rank += !gone[r];
         result = tti_comm_open_child(parent, &meeting, rank, left, comm);

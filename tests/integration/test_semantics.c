@@ -243,6 +243,29 @@ static int splitting(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* A communicator that works is shrunk again and again: whom one list excludes has not called, and
+ * is in the next. */
+static int shrinking(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_size(comm);
+    for (int turn = 0; turn < 2; turn++)
+        for (int out = 0; out < size && size > 1; out++) {
+            tutti_comm *left = NULL;
+            int32_t sum = rank;
+            if (rank == out)
+                continue;
+            CHECK_OK(tutti_comm_shrink(comm, &out, 1, &left));
+            CHECK(tutti_comm_size(left) == size - 1);
+            CHECK(tutti_comm_rank(left) == rank - (rank > out));
+            CHECK_OK(tutti_all_reduce(&sum, &sum, 1, TUTTI_INT32, TUTTI_SUM, left));
+            CHECK(sum == size * (size - 1) / 2 - out);
+            tutti_comm_destroy(left);
+        }
+    CHECK_OK(tutti_barrier(comm));
+    return 0;
+}
+
 static int user_operator(tutti_comm *comm, void *argument)
 {
     (void)argument;
@@ -487,6 +510,7 @@ static const struct {
     {"calls that a group refuses", refused_in_group, 1, 0},
     {"a communicator destroyed in a group", destroyed_in_group, 1, 0},
     {"split", splitting, 1, 0},
+    {"shrunk to several", shrinking, 1, 0},
     {"pre-multiplied sum", user_operator, 1, 0},
     {"operators made by two threads", operators_by_threads, 1, 0},
     {"bfloat16 sums round once", rounds_once, 1, 0},
