@@ -100,8 +100,6 @@ enum tutti_result tti_gpu_exchange_begin(struct tutti_comm *comm, const struct t
                                          struct tti_operation **staged)
 {
     *staged = NULL;
-    if (count == 1 && tti_gpu_drops(comm, ops))
-        return TUTTI_OK; /* a message of nothing is never part of a group */
     struct tti_operation *made = tti_calloc(count, sizeof *made);
     if (!made)
         return TUTTI_ERR_MEMORY;

@@ -126,14 +126,20 @@ void tti_gpu_hear(struct tutti_comm *comm)
     tti_gpu_look_poison(comm);
 }
 
+enum tutti_result tti_gpu_settle_staged(struct tutti_comm *comm)
+{
+    struct tti_gpu_side *side = comm->gpu;
+    const bool waits = side->staged && side->last.any;
+    side->staged = false;
+    return waits ? tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory")
+                 : TUTTI_OK;
+}
+
 enum tutti_result tti_gpu_before_host(struct tutti_comm *comm)
 {
     struct tti_gpu_side *side = comm->gpu;
-    enum tutti_result result = TUTTI_OK;
     pthread_mutex_lock(&side->lock);
-    if (side->staged && side->last.any)
-        result = tti_gpu_settle(comm, side->last.event, "waiting for operations on device memory");
-    side->staged = false;
+    const enum tutti_result result = tti_gpu_settle_staged(comm);
     pthread_mutex_unlock(&side->lock);
     return result;
 }

@@ -455,6 +455,8 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
     const struct tti_gpu_map *map = comm->gpu->map;
     size_t near = 0;
     comm->gpu->went = "staged";
+    if (tti_gpu_drops(comm, ops)) /* never part of a group */
+        return TUTTI_OK;
     if (!map || map->way == TTI_GPU_STAGED || ops->alone != TTI_NOT_ALONE)
         return side_far(comm, ops, count, count, stream, capturing);
     for (size_t i = 0; i < count; i++)
@@ -507,6 +509,16 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     return result == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
 }
 
+/* To map is to exchange something over the host's links, after what messages of the calls before
+ * still have there. */
+static enum tutti_result side_before_map(struct tutti_comm *comm, bool maps)
+{
+    if (maps)
+        TTI_TRY(tti_gpu_settle_staged(comm));
+    tti_gpu_reclaim_idle(&comm->gpu->user);
+    return TUTTI_OK;
+}
+
 static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_operation *ops,
                                    size_t count, const tutti_stream *streams, size_t stream_count,
                                    struct tti_gpu_mark **mark)
@@ -528,7 +540,7 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     TTI_TRY(tti_comm_works(comm));
     TTI_TRY(side_open(comm, index));
     if (!side->map)
-        tti_gpu_reclaim_idle(&side->user);
+        TTI_TRY(side_before_map(comm, ops[0].collective != TUTTI_SEND_RECV));
     tti_gpu_gate_enter(&side->user);
     const enum tutti_result result = side_queue(comm, ops, count, streams, stream_count, mark);
     tti_gpu_gate_leave(&side->user);
@@ -584,8 +596,9 @@ enum tutti_result tti_comm_prepare_device(tutti_comm *comm, int device)
         return TUTTI_OK;
     pthread_mutex_lock(&side->lock);
     enum tutti_result result = side_open(comm, device);
+    if (result == TUTTI_OK && !side->map)
+        result = side_before_map(comm, true);
     if (result == TUTTI_OK && !side->map) {
-        tti_gpu_reclaim_idle(&side->user);
         tti_gpu_gate_enter(&side->user);
         result = tti_gpu_map_make(comm);
         tti_gpu_gate_leave(&side->user);

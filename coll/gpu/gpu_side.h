@@ -113,6 +113,8 @@ enum tutti_result tti_gpu_exchange_end(struct tutti_comm *comm, const struct tti
  * it has one, is the result. */
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what);
+/* Wait so for what went through the host, which may still be on its links. `lock` is held. */
+enum tutti_result tti_gpu_settle_staged(struct tutti_comm *comm);
 /* A mark at the point of the stream's last call. Under the lock. */
 enum tutti_result tti_gpu_mark_take(struct tti_gpu_side *side, tutti_stream stream,
                                     struct tti_gpu_mark **mark);

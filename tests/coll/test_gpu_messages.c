@@ -157,6 +157,15 @@ static int mail_begin(tutti_comm *comm, struct mail *m)
     return 0;
 }
 
+static int mail_free(struct mail *m)
+{
+    CHECK_OK(device_settle());
+    device_free(m->in);
+    device_free(m->out);
+    free(m->host);
+    return device_end(m->comm);
+}
+
 static int mail_end(struct mail *m)
 {
     struct tutti_memory memory;
@@ -166,10 +175,7 @@ static int mail_end(struct mail *m)
     tti_gpu_stage_counts(m->comm->gpu, &copied, &direct);
     CHECK(copied == 0 && direct == 0);
     CHECK(memory.device == m->held.device && memory.pinned == m->held.pinned);
-    device_free(m->in);
-    device_free(m->out);
-    free(m->host);
-    return device_end(m->comm);
+    return mail_free(m);
 }
 
 static int traffic(tutti_comm *comm, void *argument)
@@ -294,6 +300,44 @@ static int refused(tutti_comm *comm, void *argument)
     return mail_end(&m);
 }
 
+/* Nothing needs nobody, oneself neither. */
+static int nothing(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct mail m;
+    CHECK(mail_begin(comm, &m) == 0);
+    for (int peer = 0; peer < m.ranks; peer++) {
+        tutti_request *requests[2] = {NULL, NULL};
+        CHECK_OK(tutti_group_start());
+        CHECK_OK(tutti_send_async(m.in, 0, TUTTI_INT32, peer, comm, device_stream(), &requests[0]));
+        CHECK_OK(tutti_group_end());
+        CHECK_OK(
+            tutti_recv_async(m.out, 0, TUTTI_INT32, peer, comm, device_stream(), &requests[1]));
+        CHECK_OK(tutti_wait_all(requests, 2));
+    }
+    return mail_end(&m);
+}
+
+/* Before the first collective, which maps memory and exchanges for that what it has to over the
+ * links on which the messages still are. */
+static int before_mapping(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    struct mail m = {
+        .comm = comm, .rank = tutti_comm_rank(comm), .ranks = tutti_comm_size(comm), .turn = 2};
+    CHECK(device_begin(m.rank) == 0);
+    m.in = device_memory(mail_at(m.ranks));
+    m.out = device_memory(mail_at(m.ranks));
+    m.host = calloc(1, mail_at(m.ranks));
+    CHECK(m.in && m.out && m.host);
+    CHECK(mail_write(&m) == 0);
+    CHECK(mail_pairs(&m) == 0);
+    CHECK_OK(tutti_all_reduce_async(m.in, m.in, FEW, TUTTI_UINT8, TUTTI_SUM, comm, device_stream(),
+                                    NULL));
+    CHECK(mail_read(&m) == 0);
+    return mail_free(&m);
+}
+
 static int leave(const struct mail *m)
 {
     device_settle();
@@ -380,6 +424,8 @@ int main(int argc, char **argv)
         bad |= device_ranks("batched differently", paths[p], how, batched, NULL);
         how.ranks = few ? 2 : 3;
         bad |= device_ranks("refused", paths[p], how, refused, NULL);
+        bad |= device_ranks("nothing", paths[p], how, nothing, NULL);
+        bad |= device_ranks("before mapping", paths[p], how, before_mapping, NULL);
         if (few)
             continue;
         bad |= device_ranks("both sides differ", paths[p], how, mismatch, NULL);
