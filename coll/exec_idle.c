@@ -24,6 +24,10 @@ enum {
 static int lane_waits_for(const struct tti_executor *x, const struct tti_exec_lane *lane,
                           bool *sends)
 {
+    if (x->connecting && !lane->begun && !tti_exec_lane_over(x, lane)) {
+        *sends = lane->steps[lane->step].from < 0;
+        return tti_exec_message_peer(lane);
+    }
     const int from =
         tti_exec_lane_over(x, lane) || !lane->begun ? -1 : lane->steps[lane->step].from;
     *sends = from < 0;
@@ -67,6 +71,8 @@ static enum tutti_result exec_timeout(struct tti_executor *x)
 {
     char waits[400], what[TTI_LABEL_BYTES];
     bool sends = false;
+    if (x->connecting)
+        return tti_links_timeout(x->comm, x->connecting, x->connecting_count, x->label);
     exec_waits(x, waits, sizeof waits);
     const int peer = exec_waits_for(x, &sends);
     const bool unmet = x->label->operation->collective == TUTTI_SEND_RECV && !sends &&
@@ -120,6 +126,7 @@ enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t 
     if (sleepy || idle % LISTEN_EVERY == LISTEN_EVERY - 1) {
         exec_note_waits(x, deadline);
         TTI_TRY(tti_comm_listen(x->comm));
+        TTI_TRY(tti_links_abandoned(x->comm));
         if (tti_deadline_passed(deadline))
             return exec_timeout(x);
     }

@@ -121,6 +121,8 @@ struct tti_executor {
     int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
     bool fast_sends; /* ... to take what it is sent */
     const struct tti_messages *several; /* small messages, which know what they wait for; or NULL */
+    int *connecting; /* an exchange's peers, while not all of them are connected; else NULL */
+    int connecting_count;
 };
 
 /* ---- placing (executor.c) ---- */
@@ -217,6 +219,13 @@ enum tutti_result tti_exec_mismatch(struct tti_executor *x, int from, uint64_t e
 /* Do what can be done for the lane now; *moved is set when anything was. */
 enum tutti_result tti_exec_lane_turn(struct tti_executor *x, struct tti_exec_lane *lane,
                                      bool *moved);
+/* Of an exchange: whom a lane that is not over sends to or receives from. */
+static inline int tti_exec_message_peer(const struct tti_exec_lane *lane)
+{
+    const struct tti_step *step = &lane->steps[lane->step];
+    return step->from >= 0 ? step->from : step->to;
+}
+
 static inline bool tti_exec_lane_over(const struct tti_executor *x,
                                       const struct tti_exec_lane *lane)
 {

@@ -8,6 +8,7 @@
 #include "device/cpu_caches.h"
 #include "device/memory.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -304,13 +305,31 @@ static bool exec_over(struct tti_executor *x)
     return true;
 }
 
+/* A message waits until its peer is connected, and holds up no other: that peer may have calls to
+ * end before, for which it waits for another rank, and that one for what this one has for it. */
+static enum tutti_result exec_connect(struct tti_executor *x)
+{
+    int waiting = 0;
+    TTI_TRY(tti_links_advance(x->comm, x->connecting, x->connecting_count, &waiting));
+    if (waiting == 0)
+        x->connecting = NULL;
+    return TUTTI_OK;
+}
+
+static bool exec_may_turn(const struct tti_executor *x, const struct tti_exec_lane *lane)
+{
+    return !x->connecting || tti_exec_lane_over(x, lane) ||
+           x->comm->links.all[tti_exec_message_peer(lane)].connected;
+}
+
 static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
 {
     unsigned idle = 0;
     for (;;) {
         bool moved = false;
         for (size_t i = 0; i < x->lane_count; i++)
-            TTI_TRY(tti_exec_lane_turn(x, &x->lanes[i], &moved));
+            if (exec_may_turn(x, &x->lanes[i]))
+                TTI_TRY(tti_exec_lane_turn(x, &x->lanes[i], &moved));
         if (x->active)
             TTI_TRY(tti_exec_pump(x, &moved));
         if (exec_over(x))
@@ -319,6 +338,8 @@ static enum tutti_result exec_loop(struct tti_executor *x, uint64_t deadline)
             idle = 0;
             continue;
         }
+        if (x->connecting)
+            TTI_TRY(exec_connect(x));
         TTI_TRY(tti_exec_idle(x, idle++, deadline));
     }
 }
@@ -406,6 +427,7 @@ struct exchange {
     struct tti_exec_message *messages;
     struct tti_step *steps;
     size_t *lane_of; /* per operation */
+    int *peers;      /* the same */
     size_t lanes;
 };
 
@@ -486,6 +508,7 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
 {
     for (size_t i = 0; i < count; i++) {
         struct tti_link *link = &x->comm->links.all[ops[i].root];
+        e->peers[i] = ops[i].root;
         e->lane_of[i] = exchange_lane(ops, i, e->lane_of, &e->lanes);
         e->messages[i] = (struct tti_exec_message){
             .data = ops[i].receives ? ops[i].out
@@ -511,9 +534,14 @@ static enum tutti_result exchange_run(struct tti_executor *x, const struct tti_o
         x->buffers.size[b] = 1;
         x->buffers.type[b] = TUTTI_UINT8;
     }
-    enum tutti_result result = exec_loop(x, deadline);
+    x->connecting = e->peers;
+    x->connecting_count = (int)count;
+    enum tutti_result result = exec_connect(x);
+    if (result == TUTTI_OK)
+        result = exec_loop(x, deadline);
     tti_exec_sends_drop(x);
     x->messages = NULL;
+    x->connecting = NULL;
     return result;
 }
 
@@ -527,12 +555,13 @@ enum tutti_result tti_executor_exchange(struct tti_executor *x, const struct tti
     for (size_t i = 0; i < count; i++)
         bytes += ops[i].count * tutti_type_size(ops[i].type);
     tti_copy_expect(bytes);
-    if (count > SIZE_MAX / (sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of))
+    const size_t each = sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of + sizeof *e.peers;
+    if (count > INT_MAX || count > SIZE_MAX / each)
         return TTI_FAIL(TUTTI_ERR_MEMORY, "%zu sends and receives in a group", count);
-    TTI_TRY(tti_grow(&x->exchange, &x->exchange_bytes,
-                     count * (sizeof *e.messages + sizeof *e.steps + sizeof *e.lane_of), 1));
+    TTI_TRY(tti_grow(&x->exchange, &x->exchange_bytes, count * each, 1));
     e.messages = x->exchange;
     e.lane_of = (size_t *)(void *)(e.messages + count);
     e.steps = (struct tti_step *)(void *)(e.lane_of + count);
+    e.peers = (int *)(void *)(e.steps + count);
     return exchange_run(x, ops, count, &e, deadline);
 }

@@ -46,9 +46,8 @@ void tti_links_end(struct tutti_comm *comm)
     }
 }
 
-/* Begin and advance what is not connected; *waiting counts those that are not there yet. */
-static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers, int count,
-                                       int *waiting)
+enum tutti_result tti_links_advance(struct tutti_comm *comm, const int *peers, int count,
+                                    int *waiting)
 {
     *waiting = 0;
     for (int i = 0; i < count; i++) {
@@ -64,6 +63,7 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
             link->ops = carrier->ops;
             link->await = tti_transport_awaits(carrier->ops);
             link->intact = tti_transport_intacts(carrier->ops);
+            link->abandoned = tti_transport_abandons(carrier->ops);
             carrier->in_use = true;
         }
         if (result == TUTTI_OK)
@@ -83,8 +83,8 @@ static enum tutti_result links_advance(struct tutti_comm *comm, const int *peers
     return TUTTI_OK;
 }
 
-static enum tutti_result links_timeout(struct tutti_comm *comm, const int *peers, int count,
-                                       const struct tti_label *label)
+enum tutti_result tti_links_timeout(struct tutti_comm *comm, const int *peers, int count,
+                                    const struct tti_label *label)
 {
     char list[300] = "", what[TTI_LABEL_BYTES];
     size_t used = 0;
@@ -116,16 +116,29 @@ enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, i
 {
     int waiting = 0;
     for (;;) {
-        TTI_TRY(links_advance(comm, peers, count, &waiting));
+        TTI_TRY(tti_links_advance(comm, peers, count, &waiting));
         if (waiting == 0)
             return TUTTI_OK;
         links_note(comm, peers, count, deadline);
         TTI_TRY(tti_links_progress(comm));
         TTI_TRY(tti_comm_listen(comm));
         if (tti_deadline_passed(deadline))
-            return links_timeout(comm, peers, count, label);
+            return tti_links_timeout(comm, peers, count, label);
         tti_links_sleep(comm, tti_deadline_ms(deadline, 20));
     }
+}
+
+enum tutti_result tti_links_abandoned(struct tutti_comm *comm)
+{
+    for (int p = 0; p < comm->links.size; p++) {
+        const struct tti_link *link = &comm->links.all[p];
+        if (!link->connected || !link->abandoned)
+            continue;
+        const enum tutti_result result = link->abandoned(link->endpoint);
+        if (result != TUTTI_OK)
+            return tti_comm_link_failed(comm, result);
+    }
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_links_progress(struct tutti_comm *comm)

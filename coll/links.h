@@ -25,9 +25,10 @@ struct tti_link {
     const struct tutti_transport_ops *ops;
     void *endpoint; /* NULL: not begun */
     bool connected;
-    tti_transport_await *await;   /* the transport's, or NULL */
-    tti_transport_intact *intact; /* the transport's, or NULL */
-    tti_transport_send *lend;     /* the transport's, or its send */
+    tti_transport_await *await;         /* the transport's, or NULL */
+    tti_transport_intact *intact;       /* the transport's, or NULL */
+    tti_transport_abandoned *abandoned; /* the same */
+    tti_transport_send *lend;           /* the transport's, or its send */
     size_t copies; /* fragments up to so many bytes are copied when they are accepted */
     /* Operations so far (tutti_send, tutti_recv), which numbers them; those that have tags. */
     uint64_t sends, receives;
@@ -67,6 +68,17 @@ void tti_links_end(struct tutti_comm *comm);
  * `deadline`. Each of them does the same at its side. `label` names the operation in errors. */
 enum tutti_result tti_links_connect(struct tutti_comm *comm, const int *peers, int count,
                                     uint64_t deadline, const struct tti_label *label);
+
+/* The same in parts, for who has something to do meanwhile: begin and go on; *waiting counts those
+ * that are not connected yet. And what to say when the deadline has passed. */
+enum tutti_result tti_links_advance(struct tutti_comm *comm, const int *peers, int count,
+                                    int *waiting);
+enum tutti_result tti_links_timeout(struct tutti_comm *comm, const int *peers, int count,
+                                    const struct tti_label *label);
+
+/* Has a peer left, or been lost, that has yet to take what it was sent? Then the communicator is
+ * failed. For who waits; what a peer has to say itself is told by peek. */
+enum tutti_result tti_links_abandoned(struct tutti_comm *comm);
 
 /* Let all transports of the communicator move. */
 enum tutti_result tti_links_progress(struct tutti_comm *comm);

@@ -232,23 +232,10 @@ static enum tutti_result run_exchange(struct tutti_comm *comm, const struct tti_
         tti_record_begin(&comm->recorder.ring[0], &ops[i],
                          ops[i].receives ? ++link->receives : ++link->sends);
     }
-    enum tutti_result result = TUTTI_OK;
-    const bool connected = run_connected(comm, ops, count);
-    if (connected && tti_messages_suit(comm, ops, count))
+    if (run_connected(comm, ops, count) && tti_messages_suit(comm, ops, count))
         return run_explain(tti_messages_run(comm, ops, count, &label), &label);
-    uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
-    if (!connected) {
-        int *peers = tti_calloc(count, sizeof *peers);
-        if (!peers)
-            return TUTTI_ERR_MEMORY;
-        for (size_t i = 0; i < count; i++)
-            peers[i] = ops[i].root;
-        result = tti_links_connect(comm, peers, (int)count, deadline, &label);
-        free(peers);
-    }
-    if (result == TUTTI_OK)
-        result = tti_executor_exchange(comm->executor, ops, count, deadline, &label);
-    return run_explain(result, &label);
+    const uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    return run_explain(tti_executor_exchange(comm->executor, ops, count, deadline, &label), &label);
 }
 
 /* Whatever went wrong half-way, the ranks are out of step now. The buffers become the caller's

@@ -101,6 +101,9 @@ static const size_t TABLE_READS =
 static const size_t TABLE_INTACT = offsetof(struct tutti_transport_ops, intact) +
                                    sizeof(((struct tutti_transport_ops *)0)->intact);
 
+static const size_t TABLE_ABANDONED = offsetof(struct tutti_transport_ops, abandoned) +
+                                      sizeof(((struct tutti_transport_ops *)0)->abandoned);
+
 static bool registry_has(const struct tutti_transport_ops *ops, size_t end)
 {
     return ops->size >= end;
@@ -178,6 +181,11 @@ size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoin
 tti_transport_intact *tti_transport_intacts(const struct tutti_transport_ops *ops)
 {
     return registry_has(ops, TABLE_INTACT) ? ops->intact : NULL;
+}
+
+tti_transport_abandoned *tti_transport_abandons(const struct tutti_transport_ops *ops)
+{
+    return registry_has(ops, TABLE_ABANDONED) ? ops->abandoned : NULL;
 }
 
 tti_transport_send *tti_transport_lends(const struct tutti_transport_ops *ops)

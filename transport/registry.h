@@ -33,6 +33,9 @@ size_t tti_transport_copies(const struct tutti_transport_ops *ops, void *endpoin
 /* Its operation `intact`, or NULL. */
 typedef enum tutti_result tti_transport_intact(void *endpoint, int lane);
 tti_transport_intact *tti_transport_intacts(const struct tutti_transport_ops *ops);
+/* Its operation `abandoned`, or NULL. */
+typedef enum tutti_result tti_transport_abandoned(void *endpoint);
+tti_transport_abandoned *tti_transport_abandons(const struct tutti_transport_ops *ops);
 /* Its operation `lend`, or `send`. */
 typedef enum tutti_result tti_transport_send(void *endpoint, int lane, uint64_t tag,
                                              const void *data, size_t bytes, size_t *accepted);

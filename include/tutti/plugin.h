@@ -265,6 +265,13 @@ struct tutti_transport_ops {
      * anything that was made of them is passed on: OK, they were what was sent. Hot. May give
      * PEER. */
     enum tutti_result (*intact)(void *endpoint, int lane);
+
+    /* ---- optional: a peer that leaves what it was sent ---- */
+
+    /* Asked now and then by who waits for `released`, which has no way to say it: OK, all that was
+     * accepted may yet be counted there; PEER or LINK: some of it never will, as the peer has left
+     * or the connection is lost. Hot. */
+    enum tutti_result (*abandoned)(void *endpoint);
 };
 
 typedef const struct tutti_transport_ops *tutti_transport_entry(void);

@@ -236,6 +236,55 @@ static void end_unread_region(struct conf_rank *me)
     end_unread(me, true);
 }
 
+/* A peer leaves without taking what it was sent: the sender gets its memory back, or is told of
+ * whom it waits for in vain. */
+static void end_abandoned(struct conf_rank *me, bool region)
+{
+    tti_transport_abandoned *abandoned = tti_transport_abandons(me->ops);
+    uint64_t accepted = 0;
+    conf_all(me);
+    unsigned char *block = conf_memory(me, END_BYTES, region);
+    size_t taken = 0;
+    conf_fill(1, 0, block, END_BYTES);
+    for (int lane = 0; lane < CONF_LANES && me->rank == 0 && abandoned; lane++)
+        CONF_OK(me, tti_transport_lends(me->ops)(me->endpoints[1], lane, 1, block, END_BYTES,
+                                                 lane == 1 ? &taken : &(size_t){0}));
+    accepted = taken;
+    if (me->rank == 0 && abandoned)
+        CONF_OK(me, abandoned(me->endpoints[1])); /* it may yet come */
+    conf_barrier(me);
+    if (me->rank == 1)
+        conf_close(me);
+    conf_barrier(me);
+    while (me->rank == 0 && abandoned && me->ops->released(me->endpoints[1], 1) < accepted) {
+        enum tutti_result result = me->ops->progress(me->transport);
+        result = result == TUTTI_OK ? abandoned(me->endpoints[1]) : result;
+        if (result != TUTTI_OK) {
+            CONF_REQUIRE(me, result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK,
+                         "a peer that left unread what it was sent gave %d: %s", (int)result,
+                         tutti_last_error());
+            CONF_REQUIRE(me, strstr(tutti_last_error(), me->peer_names[1]),
+                         "the error does not name rank 1 (%s): %s", me->peer_names[1],
+                         tutti_last_error());
+            break;
+        }
+        (void)conf_sleep(me, 10);
+        conf_watch(me, "waiting for memory that the peer left unread, or an error");
+    }
+    conf_barrier(me);
+    conf_close(me);
+}
+
+static void end_abandoned_plain(struct conf_rank *me)
+{
+    end_abandoned(me, false);
+}
+
+static void end_abandoned_region(struct conf_rank *me)
+{
+    end_abandoned(me, true);
+}
+
 /* Closed while a peer is at what it has sent: the bytes stay what they were, or the transport says
  * that they have not. */
 static void end_while_read(struct conf_rank *me, bool region)
@@ -328,6 +377,8 @@ const struct conf_check conf_checks_end[] = {
     {"peer_closes", 2, 0, end_peer_closes},
     {"peer_closes_late_reader", 2, 0, end_peer_closes_late_reader},
     {"peer_closes_unread", 2, 0, end_unread_plain},
+    {"peer_leaves_what_it_was_sent", 2, 0, end_abandoned_plain},
+    {"peer_leaves_what_it_was_lent", 2, 0, end_abandoned_region},
     {"peer_closes_unread_region", 2, 0, end_unread_region},
     {"peer_closes_while_read", 2, 0, end_while_read_plain},
     {"peer_closes_while_read_region", 2, 0, end_while_read_region},

@@ -352,4 +352,5 @@ const struct tutti_transport_ops tti_fault_ops = {
     .withdraw = fault_withdraw,
     .memory = fault_memory,
     .intact = tti_fault_intact,
+    .abandoned = tti_fault_abandoned,
 };

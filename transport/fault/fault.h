@@ -84,6 +84,7 @@ uint64_t tti_fault_released(void *endpoint, int lane);
 enum tutti_result tti_fault_peek(void *endpoint, int lane, uint64_t *tag, const void **data,
                                  size_t *bytes);
 enum tutti_result tti_fault_intact(void *endpoint, int lane);
+enum tutti_result tti_fault_abandoned(void *endpoint);
 void tti_fault_consume(void *endpoint, int lane, size_t bytes);
 enum tutti_result tti_fault_receive(void *endpoint, int lane, uint64_t *tag, void *into,
                                     size_t bytes, size_t *taken);

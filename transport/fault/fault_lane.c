@@ -100,6 +100,13 @@ uint64_t tti_fault_released(void *endpoint, int number)
     return e->transport->ops->released(e->inner, number);
 }
 
+enum tutti_result tti_fault_abandoned(void *endpoint)
+{
+    struct fault_endpoint *e = endpoint;
+    tti_transport_abandoned *abandoned = tti_transport_abandons(e->transport->ops);
+    return abandoned ? abandoned(e->inner) : TUTTI_OK;
+}
+
 /* ---- receiving ------------------------------------------------------------------------------ */
 
 /* Late: alone, or with all of its peer. */

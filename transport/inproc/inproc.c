@@ -420,6 +420,14 @@ static bool inproc_owed(struct inproc_endpoint *self)
     return false;
 }
 
+static enum tutti_result inproc_abandoned(void *endpoint)
+{
+    struct inproc_endpoint *self = endpoint;
+    /* In this order: it may have taken everything before it left. */
+    return inproc_peer_left(self) != INPROC_THERE && inproc_owed(self) ? inproc_fail_left(self)
+                                                                       : TUTTI_OK;
+}
+
 static void inproc_leave(struct inproc_endpoint *self, uint64_t deadline)
 {
     struct inproc_transport *transport = self->transport;
@@ -495,4 +503,5 @@ const struct tutti_transport_ops tti_inproc_ops = {
     .unmap = inproc_unmap,
     .withdraw = inproc_withdraw,
     .intact = inproc_intact,
+    .abandoned = inproc_abandoned,
 };

@@ -351,4 +351,5 @@ const struct tutti_transport_ops tti_rdma_ops = {
     .device_register = tti_rdma_device_register,
     .device_forget = tti_rdma_device_forget,
     .device_send = tti_rdma_device_send,
+    .abandoned = tti_rdma_abandoned,
 };

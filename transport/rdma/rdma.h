@@ -401,6 +401,7 @@ enum tutti_result tti_rdma_send(void *endpoint, int lane, uint64_t tag, const vo
 enum tutti_result tti_rdma_device_send(void *endpoint, int lane, uint64_t tag, const void *data,
                                        size_t bytes, size_t *accepted);
 uint64_t tti_rdma_released(void *endpoint, int lane);
+enum tutti_result tti_rdma_abandoned(void *endpoint);
 size_t tti_rdma_reserve(void *endpoint, int lane, size_t want, void **room);
 enum tutti_result tti_rdma_commit(void *endpoint, int lane, uint64_t tag, size_t bytes);
 enum tutti_result tti_rdma_peek(void *endpoint, int lane, uint64_t *tag, const void **data,

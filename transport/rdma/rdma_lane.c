@@ -220,6 +220,15 @@ uint64_t tti_rdma_released(void *object, int lane)
     return ((struct tti_rdma_endpoint *)object)->lane[lane].released;
 }
 
+enum tutti_result tti_rdma_abandoned(void *object)
+{
+    struct tti_rdma_endpoint *self = object;
+    for (int i = 0; i < self->lanes && self->state == TTI_RDMA_FAILED; i++)
+        if (self->lane[i].let_go != self->lane[i].posted)
+            return lane_fail(self);
+    return TUTTI_OK;
+}
+
 size_t tti_rdma_reserve(void *object, int number, size_t want, void **room)
 {
     struct tti_rdma_endpoint *self = object;

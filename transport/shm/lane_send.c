@@ -403,6 +403,25 @@ uint64_t tti_shm_released(void *endpoint, int number)
     return out->released;
 }
 
+/* What befell an endpoint is noticed first, and its counts are read then: the peer may have taken
+ * everything before it left. */
+enum tutti_result tti_shm_abandoned(void *endpoint)
+{
+    struct shm_endpoint *self = endpoint;
+    if (self->state != SHM_FAILED && !self->ended &&
+        tti_load_acquire(&self->theirs->left) == SHM_THERE)
+        return TUTTI_OK;
+    for (int i = 0; i < self->lanes; i++) {
+        struct shm_out *out = &self->lane[i].out;
+        if (out->counted < out->sent && self->state == SHM_READY)
+            (void)tti_shm_collect(out);
+        if (out->counted < out->sent)
+            return self->state == SHM_FAILED ? tti_error_restore(&self->error)
+                                             : tti_shm_fail_gone(self);
+    }
+    return TUTTI_OK;
+}
+
 size_t tti_shm_reserve(void *endpoint, int number, size_t want, void **room)
 {
     struct shm_endpoint *self = endpoint;

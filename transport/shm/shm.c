@@ -527,4 +527,5 @@ const struct tutti_transport_ops tti_shm_ops = {
     .lend = tti_shm_lend,
     .reads = tti_shm_reads,
     .intact = tti_shm_intact,
+    .abandoned = tti_shm_abandoned,
 };

@@ -408,6 +408,7 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
 enum tutti_result tti_shm_send(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 uint64_t tti_shm_released(void *endpoint, int lane);
+enum tutti_result tti_shm_abandoned(void *endpoint);
 enum tutti_result tti_shm_lend(void *endpoint, int lane, uint64_t tag, const void *data,
                                size_t bytes, size_t *accepted);
 size_t tti_shm_copies(void *endpoint);

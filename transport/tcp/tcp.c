@@ -436,4 +436,5 @@ const struct tutti_transport_ops tti_tcp_ops = {
     .disarm = tti_tcp_disarm,
     .memory = tcp_memory,
     .line = tcp_line,
+    .abandoned = tti_tcp_abandoned,
 };

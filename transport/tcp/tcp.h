@@ -146,6 +146,7 @@ void tti_tcp_control(struct tti_tcp_transport *transport);
  */
 
 uint64_t tti_tcp_released(void *endpoint, int lane);
+enum tutti_result tti_tcp_abandoned(void *endpoint);
 bool tti_tcp_arm(void *transport);
 void tti_tcp_disarm(void *transport);
 

@@ -36,6 +36,15 @@ uint64_t tti_tcp_released(void *object, int lane)
     return tti_tcp_known(endpoint, lane)->told = sleep_released_now(endpoint, lane);
 }
 
+enum tutti_result tti_tcp_abandoned(void *object)
+{
+    struct tti_tcp_endpoint *endpoint = object;
+    for (int i = 0; i < endpoint->lanes && endpoint->state == TTI_TCP_FAILED; i++)
+        if (tti_tcp_lane_released(&endpoint->lane[i]) < endpoint->lane[i].accepted)
+            return tti_error_restore(&endpoint->error);
+    return TUTTI_OK;
+}
+
 /* No event tells of acknowledgements: who sleeps because memory is not released gets it by a copy.
  */
 static void sleep_give_back(struct tti_tcp_lane *lane)
