@@ -167,6 +167,20 @@ static void peers_reads(struct tti_peers *peers)
         peers->reads &= peers_blob(peers, r)->reads == first;
 }
 
+static bool peers_all_have(const struct tti_peers *peers, const char *transport)
+{
+    for (int r = 0; r < peers->size; r++) {
+        const struct identity_blob *blob = peers_blob(peers, r);
+        uint32_t t = 0;
+        while (t < blob->transports &&
+               strncmp(blob->transport[t].name, transport, sizeof blob->transport[t].name) != 0)
+            t++;
+        if (t == blob->transports)
+            return false;
+    }
+    return true;
+}
+
 /* Ranks of a host that go by the same NICs, by what their transports say of the first of them. */
 static void peers_number_gates(struct tti_peers *peers)
 {
@@ -285,6 +299,8 @@ static enum tutti_result peers_exchange(struct tti_boot *boot, const struct tti_
     peers_number_gates(peers);
     peers_lines(peers);
     peers_reads(peers);
+    peers->have_inproc = peers_all_have(peers, "inproc");
+    peers->have_shm = peers_all_have(peers, "shm");
     tti_boot_names(boot, peers->names);
     for (int r = 0; r < peers->size; r++)
         if (r != peers->rank)

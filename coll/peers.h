@@ -36,8 +36,10 @@ struct tti_peers {
     int *gate_of;
     int local_rank, local_size;
     bool same_process; /* all ranks are threads of this process */
-    bool reads;        /* they read each other's memory where they lend it, as far as is known */
-    double line_bits;  /* a second, of the slowest host's ways out together; 0: not known */
+    bool have_inproc;  /* all ranks have that transport open */
+    bool have_shm;
+    bool reads;       /* they read each other's memory where they lend it, as far as is known */
+    double line_bits; /* a second, of the slowest host's ways out together; 0: not known */
     struct tti_carrier carriers[TTI_MAX_TRANSPORTS];
     int ncarriers;
     struct tutti_transport_env env;

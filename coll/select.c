@@ -34,12 +34,11 @@ static const double LEAST_SECONDS = 1e-12; /* a ratio to the model is made of */
 
 enum tti_medium tti_select_medium(const struct tutti_comm *comm, bool mapped)
 {
-    const char *names = comm->settings.transports;
     if (comm->peers.nhosts > 1)
         return TTI_NETWORK;
-    if (comm->peers.same_process && (!names || strstr(names, "inproc")))
+    if (comm->peers.same_process && comm->peers.have_inproc)
         return TTI_THREADS;
-    if (names && !strstr(names, "shm") && !strstr(names, "inproc"))
+    if (!comm->peers.have_shm)
         return TTI_LOOPBACK;
     return mapped ? TTI_MAPPED : TTI_PRIVATE;
 }

@@ -155,6 +155,19 @@ static enum tutti_result staged_sent(struct staged *s, size_t windows)
     return TUTTI_OK;
 }
 
+/* What a network has accepted goes on only while somebody looks after it; memory is there at once.
+ * Where ranks of a host have no memory in common, they are not expected here. */
+static enum tutti_result staged_gone(struct staged *s)
+{
+    for (int p = 0; p < s->comm->size && s->gives; p++) {
+        const struct tti_link *link = &s->comm->links.all[p];
+        while (p != s->comm->rank && !tti_link_in_memory(link) &&
+               link->ops->released(link->endpoint, 0) < link->queues[0].accepted)
+            TTI_TRY(staged_wait(s, p, true));
+    }
+    return TUTTI_OK;
+}
+
 /* Copy the next window into the stage, when there is room, and send it. */
 static enum tutti_result staged_fill(struct staged *s)
 {
@@ -271,7 +284,8 @@ static enum tutti_result staged_run(struct staged *s)
             TTI_TRY(staged_fill(s));
         TTI_TRY(staged_take(s, window));
     }
-    return staged_sent(s, s->count);
+    TTI_TRY(staged_sent(s, s->count));
+    return staged_gone(s);
 }
 
 static enum tutti_result staged_links(struct staged *s, const struct tti_label *label)

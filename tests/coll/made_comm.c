@@ -13,6 +13,7 @@ struct tutti_comm *comm_of(int size, char *algorithms)
     memset(&comm, 0, sizeof comm);
     comm.size = size;
     comm.peers.nhosts = 1;
+    comm.peers.have_inproc = comm.peers.have_shm = true;
     static const double no_caches[3];
     tti_profile_default(no_caches, TTI_CPU_CLUSTERS, 64, &comm.profile);
     comm.settings.lanes = 2;

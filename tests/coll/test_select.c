@@ -112,6 +112,27 @@ static void crowds_take_one_lane(void **state)
     }
 }
 
+/* Ranks of a host that have no memory in common: nothing that takes for granted that they have. */
+static void no_memory_no_stage(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct tutti_comm *comm = comm_in_clusters(4, 2);
+        struct tti_ways ways;
+        bool staged = false;
+        comm->peers.same_process = false;
+        comm->peers.have_shm = shared;
+        assert_int_equal(tti_select_medium(comm, false), shared ? TTI_PRIVATE : TTI_LOOPBACK);
+        assert_int_equal(tti_select_ways(comm, TUTTI_BROADCAST, 100000, TUTTI_FLOAT32, true, &ways),
+                         TUTTI_OK);
+        for (int w = 0; w < ways.count; w++) {
+            staged |= ways.way[w].path == TTI_PATH_STAGED;
+            assert_true(shared || ways.way[w].path == TTI_PATH_PLAN);
+        }
+        assert_int_equal(staged, shared);
+    }
+}
+
 /* On meshes reductions to a root and all-to-alls keep to one lane, at any size. */
 static void what_loses_by_lanes_takes_one(void **state)
 {
@@ -137,6 +158,7 @@ int main(void)
         cmocka_unit_test(in_order),
         cmocka_unit_test(size_matters),
         cmocka_unit_test(crowds_take_one_lane),
+        cmocka_unit_test(no_memory_no_stage),
         cmocka_unit_test(what_loses_by_lanes_takes_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
