@@ -130,7 +130,6 @@ static enum tutti_result map_resident(struct tti_gpu *gpu, int32_t *resident)
                                                                  ? TTI_PLAN_THREADS
                                                                  : TTI_COUPLED_THREADS};
             int blocks = 0;
-            TTI_TRY(gpu->ops->prepare(gpu, kernels[k], launch.type));
             TTI_TRY(gpu->ops->resident(gpu, &launch, &blocks));
             least = blocks < least ? blocks : least;
         }
@@ -160,12 +159,6 @@ static enum tutti_result map_begin(struct tutti_comm *comm, struct tti_gpu_map *
     unsigned left = 0;
     TTI_TRY(tti_gpu_blocks_take(gpu, comm->job, (unsigned)hello->resident, &map->part, &left));
     hello->left = (int32_t)left;
-    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_COPY, TUTTI_UINT8));
-    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_TELL, TUTTI_UINT8));
-    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_PLACE, TUTTI_UINT8));
-    TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_MESSAGE_LIST, TUTTI_UINT8));
-    for (int t = 0; t < TUTTI_TYPE_COUNT; t++)
-        TTI_TRY(gpu->ops->prepare(gpu, TTI_KERNEL_REDUCE_COPY, (enum tutti_type)t));
     map->arena_bytes = bytes;
     hello->nvls_from = gpu->properties.multicast ? map->nvls_from : 0;
     hello->lend_from = map->lend_from;

@@ -254,6 +254,25 @@ static enum tutti_result side_piece(struct tutti_comm *comm, struct tti_gpu *gpu
     return TUTTI_OK;
 }
 
+/* The driver may wait for the whole device where it loads a kernel: for what ranks have queued that
+ * waits for this one. So all are there before the first rank queues anything for others. What
+ * cannot be had is told by who needs it. */
+static void side_prepare(struct tti_gpu *gpu)
+{
+    static const enum tti_gpu_kernel kernels[] = {
+        TTI_KERNEL_COPY,           TTI_KERNEL_REDUCE_COPY,  TTI_KERNEL_ONE_SHOT_LL,
+        TTI_KERNEL_ONE_SHOT_LL128, TTI_KERNEL_TWO_SHOT,     TTI_KERNEL_DIRECT,
+        TTI_KERNEL_TELL,           TTI_KERNEL_PLACE,        TTI_KERNEL_PLAN_RUN,
+        TTI_KERNEL_MESSAGES,       TTI_KERNEL_MESSAGE_LIST,
+    };
+    enum tutti_result result = TUTTI_OK;
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels && result == TUTTI_OK; k++)
+        for (int t = 0; t < TUTTI_TYPE_COUNT && result == TUTTI_OK; t++)
+            result = gpu->ops->prepare(gpu, kernels[k], (enum tutti_type)t);
+    if (result != TUTTI_OK)
+        TTI_LOG(TTI_LOG_DEBUG, "kernels are not loaded ahead: %s", tti_error_text());
+}
+
 static enum tutti_result side_open(struct tutti_comm *comm, int index)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -270,6 +289,8 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     TTI_TRY(side->ops->count(&devices));
     TTI_TRY(side->ops->open(index, &gpu));
     enum tutti_result result = TUTTI_OK;
+    if (comm->size > 1)
+        side_prepare(gpu);
     if (!gpu->properties.stream_values)
         result = TTI_FAIL(TUTTI_ERR_UNSUPPORTED,
                           "device %d (%s) cannot hold a stream back until a word has a value "

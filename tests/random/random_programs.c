@@ -1,0 +1,282 @@
+/* random_programs: programs drawn from a seed, run by ranks that are threads, processes or both,
+ * over transports and with settings that are drawn, too. Each is a process of its own; one that
+ * fails or has not ended in time is told with its seed, and run again by it: random_programs --seed
+ * S --programs 1 --verbose Read actor.h. */
+#include "base/clock.h"
+#include "tests/integration/device_calls.h"
+#include "tests/random/actor.h"
+#include "tests/rank_check.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: random_programs [--seed S] [--programs N] [--steps M] [--seconds T] [--device]\n"
+    "                       [--threads] [--over LIST] [--verbose] [--trace]\n"
+    "\n"
+    "  --seed S       of the first program (1); the next has S + 1\n"
+    "  --programs N   how many (100)\n"
+    "  --steps M      of each (40)\n"
+    "  --seconds T    no new program after that time\n"
+    "  --device       on memory of TUTTI_DEVICE's device (sim), too\n"
+    "  --threads      all ranks are threads of one process, as ThreadSanitizer wants them\n"
+    "  --over LIST    these transports, not drawn ones\n"
+    "  --verbose      a line for each\n"
+    "  --trace        ... and for each call of each rank\n"
+    "\n"
+    "Exit status: 0 all went as they must, 1 some did not, 2 wrong usage.\n";
+
+enum { PROGRAM_SECONDS = 240, TEXT = 512 };
+
+struct options {
+    uint64_t seed;
+    int programs, steps;
+    double seconds;
+    bool device, threads, verbose, trace;
+    const char *over;
+};
+
+/* What a program runs under. */
+struct under {
+    struct tti_ranks ranks;
+    char text[TEXT];
+    const struct options *options;
+    uint64_t seed;
+};
+
+struct setting {
+    const char *name;
+    const char *values[4];
+};
+
+/* Each is set once in some programs. */
+static const struct setting host_settings[] = {
+    {"TUTTI_FAST", {"0"}},
+    {"TUTTI_LANES", {"1", "2", "3"}},
+    {"TUTTI_REPRODUCIBLE", {"1"}},
+    {"TUTTI_FUSED_FROM", {"1", "4K"}},
+    {"TUTTI_STAGED_AHEAD", {"0", "1", "16"}},
+    {"TUTTI_SIMD", {"baseline", "avx2"}},
+    {"TUTTI_SHM_SLOTS", {"3", "8"}},
+    {"TUTTI_SHM_SLOT_BYTES", {"4096", "8192"}},
+    {"TUTTI_SHM_PIECES", {"narrow", "wide", "around"}},
+    {"TUTTI_SHM_REGION_FROM", {"1", "4K", "1T"}},
+    {"TUTTI_SHM_CMA", {"0", "1", "2"}},
+    {"TUTTI_SHM_CMA_FROM", {"1", "4K"}},
+    {"TUTTI_SHM_SHARE_FROM", {"4K", "1T"}},
+    {"TUTTI_TCP_SOCKETS", {"2", "3"}},
+    {"TUTTI_TCP_ZEROCOPY", {"2"}},
+    {"TUTTI_TCP_RESUME", {"1"}},
+    {"TUTTI_TCP_CHECKSUM", {"1"}},
+    {"TUTTI_TCP_ENCRYPT", {"1"}},
+    {"TUTTI_RECORDER", {"0", "4"}},
+};
+static const struct setting device_settings[] = {
+    {"TUTTI_DEVICE_PATH", {"staged", "window", "coupled"}},
+    {"TUTTI_DEVICE_MEMORY", {"1900K", "4M"}},
+    {"TUTTI_DEVICE_CHUNK", {"8K", "64K"}},
+    {"TUTTI_DEVICE_BUFFERS", {"window"}},
+    {"TUTTI_DEVICE_MAP", {"1", "64K"}},
+    {"TUTTI_DEVICE_LEVELS", {"0", "1"}},
+    {"TUTTI_DEVICE_HANDLES", {"ipc"}},
+    {"TUTTI_SIM_DEVICES", {"2", "3", "8"}},
+};
+static const char *const transports[] = {NULL, NULL, NULL, "shm", "tcp", "inproc,tcp", "shm,tcp"};
+
+static void set(struct under *u, const char *name, const char *value)
+{
+    const size_t used = strlen(u->text);
+    setenv(name, value, 1);
+    snprintf(u->text + used, sizeof u->text - used, " %s=%s", name, value);
+}
+
+static void settings_draw(struct under *u, struct draw *d, const struct setting *settings, size_t n,
+                          int seldom)
+{
+    for (size_t k = 0; k < n; k++) {
+        int values = 0;
+        while (values < 4 && settings[k].values[values])
+            values++;
+        const char *value = settings[k].values[draw_int(d, values)];
+        if (draw_once_in(d, seldom) && !getenv(settings[k].name))
+            set(u, settings[k].name, value);
+    }
+}
+
+static void under_draw(const struct options *o, uint64_t seed, struct under *u)
+{
+    struct draw d = draw_from(seed, 1000);
+    const int drawn = draw_int(&d, 5), kind = o->threads ? 0 : drawn, hosts = 2 + draw_int(&d, 2);
+    struct tti_ranks *how = &u->ranks;
+    *u = (struct under){.options = o, .seed = seed};
+    how->options = (struct tutti_options)TUTTI_OPTIONS_INIT;
+    how->options.timeout_s = how->options.init_timeout_s = 60;
+    how->ranks = 1 + draw_int(&d, draw_once_in(&d, 4) ? RANDOM_RANKS : 4);
+    how->options.transports = transports[draw_below(&d, sizeof transports / sizeof *transports)];
+    if (o->threads) /* what orders their accesses is seen there */
+        how->options.transports = NULL;
+    if (o->over)
+        how->options.transports = o->over;
+    how->processes = kind != 0;
+    how->threads = kind == 1 ? 2 : 1;
+    how->hosts = kind == 2 || (kind == 1 && draw_once_in(&d, 2)) ? hosts : 1;
+    if (how->processes && how->threads == 1 && how->options.transports &&
+        strstr(how->options.transports, "inproc"))
+        how->options.transports = NULL;
+    if (how->hosts > 1 && how->options.transports && !strstr(how->options.transports, "tcp"))
+        how->hosts = 1;
+    snprintf(u->text, sizeof u->text, "%d %s", how->ranks,
+             !how->processes    ? "threads"
+             : how->threads > 1 ? "threads, two a process"
+                                : "processes");
+    if (how->hosts > 1)
+        snprintf(u->text + strlen(u->text), sizeof u->text - strlen(u->text), " on %d hosts",
+                 how->hosts);
+    if (how->options.transports)
+        snprintf(u->text + strlen(u->text), sizeof u->text - strlen(u->text), " over %s",
+                 how->options.transports);
+    settings_draw(u, &d, host_settings, sizeof host_settings / sizeof *host_settings, 8);
+    if (o->device)
+        settings_draw(u, &d, device_settings, sizeof device_settings / sizeof *device_settings, 4);
+}
+
+static int rank_act(tutti_comm *comm, void *argument)
+{
+    const struct under *u = argument;
+    struct actor *a = calloc(1, sizeof *a);
+    CHECK(a);
+    a->seed = u->seed;
+    a->rank = tutti_comm_rank(comm);
+    a->size = tutti_comm_size(comm);
+    a->devices = u->options->device;
+    a->unrecorded = strstr(u->text, "TUTTI_RECORDER=0") != NULL;
+    a->told = u->options->trace;
+    a->all = draw_from(u->seed, 0);
+    a->own = draw_from(u->seed, 1 + (uint64_t)a->rank);
+    struct family *first = &a->families[0];
+    *first = (struct family){.live = true, .size = a->size, .own = a->rank, .comm = comm};
+    for (int r = 0; r < a->size; r++)
+        first->members[r] = r;
+    if (a->devices)
+        CHECK(device_begin(a->rank) == 0);
+    int bad = actor_run(a, u->options->steps);
+    if (!bad && a->devices)
+        bad = device_end(comm);
+    free(a);
+    return bad;
+}
+
+/* In a process of its own, which is its process group's leader. */
+static void program_child(const struct options *o, uint64_t seed)
+{
+    struct under u;
+    setpgid(0, 0);
+    under_draw(o, seed, &u);
+    const int failed = tti_ranks_run(&u.ranks, rank_act, &u);
+    if (failed)
+        fprintf(stderr, "program %llu: %d ranks failed: %s\n", (unsigned long long)seed, failed,
+                u.text);
+    else if (o->verbose)
+        printf("program %llu: ok: %s\n", (unsigned long long)seed, u.text);
+    fflush(NULL);
+    _exit(failed ? 1 : 0);
+}
+
+/* Returns whether it failed. */
+static bool program_run(const struct options *o, uint64_t seed)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child < 0) {
+        perror("random_programs: fork");
+        return true;
+    }
+    if (child == 0)
+        program_child(o, seed);
+    const uint64_t deadline = tti_deadline_in(PROGRAM_SECONDS);
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (tti_deadline_passed(deadline)) {
+            kill(-child, SIGABRT);
+            waitpid(child, &status, 0);
+            fprintf(stderr, "program %llu: not over after %d s\n", (unsigned long long)seed,
+                    PROGRAM_SECONDS);
+            return true;
+        }
+        usleep(2000);
+    }
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "program %llu: signal %d\n", (unsigned long long)seed, WTERMSIG(status));
+    else if (status != 0)
+        fprintf(stderr, "program %llu: FAILED\n", (unsigned long long)seed);
+    return status != 0;
+}
+
+static bool options_read(int argc, char **argv, struct options *o)
+{
+    static const struct option names[] = {
+        {"seed", required_argument, NULL, 's'},  {"programs", required_argument, NULL, 'n'},
+        {"steps", required_argument, NULL, 'm'}, {"seconds", required_argument, NULL, 't'},
+        {"device", no_argument, NULL, 'd'},      {"over", required_argument, NULL, 'o'},
+        {"verbose", no_argument, NULL, 'v'},     {"trace", no_argument, NULL, 'x'},
+        {"threads", no_argument, NULL, 'p'},     {NULL, 0, NULL, 0},
+    };
+    *o = (struct options){.seed = 1, .programs = 100, .steps = 40, .seconds = 1e9};
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            o->seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'n':
+            o->programs = atoi(optarg);
+            break;
+        case 'm':
+            o->steps = atoi(optarg);
+            break;
+        case 't':
+            o->seconds = strtod(optarg, NULL);
+            break;
+        case 'd':
+            o->device = true;
+            break;
+        case 'o':
+            o->over = optarg;
+            break;
+        case 'p':
+            o->threads = true;
+            break;
+        case 'x':
+            o->trace = true;
+            break;
+        case 'v':
+            o->verbose = true;
+            break;
+        default:
+            return false;
+        }
+    }
+    return optind == argc && o->programs > 0 && o->steps > 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    if (!options_read(argc, argv, &o)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    setenv("TUTTI_DEVICE", o.device ? "sim" : "host", 0);
+    const uint64_t until = tti_deadline_in(o.seconds);
+    int done = 0, failed = 0;
+    for (; done < o.programs && !tti_deadline_passed(until); done++)
+        failed += program_run(&o, o.seed + (uint64_t)done);
+    printf("%d programs of %d steps, seeds %llu to %llu: %d failed\n", done, o.steps,
+           (unsigned long long)o.seed, (unsigned long long)o.seed + (unsigned long long)done - 1,
+           failed);
+    return failed ? 1 : 0;
+}
