@@ -421,23 +421,23 @@ static void a_late_go_does_not_cut_the_lane(void **state)
     unsetenv("TUTTI_TCP_RESUME");
 }
 
-/* Who has proved itself and is gone before it was ready has died: that is told at once. */
-static void the_end_of_a_peer_is_no_lost_connection(void **state)
+/* Rank 1 goes when it has proved itself on all lanes, and before it has read the last go. */
+static void peer_ends(bool expects_us)
 {
-    (void)state;
     struct tcp_pair pair;
     enum tutti_result result = TUTTI_IN_PROGRESS;
-    setenv("TUTTI_TCP_RESUME", "1", 1);
     tcp_pair_open(&pair, 1, 1, 7, 7);
-    assert_int_equal(
-        tti_tcp_ops.connect(pair.transport[0], &pair.peer[1], PAIR_LANES, &pair.endpoint[0]),
-        TUTTI_OK);
-    const struct tti_tcp_endpoint *endpoint = pair.endpoint[0];
-    for (uint64_t end = tti_deadline_in(60); endpoint->up < endpoint->lanes;) {
+    for (int rank = 0; rank < 1 + expects_us; rank++)
+        assert_int_equal(tti_tcp_ops.connect(pair.transport[rank], &pair.peer[!rank], PAIR_LANES,
+                                             &pair.endpoint[rank]),
+                         TUTTI_OK);
+    const struct tti_tcp_endpoint *calls = pair.endpoint[0], *called = pair.endpoint[1];
+    for (uint64_t end = tti_deadline_in(60); calls->up < calls->lanes;) {
         assert_false(tti_deadline_passed(end));
         assert_int_equal(tti_tcp_ops.progress(pair.transport[1]), TUTTI_OK);
         assert_int_equal(tti_tcp_ops.advance(pair.endpoint[0]), TUTTI_IN_PROGRESS);
     }
+    assert_true(!expects_us || called->up == PAIR_LANES - 1);
     tti_tcp_ops.close(pair.transport[1]);
     for (uint64_t end = tti_deadline_in(60); result == TUTTI_IN_PROGRESS;) {
         assert_false(tti_deadline_passed(end));
@@ -446,7 +446,20 @@ static void the_end_of_a_peer_is_no_lost_connection(void **state)
     assert_int_equal(result, TUTTI_ERR_PEER);
     assert_non_null(strstr(tutti_last_error(), "rank 1 (here:1) closed the connection"));
     tti_tcp_ops.close(pair.transport[0]);
+}
+
+/* Who has proved itself and is gone before it was ready has died: that is told at once. */
+static void the_end_of_a_peer_is_no_lost_connection(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TCP_RESUME", "1", 1);
+    for (int encrypts = 0; encrypts < 2; encrypts++) {
+        setenv("TUTTI_TCP_ENCRYPT", encrypts ? "1" : "0", 1);
+        peer_ends(false);
+        peer_ends(true);
+    }
     unsetenv("TUTTI_TCP_RESUME");
+    unsetenv("TUTTI_TCP_ENCRYPT");
 }
 
 static void wrong_settings_are_refused(void **state)

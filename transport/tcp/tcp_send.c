@@ -158,10 +158,13 @@ enum tutti_result tti_tcp_lane_send(struct tti_tcp_lane *lane, uint64_t tag, con
     return TUTTI_OK;
 }
 
+/* Before the word that this side is ready the peer understands no other: there it just hangs up. */
 void tti_tcp_lane_bye(struct tti_tcp_lane *lane)
 {
     uint8_t header[TTI_TCP_HEADER_BYTES];
-    if (!lane->endpoint->resumes || lane->said_bye || lane->send_error || lane->socket < 0 ||
+    const struct tti_tcp_endpoint *endpoint = lane->endpoint;
+    const bool awaited = !endpoint->connects && endpoint->state != TTI_TCP_CONNECTED;
+    if (!endpoint->resumes || awaited || lane->said_bye || lane->send_error || lane->socket < 0 ||
         !tti_tcp_queue_room(lane, 0))
         return;
     tti_tcp_put_bye(header);
