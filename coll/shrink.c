@@ -144,23 +144,28 @@ enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int
     if (parent->forked)
         return tti_comm_check(parent);
     bool *gone = tti_calloc((size_t)parent->size, sizeof *gone);
+    int *members = tti_calloc((size_t)parent->size, sizeof *members);
     int left = 0, rank = 0;
     uint32_t turn = 0;
-    if (!gone)
-        return TUTTI_ERR_MEMORY;
-    enum tutti_result result = shrink_list(parent, excluded, count, gone, &left);
+    enum tutti_result result = gone && members ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK)
+        result = shrink_list(parent, excluded, count, gone, &left);
     if (result == TUTTI_OK)
         result = shrink_turn(parent, gone, &turn);
     if (result == TUTTI_OK) {
         struct tti_meeting meeting;
         shrink_meeting(parent, gone, turn, &meeting);
-        for (int r = 0; r < parent->rank; r++)
-            rank += !gone[r];
-        result = tti_comm_open_child(parent, &meeting, rank, left, comm);
+        for (int r = 0, next = 0; r < parent->size; r++) {
+            rank = r == parent->rank ? next : rank;
+            if (!gone[r])
+                members[next++] = r;
+        }
+        result = tti_comm_open_child(parent, &meeting, members, rank, left, comm);
         sodium_memzero(meeting.secret, sizeof meeting.secret);
         if (result != TUTTI_OK)
             result = TTI_CONTEXT(result, "while shrinking from %d ranks to %d", parent->size, left);
     }
     free(gone);
+    free(members);
     return result;
 }

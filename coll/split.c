@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "coll/group.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,11 +76,61 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
     return TUTTI_OK;
 }
 
+/* Who is to come to a new communicator, by their ranks in its parent. */
+struct child_guests {
+    const struct tutti_comm *parent;
+    const int *members;
+    int count;
+    int dead; /* the first of them that is known to have died; -1: none */
+};
+
+static bool child_in_vain(void *context)
+{
+    struct child_guests *guests = context;
+    for (int i = 0; i < guests->count && guests->dead < 0; i++)
+        if (tti_boot_is_dead(guests->parent->boot, guests->members[i]))
+            guests->dead = guests->members[i];
+    return guests->dead >= 0;
+}
+
+/* What the new one says of a death has no name yet; the parent knows it, or will in a moment. */
+static bool child_bereaved(struct child_guests *guests, enum tutti_result result)
+{
+    enum { PATIENCE_MS = 500, TURN_MS = 20 };
+    const bool lost = result == TUTTI_ERR_PEER || result == TUTTI_ERR_LINK;
+    struct tti_error error;
+    tti_error_save(&error, result);
+    for (int ms = 0; guests->parent->boot && !child_in_vain(guests) && lost && ms < PATIENCE_MS;
+         ms += TURN_MS)
+        (void)poll(NULL, 0, TURN_MS);
+    (void)tti_error_restore(&error);
+    return guests->dead >= 0;
+}
+
+static enum tutti_result child_open(const struct tti_meeting *meeting, int rank,
+                                    const struct tutti_options *options,
+                                    struct child_guests *guests, struct tutti_comm **comm)
+{
+    const struct tutti_comm *parent = guests->parent;
+    const struct tti_boot_vain vain = {child_in_vain, guests};
+    const struct tti_boot_vain *before = tti_boot_cancel_when(parent->boot ? &vain : NULL);
+    const enum tutti_result result = tti_comm_open(
+        meeting, rank, guests->count, options, parent->family ? parent->family : parent->job, comm);
+    (void)tti_boot_cancel_when(before);
+    if (result == TUTTI_OK || !child_bereaved(guests, result))
+        return result;
+    return TTI_FAIL(TUTTI_ERR_PEER,
+                    "rank %d (%s) of the communicator that this one comes from died, and was to be "
+                    "one of its %d",
+                    guests->dead, parent->peers.all[guests->dead].name, guests->count);
+}
+
 enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
-                                      const struct tti_meeting *meeting, int rank, int size,
-                                      struct tutti_comm **comm)
+                                      const struct tti_meeting *meeting, const int *members,
+                                      int rank, int size, struct tutti_comm **comm)
 {
     const struct tti_settings *s = &parent->settings;
+    struct child_guests guests = {parent, members, size, -1};
     struct tutti_options options = TUTTI_OPTIONS_INIT;
     options.timeout_s = s->timeout_s;
     options.init_timeout_s = s->init_timeout_s;
@@ -88,8 +139,26 @@ enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
     options.plugins = s->plugins;
     options.lanes = s->lanes_forced ? s->lanes : 0;
     options.reproducible = s->reproducible;
-    return tti_comm_open(meeting, rank, size, &options,
-                         parent->family ? parent->family : parent->job, comm);
+    return child_open(meeting, rank, &options, &guests, comm);
+}
+
+/* By the id of the first of them. A negative colour has none. */
+static enum tutti_result split_join(struct tutti_comm *parent, int color, const int *members,
+                                    int rank, int size, struct tutti_comm **comm)
+{
+    const int leader = size > 0 ? members[0] : -1;
+    struct tutti_id id;
+    struct tti_meeting meeting;
+    TTI_TRY(split_ids(parent, leader == parent->rank, leader, &id));
+    if (size == 0) {
+        *comm = NULL;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_meeting_from_id(&id, rank, &meeting));
+    const enum tutti_result result =
+        tti_comm_open_child(parent, &meeting, members, rank, size, comm);
+    return result == TUTTI_OK ? TUTTI_OK
+                              : TTI_CONTEXT(result, "while splitting off colour %d", color);
 }
 
 enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti_comm **comm)
@@ -100,25 +169,19 @@ enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key, tutti
     TTI_TRY(tti_group_refuse("tutti_comm_split"));
     struct split_member mine = {.color = color, .key = key, .rank = parent->rank};
     struct split_member *all = tti_calloc((size_t)parent->size, sizeof *all);
-    if (!all)
-        return TUTTI_ERR_MEMORY;
-    int new_rank = 0, new_size = 0, leader = -1;
-    struct tutti_id id;
-    enum tutti_result result = tutti_all_gather(&mine, all, sizeof mine, TUTTI_UINT8, parent);
+    int *members = tti_calloc((size_t)parent->size, sizeof *members);
+    int new_rank = 0, new_size = 0;
+    enum tutti_result result = all && members ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (result == TUTTI_OK)
+        result = tutti_all_gather(&mine, all, sizeof mine, TUTTI_UINT8, parent);
     if (result == TUTTI_OK && color >= 0) {
         new_size = split_members(all, parent->size, color, parent->rank, &new_rank);
-        leader = all[0].rank;
+        for (int i = 0; i < new_size; i++)
+            members[i] = all[i].rank;
     }
     free(all);
-    TTI_TRY(result);
-    TTI_TRY(split_ids(parent, leader == parent->rank, leader, &id));
-    if (color < 0) {
-        *comm = NULL;
-        return TUTTI_OK;
-    }
-    struct tti_meeting meeting;
-    TTI_TRY(tti_meeting_from_id(&id, new_rank, &meeting));
-    result = tti_comm_open_child(parent, &meeting, new_rank, new_size, comm);
-    return result == TUTTI_OK ? TUTTI_OK
-                              : TTI_CONTEXT(result, "while splitting off colour %d", color);
+    if (result == TUTTI_OK)
+        result = split_join(parent, color, members, new_rank, new_size, comm);
+    free(members);
+    return result;
 }

@@ -35,6 +35,14 @@ struct tti_boot;
  * with ABORTED, soon; the goodbye is said all the same. NULL: nothing of the kind. Returns the flag
  * that held until now. */
 const _Atomic bool *tti_boot_cancel_by(const _Atomic bool *flag);
+/* The same while `vain` says so, which is asked now and then: who waits for somebody that it knows
+ * of by other means may know that he will not come. NULL: nothing of the kind. Returns what held
+ * until now. */
+struct tti_boot_vain {
+    bool (*vain)(void *context);
+    void *context;
+};
+const struct tti_boot_vain *tti_boot_cancel_when(const struct tti_boot_vain *vain);
 
 /* Join: rank 0 starts the server, everyone connects and waits until all `size` ranks are there.
  * Takes meeting->listen_fd, also if it fails.

@@ -243,14 +243,24 @@ const _Atomic bool *tti_boot_cancel_by(const _Atomic bool *flag)
     return before;
 }
 
+static _Thread_local const struct tti_boot_vain *socket_vain;
+
+const struct tti_boot_vain *tti_boot_cancel_when(const struct tti_boot_vain *vain)
+{
+    const struct tti_boot_vain *before = socket_vain;
+    socket_vain = vain;
+    return before;
+}
+
 bool tti_socket_cancelled(void)
 {
-    return socket_cancel && *socket_cancel;
+    return (socket_cancel && *socket_cancel) ||
+           (socket_vain && socket_vain->vain(socket_vain->context));
 }
 
 int tti_socket_look_ms(int most)
 {
-    return socket_cancel && most > TTI_SOCKET_LOOK_MS ? TTI_SOCKET_LOOK_MS : most;
+    return (socket_cancel || socket_vain) && most > TTI_SOCKET_LOOK_MS ? TTI_SOCKET_LOOK_MS : most;
 }
 
 static int socket_await(int fd, short events, uint64_t deadline)

@@ -41,7 +41,7 @@ enum tutti_result tti_socket_own(int listen_fd, struct sockaddr_storage *address
 /* Non-blocking, no delay, keep-alive that notices a vanished host within half a minute. */
 void tti_socket_prepare(int fd);
 
-/* The flag of tti_boot_cancel_by: what waits here ends with ECANCELED. */
+/* By tti_boot_cancel_by or tti_boot_cancel_when: what waits here ends with ECANCELED. */
 bool tti_socket_cancelled(void);
 /* How long a wait may last before it looks at that flag again: `most` if there is none. */
 int tti_socket_look_ms(int most);

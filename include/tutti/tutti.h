@@ -160,16 +160,17 @@ TUTTI_API enum tutti_result tutti_comm_create_from_env(const struct tutti_option
                                                        tutti_comm **comm);
 
 /* Split into one communicator per colour, ranked by (key, old rank); collective. A negative colour
- * takes part and gets *comm = NULL. */
+ * takes part and gets *comm = NULL. TUTTI_ERR_PEER names one that died, also on the way. */
 TUTTI_API enum tutti_result tutti_comm_split(tutti_comm *parent, int color, int key,
                                              tutti_comm **comm);
 
 /* A new communicator of all ranks but those excluded, in the same order: what survivors of a
  * failure go on with. All others call it with the same list, and in the same order if several
  * times; the excluded need not live. Works on a communicator that has failed or was aborted, sends
- * nothing over it, and leaves it to be destroyed. TUTTI_ERR_TIMEOUT names survivors that did not
- * call. They meet at the lowest survivor, by an address and a secret worked out from what all have
- * known before. */
+ * nothing over it, and leaves it to be destroyed. TUTTI_ERR_PEER names one not excluded of whom the
+ * parent knows that it died (tutti_comm_dead), also while the others wait for it;
+ * TUTTI_ERR_TIMEOUT names survivors that did not call. They meet at the lowest survivor, by an
+ * address and a secret worked out from what all have known before. */
 TUTTI_API enum tutti_result tutti_comm_shrink(tutti_comm *parent, const int *excluded, int count,
                                               tutti_comm **comm);
 

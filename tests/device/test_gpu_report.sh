@@ -21,7 +21,7 @@ BUILT
 
 # Tests that run by themselves, too (all but one of them): here they say that they were found, and by whom.
 for name in test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test_gpu_processes test_gpu_passing \
-    test_gpu_calls test_gpu_capture test_gpu_plans test_gpu_pairs test_gpu_roots test_gpu_lifetime test_operations test_uneven test_ddp_device test_gpt_device; do
+    test_gpu_calls test_gpu_capture test_gpu_plans test_gpu_pairs test_gpu_roots test_gpu_lifetime test_operations test_uneven random_programs test_ddp_device test_gpt_device; do
     [ -x "$work/pack/tests/$name" ]
     printf '#!/bin/sh\n[ "$TUTTI_TEST_GPU$TUTTI_DEVICE" = simsim ] || exit 1\necho ran\n' >"$work/pack/tests/$name"
 done

@@ -101,7 +101,8 @@ def in_shrink(transport, number):
                              if r["rank"] != 1]}
         befall.end_victim(ranks, 3)
         row["left"] = befall.left_outside(ranks)
-        row["limit_s"] = limit = INIT_TIMEOUT + TIMEOUT + GRACE
+        died = number == signal.SIGKILL  # that is told at once
+        row["limit_s"] = limit = GRACE if died else INIT_TIMEOUT + TIMEOUT + GRACE
         wrong = []
         for record in row["survivors"]:  # the error of the shrinking is the one of this row
             if "later" in record:
@@ -110,7 +111,7 @@ def in_shrink(transport, number):
                 record["seconds"] = befall.took(at, ranks.events(record["rank"], "error")[1][0])
             elif record.get("shrunk"):
                 wrong.append(f"rank {record['rank']} shrank without rank 3: try again")
-        row["wrong"] = wrong + befall.verdict(row, limit, rank_named(2) + "|" + rank_named(3))
+        row["wrong"] = wrong + befall.verdict(row, limit, rank_named(3) if died else rank_named(2) + "|" + rank_named(3))
         return row
     finally:
         ranks.end()

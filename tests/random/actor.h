@@ -99,6 +99,8 @@ struct actor {
     struct draw all; /* the same on all ranks */
     struct draw own;
     int rank, size, step;
+    int victim, dies_at; /* this rank is killed in that step (fate.h); -1: nobody is */
+    char why[600];       /* what another thread of this rank was told; "": nothing */
     struct family families[RANDOM_FAMILIES]; /* the first has all ranks, and stays */
     struct random_window windows[RANDOM_WINDOWS];
     struct active active[RANDOM_ACTIVE];

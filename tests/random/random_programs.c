@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
+#include "tests/random/fate.h"
 #include "tests/rank_check.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 
 static const char usage[] =
     "usage: random_programs [--seed S] [--programs N] [--steps M] [--seconds T] [--device]\n"
-    "                       [--threads] [--over LIST] [--verbose] [--trace]\n"
+    "                       [--threads] [--kill] [--over LIST] [--verbose] [--trace]\n"
     "\n"
     "  --seed S       of the first program (1); the next has S + 1\n"
     "  --programs N   how many (100)\n"
@@ -25,6 +26,7 @@ static const char usage[] =
     "  --seconds T    no new program after that time\n"
     "  --device       on memory of TUTTI_DEVICE's device (sim), too\n"
     "  --threads      all ranks are threads of one process, as ThreadSanitizer wants them\n"
+    "  --kill         one rank of each is killed, all are processes; the others must hear of it\n"
     "  --over LIST    these transports, not drawn ones\n"
     "  --verbose      a line for each\n"
     "  --trace        ... and for each call of each rank\n"
@@ -37,7 +39,7 @@ struct options {
     uint64_t seed;
     int programs, steps;
     double seconds;
-    bool device, threads, verbose, trace;
+    bool device, threads, kill, verbose, trace;
     const char *over;
 };
 
@@ -111,7 +113,11 @@ static void settings_draw(struct under *u, struct draw *d, const struct setting 
 static void under_draw(const struct options *o, uint64_t seed, struct under *u)
 {
     struct draw d = draw_from(seed, 1000);
-    const int drawn = draw_int(&d, 5), kind = o->threads ? 0 : drawn, hosts = 2 + draw_int(&d, 2);
+    const int drawn = draw_int(&d, 5),
+              kind = o->threads ? 0
+                     : o->kill  ? 4
+                                : drawn,
+              hosts = 2 + draw_int(&d, 2);
     struct tti_ranks *how = &u->ranks;
     *u = (struct under){.options = o, .seed = seed};
     how->options = (struct tutti_options)TUTTI_OPTIONS_INIT;
@@ -164,20 +170,60 @@ static int rank_act(tutti_comm *comm, void *argument)
         first->members[r] = r;
     if (a->devices)
         CHECK(device_begin(a->rank) == 0);
+    a->victim = -1;
+    if (u->options->kill && a->size > 1) {
+        struct draw d = draw_from(u->seed, 2000);
+        a->victim = draw_int(&d, a->size);
+        a->dies_at = draw_int(&d, u->options->steps);
+    }
     int bad = actor_run(a, u->options->steps);
+    if (a->victim == a->rank) /* it did not come to it in time */
+        fate_die_now();
+    if (a->victim >= 0) {
+        bad = fate_judge(a, bad);
+        free(a);
+        return bad;
+    }
     if (!bad && a->devices)
         bad = device_end(comm);
     free(a);
     return bad;
 }
 
+/* What is said of errors that must come is kept for the case that others come. */
+static int hush(int *said)
+{
+    const int own = dup(STDERR_FILENO);
+    FILE *file = tmpfile();
+    CHECK(own >= 0 && file && dup2(fileno(file), STDERR_FILENO) >= 0);
+    *said = own;
+    return 0;
+}
+
+static void unhush(int own, bool tell)
+{
+    char text[4096];
+    ssize_t bytes = 0;
+    lseek(STDERR_FILENO, 0, SEEK_SET);
+    while (tell && (bytes = read(STDERR_FILENO, text, sizeof text)) > 0)
+        tell = write(own, text, (size_t)bytes) == bytes;
+    (void)dup2(own, STDERR_FILENO);
+}
+
 /* In a process of its own, which is its process group's leader. */
 static void program_child(const struct options *o, uint64_t seed)
 {
     struct under u;
+    int own = -1;
     setpgid(0, 0);
     under_draw(o, seed, &u);
-    const int failed = tti_ranks_run(&u.ranks, rank_act, &u);
+    fate_begin();
+    const bool dies = o->kill && u.ranks.ranks > 1;
+    if (dies && hush(&own) != 0)
+        _exit(1);
+    const int failed = tti_ranks_run(&u.ranks, rank_act, &u) - dies;
+    if (dies)
+        unhush(own, failed != 0);
     if (failed)
         fprintf(stderr, "program %llu: %d ranks failed: %s\n", (unsigned long long)seed, failed,
                 u.text);
@@ -220,11 +266,17 @@ static bool program_run(const struct options *o, uint64_t seed)
 static bool options_read(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {
-        {"seed", required_argument, NULL, 's'},  {"programs", required_argument, NULL, 'n'},
-        {"steps", required_argument, NULL, 'm'}, {"seconds", required_argument, NULL, 't'},
-        {"device", no_argument, NULL, 'd'},      {"over", required_argument, NULL, 'o'},
-        {"verbose", no_argument, NULL, 'v'},     {"trace", no_argument, NULL, 'x'},
-        {"threads", no_argument, NULL, 'p'},     {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"programs", required_argument, NULL, 'n'},
+        {"steps", required_argument, NULL, 'm'},
+        {"seconds", required_argument, NULL, 't'},
+        {"device", no_argument, NULL, 'd'},
+        {"over", required_argument, NULL, 'o'},
+        {"verbose", no_argument, NULL, 'v'},
+        {"trace", no_argument, NULL, 'x'},
+        {"threads", no_argument, NULL, 'p'},
+        {"kill", no_argument, NULL, 'k'},
+        {NULL, 0, NULL, 0},
     };
     *o = (struct options){.seed = 1, .programs = 100, .steps = 40, .seconds = 1e9};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
@@ -249,6 +301,9 @@ static bool options_read(int argc, char **argv, struct options *o)
             break;
         case 'p':
             o->threads = true;
+            break;
+        case 'k':
+            o->kill = true;
             break;
         case 'x':
             o->trace = true;

@@ -1,6 +1,7 @@
 /* The steps of random programs. */
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
+#include "tests/random/fate.h"
 #include "tests/rank_check.h"
 
 #include <pthread.h>
@@ -131,6 +132,7 @@ struct line {
     struct actor *actor;
     struct active *calls[CALLS];
     int many, bad;
+    char why[600];
 };
 
 static void *line_run(void *argument)
@@ -138,6 +140,8 @@ static void *line_run(void *argument)
     struct line *l = argument;
     for (int k = 0; k < l->many && !l->bad; k++)
         l->bad = call_start(l->actor, l->calls[k], false);
+    if (l->bad)
+        snprintf(l->why, sizeof l->why, "%s", tutti_last_error());
     return NULL;
 }
 
@@ -179,6 +183,8 @@ static int step_threads(struct actor *a)
         CHECK(pthread_create(&threads[l], NULL, line_run, &lines[l]) == 0);
     for (int l = 0; l < running; l++) {
         CHECK(pthread_join(threads[l], NULL) == 0);
+        if (lines[l].bad)
+            memcpy(a->why, lines[l].why, sizeof a->why);
         bad |= lines[l].bad;
         free(copies[l]);
     }
@@ -286,6 +292,7 @@ static int step_shrink(struct actor *a)
     const struct family *was = &a->families[parent];
     struct family made = {.live = true, .own = -1};
     int excluded[RANDOM_RANKS], out = 0;
+    bool hears = a->victim < 0; /* of that death, and so does not wait for who has ended by it */
     for (int r = 0; r < was->size; r++) {
         if (draw_once_in(&a->all, 3)) {
             excluded[out++] = r;
@@ -293,8 +300,9 @@ static int step_shrink(struct actor *a)
         }
         made.own = r == was->own ? made.size : made.own;
         made.members[made.size++] = was->members[r];
+        hears |= was->members[r] == a->victim;
     }
-    if (made.size == 0 || out == 0 || slots_free(a) == 0)
+    if (made.size == 0 || out == 0 || !hears || slots_free(a) == 0)
         return 0;
     if (made.own >= 0) {
         CHECK_OK(tutti_comm_shrink(was->comm, excluded, out, &made.comm));
@@ -405,7 +413,7 @@ static int step_ask(struct actor *a)
         return 0;
     case 4:
         CHECK_OK(tutti_comm_dead(f->comm, dead, RANDOM_RANKS, &found));
-        CHECK(found == 0);
+        CHECK(found == 0 || a->victim >= 0);
         return 0;
     default:
         CHECK_OK(tutti_comm_error(f->comm));
@@ -434,7 +442,13 @@ static int step_take(struct actor *a)
         {"calls", step_calls},
     };
     enum { STEPS = sizeof steps / sizeof *steps };
-    const int which = draw_once_in(&a->all, 2) ? STEPS - 1 : draw_int(&a->all, STEPS - 1);
+    int which = draw_once_in(&a->all, 2) ? STEPS - 1 : draw_int(&a->all, STEPS - 1);
+    /* Strangers, who have but a meeting place in common, learn by the deadline alone that one of
+     * them does not come; and the abort is one that all ranks come to. */
+    if (a->victim >= 0 && (steps[which].take == step_create || steps[which].take == step_abort))
+        which = STEPS - 1;
+    if (a->rank == a->victim && a->step == a->dies_at)
+        fate_die(a);
     actor_tell(a, "%s", steps[which].name);
     if (steps[which].take(a) || (draw_once_in(&a->all, 4) && step_ask(a)))
         return 1;

@@ -70,6 +70,12 @@ def uneven(environment, *flags):
     command([os.path.join(TESTS, "test_uneven"), "--transport", "rdma", *flags], environment)
 
 
+def drawn(environment, *flags):
+    """Programs drawn from a seed: calls of all kinds, on communicators that come and go."""
+    command([os.path.join(TESTS, "random_programs"), "--over", "rdma", "--steps", "25",
+             "--verbose", *flags], environment, limit=900)
+
+
 def windows(*flags):
     """Puts and signals by the library's own calls: all of them cross the network."""
     command([os.path.join(TESTS, "test_windows"), "rdma", *flags], ONE)
@@ -801,6 +807,11 @@ GROUPS = {
         ("operations, large", lambda: operations(ONE, "--ranks", "2", "--processes", "--big")),
         ("uneven blocks, 4 ranks", lambda: uneven(ONE, "--ranks", "4", "--processes", "--rounds", "8")),
         ("uneven blocks, large", lambda: uneven(ONE, "--ranks", "3", "--processes", "--big")),
+        ("programs drawn from a seed", lambda: drawn(ONE, "--programs", "12")),
+        ("programs drawn from a seed, over two rails", lambda: drawn(
+            RAILS, "--seed", "50", "--programs", "6")),
+        ("programs drawn from a seed, with devices", lambda: drawn(
+            ONE, "--seed", "100", "--programs", "6", "--device")),
         ("puts and signals, 3 threads", lambda: windows("3")),
         ("puts and signals, 3 processes", lambda: windows("3", "--processes")),
         *((f"puts by nccl.h: {' '.join(words)}", lambda words=words: nccl_puts(*words))
