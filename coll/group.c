@@ -274,7 +274,7 @@ static enum tutti_result group_post(size_t first, bool thread)
 static size_t roots_next(struct tti_roots *r, size_t from)
 {
     const struct group_call *calls = group_calls();
-    while (from < group.count && calls[from].comm != r->comm)
+    while (from < group.count && (calls[from].comm != r->comm || calls[from].dropped))
         from++;
     const bool taken = from < group.count && calls[from].device && !calls[from].posted &&
                        tti_roots_take(r, &calls[from].operation);

@@ -22,6 +22,7 @@ static void logbook_kind(uint32_t kind, struct tti_logged *op)
     op->failed = kind & TTI_RECORD_FAILED;
     op->sends = kind & TTI_RECORD_SENDS;
     op->uneven = kind & TTI_RECORD_UNEVEN;
+    op->graphs = kind & TTI_RECORD_GRAPHS;
     op->alone = kind >> TTI_RECORD_ALONE & 3;
     op->signal = TUTTI_NO_SIGNAL;
     if (op->alone == TTI_NOT_ALONE)
@@ -175,7 +176,8 @@ enum tutti_result tti_logbook_decode(const void *message, size_t bytes, struct t
         memcpy(raw, (const char *)message + sizeof head + i * sizeof *ops, sizeof raw);
         const size_t flags[] = {
             offsetof(struct tti_logged, receives), offsetof(struct tti_logged, sends),
-            offsetof(struct tti_logged, failed), offsetof(struct tti_logged, uneven)};
+            offsetof(struct tti_logged, failed), offsetof(struct tti_logged, uneven),
+            offsetof(struct tti_logged, graphs)};
         for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++)
             raw[flags[f]] = raw[flags[f]] != 0; /* any other byte is no bool */
         memcpy(&ops[i], raw, sizeof raw);

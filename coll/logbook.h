@@ -16,6 +16,7 @@ struct tti_logged {
     int8_t signal; /* ... with this one, or TUTTI_NO_SIGNAL */
     bool receives, sends, failed;
     bool uneven; /* on uneven blocks, or a message of such an operation (recorder.h) */
+    bool graphs; /* behind captured ones: not to be compared by its number (recorder.h) */
 };
 
 enum tti_logbook_state {

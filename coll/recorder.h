@@ -49,6 +49,9 @@ enum {
     /* On uneven blocks: its root is the checksum of their counts. Of a message: it is part of such
      * an operation, the collective whose number it has for an algorithm. */
     TTI_RECORD_UNEVEN = 1 << 29,
+    /* On device memory: others were captured before, which may have run any number of times, and
+     * on other ranks as plain calls. So its number says nothing to those. */
+    TTI_RECORD_GRAPHS = 1 << 30,
     TTI_RECORD_PREMUL = 7,
     TTI_RECORD_NO_ALGORITHM = 31,
 };

@@ -187,12 +187,14 @@ static bool find_calls(struct tti_saying *v, bool on_host)
     const size_t count = calls_gather(v, calls);
     bool found = false;
     for (size_t begin = 0, end = 0; begin < count && !found; begin = end) {
-        bool same = true;
+        bool same = true, graphs = false;
         for (end = begin; end < count && calls[end].op->sequence == calls[begin].op->sequence &&
                           calls[end].device == calls[begin].device;
-             end++)
+             end++) {
             same = same && tti_logged_same(calls[begin].op, calls[end].op);
-        if (!on_host && !calls[begin].device)
+            graphs = graphs || calls[end].op->graphs;
+        }
+        if (graphs || (!on_host && !calls[begin].device))
             continue;
         if (!same)
             found = calls_say(v, calls + begin, end - begin);

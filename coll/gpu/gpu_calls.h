@@ -23,8 +23,9 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
 /* Is this call one on device memory? Errors: ARGUMENT for a stream with host memory. */
 enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operation *operation,
                                 tutti_stream stream, bool *takes);
-/* A message of no elements, of a communicator whose ranks all have devices: neither end sends or
- * waits, since nothing says where it lies. Without a stream it is over at once. */
+/* A message or an even collective of no elements, of a communicator whose ranks all have devices:
+ * nobody sends or waits, since nothing says where it lies: on host memory some ranks would wait,
+ * and under capture once, not in each replay. Without a stream it is over at once. */
 bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *operation);
 /* Before tti_gpu_call, and without a lock: wait until the stream has room, if ranks of the process
  * share the device (gpu_ahead.c). On an error nothing was queued. TIMEOUT: it had none. */

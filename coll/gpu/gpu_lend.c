@@ -181,7 +181,8 @@ bool tti_gpu_lend_find(struct tutti_comm *comm, const void *address, bool captur
     const uint64_t deadline = tti_deadline_in(capturing ? CAPTURE_SECONDS : 0);
     struct tti_gpu_pointer info;
     uint64_t bases[TTI_GPU_RANKS];
-    if (comm->gpu->ops->pointer(address, &info) != TUTTI_OK || info.kind != TTI_MEMORY_DEVICE)
+    if (comm->gpu->ops->pointer(address, &info) != TUTTI_OK || info.kind != TTI_MEMORY_DEVICE ||
+        info.id == 0 || !info.base) /* mapped piece by piece: the driver may know no allocation */
         return false;
     for (int round = 0;; round++) {
         pthread_mutex_lock(&lend->lock);

@@ -4,7 +4,9 @@
  * do not even hang, and would give wrong sums. Each rank numbers its calls and keeps a hash of all
  * so far; rank 0's watching thread (gpu_watch.c) has them laid side by side while calls are made.
  *
- * Captured calls are not recorded: a graph may run never, or often, and no host sees it. */
+ * Captured calls are not recorded: a graph may run never, or often, and no host sees it. Others may
+ * call what it replays, so after the first capture of a rank its calls are not compared any more.
+ */
 #include "coll/diagnose.h"
 #include "coll/gpu/gpu_map.h"
 
@@ -24,9 +26,10 @@ static uint32_t record_hash(uint32_t before, const struct tti_operation *o)
     return (uint32_t)hash ? (uint32_t)hash : 1;
 }
 
-static void record_write(struct tti_record_ring *ring, const struct tti_operation *o,
-                         uint64_t number, uint32_t history)
+static void record_write(struct tutti_comm *comm, const struct tti_operation *o, uint64_t number,
+                         uint32_t history)
 {
+    struct tti_record_ring *ring = &comm->recorder.ring[1];
     if (!ring->records)
         return;
     tti_record_begin(ring, o, number);
@@ -35,6 +38,8 @@ static void record_write(struct tti_record_ring *ring, const struct tti_operatio
     struct tti_record *r = tti_record_last(ring);
     tti_record_put(&r->start_ns, tti_now_ns());
     atomic_store_explicit(&r->queued_us, history, memory_order_release);
+    if (comm->gpu->captured.any)
+        atomic_fetch_or_explicit(&r->kind, TTI_RECORD_GRAPHS, memory_order_release);
 }
 
 void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o)
@@ -42,13 +47,13 @@ void tti_gpu_record_begin(struct tutti_comm *comm, const struct tti_operation *o
     struct tti_gpu_side *side = comm->gpu;
     side->history = record_hash(side->history, o);
     atomic_fetch_add_explicit(&side->calls, 1, memory_order_relaxed);
-    record_write(&comm->recorder.ring[1], o, ++side->sequence, side->history);
+    record_write(comm, o, ++side->sequence, side->history);
 }
 
 void tti_gpu_record_message(struct tutti_comm *comm, const struct tti_operation *o)
 {
     uint64_t *messages = comm->gpu->messages[tti_gpu_number(comm->gpu->map, o->root)];
-    record_write(&comm->recorder.ring[1], o, ++messages[o->receives], 0);
+    record_write(comm, o, ++messages[o->receives], 0);
 }
 
 void tti_gpu_record_settle(struct tutti_comm *comm)

@@ -200,8 +200,8 @@ enum tutti_result tti_gpu_takes(struct tutti_comm *comm, const struct tti_operat
 
 bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *operation)
 {
-    return comm->without_device < 0 && operation->count == 0 &&
-           operation->collective == TUTTI_SEND_RECV && operation->alone == TTI_NOT_ALONE;
+    return comm->without_device < 0 && operation->count == 0 && !operation->blocks &&
+           operation->collective != TUTTI_BARRIER && operation->alone == TTI_NOT_ALONE;
 }
 
 /* ---- the first operation ---- */
@@ -489,6 +489,12 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
                      : side_mixed(comm, ops, count, stream, capturing);
 }
 
+/* All ranks take part in it, alike. */
+static bool side_collects(const struct tutti_comm *comm, const struct tti_operation *o)
+{
+    return o->collective != TUTTI_SEND_RECV && !tti_gpu_drops(comm, o);
+}
+
 static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_operation *ops,
                                     size_t count, const tutti_stream *streams, size_t stream_count,
                                     struct tti_gpu_mark **mark)
@@ -498,7 +504,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
     uint64_t capture = 0;
     if (stream)
         TTI_TRY(side->ops->capture_id(side->gpu, stream, &capture));
-    const bool collective = ops[0].collective != TUTTI_SEND_RECV, capturing = capture != 0;
+    const bool collective = side_collects(comm, ops), capturing = capture != 0;
     if (collective && !side->map)
         TTI_TRY(tti_gpu_map_make(comm));
     for (size_t i = 0; i < stream_count && side->shared; i++)
@@ -561,7 +567,7 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     TTI_TRY(tti_comm_works(comm));
     TTI_TRY(side_open(comm, index));
     if (!side->map)
-        TTI_TRY(side_before_map(comm, ops[0].collective != TUTTI_SEND_RECV));
+        TTI_TRY(side_before_map(comm, side_collects(comm, ops)));
     tti_gpu_gate_enter(&side->user);
     const enum tutti_result result = side_queue(comm, ops, count, streams, stream_count, mark);
     tti_gpu_gate_leave(&side->user);

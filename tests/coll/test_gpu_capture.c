@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { COUNT = 9001, FEW = 100 };
 
@@ -121,6 +122,68 @@ static int captures(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
+/* The same two calls, one of which is about nothing, wherever that lies. */
+static int twice(int32_t *in, int32_t *out, bool there, tutti_comm *comm)
+{
+    const tutti_stream stream = device_stream();
+    CHECK_OK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, TUTTI_SUM, comm, stream, NULL));
+    if (there)
+        CHECK_OK(tutti_all_reduce_async(in, out, 0, TUTTI_INT32, TUTTI_SUM, comm, stream, NULL));
+    else
+        CHECK_OK(tutti_all_reduce(NULL, NULL, 0, TUTTI_INT32, TUTTI_SUM, comm));
+    return 0;
+}
+
+/* What rank 0 replays the others call. That ranks' calls differ in number then is not held against
+ * them, however often they are looked at. */
+static int elsewhere(tutti_comm *comm, void *argument)
+{
+    (void)argument;
+    enum { TURNS = 3, CALLS = 30 };
+    const int rank = tutti_comm_rank(comm), n = tutti_comm_size(comm);
+    const size_t all = (size_t)n * FEW;
+    CHECK(device_begin(rank) == 0);
+    struct tti_gpu *gpu = device_gpu();
+    struct tti_gpu_graph *graph = NULL;
+    int32_t *in = device_memory(FEW * 4), *out = device_memory(all * 4), host[8 * FEW];
+    CHECK(in && out && all <= sizeof host / sizeof *host);
+    for (int i = 0; i < FEW; i++)
+        host[i] = i + rank;
+    CHECK_OK(device_copy(in, host, FEW * 4));
+    CHECK(twice(in, out, rank != 1, comm) == 0);
+    CHECK_OK(device_settle());
+    CHECK(tti_ranks_together()); /* the stand-in refuses others to wait meanwhile */
+    if (rank == 0) {
+        CHECK_OK(gpu->ops->capture_begin(gpu, device_stream()));
+        CHECK(twice(in, out, true, comm) == 0);
+        CHECK_OK(gpu->ops->capture_end(gpu, device_stream(), &graph));
+    }
+    CHECK(tti_ranks_together());
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (rank == 0)
+            CHECK_OK(gpu->ops->graph_launch(graph, device_stream()));
+        else
+            CHECK(twice(in, out, rank != 1, comm) == 0);
+    }
+    for (int k = 0; k < CALLS; k++) {
+        usleep(20000);
+        CHECK_OK(tutti_all_reduce_async(in, out, FEW, TUTTI_INT32, (enum tutti_op)(k % 2), comm,
+                                        device_stream(), NULL));
+        CHECK_OK(tutti_all_gather_async(in, out, FEW, TUTTI_INT32, comm, device_stream(), NULL));
+    }
+    CHECK_OK(device_copy(host, out, all * 4));
+    CHECK_OK(device_settle());
+    for (size_t i = 0; i < all; i++)
+        CHECK(host[i] == (int32_t)(i % FEW + i / FEW));
+    CHECK_OK(tutti_comm_error(comm));
+    CHECK(tti_ranks_together());
+    if (graph)
+        gpu->ops->graph_destroy(graph);
+    device_free(in);
+    device_free(out);
+    return device_end(comm);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const paths[] = {"staged", "window", "coupled"};
@@ -139,6 +202,7 @@ int main(int argc, char **argv)
         setenv("TUTTI_DEVICE_PATH", paths[p], 1);
         bad |= tti_ranks_run(&how, capture, NULL);
         bad |= tti_ranks_run(&how, captures, NULL);
+        bad |= tti_ranks_run(&how, elsewhere, NULL);
         printf("captured, %s: %s\n", paths[p], bad ? "FAILED" : "replayed right");
     }
     return bad;

@@ -318,7 +318,7 @@ DRIVER cuMemRetainAllocationHandle(tti_cu_memory *memory, void *address)
 {
     unsigned result = TTI_CU_INVALID_VALUE;
     pthread_mutex_lock(&mapped_lock);
-    const int i = mapped_find(address);
+    const int i = address ? mapped_find(address) : -1;
     if (i >= 0) {
         mapped[i].piece->holders++;
         *memory = (tti_cu_memory)(uintptr_t)mapped[i].piece;

@@ -1,0 +1,199 @@
+/* A random program as NCCL's users write them: nccl.h and CUDA's driver are all that it knows.
+ * Steps are drawn from a seed, the same on every rank; how each carries them out, on which streams,
+ * in groups, captured, in which memory, from the seed and its number.
+ *
+ * Read random_nccl.c (the program and its settings), player_steps.c, player_call.c. */
+#ifndef TTI_TESTS_PLAYER_H
+#define TTI_TESTS_PLAYER_H
+
+#include <nccl.h>
+
+#include "tests/random/chance.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    PLAYERS_MOST = 8,
+    BANDS_MOST = 5,
+    PARTS_MOST = 12, /* calls of a rank that are not over */
+    PLACES = 2 * PARTS_MOST,
+    PLACE_BYTES = 256 << 10,
+    STREAMS = 3,
+    GUARD = 0xa5,
+    GUARD_BYTES = 128,
+};
+
+typedef unsigned long long device_pointer;
+
+/* X(name here, symbol, parameters) */
+#define DRIVER(X)                                                                  \
+    X(init, cuInit, (unsigned))                                                    \
+    X(devices, cuDeviceGetCount, (int *))                                          \
+    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                            \
+    X(push, cuCtxPushCurrent_v2, (void *))                                         \
+    X(pop, cuCtxPopCurrent_v2, (void **))                                          \
+    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                \
+    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                            \
+    X(alloc_managed, cuMemAllocManaged, (device_pointer *, size_t, unsigned))      \
+    X(free, cuMemFree_v2, (device_pointer))                                        \
+    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                     \
+    X(free_host, cuMemFreeHost, (void *))                                          \
+    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t)) \
+    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                   \
+    X(stream_destroy, cuStreamDestroy_v2, (cudaStream_t))                          \
+    X(finish, cuStreamSynchronize, (cudaStream_t))                                 \
+    X(capture_begin, cuStreamBeginCapture_v2, (cudaStream_t, unsigned))            \
+    X(capture_end, cuStreamEndCapture, (cudaStream_t, void **))                    \
+    X(make, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))    \
+    X(graph_free, cuGraphDestroy, (void *))                                        \
+    X(launch, cuGraphLaunch, (void *, cudaStream_t))                               \
+    X(exec_free, cuGraphExecDestroy, (void *))
+#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
+extern struct cuda_driver {
+    DRIVER(FIELD)
+} cu;
+
+/* A communicator: what every rank knows of it, member or not. */
+struct band {
+    bool live;
+    int size;
+    int members[PLAYERS_MOST]; /* ranks of the whole program, by their ranks here */
+    int own;                   /* this rank's here; -1: it is no member, and has no comm */
+    ncclComm_t comm;
+    bool waits;    /* of a call without blocking there is something to wait for */
+    bool captures; /* some of its calls were captured, maybe on other ranks */
+    bool premul;   /* it has an operator that multiplies by these first */
+    int scalars[PLAYERS_MOST];
+    ncclDataType_t premul_type;
+    ncclRedOp_t op;
+};
+
+/* Some memory that NCCL takes, and page-locked memory for what is copied there and back. */
+enum memory { MEMORY_CUDA, MEMORY_NCCL, MEMORY_PINNED, MEMORY_MANAGED, MEMORIES };
+struct place {
+    enum memory memory;
+    char *device, *before, *after;
+    size_t begin, bytes; /* what the call is about, and guards around it: the first `bytes` */
+    bool taken;
+};
+
+enum what {
+    ALL_REDUCE,
+    REDUCE,
+    BROADCAST,
+    BCAST,
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    ALL_TO_ALL,
+    GATHER,
+    SCATTER,
+    MESSAGES,
+    GATHER_V,  /* an all-gather of blocks that differ, by a group of broadcasts */
+    SCATTER_V, /* a reduce-scatter likewise, by a group of reduces */
+    WHATS,
+};
+
+/* A call as all ranks know it. counts[i][j]: elements from i to j, ranks of the band. */
+struct part {
+    int band;
+    enum what what;
+    bool in_place, empties;
+    ncclDataType_t type;
+    ncclRedOp_t op; /* ncclNumOps: the band's own */
+    int root;
+    size_t counts[PLAYERS_MOST][PLAYERS_MOST];
+    uint64_t salt; /* its data */
+};
+
+/* Blocks of a buffer, one after another: whose data for whom; from -1: all ranks' reduced. */
+struct blocks {
+    int count;
+    size_t counts[PLAYERS_MOST], at[PLAYERS_MOST], span;
+    int from[PLAYERS_MOST], to[PLAYERS_MOST];
+};
+
+/* ... and on this rank. */
+struct playing {
+    bool used;
+    struct part part;
+    struct blocks in, out;
+    struct place *source, *target; /* in place: one, which both are */
+    size_t source_at, target_at;
+    cudaStream_t stream;
+};
+
+struct player {
+    uint64_t seed;
+    struct draw all; /* the same on all ranks */
+    struct draw own;
+    int rank, size, step, device;
+    bool told, threads;
+    cudaStream_t streams[STREAMS];
+    struct band bands[BANDS_MOST]; /* the first has all ranks, and stays */
+    struct place places[PLACES];
+    struct playing playing[PARTS_MOST];
+    void *context, *registered[BANDS_MOST];
+};
+
+/* Who says what is wrong, and ends the process. */
+void player_fail(const char *file, int line, const char *what, const char *why)
+    __attribute__((noreturn));
+void player_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define CHECK(condition)                                           \
+    do {                                                           \
+        if (!(condition))                                          \
+            player_fail(__FILE__, __LINE__, #condition, "not so"); \
+    } while (0)
+/* Also of a communicator that does not block: see band_settle. */
+#define OK(call)                                                            \
+    do {                                                                    \
+        const ncclResult_t ok_ = (call);                                    \
+        if (ok_ != ncclSuccess && ok_ != ncclInProgress)                    \
+            player_fail(__FILE__, __LINE__, #call, ncclGetLastError(NULL)); \
+    } while (0)
+#define CU(call)                                                            \
+    do {                                                                    \
+        if ((call) != 0)                                                    \
+            player_fail(__FILE__, __LINE__, #call, ncclGetLastError(NULL)); \
+    } while (0)
+
+/* player_memory.c: the driver; a rank's streams and memory, which last as long as it: to free
+ * memory waits for all work of a device, that of ranks that wait for this one too. */
+void driver_load(void);
+void player_begin(struct player *p);
+void player_end(struct player *p);
+struct place *place_take(struct player *p, size_t bytes);
+void place_give(struct place *place);
+
+/* player_data.c */
+struct part part_draw(struct player *p, int band);
+const char *part_text(const struct part *part, char *text, size_t room);
+size_t type_bytes(ncclDataType_t type);
+double value_of(const struct part *part, int from, int to, size_t e);
+double value_reduced(const struct part *part, const struct band *band, int to, size_t e);
+void value_put(char *at, ncclDataType_t type, double value);
+
+/* player_call.c: a place for the call, its memory filled on the host. */
+struct playing *call_prepare(struct player *p, const struct part *part, cudaStream_t stream);
+/* Copy there what it is about, and make the call: both on its stream. */
+void call_start(struct player *p, struct playing *x);
+/* Wait for it, look at all of its memory, and release it. */
+void call_finish(struct player *p, struct playing *x);
+/* All of a band's, or (-1) of all. */
+void call_finish_all(struct player *p, int band);
+/* Until what was called without blocking is under way. */
+void band_settle(struct band *band);
+void bands_settle(struct player *p);
+
+/* player_steps.c: `steps` of them, then all is released. */
+void player_run(struct player *p, int steps);
+
+/* random_nccl.c: all ranks are here. */
+void all_meet(void);
+/* What the ranks of the program pass each other beside NCCL: an id by number, once. */
+void id_give(unsigned number, const ncclUniqueId *id);
+void id_take(unsigned number, ncclUniqueId *id);
+
+#endif

@@ -1,0 +1,111 @@
+/* See player.h. */
+#include "tests/random/player.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+struct cuda_driver cu;
+
+void driver_load(void)
+{
+    const char *path = getenv("TUTTI_LIBCUDA");
+    void *driver = dlopen(path ? path : "libcuda.so.1", RTLD_NOW);
+    CHECK(driver);
+#define LOAD(name, symbol, parameters)                  \
+    {                                                   \
+        void *found = dlsym(driver, #symbol);           \
+        CHECK(found);                                   \
+        memcpy((void *)&cu.name, &found, sizeof found); \
+    }
+    DRIVER(LOAD)
+    CU(cu.init(0));
+}
+
+static char *pinned(size_t bytes)
+{
+    void *memory = NULL;
+    CU(cu.alloc_host(&memory, bytes, 0));
+    return memory;
+}
+
+static void place_make(struct place *place, enum memory memory)
+{
+    enum { ATTACH_GLOBAL = 1 };
+    device_pointer device = 0;
+    void *given = NULL;
+    *place = (struct place){.memory = memory};
+    place->before = pinned(PLACE_BYTES);
+    place->after = pinned(PLACE_BYTES);
+    if (memory == MEMORY_CUDA)
+        CU(cu.alloc(&device, PLACE_BYTES));
+    else if (memory == MEMORY_MANAGED)
+        CU(cu.alloc_managed(&device, PLACE_BYTES, ATTACH_GLOBAL));
+    else if (memory == MEMORY_NCCL)
+        OK(ncclMemAlloc(&given, PLACE_BYTES));
+    else
+        given = pinned(PLACE_BYTES);
+    place->device = given ? given : (char *)(uintptr_t)device;
+}
+
+static void place_end(struct place *place)
+{
+    CU(cu.free_host(place->before));
+    CU(cu.free_host(place->after));
+    if (place->memory == MEMORY_NCCL)
+        OK(ncclMemFree(place->device));
+    else if (place->memory == MEMORY_PINNED)
+        CU(cu.free_host(place->device));
+    else
+        CU(cu.free((device_pointer)(uintptr_t)place->device));
+}
+
+void player_begin(struct player *p)
+{
+    enum { NON_BLOCKING = 1 };
+    int devices = 0;
+    CU(cu.devices(&devices));
+    p->device = p->rank % devices;
+    CU(cu.retain(&p->context, p->device));
+    CU(cu.push(p->context));
+    for (int k = 0; k < STREAMS; k++)
+        CU(cu.stream_create(&p->streams[k], NON_BLOCKING));
+    for (int k = 0; k < PLACES; k++)
+        place_make(&p->places[k], (enum memory)draw_int(&p->own, MEMORIES));
+}
+
+void player_end(struct player *p)
+{
+    all_meet(); /* nobody waits for work of this device any more */
+    for (int k = 0; k < PLACES; k++)
+        place_end(&p->places[k]);
+    for (int k = 0; k < STREAMS; k++)
+        CU(cu.stream_destroy(p->streams[k]));
+    CU(cu.pop(&p->context));
+    CU(cu.release(p->device));
+}
+
+struct place *place_take(struct player *p, size_t bytes)
+{
+    /* Aligned as a type is, or more, or not at all. */
+    static const size_t alignments[] = {1, 4, 16, 64, 4096};
+    const size_t alignment = alignments[draw_below(&p->own, 5)];
+    const size_t shift = draw_once_in(&p->own, 3) ? draw_below(&p->own, 64) : 0;
+    const int first = draw_int(&p->own, PLACES);
+    struct place *place = NULL;
+    for (int k = 0; k < PLACES && !place; k++)
+        if (!p->places[(first + k) % PLACES].taken)
+            place = &p->places[(first + k) % PLACES];
+    CHECK(place);
+    place->taken = true;
+    place->begin = (GUARD_BYTES + alignment - 1) / alignment * alignment + shift;
+    place->bytes = place->begin + bytes + GUARD_BYTES;
+    CHECK(place->bytes <= PLACE_BYTES);
+    memset(place->before, GUARD, place->bytes);
+    return place;
+}
+
+void place_give(struct place *place)
+{
+    place->taken = false;
+}

@@ -1,0 +1,490 @@
+/* The steps of players. */
+#include "tests/random/player.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { PARTS = 5, NESTED = 3, TIMES = 4, WINDOW_BYTES = 64 << 10, SIGNALS = 8 };
+
+static int band_draw(struct player *p)
+{
+    const int first = draw_int(&p->all, BANDS_MOST);
+    for (int k = 0; k < BANDS_MOST; k++)
+        if (p->bands[(first + k) % BANDS_MOST].live)
+            return (first + k) % BANDS_MOST;
+    return 0;
+}
+
+/* Of one communicator of a process the null stream may be used, too: ranks that share a process and
+ * a device would wait for each other on it. */
+static cudaStream_t stream_draw(struct player *p)
+{
+    const int k = draw_int(&p->own, STREAMS + !p->threads);
+    return k < STREAMS ? p->streams[k] : NULL;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* The groups that are open, and what they have. */
+struct groups {
+    int depth, band;
+    bool several, messages;
+};
+
+static void groups_end(struct player *p, struct groups *g)
+{
+    player_tell("group end");
+    OK(ncclGroupEnd());
+    if (--g->depth == 0) {
+        bands_settle(p);
+        *g = (struct groups){.band = -1};
+    }
+}
+
+/* A run of them in a group may be done all at once, so that ranks must have the same groups. */
+static bool of_a_root(const struct part *part)
+{
+    return part->what == BROADCAST || part->what == BCAST || part->what == REDUCE ||
+           part->what == GATHER_V || part->what == SCATTER_V;
+}
+
+/* Begin or end groups around the next call, as `d` likes: the rank's own draw, or that of all.
+ * Those of messages are of one communicator: a group has all of a communicator's at once, before
+ * what other communicators' calls stand between them, on which a rank may wait that has no group.
+ */
+static void groups_vary(struct player *p, struct draw *d, struct groups *g, const struct part *next)
+{
+    const bool messages = next->what == MESSAGES, other = g->several || g->band != next->band;
+    const bool alone = d == &p->own && of_a_root(next);
+    while (g->depth > 0 &&
+           (draw_once_in(d, 3) || alone || (g->band >= 0 && other && (messages || g->messages))))
+        groups_end(p, g);
+    while (g->depth < NESTED && draw_once_in(d, 3) && !alone) {
+        player_tell("group start");
+        OK(ncclGroupStart());
+        ++g->depth;
+    }
+    if (g->depth > 0) {
+        g->several |= g->band >= 0 && g->band != next->band;
+        g->band = next->band;
+        g->messages |= messages;
+    }
+}
+
+static void some_finish(struct player *p, int busiest)
+{
+    int used = 0;
+    for (int k = 0; k < PARTS_MOST; k++)
+        used += p->playing[k].used;
+    const int first = draw_int(&p->own, PARTS_MOST);
+    for (int k = 0; k < PARTS_MOST; k++) {
+        struct playing *x = &p->playing[(first + k) % PARTS_MOST];
+        if (!x->used || (used <= busiest && !draw_once_in(&p->own, 2)))
+            continue;
+        call_finish(p, x);
+        used--;
+    }
+}
+
+static void step_calls(struct player *p)
+{
+    struct part parts[PARTS];
+    const int many = 1 + draw_int(&p->all, PARTS);
+    const int keeps_to = draw_once_in(&p->all, 2) ? band_draw(p) : -1;
+    const cudaStream_t only = draw_once_in(&p->own, 2) ? p->streams[0] : NULL;
+    struct groups open = {.band = -1};
+    for (int k = 0; k < many; k++)
+        parts[k] = part_draw(p, keeps_to >= 0 ? keeps_to : band_draw(p));
+    some_finish(p, PARTS_MOST - PARTS);
+    const bool alike = draw_once_in(&p->all, 2), groups = !draw_once_in(&p->own, 3);
+    for (int k = 0; k < many; k++) {
+        struct band *b = &p->bands[parts[k].band];
+        if (alike)
+            groups_vary(p, &p->all, &open, &parts[k]);
+        if (b->own < 0)
+            continue;
+        if (groups && !alike)
+            groups_vary(p, &p->own, &open, &parts[k]);
+        call_start(p, call_prepare(p, &parts[k], only ? only : stream_draw(p)));
+        if (open.depth == 0)
+            band_settle(b);
+    }
+    while (open.depth > 0)
+        groups_end(p, &open);
+}
+
+/* Several calls on one stream, so many times over: captured and replayed, or made again. While a
+ * rank of the process captures the stand-in driver refuses to wait, so threads do at once. */
+static void step_again(struct player *p)
+{
+    enum { THREAD_LOCAL = 1 };
+    struct playing *playing[PARTS] = {NULL};
+    const int band = band_draw(p), many = 1 + draw_int(&p->all, PARTS);
+    const int times = 1 + draw_int(&p->all, TIMES);
+    const bool alike = draw_once_in(&p->all, 2);
+    struct band *b = &p->bands[band];
+    struct part parts[PARTS];
+    for (int k = 0; k < many; k++)
+        parts[k] = part_draw(p, band);
+    b->captures = true;
+    call_finish_all(p, band); /* who launches a graph orders it with other calls of it */
+    some_finish(p, PARTS_MOST - PARTS);
+    const bool captures = (p->threads ? alike : draw_once_in(&p->own, 2)) && b->own >= 0;
+    const cudaStream_t stream = p->streams[draw_int(&p->own, STREAMS)];
+    void *graph = NULL, *exec = NULL;
+    for (int k = 0; k < many && b->own >= 0; k++)
+        playing[k] = call_prepare(p, &parts[k], stream);
+    if (p->threads && alike)
+        all_meet();
+    if (captures) {
+        player_tell("capture, for %d times", times);
+        CU(cu.capture_begin(stream, THREAD_LOCAL));
+        for (int k = 0; k < many; k++) {
+            call_start(p, playing[k]);
+            band_settle(b);
+        }
+        CU(cu.capture_end(stream, &graph));
+    }
+    if (p->threads && alike)
+        all_meet();
+    if (graph) {
+        CU(cu.make(&exec, graph, 0));
+        CU(cu.graph_free(graph));
+    }
+    for (int t = 0; t < times && b->own >= 0; t++) {
+        if (exec)
+            CU(cu.launch(exec, stream));
+        for (int k = 0; k < many && !exec; k++) {
+            call_start(p, playing[k]);
+            band_settle(b);
+        }
+    }
+    if (!exec)
+        return;
+    CU(cu.finish(stream));
+    CU(cu.exec_free(exec));
+}
+
+/* ---- communicators come and go -------------------------------------------------------------- */
+
+static int slots_free(const struct player *p)
+{
+    int slots = 0;
+    for (int k = 0; k < BANDS_MOST; k++)
+        slots += !p->bands[k].live;
+    return slots;
+}
+
+static struct band *slot_take(struct player *p)
+{
+    struct band *b = NULL;
+    for (int k = 0; k < BANDS_MOST && !b; k++)
+        b = p->bands[k].live ? NULL : &p->bands[k];
+    CHECK(b);
+    return b;
+}
+
+static ncclConfig_t config_draw(struct player *p)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (!draw_once_in(&p->own, 3))
+        config.blocking = draw_int(&p->own, 2);
+    return config;
+}
+
+/* It is as it must be; `b` is what there is from here on. */
+static void band_made(struct player *p, struct band *b, const struct band *made)
+{
+    int count = -1, rank = -1, device = -1;
+    *b = *made;
+    b->live = true;
+    if (b->own < 0)
+        return;
+    b->waits = true;
+    band_settle(b);
+    OK(ncclCommCount(b->comm, &count));
+    OK(ncclCommUserRank(b->comm, &rank));
+    OK(ncclCommCuDevice(b->comm, &device));
+    CHECK(count == b->size && rank == b->own && device == p->device);
+}
+
+static void member_add(struct band *b, int member, int me)
+{
+    b->own = member == me ? b->size : b->own;
+    b->members[b->size++] = member;
+}
+
+static void create(struct player *p, struct band *made, unsigned number)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = config_draw(p);
+    if (made->own < 0)
+        return;
+    if (made->own == 0) {
+        OK(ncclGetUniqueId(&id));
+        id_give(number, &id);
+    } else {
+        id_take(number, &id);
+    }
+    switch (draw_int(&p->own, 3)) {
+    case 0:
+        OK(ncclCommInitRank(&made->comm, made->size, id, made->own));
+        break;
+    case 1:
+        OK(ncclCommInitRankConfig(&made->comm, made->size, id, made->own, &config));
+        break;
+    default:
+        OK(ncclCommInitRankScalable(&made->comm, made->size, made->own, 1, &id, &config));
+    }
+}
+
+static void step_create(struct player *p)
+{
+    struct band made = {.own = -1};
+    for (int r = 0; r < p->size; r++)
+        if (!draw_once_in(&p->all, 3))
+            member_add(&made, r, p->rank);
+    const unsigned number = (unsigned)p->step;
+    if (made.size == 0 || slots_free(p) == 0)
+        return;
+    player_tell("create, %d ranks", made.size);
+    create(p, &made, number);
+    band_made(p, slot_take(p), &made);
+}
+
+static void step_split(struct player *p)
+{
+    enum { COLORS = 2 };
+    const int parent = band_draw(p);
+    struct band *was = &p->bands[parent];
+    struct band made[COLORS] = {{.own = -1}, {.own = -1}};
+    const bool backwards = draw_once_in(&p->all, 2), keyed = draw_once_in(&p->all, 2);
+    ncclConfig_t config = config_draw(p);
+    int colors[PLAYERS_MOST], slots = slots_free(p);
+    for (int r = 0; r < was->size; r++)
+        colors[r] = draw_int(&p->all, COLORS + 1);
+    for (int k = 0; k < was->size; k++) {
+        const int r = backwards && keyed ? was->size - 1 - k : k;
+        if (colors[r] < COLORS && colors[r] < slots)
+            member_add(&made[colors[r]], was->members[r], p->rank);
+    }
+    if (was->own >= 0) {
+        const int color = colors[was->own] < COLORS && colors[was->own] < slots
+                              ? colors[was->own]
+                              : NCCL_SPLIT_NOCOLOR;
+        ncclComm_t comm = NULL;
+        const bool groups = draw_once_in(&p->own, 3);
+        player_tell("split of %d, color %d", parent, color);
+        if (groups)
+            OK(ncclGroupStart());
+        OK(ncclCommSplit(was->comm, color, keyed ? (backwards ? -was->own : was->own) : 0, &comm,
+                         draw_once_in(&p->own, 2) ? NULL : &config));
+        if (groups)
+            OK(ncclGroupEnd());
+        was->waits = true;
+        band_settle(was);
+        CHECK((color == NCCL_SPLIT_NOCOLOR) == !comm);
+        if (comm)
+            made[color].comm = comm;
+    }
+    for (int c = 0; c < COLORS; c++)
+        if (made[c].size > 0)
+            band_made(p, slot_take(p), &made[c]);
+}
+
+static void step_shrink(struct player *p)
+{
+    const int parent = band_draw(p);
+    struct band *was = &p->bands[parent], made = {.own = -1};
+    int excluded[PLAYERS_MOST], out = 0;
+    ncclConfig_t config = config_draw(p);
+    for (int r = 0; r < was->size; r++) {
+        if (draw_once_in(&p->all, 3))
+            excluded[out++] = r;
+        else
+            member_add(&made, was->members[r], p->rank);
+    }
+    if (made.size == 0 || out == 0 || slots_free(p) == 0)
+        return;
+    if (made.own >= 0) {
+        call_finish_all(p, parent);
+        player_tell("shrink of %d", parent);
+        OK(ncclCommShrink(was->comm, excluded, out, &made.comm,
+                          draw_once_in(&p->own, 2) ? NULL : &config, NCCL_SHRINK_DEFAULT));
+        was->waits = true;
+        band_settle(was);
+    }
+    band_made(p, slot_take(p), &made);
+}
+
+/* All ranks of one, and some of those who are not in it. */
+static void step_grow(struct player *p)
+{
+    const int parent = band_draw(p);
+    struct band *was = &p->bands[parent], made = {.own = -1};
+    ncclConfig_t config = config_draw(p);
+    ncclUniqueId id;
+    bool in[PLAYERS_MOST] = {false};
+    const int root = draw_int(&p->all, was->size);
+    const unsigned number = (unsigned)p->step;
+    for (int r = 0; r < was->size; r++) {
+        member_add(&made, was->members[r], p->rank);
+        in[was->members[r]] = true;
+    }
+    for (int r = 0; r < p->size; r++)
+        if (!in[r] && draw_once_in(&p->all, 2))
+            member_add(&made, r, p->rank);
+    if (made.size == was->size || slots_free(p) == 0)
+        return;
+    player_tell("grow of %d to %d", parent, made.size);
+    if (was->own == root) {
+        OK(ncclCommGetUniqueId(was->comm, &id));
+        id_give(number, &id);
+    } else if (made.own >= was->size) {
+        id_take(number, &id);
+    }
+    const bool old = was->own >= 0, passes = !old || was->own == root;
+    if (made.own >= 0)
+        OK(ncclCommGrow(old ? was->comm : NULL, made.size, passes ? &id : NULL, old ? -1 : made.own,
+                        &made.comm, draw_once_in(&p->own, 2) ? NULL : &config));
+    if (old) {
+        was->waits = true;
+        band_settle(was);
+    }
+    band_made(p, slot_take(p), &made);
+}
+
+static void register_end(struct player *p, int band)
+{
+    if (p->registered[band])
+        OK(ncclCommDeregister(p->bands[band].comm, p->registered[band]));
+    p->registered[band] = NULL;
+}
+
+static void band_end(struct player *p, int band)
+{
+    struct band *b = &p->bands[band];
+    const int how = draw_int(&p->own, 4);
+    if (b->own >= 0) {
+        call_finish_all(p, band);
+        if (draw_once_in(&p->own, 2))
+            register_end(p, band);
+        p->registered[band] = NULL;
+        if (b->premul && draw_once_in(&p->own, 2))
+            OK(ncclRedOpDestroy(b->op, b->comm));
+    }
+    player_tell("end of %d, way %d", band, how);
+    const bool aborts = draw_once_in(&p->all, 4); /* all: who has not would hear of it */
+    if (aborts)
+        all_meet();
+    if (b->own >= 0 && aborts) {
+        OK(ncclCommAbort(b->comm));
+    } else if (b->own >= 0) {
+        if (how > 1) {
+            OK(ncclCommFinalize(b->comm));
+            b->waits = true;
+            band_settle(b);
+        }
+        OK(ncclCommDestroy(b->comm));
+    }
+    *b = (struct band){.live = false};
+}
+
+static void step_end(struct player *p)
+{
+    const int band = band_draw(p);
+    if (band > 0)
+        band_end(p, band);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+static void step_operator(struct player *p)
+{
+    struct band *b = &p->bands[band_draw(p)];
+    const ncclDataType_t types[] = {ncclFloat32, ncclInt32, ncclFloat64, ncclBfloat16, ncclFloat16};
+    const ncclDataType_t type = types[draw_int(&p->all, 5)];
+    if (b->premul)
+        return;
+    b->premul = true;
+    b->premul_type = type;
+    for (int r = 0; r < PLAYERS_MOST; r++)
+        b->scalars[r] = 1 + draw_int(&p->all, 3);
+    if (b->own < 0)
+        return;
+    char scalar[8];
+    value_put(scalar, type, b->scalars[b->own]);
+    OK(ncclRedOpCreatePreMulSum(&b->op, scalar, type, ncclScalarHostImmediate, b->comm));
+}
+
+static void step_register(struct player *p)
+{
+    const int band = band_draw(p);
+    const int k = draw_int(&p->own, PLACES);
+    if (p->bands[band].own < 0)
+        return;
+    if (p->registered[band])
+        register_end(p, band);
+    else
+        OK(ncclCommRegister(p->bands[band].comm, p->places[k].device, PLACE_BYTES,
+                            &p->registered[band]));
+}
+
+static void step_suspend(struct player *p)
+{
+    const int band = band_draw(p);
+    struct band *b = &p->bands[band];
+    if (b->captures || b->own < 0)
+        return;
+    call_finish_all(p, band);
+    player_tell("suspend %d", band);
+    OK(ncclCommSuspend(b->comm, NCCL_SUSPEND_MEM));
+    b->waits = true;
+    band_settle(b);
+    OK(ncclCommResume(b->comm));
+    b->waits = true;
+    band_settle(b);
+}
+
+static void step_ask(struct player *p)
+{
+    struct band *b = &p->bands[draw_int(&p->own, BANDS_MOST)];
+    int count = -1, rank = -1;
+    ncclResult_t state = ncclRemoteError;
+    if (!b->live || b->own < 0)
+        return;
+    OK(ncclCommGetAsyncError(b->comm, &state));
+    OK(ncclCommCount(b->comm, &count));
+    OK(ncclCommUserRank(b->comm, &rank));
+    CHECK(state == ncclSuccess && count == b->size && rank == b->own);
+}
+
+static const struct {
+    const char *name;
+    void (*take)(struct player *);
+} steps[] = {
+    {"create", step_create},     {"split", step_split},       {"shrink", step_shrink},
+    {"grow", step_grow},         {"end", step_end},           {"end", step_end},
+    {"operator", step_operator}, {"register", step_register}, {"suspend", step_suspend},
+    {"again", step_again},       {"again", step_again},       {"calls", step_calls},
+};
+
+void player_run(struct player *p, int many)
+{
+    enum { STEPS = sizeof steps / sizeof *steps };
+    struct band first = {.own = -1};
+    for (int r = 0; r < p->size; r++)
+        member_add(&first, r, p->rank);
+    create(p, &first, 0);
+    band_made(p, &p->bands[0], &first);
+    for (p->step = 1; p->step <= many; p->step++) {
+        const int which = draw_once_in(&p->all, 2) ? STEPS - 1 : draw_int(&p->all, STEPS - 1);
+        player_tell("%s", steps[which].name);
+        steps[which].take(p);
+        if (draw_once_in(&p->own, 4))
+            step_ask(p);
+    }
+    for (int band = BANDS_MOST - 1; band >= 0; band--)
+        if (p->bands[band].live)
+            band_end(p, band);
+}
