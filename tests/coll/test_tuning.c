@@ -51,6 +51,7 @@ static struct tutti_comm *comm_of(struct tti_tuning *tuning, char *algorithms)
     memset(&comm, 0, sizeof comm);
     comm.size = 4;
     comm.peers.nhosts = 1;
+    comm.peers.have_shm = true;
     comm.settings.lanes = 4;
     comm.settings.algorithms = algorithms;
     comm.tuning = tuning;
