@@ -475,9 +475,9 @@ static enum tutti_result side_messages(struct tutti_comm *comm, const struct tti
 {
     const struct tti_gpu_map *map = comm->gpu->map;
     size_t near = 0;
-    comm->gpu->went = "staged";
     if (tti_gpu_drops(comm, ops)) /* never part of a group */
         return TUTTI_OK;
+    comm->gpu->went = "staged";
     if (!map || map->way == TTI_GPU_STAGED || ops->alone != TTI_NOT_ALONE)
         return side_far(comm, ops, count, count, stream, capturing);
     for (size_t i = 0; i < count; i++)
