@@ -23,6 +23,7 @@ enum {
     STREAMS = 3,
     GUARD = 0xa5,
     GUARD_BYTES = 128,
+    FACTOR_BYTES = 8,
 };
 
 typedef unsigned long long device_pointer;
@@ -68,6 +69,7 @@ struct band {
     int scalars[PLAYERS_MOST];
     ncclDataType_t premul_type;
     ncclRedOp_t op;
+    bool op_of_device; /* this rank's factor is in device memory: not to be captured */
 };
 
 /* Some memory that NCCL takes, and page-locked memory for what is copied there and back. */
@@ -135,6 +137,7 @@ struct player {
     struct place places[PLACES];
     struct playing playing[PARTS_MOST];
     void *context, *registered[BANDS_MOST];
+    device_pointer factors; /* of each band's operator, FACTOR_BYTES apart */
 };
 
 /* Who says what is wrong, and ends the process. */
@@ -187,8 +190,13 @@ void call_finish_all(struct player *p, int band);
 void band_settle(struct band *band);
 void bands_settle(struct player *p);
 
+/* player_puts.c: puts of all ranks of a band into all windows, and signals. */
+void step_puts(struct player *p);
+
 /* player_steps.c: `steps` of them, then all is released. */
 void player_run(struct player *p, int steps);
+/* A live band, by chance, and alike on all ranks. */
+int band_draw(struct player *p);
 
 /* random_nccl.c: all ranks are here. */
 void all_meet(void);

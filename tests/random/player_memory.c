@@ -72,6 +72,7 @@ void player_begin(struct player *p)
         CU(cu.stream_create(&p->streams[k], NON_BLOCKING));
     for (int k = 0; k < PLACES; k++)
         place_make(&p->places[k], (enum memory)draw_int(&p->own, MEMORIES));
+    CU(cu.alloc(&p->factors, (size_t)BANDS_MOST * FACTOR_BYTES));
 }
 
 void player_end(struct player *p)
@@ -79,6 +80,7 @@ void player_end(struct player *p)
     all_meet(); /* nobody waits for work of this device any more */
     for (int k = 0; k < PLACES; k++)
         place_end(&p->places[k]);
+    CU(cu.free(p->factors));
     for (int k = 0; k < STREAMS; k++)
         CU(cu.stream_destroy(p->streams[k]));
     CU(cu.pop(&p->context));

@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { PARTS = 5, NESTED = 3, TIMES = 4, WINDOW_BYTES = 64 << 10, SIGNALS = 8 };
+enum { PARTS = 5, NESTED = 3, TIMES = 4 };
 
-static int band_draw(struct player *p)
+int band_draw(struct player *p)
 {
     const int first = draw_int(&p->all, BANDS_MOST);
     for (int k = 0; k < BANDS_MOST; k++)
@@ -124,8 +124,11 @@ static void step_again(struct player *p)
     const bool alike = draw_once_in(&p->all, 2);
     struct band *b = &p->bands[band];
     struct part parts[PARTS];
-    for (int k = 0; k < many; k++)
+    bool refused = false;
+    for (int k = 0; k < many; k++) {
         parts[k] = part_draw(p, band);
+        refused |= parts[k].op == ncclNumOps && b->op_of_device;
+    }
     b->captures = true;
     call_finish_all(p, band); /* who launches a graph orders it with other calls of it */
     some_finish(p, PARTS_MOST - PARTS);
@@ -136,7 +139,7 @@ static void step_again(struct player *p)
         playing[k] = call_prepare(p, &parts[k], stream);
     if (p->threads && alike)
         all_meet();
-    if (captures) {
+    if (captures && !refused) {
         player_tell("capture, for %d times", times);
         CU(cu.capture_begin(stream, THREAD_LOCAL));
         for (int k = 0; k < many; k++) {
@@ -412,9 +415,20 @@ static void step_operator(struct player *p)
         b->scalars[r] = 1 + draw_int(&p->all, 3);
     if (b->own < 0)
         return;
-    char scalar[8];
-    value_put(scalar, type, b->scalars[b->own]);
-    OK(ncclRedOpCreatePreMulSum(&b->op, scalar, type, ncclScalarHostImmediate, b->comm));
+    char factor[FACTOR_BYTES];
+    const device_pointer there = p->factors + (device_pointer)(b - p->bands) * FACTOR_BYTES;
+    value_put(factor, type, b->scalars[b->own]);
+    b->op_of_device = draw_once_in(&p->own, 2);
+    if (b->op_of_device) {
+        struct place *place = &p->places[0];
+        call_finish_all(p, -1); /* the place is free */
+        memcpy(place->after, factor, sizeof factor);
+        CU(cu.copy(there, (device_pointer)(uintptr_t)place->after, sizeof factor, p->streams[0]));
+        CU(cu.finish(p->streams[0]));
+    }
+    OK(ncclRedOpCreatePreMulSum(&b->op, b->op_of_device ? (void *)(uintptr_t)there : factor, type,
+                                b->op_of_device ? ncclScalarDevice : ncclScalarHostImmediate,
+                                b->comm));
 }
 
 static void step_register(struct player *p)
@@ -466,7 +480,8 @@ static const struct {
     {"create", step_create},     {"split", step_split},       {"shrink", step_shrink},
     {"grow", step_grow},         {"end", step_end},           {"end", step_end},
     {"operator", step_operator}, {"register", step_register}, {"suspend", step_suspend},
-    {"again", step_again},       {"again", step_again},       {"calls", step_calls},
+    {"again", step_again},       {"again", step_again},       {"puts", step_puts},
+    {"calls", step_calls},
 };
 
 void player_run(struct player *p, int many)
