@@ -152,8 +152,8 @@ void tti_comm_wake(struct tutti_comm *comm);
 enum tutti_result tti_comm_open(const struct tti_meeting *meeting, int rank, int size,
                                 const struct tutti_options *options, uint64_t family,
                                 struct tutti_comm **comm);
-/* The same with the parent's settings; `members` are the ranks there of who is to come. One of whom
- * the parent knows that it died is not waited for: PEER. */
+/* The same with the parent's settings; `members` are the ranks there of who is to come, NULL: all.
+ * One of whom the parent knows that it died is not waited for: PEER. */
 enum tutti_result tti_comm_open_child(const struct tutti_comm *parent,
                                       const struct tti_meeting *meeting, const int *members,
                                       int rank, int size, struct tutti_comm **comm);

@@ -79,7 +79,7 @@ static enum tutti_result split_ids(struct tutti_comm *parent, bool leader, int l
 /* Who is to come to a new communicator, by their ranks in its parent. */
 struct child_guests {
     const struct tutti_comm *parent;
-    const int *members;
+    const int *members; /* NULL: all of it, in order */
     int count;
     int dead; /* the first of them that is known to have died; -1: none */
 };
@@ -87,9 +87,11 @@ struct child_guests {
 static bool child_in_vain(void *context)
 {
     struct child_guests *guests = context;
-    for (int i = 0; i < guests->count && guests->dead < 0; i++)
-        if (tti_boot_is_dead(guests->parent->boot, guests->members[i]))
-            guests->dead = guests->members[i];
+    for (int i = 0; i < guests->count && guests->dead < 0; i++) {
+        const int rank = guests->members ? guests->members[i] : i;
+        if (tti_boot_is_dead(guests->parent->boot, rank))
+            guests->dead = rank;
+    }
     return guests->dead >= 0;
 }
 

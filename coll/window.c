@@ -108,15 +108,7 @@ static enum tutti_result window_wire(struct tutti_comm *comm, const struct tutti
     if (comm->size == 1)
         return TUTTI_OK;
     TTI_TRY(tti_meeting_from_id(id, comm->rank, &meeting));
-    int *members = tti_calloc((size_t)comm->size, sizeof *members);
-    if (!members)
-        return TUTTI_ERR_MEMORY;
-    for (int r = 0; r < comm->size; r++)
-        members[r] = r;
-    const enum tutti_result result =
-        tti_comm_open_child(comm, &meeting, members, comm->rank, comm->size, wire);
-    free(members);
-    return result;
+    return tti_comm_open_child(comm, &meeting, NULL, comm->rank, comm->size, wire);
 }
 
 /* The post of the communicator, at its first window. Takes the board. */

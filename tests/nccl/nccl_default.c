@@ -9,12 +9,9 @@
 #include "tests/nccl/nccl_check.h"
 #include "tests/nccl/nccl_threads.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 
 enum { RANKS = 3, COUNT = 3000, BIG = 200000, GEQ = 0 };
-
-typedef unsigned long long device_pointer;
 
 /* As cuda.h has them, version 12. */
 struct property {
@@ -55,10 +52,9 @@ enum { DEVICE = 1, READ_WRITE = 3, PINNED = 1, DEVICES = 4 };
     X(drop, cuMemRelease, (unsigned long long))                                                \
     X(unreserve, cuMemAddressFree, (device_pointer, size_t))                                   \
     X(finish, cuStreamSynchronize, (cudaStream_t))
-#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-static struct {
-    DRIVER(FIELD)
-} cu;
+#include "tests/nccl/nccl_driver.h"
+
+static struct nccl_driver cu;
 
 #define CU(call)                                                                            \
     do {                                                                                    \
@@ -72,15 +68,7 @@ static struct {
 
 static void load(void)
 {
-    void *driver = dlopen(getenv("TUTTI_LIBCUDA"), RTLD_NOW);
-    CHECK(driver);
-#define LOAD(name, symbol, parameters)                  \
-    {                                                   \
-        void *found = dlsym(driver, #symbol);           \
-        CHECK(found);                                   \
-        memcpy((void *)&cu.name, &found, sizeof found); \
-    }
-    DRIVER(LOAD)
+    nccl_driver_load(&cu);
     CU(cu.init(0));
 }
 

@@ -7,14 +7,11 @@
 
 #include "tests/nccl/nccl_check.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 enum { RANKS = 2, COUNT = 5000, MANY = 400000, REPLAYS = 3 };
-
-typedef unsigned long long device_pointer;
 
 /* X(name here, symbol, parameters) */
 #define DRIVER(X)                                                                       \
@@ -38,10 +35,9 @@ typedef unsigned long long device_pointer;
     X(graph_free, cuGraphDestroy, (void *))                                             \
     X(launch, cuGraphLaunch, (void *, cudaStream_t))                                    \
     X(exec_free, cuGraphExecDestroy, (void *))
-#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-static struct {
-    DRIVER(FIELD)
-} cu;
+#include "tests/nccl/nccl_driver.h"
+
+static struct nccl_driver cu;
 
 #define CU(call)                                                                            \
     do {                                                                                    \
@@ -52,20 +48,6 @@ static struct {
             exit(1);                                                                        \
         }                                                                                   \
     } while (0)
-
-static void load(void)
-{
-    const char *path = getenv("TUTTI_LIBCUDA");
-    void *driver = dlopen(path ? path : "libcuda.so.1", RTLD_NOW);
-    CHECK(driver);
-#define LOAD(name, symbol, parameters)                  \
-    {                                                   \
-        void *found = dlsym(driver, #symbol);           \
-        CHECK(found);                                   \
-        memcpy((void *)&cu.name, &found, sizeof found); \
-    }
-    DRIVER(LOAD)
-}
 
 struct rank {
     int rank;
@@ -409,7 +391,7 @@ int main(void)
 {
     static int numbers[RANKS] = {0, 1};
     pthread_t threads[RANKS];
-    load();
+    nccl_driver_load(&cu);
     CU(cu.init(0));
     CHECK(pthread_barrier_init(&all_there, NULL, RANKS) == 0);
     OK(ncclGetUniqueId(&id));

@@ -26,8 +26,6 @@ enum {
     FACTOR_BYTES = 8,
 };
 
-typedef unsigned long long device_pointer;
-
 /* X(name here, symbol, parameters) */
 #define DRIVER(X)                                                                  \
     X(init, cuInit, (unsigned))                                                    \
@@ -51,10 +49,8 @@ typedef unsigned long long device_pointer;
     X(graph_free, cuGraphDestroy, (void *))                                        \
     X(launch, cuGraphLaunch, (void *, cudaStream_t))                               \
     X(exec_free, cuGraphExecDestroy, (void *))
-#define FIELD(name, symbol, parameters) unsigned(*name) parameters;
-extern struct cuda_driver {
-    DRIVER(FIELD)
-} cu;
+#include "tests/nccl/nccl_driver.h"
+extern struct nccl_driver cu;
 
 /* A communicator: what every rank knows of it, member or not. */
 struct band {
@@ -63,7 +59,6 @@ struct band {
     int members[PLAYERS_MOST]; /* ranks of the whole program, by their ranks here */
     int own;                   /* this rank's here; -1: it is no member, and has no comm */
     ncclComm_t comm;
-    bool waits;    /* of a call without blocking there is something to wait for */
     bool captures; /* some of its calls were captured, maybe on other ranks */
     bool premul;   /* it has an operator that multiplies by these first */
     int scalars[PLAYERS_MOST];
@@ -131,7 +126,7 @@ struct player {
     struct draw all; /* the same on all ranks */
     struct draw own;
     int rank, size, step, device;
-    bool told, threads;
+    bool threads;
     cudaStream_t streams[STREAMS];
     struct band bands[BANDS_MOST]; /* the first has all ranks, and stays */
     struct place places[PLACES];
@@ -169,6 +164,9 @@ void player_begin(struct player *p);
 void player_end(struct player *p);
 struct place *place_take(struct player *p, size_t bytes);
 void place_give(struct place *place);
+/* What came back is what `before` has by now, guards too. */
+void place_check(const struct place *place, const char *what);
+void place_copy(const char *to, const char *from, size_t bytes, cudaStream_t stream);
 
 /* player_data.c */
 struct part part_draw(struct player *p, int band);
@@ -187,8 +185,7 @@ void call_finish(struct player *p, struct playing *x);
 /* All of a band's, or (-1) of all. */
 void call_finish_all(struct player *p, int band);
 /* Until what was called without blocking is under way. */
-void band_settle(struct band *band);
-void bands_settle(struct player *p);
+void band_settle(const struct band *band);
 
 /* player_puts.c: puts of all ranks of a band into all windows, and signals. */
 void step_puts(struct player *p);

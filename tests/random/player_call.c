@@ -66,8 +66,7 @@ static void place_both(struct player *p, struct playing *x, int own)
     if (into)
         x->target_at += x->in.at[own] * size;
     if (x->out.count > x->in.count && x->in.count > 0)
-        x->source_at +=
-            x->out.at[x->part.what == ALL_GATHER || x->part.what == GATHER ? own : 0] * size;
+        x->source_at += x->out.at[own] * size;
 }
 
 struct playing *call_prepare(struct player *p, const struct part *part, cudaStream_t stream)
@@ -94,11 +93,6 @@ struct playing *call_prepare(struct player *p, const struct part *part, cudaStre
 }
 
 /* ---- the call ------------------------------------------------------------------------------- */
-
-static device_pointer address(const char *memory)
-{
-    return (device_pointer)(uintptr_t)memory;
-}
 
 /* In an order of this rank's own. */
 static void messages_start(struct player *p, const struct playing *x, const struct band *b,
@@ -173,16 +167,14 @@ static ncclResult_t even_start(const struct playing *x, const struct band *b, nc
 
 void call_start(struct player *p, struct playing *x)
 {
-    struct band *b = &p->bands[x->part.band];
+    const struct band *b = &p->bands[x->part.band];
     const char *in = x->source->device + x->source_at;
     char *out = x->target->device + x->target_at, text[200];
     const ncclRedOp_t op = x->part.op == ncclNumOps ? b->op : x->part.op;
     player_tell("%s", part_text(&x->part, text, sizeof text));
-    CU(cu.copy(address(x->source->device), address(x->source->before), x->source->bytes,
-               x->stream));
+    place_copy(x->source->device, x->source->before, x->source->bytes, x->stream);
     if (x->target != x->source)
-        CU(cu.copy(address(x->target->device), address(x->target->before), x->target->bytes,
-                   x->stream));
+        place_copy(x->target->device, x->target->before, x->target->bytes, x->stream);
     /* One of which nothing is used may be anything. */
     if (x->in.count == 0 && x->part.what != BCAST && draw_once_in(&p->own, 2))
         in = draw_once_in(&p->own, 2) ? NULL : out;
@@ -194,63 +186,36 @@ void call_start(struct player *p, struct playing *x)
         uneven_start(x, b, op, in, out);
     else
         OK(even_start(x, b, op, in, out));
-    b->waits = true;
 }
 
-void band_settle(struct band *b)
+void band_settle(const struct band *b)
 {
     ncclResult_t state = ncclInProgress;
-    while (b->waits && state == ncclInProgress) {
+    while (state == ncclInProgress) {
         OK(ncclCommGetAsyncError(b->comm, &state));
         if (state == ncclInProgress)
             usleep(100);
     }
-    if (state != ncclSuccess && state != ncclInProgress)
+    if (state != ncclSuccess)
         player_fail(__FILE__, __LINE__, "ncclCommGetAsyncError", ncclGetLastError(b->comm));
-    b->waits = false;
-}
-
-void bands_settle(struct player *p)
-{
-    for (int k = 0; k < BANDS_MOST; k++)
-        if (p->bands[k].live && p->bands[k].own >= 0)
-            band_settle(&p->bands[k]);
 }
 
 /* ---- what came of it ------------------------------------------------------------------------ */
-
-static void place_check(const struct playing *x, const struct place *place, const char *expected)
-{
-    char text[200], why[300];
-    for (size_t i = 0; i < place->bytes; i++) {
-        if (place->after[i] == expected[i])
-            continue;
-        snprintf(why, sizeof why, "byte %td of %s (%zu of %zu, memory %d) is %#x, not %#x",
-                 (ptrdiff_t)i - (ptrdiff_t)place->begin,
-                 place == x->source ? "what is sent" : "what comes", i, place->bytes,
-                 (int)place->memory, (unsigned char)place->after[i], (unsigned char)expected[i]);
-        player_fail(__FILE__, __LINE__, part_text(&x->part, text, sizeof text), why);
-    }
-}
 
 void call_finish(struct player *p, struct playing *x)
 {
     const struct band *b = &p->bands[x->part.band];
     char text[200];
     player_tell("finish %s", part_text(&x->part, text, sizeof text));
-    CU(cu.copy(address(x->source->after), address(x->source->device), x->source->bytes, x->stream));
+    place_copy(x->source->after, x->source->device, x->source->bytes, x->stream);
     if (x->target != x->source)
-        CU(cu.copy(address(x->target->after), address(x->target->device), x->target->bytes,
-                   x->stream));
+        place_copy(x->target->after, x->target->device, x->target->bytes, x->stream);
     CU(cu.finish(x->stream));
-    ncclResult_t state = ncclSuccess;
-    OK(ncclCommGetAsyncError(b->comm, &state));
-    if (state != ncclSuccess)
-        player_fail(__FILE__, __LINE__, text, ncclGetLastError(b->comm));
+    band_settle(b);
     /* What was before is what must be, but where something comes. */
     blocks_fill(&x->part, b, &x->out, x->target->before + x->target_at);
-    place_check(x, x->source, x->source->before);
-    place_check(x, x->target, x->target->before);
+    place_check(x->source, text);
+    place_check(x->target, text);
     place_give(x->source);
     place_give(x->target);
     x->used = false;

@@ -1,24 +1,14 @@
 /* See player.h. */
 #include "tests/random/player.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
 
-struct cuda_driver cu;
+struct nccl_driver cu;
 
 void driver_load(void)
 {
-    const char *path = getenv("TUTTI_LIBCUDA");
-    void *driver = dlopen(path ? path : "libcuda.so.1", RTLD_NOW);
-    CHECK(driver);
-#define LOAD(name, symbol, parameters)                  \
-    {                                                   \
-        void *found = dlsym(driver, #symbol);           \
-        CHECK(found);                                   \
-        memcpy((void *)&cu.name, &found, sizeof found); \
-    }
-    DRIVER(LOAD)
+    nccl_driver_load(&cu);
     CU(cu.init(0));
 }
 
@@ -110,4 +100,22 @@ struct place *place_take(struct player *p, size_t bytes)
 void place_give(struct place *place)
 {
     place->taken = false;
+}
+
+void place_copy(const char *to, const char *from, size_t bytes, cudaStream_t stream)
+{
+    CU(cu.copy((device_pointer)(uintptr_t)to, (device_pointer)(uintptr_t)from, bytes, stream));
+}
+
+void place_check(const struct place *place, const char *what)
+{
+    char why[200];
+    for (size_t i = 0; i < place->bytes; i++) {
+        if (place->after[i] == place->before[i])
+            continue;
+        snprintf(why, sizeof why, "byte %td (%zu of %zu, memory %d) is %#x, not %#x",
+                 (ptrdiff_t)i - (ptrdiff_t)place->begin, i, place->bytes, (int)place->memory,
+                 (unsigned char)place->after[i], (unsigned char)place->before[i]);
+        player_fail(__FILE__, __LINE__, what, why);
+    }
 }

@@ -25,14 +25,9 @@ static void region_fill(const struct puts *puts, int from, int to, char *at)
         at[k] = (char)byte_of(puts, from, to, k);
 }
 
-static void copy(const char *to, const char *from, size_t bytes, cudaStream_t stream)
-{
-    CU(cu.copy((device_pointer)(uintptr_t)to, (device_pointer)(uintptr_t)from, bytes, stream));
-}
-
 /* All that this rank puts, in an order of its own; then what is put here is waited for. */
-static void puts_start(struct player *p, struct band *b, const struct puts *puts, const char *from,
-                       ncclWindow_t window, cudaStream_t stream)
+static void puts_start(struct player *p, const struct band *b, const struct puts *puts,
+                       const char *from, ncclWindow_t window, cudaStream_t stream)
 {
     const int turned = draw_int(&p->own, b->size);
     ncclWaitSignalDesc_t told[PLAYERS_MOST];
@@ -42,29 +37,18 @@ static void puts_start(struct player *p, struct band *b, const struct puts *puts
         if (puts->bytes[b->own][to] > 0)
             OK(ncclPutSignal(from + (size_t)to * REGION, puts->bytes[b->own][to], ncclUint8, to,
                              window, (size_t)b->own * REGION, puts->signal, 0, 0, b->comm, stream));
-        b->waits = true;
         band_settle(b);
         if (puts->bytes[i][b->own] > 0)
             told[many++] = (ncclWaitSignalDesc_t){.opCnt = 1, .peer = i, .sigIdx = puts->signal};
     }
     if (many > 0)
         OK(ncclWaitSignal(many, told, b->comm, stream));
-    b->waits = true;
     band_settle(b);
-}
-
-static void window_check(const struct puts *puts, const struct band *b, struct place *place)
-{
-    for (int i = 0; i < b->size; i++)
-        region_fill(puts, i, b->own, place->before + place->begin + (size_t)i * REGION);
-    for (size_t k = 0; k < place->bytes; k++)
-        if (place->before[k] != place->after[k])
-            player_fail(__FILE__, __LINE__, "puts", "the window has other bytes");
 }
 
 void step_puts(struct player *p)
 {
-    struct band *b = &p->bands[band_draw(p)];
+    const struct band *b = &p->bands[band_draw(p)];
     struct puts puts = {.signal = draw_int(&p->all, SIGNALS), .salt = draw_next(&p->all)};
     for (int i = 0; i < b->size; i++)
         for (int j = 0; j < b->size; j++)
@@ -76,21 +60,21 @@ void step_puts(struct player *p)
     const cudaStream_t stream = p->streams[draw_int(&p->own, STREAMS)];
     struct place *own = place_take(p, WINDOW_BYTES), *from = place_take(p, WINDOW_BYTES);
     ncclWindow_t window = NULL;
-    copy(own->device, own->before, own->bytes, stream);
+    place_copy(own->device, own->before, own->bytes, stream);
     CU(cu.finish(stream)); /* before others may put there */
     OK(ncclCommWindowRegister(b->comm, own->device + own->begin, WINDOW_BYTES, &window,
                               NCCL_WIN_DEFAULT));
-    b->waits = true;
     band_settle(b);
     for (int to = 0; to < b->size; to++)
         region_fill(&puts, b->own, to, from->before + from->begin + (size_t)to * REGION);
-    copy(from->device, from->before, from->bytes, stream);
+    place_copy(from->device, from->before, from->bytes, stream);
     puts_start(p, b, &puts, from->device + from->begin, window, stream);
-    copy(own->after, own->device, own->bytes, stream);
+    place_copy(own->after, own->device, own->bytes, stream);
     CU(cu.finish(stream));
-    window_check(&puts, b, own);
+    for (int k = 0; k < b->size; k++)
+        region_fill(&puts, k, b->own, own->before + own->begin + (size_t)k * REGION);
+    place_check(own, "puts");
     OK(ncclCommWindowDeregister(b->comm, window));
-    b->waits = true;
     band_settle(b);
     place_give(own);
     place_give(from);

@@ -1,10 +1,11 @@
 /* The steps of players. */
 #include "tests/random/player.h"
+#include "tests/random/programs.h"
 
 #include <stdint.h>
 #include <string.h>
 
-enum { PARTS = 5, NESTED = 3, TIMES = 4 };
+enum { PARTS = 5, TIMES = 4 };
 
 int band_draw(struct player *p)
 {
@@ -25,20 +26,14 @@ static cudaStream_t stream_draw(struct player *p)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* The groups that are open, and what they have. */
-struct groups {
-    int depth, band;
-    bool several, messages;
-};
-
 static void groups_end(struct player *p, struct groups *g)
 {
     player_tell("group end");
     OK(ncclGroupEnd());
-    if (--g->depth == 0) {
-        bands_settle(p);
-        *g = (struct groups){.band = -1};
-    }
+    groups_ended(g);
+    for (int k = 0; k < BANDS_MOST && g->depth == 0; k++)
+        if (p->bands[k].live && p->bands[k].own >= 0)
+            band_settle(&p->bands[k]);
 }
 
 /* A run of them in a group may be done all at once, so that ranks must have the same groups. */
@@ -48,27 +43,18 @@ static bool of_a_root(const struct part *part)
            part->what == GATHER_V || part->what == SCATTER_V;
 }
 
-/* Begin or end groups around the next call, as `d` likes: the rank's own draw, or that of all.
- * Those of messages are of one communicator: a group has all of a communicator's at once, before
- * what other communicators' calls stand between them, on which a rank may wait that has no group.
- */
+/* Begin or end groups around the next call, as `d` likes: the rank's own draw, or that of all. */
 static void groups_vary(struct player *p, struct draw *d, struct groups *g, const struct part *next)
 {
-    const bool messages = next->what == MESSAGES, other = g->several || g->band != next->band;
-    const bool alone = d == &p->own && of_a_root(next);
-    while (g->depth > 0 &&
-           (draw_once_in(d, 3) || alone || (g->band >= 0 && other && (messages || g->messages))))
+    const bool messages = next->what == MESSAGES, alone = d == &p->own && of_a_root(next);
+    while (groups_ends(g, d, next->band, messages) || (alone && g->depth > 0))
         groups_end(p, g);
-    while (g->depth < NESTED && draw_once_in(d, 3) && !alone) {
+    while (!alone && groups_begins(g, d)) {
         player_tell("group start");
         OK(ncclGroupStart());
-        ++g->depth;
+        groups_begun(g);
     }
-    if (g->depth > 0) {
-        g->several |= g->band >= 0 && g->band != next->band;
-        g->band = next->band;
-        g->messages |= messages;
-    }
+    groups_call(g, next->band, messages);
 }
 
 static void some_finish(struct player *p, int busiest)
@@ -92,7 +78,7 @@ static void step_calls(struct player *p)
     const int many = 1 + draw_int(&p->all, PARTS);
     const int keeps_to = draw_once_in(&p->all, 2) ? band_draw(p) : -1;
     const cudaStream_t only = draw_once_in(&p->own, 2) ? p->streams[0] : NULL;
-    struct groups open = {.band = -1};
+    struct groups open = {.comm = -1};
     for (int k = 0; k < many; k++)
         parts[k] = part_draw(p, keeps_to >= 0 ? keeps_to : band_draw(p));
     some_finish(p, PARTS_MOST - PARTS);
@@ -113,59 +99,66 @@ static void step_calls(struct player *p)
         groups_end(p, &open);
 }
 
+static void calls_start(struct player *p, struct playing *const *playing, int many)
+{
+    for (int k = 0; k < many; k++) {
+        call_start(p, playing[k]);
+        band_settle(&p->bands[playing[k]->part.band]);
+    }
+}
+
+static void *calls_capture(struct player *p, struct playing *const *playing, int many)
+{
+    enum { THREAD_LOCAL = 1 };
+    void *graph = NULL;
+    player_tell("capture");
+    CU(cu.capture_begin(playing[0]->stream, THREAD_LOCAL));
+    calls_start(p, playing, many);
+    CU(cu.capture_end(playing[0]->stream, &graph));
+    return graph;
+}
+
+static void graph_run(void *graph, cudaStream_t stream, int times)
+{
+    void *exec = NULL;
+    CU(cu.make(&exec, graph, 0));
+    CU(cu.graph_free(graph));
+    for (int t = 0; t < times; t++)
+        CU(cu.launch(exec, stream));
+    CU(cu.finish(stream));
+    CU(cu.exec_free(exec));
+}
+
 /* Several calls on one stream, so many times over: captured and replayed, or made again. While a
  * rank of the process captures the stand-in driver refuses to wait, so threads do at once. */
 static void step_again(struct player *p)
 {
-    enum { THREAD_LOCAL = 1 };
     struct playing *playing[PARTS] = {NULL};
     const int band = band_draw(p), many = 1 + draw_int(&p->all, PARTS);
     const int times = 1 + draw_int(&p->all, TIMES);
-    const bool alike = draw_once_in(&p->all, 2);
+    const bool alike = draw_once_in(&p->all, 2), together = p->threads && alike;
     struct band *b = &p->bands[band];
     struct part parts[PARTS];
-    bool refused = false;
-    for (int k = 0; k < many; k++) {
+    for (int k = 0; k < many; k++)
         parts[k] = part_draw(p, band);
-        refused |= parts[k].op == ncclNumOps && b->op_of_device;
-    }
     b->captures = true;
     call_finish_all(p, band); /* who launches a graph orders it with other calls of it */
     some_finish(p, PARTS_MOST - PARTS);
-    const bool captures = (p->threads ? alike : draw_once_in(&p->own, 2)) && b->own >= 0;
+    bool captures = (p->threads ? alike : draw_once_in(&p->own, 2)) && b->own >= 0;
     const cudaStream_t stream = p->streams[draw_int(&p->own, STREAMS)];
-    void *graph = NULL, *exec = NULL;
-    for (int k = 0; k < many && b->own >= 0; k++)
+    for (int k = 0; k < many && b->own >= 0; k++) {
         playing[k] = call_prepare(p, &parts[k], stream);
-    if (p->threads && alike)
+        captures = captures && !(parts[k].op == ncclNumOps && b->op_of_device);
+    }
+    if (together)
         all_meet();
-    if (captures && !refused) {
-        player_tell("capture, for %d times", times);
-        CU(cu.capture_begin(stream, THREAD_LOCAL));
-        for (int k = 0; k < many; k++) {
-            call_start(p, playing[k]);
-            band_settle(b);
-        }
-        CU(cu.capture_end(stream, &graph));
-    }
-    if (p->threads && alike)
+    void *graph = captures ? calls_capture(p, playing, many) : NULL;
+    if (together)
         all_meet();
-    if (graph) {
-        CU(cu.make(&exec, graph, 0));
-        CU(cu.graph_free(graph));
-    }
-    for (int t = 0; t < times && b->own >= 0; t++) {
-        if (exec)
-            CU(cu.launch(exec, stream));
-        for (int k = 0; k < many && !exec; k++) {
-            call_start(p, playing[k]);
-            band_settle(b);
-        }
-    }
-    if (!exec)
-        return;
-    CU(cu.finish(stream));
-    CU(cu.exec_free(exec));
+    if (graph)
+        graph_run(graph, stream, times);
+    for (int t = 0; t < times && !graph && b->own >= 0; t++)
+        calls_start(p, playing, many);
 }
 
 /* ---- communicators come and go -------------------------------------------------------------- */
@@ -203,7 +196,6 @@ static void band_made(struct player *p, struct band *b, const struct band *made)
     b->live = true;
     if (b->own < 0)
         return;
-    b->waits = true;
     band_settle(b);
     OK(ncclCommCount(b->comm, &count));
     OK(ncclCommUserRank(b->comm, &rank));
@@ -284,7 +276,6 @@ static void step_split(struct player *p)
                          draw_once_in(&p->own, 2) ? NULL : &config));
         if (groups)
             OK(ncclGroupEnd());
-        was->waits = true;
         band_settle(was);
         CHECK((color == NCCL_SPLIT_NOCOLOR) == !comm);
         if (comm)
@@ -314,7 +305,6 @@ static void step_shrink(struct player *p)
         player_tell("shrink of %d", parent);
         OK(ncclCommShrink(was->comm, excluded, out, &made.comm,
                           draw_once_in(&p->own, 2) ? NULL : &config, NCCL_SHRINK_DEFAULT));
-        was->waits = true;
         band_settle(was);
     }
     band_made(p, slot_take(p), &made);
@@ -351,7 +341,6 @@ static void step_grow(struct player *p)
         OK(ncclCommGrow(old ? was->comm : NULL, made.size, passes ? &id : NULL, old ? -1 : made.own,
                         &made.comm, draw_once_in(&p->own, 2) ? NULL : &config));
     if (old) {
-        was->waits = true;
         band_settle(was);
     }
     band_made(p, slot_take(p), &made);
@@ -385,7 +374,6 @@ static void band_end(struct player *p, int band)
     } else if (b->own >= 0) {
         if (how > 1) {
             OK(ncclCommFinalize(b->comm));
-            b->waits = true;
             band_settle(b);
         }
         OK(ncclCommDestroy(b->comm));
@@ -420,11 +408,12 @@ static void step_operator(struct player *p)
     value_put(factor, type, b->scalars[b->own]);
     b->op_of_device = draw_once_in(&p->own, 2);
     if (b->op_of_device) {
-        struct place *place = &p->places[0];
-        call_finish_all(p, -1); /* the place is free */
-        memcpy(place->after, factor, sizeof factor);
-        CU(cu.copy(there, (device_pointer)(uintptr_t)place->after, sizeof factor, p->streams[0]));
+        call_finish_all(p, -1); /* there is a place */
+        struct place *place = place_take(p, sizeof factor);
+        memcpy(place->before, factor, sizeof factor);
+        place_copy((char *)(uintptr_t)there, place->before, sizeof factor, p->streams[0]);
         CU(cu.finish(p->streams[0]));
+        place_give(place);
     }
     OK(ncclRedOpCreatePreMulSum(&b->op, b->op_of_device ? (void *)(uintptr_t)there : factor, type,
                                 b->op_of_device ? ncclScalarDevice : ncclScalarHostImmediate,
@@ -453,10 +442,8 @@ static void step_suspend(struct player *p)
     call_finish_all(p, band);
     player_tell("suspend %d", band);
     OK(ncclCommSuspend(b->comm, NCCL_SUSPEND_MEM));
-    b->waits = true;
     band_settle(b);
     OK(ncclCommResume(b->comm));
-    b->waits = true;
     band_settle(b);
 }
 

@@ -3,16 +3,14 @@
  * there. Each is a process of its own; one that fails or has not ended in time is told with its
  * seed, and run again by it: random_nccl --seed S --programs 1 --trace. Read player.h. */
 #include "tests/random/player.h"
+#include "tests/random/programs.h"
 
-#include <getopt.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -32,12 +30,7 @@ static const char usage[] =
 
 enum { PROGRAM_SECONDS = 150, IDS = 4096, TEXT = 400 };
 
-static struct options {
-    uint64_t seed;
-    int programs, steps;
-    double seconds;
-    bool threads, verbose, trace;
-} options = {.seed = 1, .programs = 100, .steps = 40, .seconds = 1e9};
+static const struct programs *options; /* of this process's program */
 
 /* What the ranks of a program have in common beside NCCL. */
 static struct shared {
@@ -52,7 +45,7 @@ void player_tell(const char *format, ...)
 {
     char text[TEXT];
     va_list arguments;
-    if (!options.trace)
+    if (!options->trace)
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -91,17 +84,7 @@ void id_take(unsigned number, ncclUniqueId *id)
 
 /* ---- what a program runs under -------------------------------------------------------------- */
 
-static const struct setting {
-    const char *name;
-    const char *values[4];
-} settings[] = {
-    {"TUTTI_SIM_DEVICES", {"2", "3", "8"}},
-    {"TUTTI_DEVICE_PATH", {"staged", "window", "coupled"}},
-    {"TUTTI_DEVICE_MEMORY", {"1900K", "4M"}},
-    {"TUTTI_DEVICE_CHUNK", {"8K", "64K"}},
-    {"TUTTI_DEVICE_BUFFERS", {"window"}},
-    {"TUTTI_DEVICE_MAP", {"1", "64K"}},
-    {"TUTTI_DEVICE_LEVELS", {"0", "1"}},
+static const struct setting settings[] = {
     {"NCCL_CUMEM_ENABLE", {"0"}},
     {"NCCL_P2P_DISABLE", {"1"}},
     {"NCCL_P2P_DIRECT_DISABLE", {"1"}},
@@ -120,19 +103,10 @@ static void under_draw(uint64_t seed, struct under *u)
     struct draw d = draw_from(seed, 1000);
     *u = (struct under){.seed = seed};
     u->ranks = 1 + draw_int(&d, draw_once_in(&d, 3) ? PLAYERS_MOST : 4);
-    u->threads = draw_once_in(&d, 2) || options.threads;
+    u->threads = draw_once_in(&d, 2) || options->threads;
     snprintf(u->text, sizeof u->text, "%d %s", u->ranks, u->threads ? "threads" : "processes");
-    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
-        int values = 0;
-        while (values < 4 && settings[k].values[values])
-            values++;
-        const char *value = settings[k].values[draw_int(&d, values)];
-        if (!draw_once_in(&d, 5) || getenv(settings[k].name))
-            continue;
-        const size_t used = strlen(u->text);
-        setenv(settings[k].name, value, 1);
-        snprintf(u->text + used, sizeof u->text - used, " %s=%s", settings[k].name, value);
-    }
+    device_settings_draw(&d, 5, u->text, sizeof u->text);
+    settings_draw(&d, settings, sizeof settings / sizeof *settings, 5, u->text, sizeof u->text);
 }
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
@@ -155,7 +129,7 @@ static void *rank_main(void *argument)
     p->all = draw_from(p->seed, 0);
     p->own = draw_from(p->seed, 1 + (uint64_t)p->rank);
     player_begin(p);
-    player_run(p, options.steps);
+    player_run(p, options->steps);
     player_end(p);
     free(p);
     player = NULL;
@@ -176,24 +150,26 @@ static int as_threads(struct place_of *ranks, int n)
 static int as_processes(struct place_of *ranks, int n)
 {
     int failed = 0, status = 0;
-    for (int r = 0; r < n; r++)
-        if (fork() == 0) {
+    for (int r = 0; r < n; r++) {
+        const pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
             driver_load();
             rank_main(&ranks[r]);
             exit(0);
         }
+    }
     for (int r = 0; r < n && failed == 0; r++)
         failed += wait(&status) < 0 || status != 0;
     return failed;
 }
 
-/* In a process of its own, which is its process group's leader. */
-static void program_child(uint64_t seed)
+static void program_child(const struct programs *p, uint64_t seed)
 {
     struct under u;
     struct place_of ranks[PLAYERS_MOST];
     pthread_barrierattr_t among_processes;
-    setpgid(0, 0);
+    options = p;
     under_draw(seed, &u);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
@@ -202,104 +178,25 @@ static void program_child(uint64_t seed)
     CHECK(pthread_barrier_init(&shared->all, &among_processes, (unsigned)u.ranks) == 0);
     for (int r = 0; r < u.ranks; r++)
         ranks[r] = (struct place_of){&u, r};
-    if (options.trace)
+    if (options->trace)
         fprintf(stderr, "program %llu: %s\n", (unsigned long long)seed, u.text);
     const int failed = (u.threads ? as_threads : as_processes)(ranks, u.ranks);
     if (failed)
         fprintf(stderr, "program %llu: %s\n", (unsigned long long)seed, u.text);
-    else if (options.verbose)
+    else if (options->verbose)
         printf("program %llu: ok: %s\n", (unsigned long long)seed, u.text);
     exit(failed);
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* Returns whether it failed. */
-static bool program_run(uint64_t seed)
-{
-    fflush(NULL);
-    const double until = seconds_now() + PROGRAM_SECONDS;
-    const pid_t child = fork();
-    int status = 0;
-    CHECK(child >= 0);
-    if (child == 0)
-        program_child(seed);
-    (void)setpgid(child, child);
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        if (seconds_now() > until) {
-            fprintf(stderr, "program %llu: not over after %d s\n", (unsigned long long)seed,
-                    PROGRAM_SECONDS);
-            kill(-child, SIGABRT);
-            waitpid(child, &status, 0);
-            return true;
-        }
-        usleep(2000);
-    }
-    (void)kill(-child, SIGKILL); /* ranks that waited for one that failed */
-    if (status != 0)
-        fprintf(stderr, "program %llu: FAILED (status %#x)\n", (unsigned long long)seed,
-                (unsigned)status);
-    return status != 0;
-}
-
-static bool options_read(int argc, char **argv)
-{
-    static const struct option names[] = {
-        {"seed", required_argument, NULL, 's'},  {"programs", required_argument, NULL, 'n'},
-        {"steps", required_argument, NULL, 'm'}, {"seconds", required_argument, NULL, 't'},
-        {"threads", no_argument, NULL, 'p'},     {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'x'},       {NULL, 0, NULL, 0},
-    };
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (c) {
-        case 's':
-            options.seed = strtoull(optarg, NULL, 10);
-            break;
-        case 'n':
-            options.programs = atoi(optarg);
-            break;
-        case 'm':
-            options.steps = atoi(optarg);
-            break;
-        case 't':
-            options.seconds = strtod(optarg, NULL);
-            break;
-        case 'p':
-            options.threads = true;
-            break;
-        case 'v':
-            options.verbose = true;
-            break;
-        case 'x':
-            options.trace = true;
-            break;
-        default:
-            return false;
-        }
-    }
-    return optind == argc && options.programs > 0 && options.steps > 0 && options.steps < IDS;
-}
-
 int main(int argc, char **argv)
 {
-    if (!options_read(argc, argv)) {
+    struct programs p;
+    if (!programs_read(argc, argv, "", &p) || p.steps >= IDS) {
         fputs(usage, stderr);
         return 2;
     }
     setenv("TUTTI_IFNAME", "lo", 0);
     setenv("TUTTI_TIMEOUT", "60", 0);
     setenv("TUTTI_INIT_TIMEOUT", "60", 0);
-    const double until = seconds_now() + options.seconds;
-    int done = 0, failed = 0;
-    for (; done < options.programs && seconds_now() < until; done++)
-        failed += program_run(options.seed + (uint64_t)done);
-    printf("%d programs of %d steps, seeds %llu to %llu: %d failed\n", done, options.steps,
-           (unsigned long long)options.seed,
-           (unsigned long long)options.seed + (unsigned long long)done - 1, failed);
-    return failed ? 1 : 0;
+    return programs_run(&p, PROGRAM_SECONDS, program_child);
 }

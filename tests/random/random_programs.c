@@ -2,18 +2,14 @@
  * over transports and with settings that are drawn, too. Each is a process of its own; one that
  * fails or has not ended in time is told with its seed, and run again by it: random_programs --seed
  * S --programs 1 --verbose Read actor.h. */
-#include "base/clock.h"
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
 #include "tests/random/fate.h"
+#include "tests/random/programs.h"
 #include "tests/rank_check.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -35,28 +31,14 @@ static const char usage[] =
 
 enum { PROGRAM_SECONDS = 240, TEXT = 512 };
 
-struct options {
-    uint64_t seed;
-    int programs, steps;
-    double seconds;
-    bool device, threads, kill, verbose, trace;
-    const char *over;
-};
-
 /* What a program runs under. */
 struct under {
     struct tti_ranks ranks;
     char text[TEXT];
-    const struct options *options;
+    const struct programs *options;
     uint64_t seed;
 };
 
-struct setting {
-    const char *name;
-    const char *values[4];
-};
-
-/* Each is set once in some programs. */
 static const struct setting host_settings[] = {
     {"TUTTI_FAST", {"0"}},
     {"TUTTI_LANES", {"1", "2", "3"}},
@@ -78,39 +60,9 @@ static const struct setting host_settings[] = {
     {"TUTTI_TCP_ENCRYPT", {"1"}},
     {"TUTTI_RECORDER", {"0", "4"}},
 };
-static const struct setting device_settings[] = {
-    {"TUTTI_DEVICE_PATH", {"staged", "window", "coupled"}},
-    {"TUTTI_DEVICE_MEMORY", {"1900K", "4M"}},
-    {"TUTTI_DEVICE_CHUNK", {"8K", "64K"}},
-    {"TUTTI_DEVICE_BUFFERS", {"window"}},
-    {"TUTTI_DEVICE_MAP", {"1", "64K"}},
-    {"TUTTI_DEVICE_LEVELS", {"0", "1"}},
-    {"TUTTI_DEVICE_HANDLES", {"ipc"}},
-    {"TUTTI_SIM_DEVICES", {"2", "3", "8"}},
-};
 static const char *const transports[] = {NULL, NULL, NULL, "shm", "tcp", "inproc,tcp", "shm,tcp"};
 
-static void set(struct under *u, const char *name, const char *value)
-{
-    const size_t used = strlen(u->text);
-    setenv(name, value, 1);
-    snprintf(u->text + used, sizeof u->text - used, " %s=%s", name, value);
-}
-
-static void settings_draw(struct under *u, struct draw *d, const struct setting *settings, size_t n,
-                          int seldom)
-{
-    for (size_t k = 0; k < n; k++) {
-        int values = 0;
-        while (values < 4 && settings[k].values[values])
-            values++;
-        const char *value = settings[k].values[draw_int(d, values)];
-        if (draw_once_in(d, seldom) && !getenv(settings[k].name))
-            set(u, settings[k].name, value);
-    }
-}
-
-static void under_draw(const struct options *o, uint64_t seed, struct under *u)
+static void under_draw(const struct programs *o, uint64_t seed, struct under *u)
 {
     struct draw d = draw_from(seed, 1000);
     const int drawn = draw_int(&d, 5),
@@ -146,9 +98,10 @@ static void under_draw(const struct options *o, uint64_t seed, struct under *u)
     if (how->options.transports)
         snprintf(u->text + strlen(u->text), sizeof u->text - strlen(u->text), " over %s",
                  how->options.transports);
-    settings_draw(u, &d, host_settings, sizeof host_settings / sizeof *host_settings, 8);
+    settings_draw(&d, host_settings, sizeof host_settings / sizeof *host_settings, 8, u->text,
+                  sizeof u->text);
     if (o->device)
-        settings_draw(u, &d, device_settings, sizeof device_settings / sizeof *device_settings, 4);
+        device_settings_draw(&d, 4, u->text, sizeof u->text);
 }
 
 static int rank_act(tutti_comm *comm, void *argument)
@@ -210,12 +163,10 @@ static void unhush(int own, bool tell)
     (void)dup2(own, STDERR_FILENO);
 }
 
-/* In a process of its own, which is its process group's leader. */
-static void program_child(const struct options *o, uint64_t seed)
+static void program_child(const struct programs *o, uint64_t seed)
 {
     struct under u;
     int own = -1;
-    setpgid(0, 0);
     under_draw(o, seed, &u);
     fate_begin();
     const bool dies = o->kill && u.ranks.ranks > 1;
@@ -233,105 +184,13 @@ static void program_child(const struct options *o, uint64_t seed)
     _exit(failed ? 1 : 0);
 }
 
-/* Returns whether it failed. */
-static bool program_run(const struct options *o, uint64_t seed)
-{
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child < 0) {
-        perror("random_programs: fork");
-        return true;
-    }
-    if (child == 0)
-        program_child(o, seed);
-    const uint64_t deadline = tti_deadline_in(PROGRAM_SECONDS);
-    int status = 0;
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        if (tti_deadline_passed(deadline)) {
-            kill(-child, SIGABRT);
-            waitpid(child, &status, 0);
-            fprintf(stderr, "program %llu: not over after %d s\n", (unsigned long long)seed,
-                    PROGRAM_SECONDS);
-            return true;
-        }
-        usleep(2000);
-    }
-    if (WIFSIGNALED(status))
-        fprintf(stderr, "program %llu: signal %d\n", (unsigned long long)seed, WTERMSIG(status));
-    else if (status != 0)
-        fprintf(stderr, "program %llu: FAILED\n", (unsigned long long)seed);
-    return status != 0;
-}
-
-static bool options_read(int argc, char **argv, struct options *o)
-{
-    static const struct option names[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"programs", required_argument, NULL, 'n'},
-        {"steps", required_argument, NULL, 'm'},
-        {"seconds", required_argument, NULL, 't'},
-        {"device", no_argument, NULL, 'd'},
-        {"over", required_argument, NULL, 'o'},
-        {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'x'},
-        {"threads", no_argument, NULL, 'p'},
-        {"kill", no_argument, NULL, 'k'},
-        {NULL, 0, NULL, 0},
-    };
-    *o = (struct options){.seed = 1, .programs = 100, .steps = 40, .seconds = 1e9};
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (c) {
-        case 's':
-            o->seed = strtoull(optarg, NULL, 10);
-            break;
-        case 'n':
-            o->programs = atoi(optarg);
-            break;
-        case 'm':
-            o->steps = atoi(optarg);
-            break;
-        case 't':
-            o->seconds = strtod(optarg, NULL);
-            break;
-        case 'd':
-            o->device = true;
-            break;
-        case 'o':
-            o->over = optarg;
-            break;
-        case 'p':
-            o->threads = true;
-            break;
-        case 'k':
-            o->kill = true;
-            break;
-        case 'x':
-            o->trace = true;
-            break;
-        case 'v':
-            o->verbose = true;
-            break;
-        default:
-            return false;
-        }
-    }
-    return optind == argc && o->programs > 0 && o->steps > 0;
-}
-
 int main(int argc, char **argv)
 {
-    struct options o;
-    if (!options_read(argc, argv, &o)) {
+    struct programs p;
+    if (!programs_read(argc, argv, "dok", &p)) {
         fputs(usage, stderr);
         return 2;
     }
-    setenv("TUTTI_DEVICE", o.device ? "sim" : "host", 0);
-    const uint64_t until = tti_deadline_in(o.seconds);
-    int done = 0, failed = 0;
-    for (; done < o.programs && !tti_deadline_passed(until); done++)
-        failed += program_run(&o, o.seed + (uint64_t)done);
-    printf("%d programs of %d steps, seeds %llu to %llu: %d failed\n", done, o.steps,
-           (unsigned long long)o.seed, (unsigned long long)o.seed + (unsigned long long)done - 1,
-           failed);
-    return failed ? 1 : 0;
+    setenv("TUTTI_DEVICE", p.device ? "sim" : "host", 0);
+    return programs_run(&p, PROGRAM_SECONDS, program_child);
 }

@@ -2,6 +2,7 @@
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
 #include "tests/random/fate.h"
+#include "tests/random/programs.h"
 #include "tests/rank_check.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CALLS = 6, NESTED = 3 };
+enum { CALLS = 6 };
 
 void actor_tell(const struct actor *a, const char *format, ...)
 {
@@ -42,41 +43,26 @@ int family_draw(struct actor *a)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* The groups that are open, and what they have. */
-struct groups {
-    int depth, family;
-    bool several, messages;
-};
-
 static int groups_end(struct actor *a, struct groups *g)
 {
     actor_tell(a, "group end");
     CHECK_OK(tutti_group_end());
-    if (--g->depth == 0)
-        *g = (struct groups){.family = -1};
+    groups_ended(g);
     return 0;
 }
 
-/* Begin or end groups around the next call, as this rank likes. Those of messages are of one
- * communicator: a group has all of a communicator's at once, before what other communicators' calls
- * stand between them, on which a rank may wait that has no group. */
+/* Begin or end groups around the next call, as this rank likes. */
 static int groups_vary(struct actor *a, struct groups *g, const struct call *next)
 {
-    const bool messages = next->uneven, other = g->several || g->family != next->family;
-    while (g->depth > 0 &&
-           (draw_once_in(&a->own, 3) || (g->family >= 0 && other && (messages || g->messages))))
+    while (groups_ends(g, &a->own, next->family, next->uneven))
         if (groups_end(a, g))
             return 1;
-    while (g->depth < NESTED && draw_once_in(&a->own, 3)) {
+    while (groups_begins(g, &a->own)) {
         actor_tell(a, "group start");
         CHECK_OK(tutti_group_start());
-        ++g->depth;
+        groups_begun(g);
     }
-    if (g->depth > 0) {
-        g->several |= g->family >= 0 && g->family != next->family;
-        g->family = next->family;
-        g->messages |= messages;
-    }
+    groups_call(g, next->family, next->uneven);
     return 0;
 }
 
@@ -102,7 +88,7 @@ static int step_calls(struct actor *a)
     struct call calls[CALLS];
     const int many = 1 + draw_int(&a->all, CALLS);
     const int keeps_to = draw_once_in(&a->all, 2) ? family_draw(a) : -1;
-    struct groups open = {.family = -1};
+    struct groups open = {.comm = -1};
     for (int k = 0; k < many; k++)
         calls[k] = call_draw(a, keeps_to >= 0 ? keeps_to : family_draw(a));
     if (some_finish(a, RANDOM_ACTIVE - CALLS))
