@@ -7,52 +7,14 @@
 #include <nccl.h>
 
 #include "tests/nccl/nccl_check.h"
+#include "tests/nccl/nccl_driver.h"
 #include "tests/nccl/nccl_threads.h"
 
 #include <stdint.h>
 
 enum { RANKS = 3, COUNT = 3000, BIG = 200000, GEQ = 0 };
 
-/* As cuda.h has them, version 12. */
-struct property {
-    int type, handles, location[2];
-    void *unused;
-    unsigned char flags[8];
-};
-struct access {
-    int location[2], flags;
-};
 enum { DEVICE = 1, READ_WRITE = 3, PINNED = 1, DEVICES = 4 };
-
-/* X(name here, symbol, parameters) */
-#define DRIVER(X)                                                                              \
-    X(init, cuInit, (unsigned))                                                                \
-    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                                        \
-    X(push, cuCtxPushCurrent_v2, (void *))                                                     \
-    X(pop, cuCtxPopCurrent_v2, (void **))                                                      \
-    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                            \
-    X(state, cuDevicePrimaryCtxGetState, (int, unsigned *, int *))                             \
-    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                        \
-    X(free, cuMemFree_v2, (device_pointer))                                                    \
-    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                                 \
-    X(free_host, cuMemFreeHost, (void *))                                                      \
-    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t))             \
-    X(hold, cuStreamWaitValue32_v2, (cudaStream_t, device_pointer, uint32_t, unsigned))        \
-    X(allowed, cuMemGetAccess, (unsigned long long *, const int *, device_pointer))            \
-    X(take, cuMemAllocAsync, (device_pointer *, size_t, cudaStream_t))                         \
-    X(pool, cuDeviceGetDefaultMemPool, (void **, int))                                         \
-    X(pool_allowed, cuMemPoolGetAccess, (unsigned *, void *, int *))                           \
-    X(reserve, cuMemAddressReserve,                                                            \
-      (device_pointer *, size_t, size_t, device_pointer, unsigned long long))                  \
-    X(create, cuMemCreate,                                                                     \
-      (unsigned long long *, size_t, const struct property *, unsigned long long))             \
-    X(map, cuMemMap, (device_pointer, size_t, size_t, unsigned long long, unsigned long long)) \
-    X(allow, cuMemSetAccess, (device_pointer, size_t, const struct access *, size_t))          \
-    X(unmap, cuMemUnmap, (device_pointer, size_t))                                             \
-    X(drop, cuMemRelease, (unsigned long long))                                                \
-    X(unreserve, cuMemAddressFree, (device_pointer, size_t))                                   \
-    X(finish, cuStreamSynchronize, (cudaStream_t))
-#include "tests/nccl/nccl_driver.h"
 
 static struct nccl_driver cu;
 
@@ -339,8 +301,9 @@ enum { PIECE = 2 << 20, PIECES = 2 };
 /* Two pieces, one after the other, of the rank's device, for it alone. */
 static device_pointer map_pieces(int device)
 {
-    const struct property property = {.type = PINNED, .handles = 1, .location = {DEVICE, device}};
-    const struct access access = {.location = {DEVICE, device}, .flags = READ_WRITE};
+    const struct driver_property property = {
+        .type = PINNED, .handles = 1, .location = {DEVICE, device}};
+    const struct driver_access access = {.location = {DEVICE, device}, .flags = READ_WRITE};
     device_pointer base = 0;
     CU(cu.reserve(&base, PIECES * PIECE, 0, 0, 0));
     for (device_pointer piece = base; piece < base + PIECES * PIECE; piece += PIECE) {

@@ -8,6 +8,7 @@
 
 #include <nccl.h>
 
+#include "tests/nccl/nccl_driver.h"
 #include "tests/random/chance.h"
 
 #include <stddef.h>
@@ -26,30 +27,6 @@ enum {
     FACTOR_BYTES = 8,
 };
 
-/* X(name here, symbol, parameters) */
-#define DRIVER(X)                                                                  \
-    X(init, cuInit, (unsigned))                                                    \
-    X(devices, cuDeviceGetCount, (int *))                                          \
-    X(retain, cuDevicePrimaryCtxRetain, (void **, int))                            \
-    X(push, cuCtxPushCurrent_v2, (void *))                                         \
-    X(pop, cuCtxPopCurrent_v2, (void **))                                          \
-    X(release, cuDevicePrimaryCtxRelease_v2, (int))                                \
-    X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                            \
-    X(alloc_managed, cuMemAllocManaged, (device_pointer *, size_t, unsigned))      \
-    X(free, cuMemFree_v2, (device_pointer))                                        \
-    X(alloc_host, cuMemHostAlloc, (void **, size_t, unsigned))                     \
-    X(free_host, cuMemFreeHost, (void *))                                          \
-    X(copy, cuMemcpyAsync, (device_pointer, device_pointer, size_t, cudaStream_t)) \
-    X(stream_create, cuStreamCreate, (cudaStream_t *, unsigned))                   \
-    X(stream_destroy, cuStreamDestroy_v2, (cudaStream_t))                          \
-    X(finish, cuStreamSynchronize, (cudaStream_t))                                 \
-    X(capture_begin, cuStreamBeginCapture_v2, (cudaStream_t, unsigned))            \
-    X(capture_end, cuStreamEndCapture, (cudaStream_t, void **))                    \
-    X(make, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))    \
-    X(graph_free, cuGraphDestroy, (void *))                                        \
-    X(launch, cuGraphLaunch, (void *, cudaStream_t))                               \
-    X(exec_free, cuGraphExecDestroy, (void *))
-#include "tests/nccl/nccl_driver.h"
 extern struct nccl_driver cu;
 
 /* A communicator: what every rank knows of it, member or not. */
