@@ -182,15 +182,14 @@ struct taker {
     enum deed deed;
 };
 
-/* Like a kernel that has begun: it knows the range, and is held up. */
-static void writes_late(struct share_test *t, uint64_t word, double late_s)
+/* Like a kernel that has begun: it knows the range (before the receiver hears of an end and makes
+ * it empty), and is held up. */
+static void writes_late(struct share_test *t, uint64_t word, struct iovec into, double late_s)
 {
-    void *const base = __atomic_load_n(&t->share->into.iov_base, __ATOMIC_RELAXED);
-    const size_t bytes = __atomic_load_n(&t->share->into.iov_len, __ATOMIC_RELAXED);
     const uint64_t offset = atomic_load(&t->share->offset), until = tti_deadline_in(late_s);
     while (!tti_deadline_passed(until))
         tti_cpu_relax();
-    memcpy(base, t->sent + offset, bytes);
+    memcpy(into.iov_base, t->sent + offset, into.iov_len);
     tti_store_release(&t->waits, 1);
     tti_store_release(&t->share->state, word + SHM_SHARE_DONE);
 }
@@ -209,14 +208,17 @@ static void *takes_offer(void *argument)
             return NULL;
     } while ((word & 7) != SHM_SHARE_OFFERED ||
              !atomic_compare_exchange_strong(&t->share->state, &word, word + 1));
+    const struct iovec into = {
+        .iov_base = __atomic_load_n(&t->share->into.iov_base, __ATOMIC_RELAXED),
+        .iov_len = __atomic_load_n(&t->share->into.iov_len, __ATOMIC_RELAXED)};
     if (taker->deed == IS_SLOW)
-        writes_late(t, word - SHM_SHARE_OFFERED, LATE_S);
+        writes_late(t, word - SHM_SHARE_OFFERED, into, LATE_S);
     if (taker->deed == REFUSES)
         tti_store_release(&t->share->state, word - SHM_SHARE_OFFERED + SHM_SHARE_FAILED);
     if (taker->deed == DIES || taker->deed == DIES_SLOWLY)
         (void)shutdown(self->socket, SHUT_RDWR);
     if (taker->deed == DIES_SLOWLY)
-        writes_late(t, word - SHM_SHARE_OFFERED, LAST_S);
+        writes_late(t, word - SHM_SHARE_OFFERED, into, LAST_S);
     return NULL;
 }
 
