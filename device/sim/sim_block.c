@@ -129,7 +129,7 @@ static bool crew_grow(struct tti_sim_crew *crew, unsigned threads)
         struct sim_thread *thread = &crew->threads[crew->made];
         thread->crew = crew;
         thread->index = crew->made;
-        if (!tti_fiber_create(&thread->fiber, block_loop, thread))
+        if (!tti_fiber_create(&thread->fiber, 0, block_loop, thread))
             return false;
     }
     return true;

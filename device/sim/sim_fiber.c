@@ -22,9 +22,9 @@ enum { SWITCH_NO_SYNC = 1 }; /* a switch orders nothing: threads of a GPU are no
 
 /* Kernels have small frames; those of the sanitizers are larger. */
 #if defined(FIBER_ASAN) || defined(FIBER_TSAN)
-enum { STACK_BYTES = 128 << 10 };
+enum { KERNEL_STACK_BYTES = 128 << 10 };
 #else
-enum { STACK_BYTES = 64 << 10 };
+enum { KERNEL_STACK_BYTES = 64 << 10 };
 #endif
 
 #if defined(__x86_64__)
@@ -110,25 +110,27 @@ static void fiber_start(void)
     __builtin_trap(); /* entry returned: there is nowhere to go */
 }
 
-bool tti_fiber_create(struct tti_fiber *fiber, void (*entry)(void *), void *argument)
+bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)(void *),
+                      void *argument)
 {
+    const size_t bytes = stack_bytes ? stack_bytes : KERNEL_STACK_BYTES;
     const size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    char *memory = mmap(NULL, guard + STACK_BYTES, PROT_READ | PROT_WRITE,
+    char *memory = mmap(NULL, guard + bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED)
         return false;
     mprotect(memory, guard, PROT_NONE);
 #if defined(FIBER_ASAN) /* what a stack that was here before, and never returned, had marked */
-    __asan_unpoison_memory_region(memory + guard, STACK_BYTES);
+    __asan_unpoison_memory_region(memory + guard, bytes);
 #endif
     *fiber = (struct tti_fiber){
         .memory = memory,
         .bottom = memory + guard,
-        .bytes = STACK_BYTES,
+        .bytes = bytes,
         .entry = entry,
         .argument = argument,
     };
-    fiber->sp = fiber_first_frame(memory + guard + STACK_BYTES, fiber_start);
+    fiber->sp = fiber_first_frame(memory + guard + bytes, fiber_start);
 #if defined(FIBER_TSAN)
     fiber->sanitizer = __tsan_create_fiber(0);
 #endif

@@ -1,4 +1,4 @@
-/* Fibers: stacks of their own that one host thread switches between. For sim_block.c only. */
+/* Fibers: stacks of their own that one host thread switches between. For sim_block.c, and tests. */
 #ifndef TTI_DEVICE_SIM_FIBER_H
 #define TTI_DEVICE_SIM_FIBER_H
 
@@ -17,8 +17,10 @@ struct tti_fiber {
     void *argument;
 };
 
-/* A fiber whose first switch calls entry(argument), which never returns. False: no memory. */
-bool tti_fiber_create(struct tti_fiber *fiber, void (*entry)(void *), void *argument);
+/* A fiber whose first switch calls entry(argument), which never returns; its stack has that many
+ * bytes, whole pages (0: enough for kernels). False: no memory. */
+bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)(void *),
+                      void *argument);
 /* Of one that does not run. */
 void tti_fiber_destroy(struct tti_fiber *fiber);
 /* What stands for the calling host thread. */

@@ -31,6 +31,7 @@ struct driver_access {
     X(release, cuDevicePrimaryCtxRelease_v2, (int))                                            \
     X(push, cuCtxPushCurrent_v2, (void *))                                                     \
     X(pop, cuCtxPopCurrent_v2, (void **))                                                      \
+    X(current, cuCtxSetCurrent, (void *))                                                      \
     X(alloc, cuMemAlloc_v2, (device_pointer *, size_t))                                        \
     X(alloc_managed, cuMemAllocManaged, (device_pointer *, size_t, unsigned))                  \
     X(free, cuMemFree_v2, (device_pointer))                                                    \

@@ -2,7 +2,7 @@
  * Steps are drawn from a seed, the same on every rank; how each carries them out, on which streams,
  * in groups, captured, in which memory, from the seed and its number.
  *
- * Read random_nccl.c (the program and its settings), player_steps.c, player_call.c. */
+ * Read random_nccl.c (the program and its settings), hand.c, player_steps.c, player_call.c. */
 #ifndef TTI_TESTS_PLAYER_H
 #define TTI_TESTS_PLAYER_H
 
@@ -103,7 +103,8 @@ struct player {
     struct draw all; /* the same on all ranks */
     struct draw own;
     int rank, size, step, device;
-    bool threads;
+    bool threads; /* ranks share a process */
+    bool crowded; /* a thread has several ranks, in this program */
     cudaStream_t streams[STREAMS];
     struct band bands[BANDS_MOST]; /* the first has all ranks, and stays */
     struct place places[PLACES];
@@ -161,8 +162,9 @@ void call_start(struct player *p, struct playing *x);
 void call_finish(struct player *p, struct playing *x);
 /* All of a band's, or (-1) of all. */
 void call_finish_all(struct player *p, int band);
-/* Until what was called without blocking is under way. */
+/* Until what was called without blocking is under way. Not within a group. */
 void band_settle(const struct band *band);
+void bands_settle(const struct player *p);
 
 /* player_puts.c: puts of all ranks of a band into all windows, and signals. */
 void step_puts(struct player *p);
@@ -172,9 +174,20 @@ void player_run(struct player *p, int steps);
 /* A live band, by chance, and alike on all ranks. */
 int band_draw(struct player *p);
 
-/* random_nccl.c: all ranks are here. */
+/* hand.c: all ranks are here. */
 void all_meet(void);
-/* What the ranks of the program pass each other beside NCCL: an id by number, once. */
+/* ... those of this thread. */
+void hand_meet(void);
+/* Another rank of this thread has its turn, if there is one. */
+void hand_pass(void);
+/* Around what waits for other ranks: a group of all ranks of this thread, if a thread of the
+ * program has several. All of them come here. No wait between the two. */
+void together_begin(struct player *p);
+/* Then all communicators are settled. */
+void together_end(struct player *p);
+
+/* random_nccl.c: what the ranks of the program pass each other beside NCCL: an id by number, once.
+ */
 void id_give(unsigned number, const ncclUniqueId *id);
 void id_take(unsigned number, ncclUniqueId *id);
 

@@ -200,6 +200,13 @@ void band_settle(const struct band *b)
         player_fail(__FILE__, __LINE__, "ncclCommGetAsyncError", ncclGetLastError(b->comm));
 }
 
+void bands_settle(const struct player *p)
+{
+    for (int k = 0; k < BANDS_MOST; k++)
+        if (p->bands[k].live && p->bands[k].own >= 0)
+            band_settle(&p->bands[k]);
+}
+
 /* ---- what came of it ------------------------------------------------------------------------ */
 
 void call_finish(struct player *p, struct playing *x)

@@ -57,7 +57,7 @@ void player_begin(struct player *p)
     CU(cu.devices(&devices));
     p->device = p->rank % devices;
     CU(cu.retain(&p->context, p->device));
-    CU(cu.push(p->context));
+    CU(cu.current(p->context));
     for (int k = 0; k < STREAMS; k++)
         CU(cu.stream_create(&p->streams[k], NON_BLOCKING));
     for (int k = 0; k < PLACES; k++)
@@ -73,7 +73,7 @@ void player_end(struct player *p)
     CU(cu.free(p->factors));
     for (int k = 0; k < STREAMS; k++)
         CU(cu.stream_destroy(p->streams[k]));
-    CU(cu.pop(&p->context));
+    CU(cu.current(NULL));
     CU(cu.release(p->device));
 }
 

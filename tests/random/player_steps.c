@@ -31,9 +31,8 @@ static void groups_end(struct player *p, struct groups *g)
     player_tell("group end");
     OK(ncclGroupEnd());
     groups_ended(g);
-    for (int k = 0; k < BANDS_MOST && g->depth == 0; k++)
-        if (p->bands[k].live && p->bands[k].own >= 0)
-            band_settle(&p->bands[k]);
+    if (g->depth == 0 && !p->crowded)
+        bands_settle(p);
 }
 
 /* A run of them in a group may be done all at once, so that ranks must have the same groups. */
@@ -83,6 +82,7 @@ static void step_calls(struct player *p)
         parts[k] = part_draw(p, keeps_to >= 0 ? keeps_to : band_draw(p));
     some_finish(p, PARTS_MOST - PARTS);
     const bool alike = draw_once_in(&p->all, 2), groups = !draw_once_in(&p->own, 3);
+    together_begin(p);
     for (int k = 0; k < many; k++) {
         struct band *b = &p->bands[parts[k].band];
         if (alike)
@@ -92,72 +92,85 @@ static void step_calls(struct player *p)
         if (groups && !alike)
             groups_vary(p, &p->own, &open, &parts[k]);
         call_start(p, call_prepare(p, &parts[k], only ? only : stream_draw(p)));
-        if (open.depth == 0)
+        if (open.depth == 0 && !p->crowded)
             band_settle(b);
     }
     while (open.depth > 0)
         groups_end(p, &open);
+    together_end(p);
 }
 
+/* By all ranks of the thread; who is no member has none of them. */
 static void calls_start(struct player *p, struct playing *const *playing, int many)
 {
-    for (int k = 0; k < many; k++) {
+    together_begin(p);
+    for (int k = 0; k < many && playing[k]; k++) {
         call_start(p, playing[k]);
-        band_settle(&p->bands[playing[k]->part.band]);
+        if (!p->crowded)
+            band_settle(&p->bands[playing[k]->part.band]);
+    }
+    together_end(p);
+}
+
+static void graph_launch(void *graph, void **exec, cudaStream_t stream, int times)
+{
+    CU(cu.make(exec, graph, 0));
+    CU(cu.graph_free(graph));
+    for (int t = 0; t < times; t++)
+        CU(cu.launch(*exec, stream));
+}
+
+/* Captured and replayed. While a rank of the process captures the stand-in driver refuses to wait,
+ * so threads do at once. */
+static void calls_replay(struct player *p, struct playing *const *playing, int many, int times)
+{
+    enum { THREAD_LOCAL = 1 };
+    const cudaStream_t stream = playing[0] ? playing[0]->stream : NULL;
+    void *graph = NULL, *exec = NULL;
+    if (p->threads)
+        all_meet();
+    player_tell("capture");
+    if (stream)
+        CU(cu.capture_begin(stream, THREAD_LOCAL));
+    calls_start(p, playing, many);
+    if (stream)
+        CU(cu.capture_end(stream, &graph));
+    if (p->threads)
+        all_meet();
+    if (stream)
+        graph_launch(graph, &exec, stream, times);
+    hand_meet();
+    if (stream) {
+        CU(cu.finish(stream));
+        CU(cu.exec_free(exec));
     }
 }
 
-static void *calls_capture(struct player *p, struct playing *const *playing, int many)
-{
-    enum { THREAD_LOCAL = 1 };
-    void *graph = NULL;
-    player_tell("capture");
-    CU(cu.capture_begin(playing[0]->stream, THREAD_LOCAL));
-    calls_start(p, playing, many);
-    CU(cu.capture_end(playing[0]->stream, &graph));
-    return graph;
-}
-
-static void graph_run(void *graph, cudaStream_t stream, int times)
-{
-    void *exec = NULL;
-    CU(cu.make(&exec, graph, 0));
-    CU(cu.graph_free(graph));
-    for (int t = 0; t < times; t++)
-        CU(cu.launch(exec, stream));
-    CU(cu.finish(stream));
-    CU(cu.exec_free(exec));
-}
-
-/* Several calls on one stream, so many times over: captured and replayed, or made again. While a
- * rank of the process captures the stand-in driver refuses to wait, so threads do at once. */
+/* Several calls on one stream, so many times over: captured, on some ranks or on all, or made
+ * again. */
 static void step_again(struct player *p)
 {
     struct playing *playing[PARTS] = {NULL};
     const int band = band_draw(p), many = 1 + draw_int(&p->all, PARTS);
     const int times = 1 + draw_int(&p->all, TIMES);
-    const bool alike = draw_once_in(&p->all, 2), together = p->threads && alike;
+    const bool alike = draw_once_in(&p->all, 2);
     struct band *b = &p->bands[band];
     struct part parts[PARTS];
+    bool captures = p->threads ? alike : draw_once_in(&p->own, 2);
     for (int k = 0; k < many; k++)
         parts[k] = part_draw(p, band);
     b->captures = true;
     call_finish_all(p, band); /* who launches a graph orders it with other calls of it */
     some_finish(p, PARTS_MOST - PARTS);
-    bool captures = (p->threads ? alike : draw_once_in(&p->own, 2)) && b->own >= 0;
     const cudaStream_t stream = p->streams[draw_int(&p->own, STREAMS)];
-    for (int k = 0; k < many && b->own >= 0; k++) {
-        playing[k] = call_prepare(p, &parts[k], stream);
+    for (int k = 0; k < many; k++) {
+        if (b->own >= 0)
+            playing[k] = call_prepare(p, &parts[k], stream);
         captures = captures && !(parts[k].op == ncclNumOps && b->op_of_device);
     }
-    if (together)
-        all_meet();
-    void *graph = captures ? calls_capture(p, playing, many) : NULL;
-    if (together)
-        all_meet();
-    if (graph)
-        graph_run(graph, stream, times);
-    for (int t = 0; t < times && !graph && b->own >= 0; t++)
+    if (captures)
+        calls_replay(p, playing, many, times);
+    for (int t = 0; t < times && !captures; t++)
         calls_start(p, playing, many);
 }
 
@@ -209,28 +222,25 @@ static void member_add(struct band *b, int member, int me)
     b->members[b->size++] = member;
 }
 
-static void create(struct player *p, struct band *made, unsigned number)
+static void create(struct player *p, struct band *b, unsigned number)
 {
     ncclUniqueId id;
     ncclConfig_t config = config_draw(p);
-    if (made->own < 0)
-        return;
-    if (made->own == 0) {
+    if (b->own == 0) {
         OK(ncclGetUniqueId(&id));
         id_give(number, &id);
-    } else {
+    } else if (b->own > 0) {
         id_take(number, &id);
     }
-    switch (draw_int(&p->own, 3)) {
-    case 0:
-        OK(ncclCommInitRank(&made->comm, made->size, id, made->own));
-        break;
-    case 1:
-        OK(ncclCommInitRankConfig(&made->comm, made->size, id, made->own, &config));
-        break;
-    default:
-        OK(ncclCommInitRankScalable(&made->comm, made->size, made->own, 1, &id, &config));
-    }
+    together_begin(p);
+    const int how = b->own < 0 ? -1 : draw_int(&p->own, 3);
+    if (how == 0)
+        OK(ncclCommInitRank(&b->comm, b->size, id, b->own));
+    if (how == 1)
+        OK(ncclCommInitRankConfig(&b->comm, b->size, id, b->own, &config));
+    if (how == 2)
+        OK(ncclCommInitRankScalable(&b->comm, b->size, b->own, 1, &id, &config));
+    together_end(p);
 }
 
 static void step_create(struct player *p)
@@ -263,24 +273,25 @@ static void step_split(struct player *p)
         if (colors[r] < COLORS && colors[r] < slots)
             member_add(&made[colors[r]], was->members[r], p->rank);
     }
+    int color = NCCL_SPLIT_NOCOLOR;
+    ncclComm_t comm = NULL;
+    if (was->own >= 0 && colors[was->own] < COLORS && colors[was->own] < slots)
+        color = colors[was->own];
+    player_tell("split of %d, color %d", parent, color);
+    together_begin(p);
     if (was->own >= 0) {
-        const int color = colors[was->own] < COLORS && colors[was->own] < slots
-                              ? colors[was->own]
-                              : NCCL_SPLIT_NOCOLOR;
-        ncclComm_t comm = NULL;
         const bool groups = draw_once_in(&p->own, 3);
-        player_tell("split of %d, color %d", parent, color);
         if (groups)
             OK(ncclGroupStart());
         OK(ncclCommSplit(was->comm, color, keyed ? (backwards ? -was->own : was->own) : 0, &comm,
                          draw_once_in(&p->own, 2) ? NULL : &config));
         if (groups)
             OK(ncclGroupEnd());
-        band_settle(was);
-        CHECK((color == NCCL_SPLIT_NOCOLOR) == !comm);
-        if (comm)
-            made[color].comm = comm;
     }
+    together_end(p);
+    CHECK((color == NCCL_SPLIT_NOCOLOR) == !comm);
+    if (comm)
+        made[color].comm = comm;
     for (int c = 0; c < COLORS; c++)
         if (made[c].size > 0)
             band_made(p, slot_take(p), &made[c]);
@@ -300,13 +311,14 @@ static void step_shrink(struct player *p)
     }
     if (made.size == 0 || out == 0 || slots_free(p) == 0)
         return;
-    if (made.own >= 0) {
+    if (made.own >= 0)
         call_finish_all(p, parent);
-        player_tell("shrink of %d", parent);
+    player_tell("shrink of %d", parent);
+    together_begin(p);
+    if (made.own >= 0)
         OK(ncclCommShrink(was->comm, excluded, out, &made.comm,
                           draw_once_in(&p->own, 2) ? NULL : &config, NCCL_SHRINK_DEFAULT));
-        band_settle(was);
-    }
+    together_end(p);
     band_made(p, slot_take(p), &made);
 }
 
@@ -337,12 +349,11 @@ static void step_grow(struct player *p)
         id_take(number, &id);
     }
     const bool old = was->own >= 0, passes = !old || was->own == root;
+    together_begin(p);
     if (made.own >= 0)
         OK(ncclCommGrow(old ? was->comm : NULL, made.size, passes ? &id : NULL, old ? -1 : made.own,
                         &made.comm, draw_once_in(&p->own, 2) ? NULL : &config));
-    if (old) {
-        band_settle(was);
-    }
+    together_end(p);
     band_made(p, slot_take(p), &made);
 }
 
@@ -399,6 +410,8 @@ static void step_operator(struct player *p)
         return;
     b->premul = true;
     b->premul_type = type;
+    /* Who has it in device memory does not capture, which ranks of a process do alike. */
+    b->op_of_device = draw_once_in(p->threads ? &p->all : &p->own, 2);
     for (int r = 0; r < PLAYERS_MOST; r++)
         b->scalars[r] = 1 + draw_int(&p->all, 3);
     if (b->own < 0)
@@ -406,7 +419,6 @@ static void step_operator(struct player *p)
     char factor[FACTOR_BYTES];
     const device_pointer there = p->factors + (device_pointer)(b - p->bands) * FACTOR_BYTES;
     value_put(factor, type, b->scalars[b->own]);
-    b->op_of_device = draw_once_in(&p->own, 2);
     if (b->op_of_device) {
         call_finish_all(p, -1); /* there is a place */
         struct place *place = place_take(p, sizeof factor);
@@ -437,14 +449,19 @@ static void step_suspend(struct player *p)
 {
     const int band = band_draw(p);
     struct band *b = &p->bands[band];
-    if (b->captures || b->own < 0)
+    if (b->captures)
         return;
-    call_finish_all(p, band);
+    if (b->own >= 0)
+        call_finish_all(p, band);
     player_tell("suspend %d", band);
-    OK(ncclCommSuspend(b->comm, NCCL_SUSPEND_MEM));
-    band_settle(b);
-    OK(ncclCommResume(b->comm));
-    band_settle(b);
+    together_begin(p);
+    if (b->own >= 0)
+        OK(ncclCommSuspend(b->comm, NCCL_SUSPEND_MEM));
+    together_end(p);
+    together_begin(p);
+    if (b->own >= 0)
+        OK(ncclCommResume(b->comm));
+    together_end(p);
 }
 
 static void step_ask(struct player *p)

@@ -1,7 +1,9 @@
 /* random_nccl: programs drawn from a seed that know nothing but nccl.h and CUDA's driver, run by
- * ranks that are threads or processes, on as many devices as are drawn (on the stand-in driver) or
- * there. Each is a process of its own; one that fails or has not ended in time is told with its
- * seed, and run again by it: random_nccl --seed S --programs 1 --trace. Read player.h. */
+ * ranks that are threads or processes, or several of a thread, on as many devices as are drawn (on
+ * the stand-in driver) or there. Each is a process of its own; one that fails or has not ended in
+ * time is told with its seed, and run again by it: random_nccl --seed S --programs 1 --trace. Read
+ * player.h. */
+#include "tests/random/hand.h"
 #include "tests/random/player.h"
 #include "tests/random/programs.h"
 
@@ -21,7 +23,7 @@ static const char usage[] =
     "  --programs N   how many (100)\n"
     "  --steps M      of each (40)\n"
     "  --seconds T    no new program after that time\n"
-    "  --threads      all ranks are threads of one process\n"
+    "  --threads      all ranks are threads of one process, none has several\n"
     "  --verbose      a line for each\n"
     "  --trace        ... and for each call of each rank\n"
     "\n"
@@ -38,8 +40,6 @@ static struct shared {
     _Atomic bool given[IDS];
     ncclUniqueId ids[IDS];
 } * shared;
-
-static _Thread_local struct player *player; /* of this thread */
 
 void player_tell(const char *format, ...)
 {
@@ -62,7 +62,7 @@ void player_fail(const char *file, int line, const char *what, const char *why)
     _exit(1);
 }
 
-void all_meet(void)
+void hands_meet(void)
 {
     (void)pthread_barrier_wait(&shared->all);
 }
@@ -77,8 +77,10 @@ void id_give(unsigned number, const ncclUniqueId *id)
 void id_take(unsigned number, ncclUniqueId *id)
 {
     CHECK(number < IDS);
-    while (!atomic_load(&shared->given[number]))
+    while (!atomic_load(&shared->given[number])) {
+        hand_pass();
         usleep(100);
+    }
     *id = shared->ids[number];
 }
 
@@ -92,8 +94,8 @@ static const struct setting settings[] = {
 };
 
 struct under {
-    int ranks;
-    bool threads;
+    int ranks, hands; /* fewer: some have several ranks */
+    bool threads;     /* hands are threads of one process */
     uint64_t seed;
     char text[TEXT];
 };
@@ -104,7 +106,12 @@ static void under_draw(uint64_t seed, struct under *u)
     *u = (struct under){.seed = seed};
     u->ranks = 1 + draw_int(&d, draw_once_in(&d, 3) ? PLAYERS_MOST : 4);
     u->threads = draw_once_in(&d, 2) || options->threads;
-    snprintf(u->text, sizeof u->text, "%d %s", u->ranks, u->threads ? "threads" : "processes");
+    struct draw of_hands = draw_from(seed, 2000);
+    u->hands = u->ranks;
+    if (u->ranks > 1 && draw_once_in(&of_hands, 3) && !options->threads)
+        u->hands = 1 + draw_int(&of_hands, u->ranks - 1);
+    snprintf(u->text, sizeof u->text, "%d ranks, %d %s", u->ranks, u->hands,
+             u->threads ? "threads" : "processes");
     device_settings_draw(&d, 5, u->text, sizeof u->text);
     settings_draw(&d, settings, sizeof settings / sizeof *settings, 5, u->text, sizeof u->text);
 }
@@ -116,7 +123,7 @@ struct place_of {
     int rank;
 };
 
-static void *rank_main(void *argument)
+static void rank_main(void *argument)
 {
     const struct place_of *of = argument;
     struct player *p = calloc(1, sizeof *p);
@@ -125,7 +132,8 @@ static void *rank_main(void *argument)
     p->seed = of->under->seed;
     p->rank = of->rank;
     p->size = of->under->ranks;
-    p->threads = of->under->threads;
+    p->crowded = of->under->hands < p->size;
+    p->threads = of->under->threads || p->crowded;
     p->all = draw_from(p->seed, 0);
     p->own = draw_from(p->seed, 1 + (uint64_t)p->rank);
     player_begin(p);
@@ -133,6 +141,17 @@ static void *rank_main(void *argument)
     player_end(p);
     free(p);
     player = NULL;
+}
+
+/* The ranks of a hand: its own number, and on by as many as there are hands. */
+static void *hand_main(void *argument)
+{
+    struct place_of *ranks = argument;
+    void *played[PLAYERS_MOST];
+    int many = 0;
+    for (int r = ranks->rank; r < ranks->under->ranks; r += ranks->under->hands)
+        played[many++] = &ranks[r - ranks->rank];
+    hand_play(rank_main, played, many);
     return NULL;
 }
 
@@ -141,7 +160,7 @@ static int as_threads(struct place_of *ranks, int n)
     pthread_t threads[PLAYERS_MOST];
     driver_load();
     for (int r = 0; r < n; r++)
-        CHECK(pthread_create(&threads[r], NULL, rank_main, &ranks[r]) == 0);
+        CHECK(pthread_create(&threads[r], NULL, hand_main, &ranks[r]) == 0);
     for (int r = 0; r < n; r++)
         CHECK(pthread_join(threads[r], NULL) == 0);
     return 0;
@@ -155,7 +174,7 @@ static int as_processes(struct place_of *ranks, int n)
         CHECK(pid >= 0);
         if (pid == 0) {
             driver_load();
-            rank_main(&ranks[r]);
+            hand_main(&ranks[r]);
             exit(0);
         }
     }
@@ -175,12 +194,12 @@ static void program_child(const struct programs *p, uint64_t seed)
     CHECK(shared != MAP_FAILED);
     CHECK(pthread_barrierattr_init(&among_processes) == 0);
     CHECK(pthread_barrierattr_setpshared(&among_processes, PTHREAD_PROCESS_SHARED) == 0);
-    CHECK(pthread_barrier_init(&shared->all, &among_processes, (unsigned)u.ranks) == 0);
+    CHECK(pthread_barrier_init(&shared->all, &among_processes, (unsigned)u.hands) == 0);
     for (int r = 0; r < u.ranks; r++)
         ranks[r] = (struct place_of){&u, r};
     if (options->trace)
         fprintf(stderr, "program %llu: %s\n", (unsigned long long)seed, u.text);
-    const int failed = (u.threads ? as_threads : as_processes)(ranks, u.ranks);
+    const int failed = (u.threads ? as_threads : as_processes)(ranks, u.hands);
     if (failed)
         fprintf(stderr, "program %llu: %s\n", (unsigned long long)seed, u.text);
     else if (options->verbose)
