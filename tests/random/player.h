@@ -2,7 +2,8 @@
  * Steps are drawn from a seed, the same on every rank; how each carries them out, on which streams,
  * in groups, captured, in which memory, from the seed and its number.
  *
- * Read random_nccl.c (the program and its settings), hand.c, player_steps.c, player_call.c. */
+ * Read random_nccl.c (the program and its settings), hand.c, player_steps.c, player_call.c,
+ * player_fate.c. */
 #ifndef TTI_TESTS_PLAYER_H
 #define TTI_TESTS_PLAYER_H
 
@@ -102,11 +103,14 @@ struct player {
     uint64_t seed;
     struct draw all; /* the same on all ranks */
     struct draw own;
-    int rank, size, step, device;
+    int rank, size, step, steps, device;
     bool threads; /* ranks share a process */
     bool crowded; /* a thread has several ranks, in this program */
+    bool kills;   /* a rank is to die: the victim, a moment after the step where it dies begins */
+    int victim, dies_at;
     cudaStream_t streams[STREAMS];
     struct band bands[BANDS_MOST]; /* the first has all ranks, and stays */
+    ncclComm_t made;               /* the next band's, from when it begins to be made */
     struct place places[PLACES];
     struct playing playing[PARTS_MOST];
     void *context, *registered[BANDS_MOST];
@@ -127,7 +131,7 @@ void player_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
     do {                                                                    \
         const ncclResult_t ok_ = (call);                                    \
         if (ok_ != ncclSuccess && ok_ != ncclInProgress)                    \
-            player_fail(__FILE__, __LINE__, #call, ncclGetLastError(NULL)); \
+            player_told(__FILE__, __LINE__, #call, ncclGetLastError(NULL)); \
     } while (0)
 #define CU(call)                                                            \
     do {                                                                    \
@@ -169,8 +173,8 @@ void bands_settle(const struct player *p);
 /* player_puts.c: puts of all ranks of a band into all windows, and signals. */
 void step_puts(struct player *p);
 
-/* player_steps.c: `steps` of them, then all is released. */
-void player_run(struct player *p, int steps);
+/* player_steps.c: all of them; then all is released, unless a rank was killed. */
+void player_run(struct player *p);
 /* A live band, by chance, and alike on all ranks. */
 int band_draw(struct player *p);
 
@@ -185,6 +189,22 @@ void hand_pass(void);
 void together_begin(struct player *p);
 /* Then all communicators are settled. */
 void together_end(struct player *p);
+
+/* player_fate.c: before the processes of a program begin. */
+void fate_prepare(void);
+/* Who is to die, and when. */
+void fate_draw(struct player *p);
+/* A step begins. */
+void fate_step(struct player *p);
+bool fate_is_dead(void);
+/* Until the death is heard of, and what the survivors do then. */
+void fate_run(struct player *p, void (*run)(struct player *p));
+/* A call has failed: that must be because of the death, or all is wrong. */
+void player_told(const char *file, int line, const char *call, const char *why)
+    __attribute__((noreturn));
+
+/* The one whose turn it is in this thread; NULL: nobody's yet. */
+extern _Thread_local struct player *player;
 
 /* random_nccl.c: what the ranks of the program pass each other beside NCCL: an id by number, once.
  */

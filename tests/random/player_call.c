@@ -197,7 +197,7 @@ void band_settle(const struct band *b)
             usleep(100);
     }
     if (state != ncclSuccess)
-        player_fail(__FILE__, __LINE__, "ncclCommGetAsyncError", ncclGetLastError(b->comm));
+        player_told(__FILE__, __LINE__, "ncclCommGetAsyncError", ncclGetLastError(b->comm));
 }
 
 void bands_settle(const struct player *p)

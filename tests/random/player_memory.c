@@ -67,7 +67,6 @@ void player_begin(struct player *p)
 
 void player_end(struct player *p)
 {
-    all_meet(); /* nobody waits for work of this device any more */
     for (int k = 0; k < PLACES; k++)
         place_end(&p->places[k]);
     CU(cu.free(p->factors));

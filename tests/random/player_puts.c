@@ -71,6 +71,7 @@ static void putting_end(const struct band *b, const struct puts *puts, const str
 {
     place_copy(x->own->after, x->own->device, x->own->bytes, x->stream);
     CU(cu.finish(x->stream));
+    band_settle(b);
     for (int k = 0; k < b->size; k++)
         region_fill(puts, k, b->own, x->own->before + x->own->begin + (size_t)k * REGION);
     place_check(x->own, "puts");

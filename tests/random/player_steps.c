@@ -209,6 +209,8 @@ static void band_made(struct player *p, struct band *b, const struct band *made)
     b->live = true;
     if (b->own < 0)
         return;
+    b->comm = p->made;
+    p->made = NULL;
     band_settle(b);
     OK(ncclCommCount(b->comm, &count));
     OK(ncclCommUserRank(b->comm, &rank));
@@ -235,11 +237,11 @@ static void create(struct player *p, struct band *b, unsigned number)
     together_begin(p);
     const int how = b->own < 0 ? -1 : draw_int(&p->own, 3);
     if (how == 0)
-        OK(ncclCommInitRank(&b->comm, b->size, id, b->own));
+        OK(ncclCommInitRank(&p->made, b->size, id, b->own));
     if (how == 1)
-        OK(ncclCommInitRankConfig(&b->comm, b->size, id, b->own, &config));
+        OK(ncclCommInitRankConfig(&p->made, b->size, id, b->own, &config));
     if (how == 2)
-        OK(ncclCommInitRankScalable(&b->comm, b->size, b->own, 1, &id, &config));
+        OK(ncclCommInitRankScalable(&p->made, b->size, b->own, 1, &id, &config));
     together_end(p);
 }
 
@@ -274,7 +276,6 @@ static void step_split(struct player *p)
             member_add(&made[colors[r]], was->members[r], p->rank);
     }
     int color = NCCL_SPLIT_NOCOLOR;
-    ncclComm_t comm = NULL;
     if (was->own >= 0 && colors[was->own] < COLORS && colors[was->own] < slots)
         color = colors[was->own];
     player_tell("split of %d, color %d", parent, color);
@@ -283,15 +284,13 @@ static void step_split(struct player *p)
         const bool groups = draw_once_in(&p->own, 3);
         if (groups)
             OK(ncclGroupStart());
-        OK(ncclCommSplit(was->comm, color, keyed ? (backwards ? -was->own : was->own) : 0, &comm,
+        OK(ncclCommSplit(was->comm, color, keyed ? (backwards ? -was->own : was->own) : 0, &p->made,
                          draw_once_in(&p->own, 2) ? NULL : &config));
         if (groups)
             OK(ncclGroupEnd());
     }
     together_end(p);
-    CHECK((color == NCCL_SPLIT_NOCOLOR) == !comm);
-    if (comm)
-        made[color].comm = comm;
+    CHECK((color == NCCL_SPLIT_NOCOLOR) == !p->made);
     for (int c = 0; c < COLORS; c++)
         if (made[c].size > 0)
             band_made(p, slot_take(p), &made[c]);
@@ -316,7 +315,7 @@ static void step_shrink(struct player *p)
     player_tell("shrink of %d", parent);
     together_begin(p);
     if (made.own >= 0)
-        OK(ncclCommShrink(was->comm, excluded, out, &made.comm,
+        OK(ncclCommShrink(was->comm, excluded, out, &p->made,
                           draw_once_in(&p->own, 2) ? NULL : &config, NCCL_SHRINK_DEFAULT));
     together_end(p);
     band_made(p, slot_take(p), &made);
@@ -352,7 +351,7 @@ static void step_grow(struct player *p)
     together_begin(p);
     if (made.own >= 0)
         OK(ncclCommGrow(old ? was->comm : NULL, made.size, passes ? &id : NULL, old ? -1 : made.own,
-                        &made.comm, draw_once_in(&p->own, 2) ? NULL : &config));
+                        &p->made, draw_once_in(&p->own, 2) ? NULL : &config));
     together_end(p);
     band_made(p, slot_take(p), &made);
 }
@@ -377,7 +376,8 @@ static void band_end(struct player *p, int band)
             OK(ncclRedOpDestroy(b->op, b->comm));
     }
     player_tell("end of %d, way %d", band, how);
-    const bool aborts = draw_once_in(&p->all, 4); /* all: who has not would hear of it */
+    /* All do: who has not would hear of it. */
+    const bool aborts = draw_once_in(&p->all, 4) && !p->kills;
     if (aborts)
         all_meet();
     if (b->own >= 0 && aborts) {
@@ -474,6 +474,7 @@ static void step_ask(struct player *p)
     OK(ncclCommGetAsyncError(b->comm, &state));
     OK(ncclCommCount(b->comm, &count));
     OK(ncclCommUserRank(b->comm, &rank));
+    OK(state);
     CHECK(state == ncclSuccess && count == b->size && rank == b->own);
 }
 
@@ -488,22 +489,38 @@ static const struct {
     {"calls", step_calls},
 };
 
-void player_run(struct player *p, int many)
+/* Ranks that have but an id in common learn by the deadline alone that one of them does not come.
+ */
+static bool step_may_be(const struct player *p, int which)
+{
+    return !p->kills || (steps[which].take != step_create && steps[which].take != step_grow);
+}
+
+static void step_take(struct player *p)
 {
     enum { STEPS = sizeof steps / sizeof *steps };
+    int which = draw_once_in(&p->all, 2) ? STEPS - 1 : draw_int(&p->all, STEPS - 1);
+    if (!step_may_be(p, which))
+        which = STEPS - 1;
+    if (p->kills)
+        fate_step(p);
+    player_tell("%s", steps[which].name);
+    steps[which].take(p);
+    if (draw_once_in(&p->own, 4))
+        step_ask(p);
+}
+
+void player_run(struct player *p)
+{
     struct band first = {.own = -1};
     for (int r = 0; r < p->size; r++)
         member_add(&first, r, p->rank);
     create(p, &first, 0);
     band_made(p, &p->bands[0], &first);
-    for (p->step = 1; p->step <= many; p->step++) {
-        const int which = draw_once_in(&p->all, 2) ? STEPS - 1 : draw_int(&p->all, STEPS - 1);
-        player_tell("%s", steps[which].name);
-        steps[which].take(p);
-        if (draw_once_in(&p->own, 4))
-            step_ask(p);
-    }
-    for (int band = BANDS_MOST - 1; band >= 0; band--)
+    for (p->step = 1; p->step <= p->steps; p->step++)
+        step_take(p);
+    call_finish_all(p, -1);
+    for (int band = BANDS_MOST - 1; band >= 0 && !p->kills; band--)
         if (p->bands[band].live)
             band_end(p, band);
 }

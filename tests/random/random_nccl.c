@@ -8,6 +8,7 @@
 #include "tests/random/programs.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -17,13 +18,15 @@
 
 static const char usage[] =
     "usage: random_nccl [--seed S] [--programs N] [--steps M] [--seconds T] [--threads]\n"
-    "                   [--verbose] [--trace]\n"
+    "                   [--kill] [--verbose] [--trace]\n"
     "\n"
     "  --seed S       of the first program (1); the next has S + 1\n"
     "  --programs N   how many (100)\n"
     "  --steps M      of each (40)\n"
     "  --seconds T    no new program after that time\n"
     "  --threads      all ranks are threads of one process, none has several\n"
+    "  --kill         one rank of each is killed, all are processes; the others must hear of it,\n"
+    "                 and go on without it\n"
     "  --verbose      a line for each\n"
     "  --trace        ... and for each call of each rank\n"
     "\n"
@@ -108,7 +111,11 @@ static void under_draw(uint64_t seed, struct under *u)
     u->threads = draw_once_in(&d, 2) || options->threads;
     struct draw of_hands = draw_from(seed, 2000);
     u->hands = u->ranks;
-    if (u->ranks > 1 && draw_once_in(&of_hands, 3) && !options->threads)
+    if (options->kill) {
+        u->ranks += u->ranks == 1;
+        u->hands = u->ranks;
+        u->threads = false;
+    } else if (u->ranks > 1 && draw_once_in(&of_hands, 3) && !options->threads)
         u->hands = 1 + draw_int(&of_hands, u->ranks - 1);
     snprintf(u->text, sizeof u->text, "%d ranks, %d %s", u->ranks, u->hands,
              u->threads ? "threads" : "processes");
@@ -136,8 +143,17 @@ static void rank_main(void *argument)
     p->threads = of->under->threads || p->crowded;
     p->all = draw_from(p->seed, 0);
     p->own = draw_from(p->seed, 1 + (uint64_t)p->rank);
+    p->steps = options->steps;
+    p->kills = options->kill;
+    if (p->kills)
+        fate_draw(p);
     player_begin(p);
-    player_run(p, options->steps);
+    if (p->kills) {
+        fate_run(p, player_run);
+    } else {
+        player_run(p);
+        all_meet(); /* nobody waits for work of this device any more */
+    }
     player_end(p);
     free(p);
     player = NULL;
@@ -178,9 +194,14 @@ static int as_processes(struct place_of *ranks, int n)
             exit(0);
         }
     }
-    for (int r = 0; r < n && failed == 0; r++)
-        failed += wait(&status) < 0 || status != 0;
-    return failed;
+    int killed = options->kill;
+    for (int r = 0; r < n && failed == 0; r++) {
+        CHECK(wait(&status) > 0);
+        const bool as_it_must = killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        killed -= as_it_must;
+        failed += status != 0 && !as_it_must;
+    }
+    return failed + killed;
 }
 
 static void program_child(const struct programs *p, uint64_t seed)
@@ -190,6 +211,7 @@ static void program_child(const struct programs *p, uint64_t seed)
     pthread_barrierattr_t among_processes;
     options = p;
     under_draw(seed, &u);
+    fate_prepare();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     CHECK(pthread_barrierattr_init(&among_processes) == 0);
@@ -210,7 +232,7 @@ static void program_child(const struct programs *p, uint64_t seed)
 int main(int argc, char **argv)
 {
     struct programs p;
-    if (!programs_read(argc, argv, "", &p) || p.steps >= IDS) {
+    if (!programs_read(argc, argv, "k", &p) || p.steps >= IDS) {
         fputs(usage, stderr);
         return 2;
     }
