@@ -372,9 +372,8 @@ def scarcity_cases(transports=ALL):
                lambda t=transport: scarce(t, ["--late-files", 0], None, error=False, late=True))
         yield ("rank 1 has no memory at start (RLIMIT_AS)", transport,
                lambda t=transport: scarce(t, ["--memory", 100000], r"memory|thread|rank 1"))
-        # Blocks of the simulated device need stacks, and how many run at a time is chance; so is
-        # whether malloc still has the room in which a connection that is read late puts what comes.
-        may = False if transport == "shm" else None
+        # Blocks of the simulated device need stacks, and how many run at a time is chance.
+        may = None if transport == "device" else False
         yield ("no memory left on rank 1 later (RLIMIT_AS)", transport,
                lambda t=transport, e=may: scarce(t, ["--late-memory", 65536], "memory|rank 1",
                                                  error=e, late=True))

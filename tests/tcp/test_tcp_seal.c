@@ -340,12 +340,12 @@ static void records_of_all_lengths_arrive(void **state)
 /* ---- a stage that cannot grow ---- */
 
 /* The linker calls this in place of malloc. */
-static size_t malloc_refuses;
+static size_t malloc_refuses, malloc_refuses_too;
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes)
 {
-    return bytes == malloc_refuses ? NULL : __real_malloc(bytes);
+    return bytes == malloc_refuses || bytes == malloc_refuses_too ? NULL : __real_malloc(bytes);
 }
 
 /* Rank 0 sends on, up to `bytes`. */
@@ -402,6 +402,30 @@ static void a_stage_grows_behind_a_record(void **state)
     tcp_between_end(&between);
 }
 
+/* A connection that is first read when memory is out begins with a little. */
+static void a_stage_begins_with_little(void **state)
+{
+    (void)state;
+    unsigned seed = 9;
+    seal_set("0", "0", "0");
+    for (int ahead = 1; ahead <= 5; ahead++) {
+        struct tcp_pair pair;
+        tcp_pair_open(&pair, 1, 1, 7, 7);
+        assert_int_equal(tcp_pair_connect(&pair, 60), TUTTI_OK);
+        const struct tti_tcp_lane *lane = &((struct tti_tcp_endpoint *)pair.endpoint[1])->lane[0];
+        if (ahead % 2)
+            mixed_narrow(&pair);
+        malloc_refuses = TTI_TCP_STAGE_BYTES;
+        malloc_refuses_too = TTI_TCP_STAGE_SMALL;
+        mixed_stream(&pair, ahead, &seed);
+        malloc_refuses = malloc_refuses_too = 0;
+        assert_in_range(lane->stage_bytes, 1, TTI_TCP_STAGE_SMALL - 1);
+        mixed_stream(&pair, ahead, &seed);
+        assert_in_range(lane->stage_bytes, TTI_TCP_STAGE_SMALL, TTI_TCP_STAGE_BYTES);
+        tcp_pair_close(&pair);
+    }
+}
+
 static void ranks_must_agree(void **state)
 {
     (void)state;
@@ -437,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_repeated_record_is_refused),
         cmocka_unit_test(a_replayed_hello_is_refused),
         cmocka_unit_test(a_stage_grows_behind_a_record),
+        cmocka_unit_test(a_stage_begins_with_little),
         cmocka_unit_test(records_of_all_lengths_arrive),
         cmocka_unit_test(ranks_must_agree),
     };

@@ -22,7 +22,8 @@
 #include <sys/uio.h>
 
 enum {
-    /* The stage, from the first read on: small until a read fills it or larger ranges come. */
+    /* The stage, from the first read on: small until a read fills it or larger ranges come (less
+     * where memory is out). */
     TTI_TCP_STAGE_SMALL = 64 * 1024,
     TTI_TCP_STAGE_BYTES = 260 * 1024,
     TTI_TCP_RING_BYTES = 64 * 1024, /* copies of small fragments and of headers */
@@ -78,7 +79,7 @@ struct tti_tcp_lane {
 
     /* ---- receiving ---- */
     uint8_t *stage;     /* NULL until something is read */
-    size_t stage_bytes; /* of it: none, small or all */
+    size_t stage_bytes; /* of it: none, small or all, or little */
     size_t head, tail;  /* unread bytes of the stage */
     uint64_t tag;       /* of the fragment that is being read, */
     size_t left;        /* which has this many bytes to come; 0: a header is next */

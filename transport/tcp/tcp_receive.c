@@ -14,6 +14,7 @@ enum {
     RECEIVE_BEHIND =
         16 * 1024,             /* read with the caller's bytes: the next headers, small fragments */
     RECEIVE_DIRECT = 4 * 1024, /* smaller ranges go through the stage, with all that came */
+    RECEIVE_SCARCE = RECEIVE_BEHIND + 2 * RECEIVE_DIRECT, /* a stage's, where memory is out */
 };
 
 static size_t receive_least(size_t a, size_t b)
@@ -101,7 +102,8 @@ static bool receive_ended(const struct tti_tcp_lane *lane)
 }
 
 /* See that the stage has at least so many bytes. It stays where it is while its bytes are shown or
- * a record is half read there, and as small as it is where there is no memory for a larger one. */
+ * a record is half read there, and as small as it is where there is no memory for a larger one. A
+ * connection may be read for the first time when memory is out: then it begins with little. */
 static bool receive_stage(struct tti_tcp_lane *lane, size_t least)
 {
     size_t bytes = least > TTI_TCP_STAGE_SMALL ? TTI_TCP_STAGE_BYTES : TTI_TCP_STAGE_SMALL;
@@ -109,6 +111,8 @@ static bool receive_stage(struct tti_tcp_lane *lane, size_t least)
     if (lane->stage_bytes >= least || (stays && lane->stage))
         return true;
     uint8_t *made = malloc(bytes);
+    if (!made && !lane->stage && !lane->seal)
+        made = malloc(bytes = RECEIVE_SCARCE);
     if (!made) {
         lane->receive_error = lane->stage ? lane->receive_error : ENOMEM;
         return lane->stage != NULL;
