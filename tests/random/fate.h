@@ -7,10 +7,6 @@
 
 /* Before the ranks begin: memory that they share. */
 void fate_begin(void);
-/* This rank dies, a moment after the call, in whatever it does then. */
-void fate_die(struct actor *a);
-/* Now. */
-void fate_die_now(void);
 /* This rank has ended its part, with an error or none; wait until all others have, too, and judge.
  * 0: as it must be. */
 int fate_judge(const struct actor *a, bool failed);

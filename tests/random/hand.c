@@ -1,17 +1,12 @@
 /* A hand: a thread that plays for several ranks, as programs of one process with several GPUs are
  * written. Each rank has a stack of its own, and another has its turn where one would wait for it:
  * at what all of them begin and end together, and for an id. */
-#include "tests/random/hand.h"
-
 #include "device/sim/sim_fiber.h"
 #include "tests/random/player.h"
-
-#include <string.h>
 
 enum { STACK_BYTES = 1 << 20 };
 
 struct seat {
-    struct hand *hand;
     struct tti_fiber fiber;
     void *argument;
     struct player *player;
@@ -101,7 +96,7 @@ void together_end(struct player *p)
 static void seat_main(void *argument)
 {
     struct seat *seat = argument;
-    seat->hand->play(seat->argument);
+    hand->play(seat->argument);
     seat->over = true;
     hand_turn(&seat->fiber);
 }
@@ -117,7 +112,7 @@ void hand_play(void (*play)(void *argument), void *const *arguments, int many)
     }
     tti_fiber_adopt(&own.thread);
     for (int k = 0; k < many; k++) {
-        own.seats[k] = (struct seat){.hand = &own, .argument = arguments[k]};
+        own.seats[k] = (struct seat){.argument = arguments[k]};
         CHECK(tti_fiber_create(&own.seats[k].fiber, STACK_BYTES, seat_main, &own.seats[k]));
     }
     own.now = many - 1;

@@ -178,7 +178,12 @@ void player_run(struct player *p);
 /* A live band, by chance, and alike on all ranks. */
 int band_draw(struct player *p);
 
-/* hand.c: all ranks are here. */
+/* hand.c: call play(arguments[k]) for each of `many` ranks of this thread, in turns; returns when
+ * all are over. */
+void hand_play(void (*play)(void *argument), void *const *arguments, int many);
+/* The one whose turn it is in this thread; NULL: nobody's yet. */
+extern _Thread_local struct player *player;
+/* All ranks are here. */
 void all_meet(void);
 /* ... those of this thread. */
 void hand_meet(void);
@@ -196,17 +201,15 @@ void fate_prepare(void);
 void fate_draw(struct player *p);
 /* A step begins. */
 void fate_step(struct player *p);
-bool fate_is_dead(void);
 /* Until the death is heard of, and what the survivors do then. */
 void fate_run(struct player *p, void (*run)(struct player *p));
 /* A call has failed: that must be because of the death, or all is wrong. */
 void player_told(const char *file, int line, const char *call, const char *why)
     __attribute__((noreturn));
 
-/* The one whose turn it is in this thread; NULL: nobody's yet. */
-extern _Thread_local struct player *player;
-
-/* random_nccl.c: what the ranks of the program pass each other beside NCCL: an id by number, once.
+/* random_nccl.c: all threads, or processes, are here. */
+void hands_meet(void);
+/* What the ranks of the program pass each other beside NCCL: an id by number, once.
  */
 void id_give(unsigned number, const ncclUniqueId *id);
 void id_take(unsigned number, ncclUniqueId *id);

@@ -1,39 +1,28 @@
 /* A player that is killed, and what becomes of the others (random_nccl --kill): each is told within
  * seconds who died, whatever it waits in, before it takes void data for the call's; then they
  * shrink, and sum without it. */
+#include "tests/random/death.h"
 #include "tests/random/player.h"
+#include "tests/random/programs.h"
 
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Seconds: until all know; and for which a survivor waits for the others. */
-enum { FATE_KNOWN = 15, FATE_STAYS = 60, FATE_MOMENT_US = 4000 };
+enum { FATE_KNOWN = 15, FATE_STAYS = 60 };
 
-struct fate {
-    _Atomic int pid; /* of who died; 0: nobody yet */
-    _Atomic int64_t died_ms;
+static struct fate {
     _Atomic int gave_up[PLAYERS_MOST]; /* pids of those who were told and use nothing any more */
     _Atomic int here[3];               /* survivors, at each place where they meet */
-};
-static struct fate *fate;
+} * fate;
 static jmp_buf fate_out; /* of this process's only player, to where it has been told */
 static struct {
     const char *call;
     char text[400];
 } fate_told;
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void fate_prepare(void)
 {
@@ -41,9 +30,8 @@ void fate_prepare(void)
         mmap(NULL, sizeof *fate, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     fate = memory;
+    death_prepare();
 }
-
-/* ---- who dies ------------------------------------------------------------------------------- */
 
 void fate_draw(struct player *p)
 {
@@ -52,60 +40,33 @@ void fate_draw(struct player *p)
     p->dies_at = 1 + draw_int(&d, p->steps);
 }
 
-static void fate_die_now(void)
-{
-    atomic_store(&fate->died_ms, now_ms());
-    atomic_store(&fate->pid, getpid());
-    (void)kill(getpid(), SIGKILL);
-}
-
-static void *fate_thread(void *argument)
-{
-    const useconds_t *moment = argument;
-    usleep(*moment);
-    fate_die_now();
-    return NULL;
-}
-
 void fate_step(struct player *p)
 {
-    static useconds_t moment;
-    pthread_t thread;
-    if (p->rank != p->victim || p->step != p->dies_at)
-        return;
-    moment = (useconds_t)draw_below(&p->own, FATE_MOMENT_US);
-    CHECK(pthread_create(&thread, NULL, fate_thread, &moment) == 0);
+    if (p->rank == p->victim && p->step == p->dies_at)
+        death_soon((useconds_t)draw_below(&p->own, DEATH_MOMENT_US));
 }
 
 /* ---- who is told ---------------------------------------------------------------------------- */
 
 void player_told(const char *file, int line, const char *call, const char *why)
 {
-    if (!player->kills || atomic_load(&fate->pid) == 0)
+    if (!player->kills || death_pid() == 0)
         player_fail(file, line, call, why);
     fate_told.call = call;
     snprintf(fate_told.text, sizeof fate_told.text, "%s", why);
     longjmp(fate_out, 1);
 }
 
-bool fate_is_dead(void)
-{
-    return atomic_load(&fate->pid) != 0;
-}
-
 /* It says who died, or whom that made give up. */
 static void fate_judge(struct player *p)
 {
-    char name[32], why[500];
-    const double after = (double)(now_ms() - atomic_load(&fate->died_ms)) / 1e3;
-    snprintf(name, sizeof name, ":%d)", atomic_load(&fate->pid));
-    bool named = strstr(fate_told.text, name);
-    for (int r = 0; r < p->size; r++) {
-        snprintf(name, sizeof name, ":%d)", atomic_load(&fate->gave_up[r]));
-        named = named || strstr(fate_told.text, name);
-    }
+    char why[500];
+    const double after = death_seconds();
+    bool named = death_names(fate_told.text, death_pid());
+    for (int r = 0; r < p->size; r++)
+        named = named || death_names(fate_told.text, atomic_load(&fate->gave_up[r]));
     player_tell("told after %.1f s by %s: %s", after, fate_told.call, fate_told.text);
-    snprintf(why, sizeof why, "%.1f s after the death of %d: %s", after, atomic_load(&fate->pid),
+    snprintf(why, sizeof why, "%.1f s after the death of %d: %s", after, death_pid(),
              fate_told.text);
     if (!named || after > FATE_KNOWN)
         player_fail(__FILE__, __LINE__, fate_told.call, why);
@@ -114,10 +75,10 @@ static void fate_judge(struct player *p)
 /* Those who live are all at place k. */
 static void survivors_meet(const struct player *p, int k)
 {
-    const int64_t until = now_ms() + FATE_STAYS * 1000;
+    const double until = programs_clock() + FATE_STAYS;
     atomic_fetch_add(&fate->here[k], 1);
     while (atomic_load(&fate->here[k]) < p->size - 1) {
-        if (now_ms() > until)
+        if (programs_clock() > until)
             player_fail(__FILE__, __LINE__, "survivors meet", "not all have heard of the death");
         usleep(1000);
     }
@@ -182,8 +143,8 @@ void fate_run(struct player *p, void (*run)(struct player *p))
     if (setjmp(fate_out) == 0) {
         run(p);
         if (p->rank == p->victim) /* it did not come to it in time */
-            fate_die_now();
-        while (!fate_is_dead())
+            death_now();
+        while (death_pid() == 0)
             usleep(1000);
     } else {
         fate_judge(p);

@@ -68,7 +68,7 @@ bool programs_read(int argc, char **argv, const char *some, struct programs *p)
     return optind == argc && p->programs > 0 && p->steps > 0 && !(p->kill && p->threads);
 }
 
-static double seconds_now(void)
+double programs_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -80,7 +80,7 @@ static bool program_run(const struct programs *p, int limit, uint64_t seed,
                         void (*child)(const struct programs *p, uint64_t seed))
 {
     const unsigned long long number = seed;
-    const double until = seconds_now() + limit;
+    const double until = programs_clock() + limit;
     int status = 0;
     fflush(NULL);
     const pid_t pid = fork();
@@ -95,7 +95,7 @@ static bool program_run(const struct programs *p, int limit, uint64_t seed,
     }
     (void)setpgid(pid, pid); /* whoever is first */
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (seconds_now() > until) {
+        if (programs_clock() > until) {
             kill(-pid, SIGABRT);
             waitpid(pid, &status, 0);
             fprintf(stderr, "program %llu: not over after %d s\n", number, limit);
@@ -114,9 +114,9 @@ static bool program_run(const struct programs *p, int limit, uint64_t seed,
 int programs_run(const struct programs *p, int limit,
                  void (*child)(const struct programs *p, uint64_t seed))
 {
-    const double until = seconds_now() + p->seconds;
+    const double until = programs_clock() + p->seconds;
     int done = 0, failed = 0;
-    for (; done < p->programs && seconds_now() < until; done++)
+    for (; done < p->programs && programs_clock() < until; done++)
         failed += program_run(p, limit, p->seed + (uint64_t)done, child);
     printf("%d programs of %d steps, seeds %llu to %llu: %d failed\n", done, p->steps,
            (unsigned long long)p->seed, (unsigned long long)p->seed + (unsigned long long)done - 1,

@@ -15,6 +15,9 @@ struct programs {
     const char *over;
 };
 
+/* Seconds since some moment, the same for all processes. */
+double programs_clock(void);
+
 /* One setting, in the environment, in some programs. */
 struct setting {
     const char *name;

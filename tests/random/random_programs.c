@@ -4,6 +4,7 @@
  * S --programs 1 --verbose Read actor.h. */
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
+#include "tests/random/death.h"
 #include "tests/random/fate.h"
 #include "tests/random/programs.h"
 #include "tests/rank_check.h"
@@ -131,7 +132,7 @@ static int rank_act(tutti_comm *comm, void *argument)
     }
     int bad = actor_run(a, u->options->steps);
     if (a->victim == a->rank) /* it did not come to it in time */
-        fate_die_now();
+        death_now();
     if (a->victim >= 0) {
         bad = fate_judge(a, bad);
         free(a);

@@ -1,7 +1,7 @@
 /* The steps of random programs. */
 #include "tests/integration/device_calls.h"
 #include "tests/random/actor.h"
-#include "tests/random/fate.h"
+#include "tests/random/death.h"
 #include "tests/random/programs.h"
 #include "tests/rank_check.h"
 
@@ -434,7 +434,7 @@ static int step_take(struct actor *a)
     if (a->victim >= 0 && (steps[which].take == step_create || steps[which].take == step_abort))
         which = STEPS - 1;
     if (a->rank == a->victim && a->step == a->dies_at)
-        fate_die(a);
+        death_soon((useconds_t)draw_below(&a->own, DEATH_MOMENT_US));
     actor_tell(a, "%s", steps[which].name);
     if (steps[which].take(a) || (draw_once_in(&a->all, 4) && step_ask(a)))
         return 1;
