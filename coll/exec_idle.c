@@ -2,6 +2,7 @@
 #include "coll/exec_internal.h"
 
 #include "base/clock.h"
+#include "base/types.h"
 #include "coll/diagnose.h"
 #include "coll/gpu/gpu_calls.h"
 #include "coll/message.h"
@@ -10,13 +11,18 @@
 #include <stdio.h>
 
 enum {
-    SPINS = 100,        /* turns without progress before the thread yields ... */
-    SPINS_CROWDED = 2,  /* ... when ranks outnumber cores: the peer may need this very one */
-    SPINS_SYSTEM = 20,  /* ... when every turn makes system calls */
-    YIELDS = 1500,      /* yields before it sleeps; none in the background: a thread that yields to
-                           one that computes waits for the end of its time slice */
-    LISTEN_EVERY = 256, /* turns between looks at the clock */
-    SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
+    SPINS = 100,       /* turns without progress before the thread yields ... */
+    SPINS_CROWDED = 2, /* ... when ranks outnumber cores: the peer may need this very one */
+    SPINS_SYSTEM = 20, /* ... when every turn makes system calls */
+    YIELDS = 1500,     /* yields before it sleeps; none in the background: a thread that yields to
+                          one that computes waits for the end of its time slice */
+    YIELD_US = 300,    /* for how long at most it yields in an operation of up to YIELD_BYTES; that
+                          many take so long if nobody wants the core, and if somebody does, the
+                          peer may stand behind it */
+    YIELD_BYTES = 128 * 1024, /* a longer one has waits of its own that are as long, and who sleeps
+                                 then is moved away from its caches */
+    LISTEN_EVERY = 256,       /* turns between looks at the clock */
+    SLEEP_MS = 50,            /* the most one sleep takes, so that notices are seen */
 };
 
 /* Whom a lane waits for, -1: nobody; *sends: to take something. A step that has not begun waits
@@ -109,16 +115,32 @@ static void exec_note_waits(struct tti_executor *x, uint64_t deadline)
                      tti_deadline_begin(deadline, x->comm->settings.timeout_s), peer, sends);
 }
 
+/* Whether this wait has yielded its core for long enough. */
+static bool exec_yielded_long(struct tti_executor *x, unsigned idle, unsigned spins)
+{
+    if (idle < spins) {
+        x->yields_until = 0;
+        return false;
+    }
+    const struct tti_operation *o = x->label->operation;
+    if (o->count > YIELD_BYTES / tti_type_bytes(o->type))
+        return false;
+    const uint64_t now = tti_now_ns();
+    if (x->yields_until == 0 || idle == spins)
+        x->yields_until = now + (uint64_t)YIELD_US * 1000;
+    return now > x->yields_until;
+}
+
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)
 {
     const unsigned spins = exec_spins(x->comm);
     const unsigned awake = spins + (tti_exec_background(x->comm) ? 0 : YIELDS);
     TTI_TRY(tti_links_progress(x->comm));
+    const bool sleepy = idle >= awake || exec_yielded_long(x, idle, spins);
     if (idle < spins)
         tti_cpu_relax();
-    else if (idle < awake)
+    else if (!sleepy)
         sched_yield();
-    bool sleepy = idle >= awake;
     /* Written down at the first yield: where ranks share a core the next look around may be a
      * second away, and who asks for the culprit meanwhile would read whom it waited for before. */
     if (idle == spins)
