@@ -16,13 +16,12 @@ enum {
     SPINS_SYSTEM = 20, /* ... when every turn makes system calls */
     YIELDS = 1500,     /* yields before it sleeps; none in the background: a thread that yields to
                           one that computes waits for the end of its time slice */
-    YIELD_US = 300,    /* for how long at most it yields in an operation of up to YIELD_BYTES; that
-                          many take so long if nobody wants the core, and if somebody does, the
-                          peer may stand behind it */
-    YIELD_BYTES = 128 * 1024, /* a longer one has waits of its own that are as long, and who sleeps
-                                 then is moved away from its caches */
-    LISTEN_EVERY = 256,       /* turns between looks at the clock */
-    SLEEP_MS = 50,            /* the most one sleep takes, so that notices are seen */
+    YIELD_US = 300,    /* for how long at most it yields in a call of up to YIELD_BYTES: that many
+                          take so long if nobody wants the core, and if somebody does, the peer
+                          may stand behind it */
+    YIELD_BYTES = 128 * 1024,
+    LISTEN_EVERY = 256, /* turns between looks at the clock */
+    SLEEP_MS = 50,      /* the most one sleep takes, so that notices are seen */
 };
 
 /* Whom a lane waits for, -1: nobody; *sends: to take something. A step that has not begun waits
@@ -115,20 +114,28 @@ static void exec_note_waits(struct tti_executor *x, uint64_t deadline)
                      tti_deadline_begin(deadline, x->comm->settings.timeout_s), peer, sends);
 }
 
-/* Whether this wait has yielded its core for long enough. */
+/* When a wait that begins to yield now has yielded for long enough; none is too long in a call that
+ * moves much. */
+static uint64_t exec_yields_until(const struct tti_label *label)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < label->count && bytes <= YIELD_BYTES; i++) {
+        const struct tti_operation *o = &label->operation[i];
+        const size_t room = YIELD_BYTES / tti_type_bytes(o->type);
+        bytes += o->count > room ? YIELD_BYTES + 1 : o->count * tti_type_bytes(o->type);
+    }
+    return bytes > YIELD_BYTES ? UINT64_MAX : tti_now_ns() + (uint64_t)YIELD_US * 1000;
+}
+
 static bool exec_yielded_long(struct tti_executor *x, unsigned idle, unsigned spins)
 {
     if (idle < spins) {
         x->yields_until = 0;
         return false;
     }
-    const struct tti_operation *o = x->label->operation;
-    if (o->count > YIELD_BYTES / tti_type_bytes(o->type))
-        return false;
-    const uint64_t now = tti_now_ns();
-    if (x->yields_until == 0 || idle == spins)
-        x->yields_until = now + (uint64_t)YIELD_US * 1000;
-    return now > x->yields_until;
+    if (x->yields_until == 0)
+        x->yields_until = exec_yields_until(x->label);
+    return x->yields_until != UINT64_MAX && tti_now_ns() > x->yields_until;
 }
 
 enum tutti_result tti_exec_idle(struct tti_executor *x, unsigned idle, uint64_t deadline)

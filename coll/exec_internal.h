@@ -118,12 +118,12 @@ struct tti_executor {
     struct tti_exec_device device;
     size_t lend_from; /* messages of so many bytes and more are lent (plugin.h) */
     const struct tti_label *label;
-    int fast_peer;         /* whom a small program or the fused path waits for; -1: lanes tell */
-    bool fast_sends;       /* ... to take what it is sent */
-    uint64_t yields_until; /* the wait under way has yielded long enough then (tti_now_ns) */
+    int fast_peer;   /* whom a small program or the fused path waits for; -1: lanes tell */
+    bool fast_sends; /* ... to take what it is sent */
     const struct tti_messages *several; /* small messages, which know what they wait for; or NULL */
     int *connecting; /* an exchange's peers, while not all of them are connected; else NULL */
     int connecting_count;
+    uint64_t yields_until; /* the wait under way has yielded long enough then; 0: it did not yet */
 };
 
 /* ---- placing (executor.c) ---- */
