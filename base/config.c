@@ -2,18 +2,48 @@
 #include "base/config.h"
 
 #include "base/c_locale.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Only added to, before those that are there: whoever reads may do so at the same time. */
+struct preset {
+    struct preset *next;
+    char *value;
+    char name[];
+};
+
+static struct preset *_Atomic presets;
+
 const char *tti_config_text(const char *name)
 {
     const char *text = getenv(name);
-    return text && *text ? text : NULL;
+    if (text && *text)
+        return text;
+    const struct preset *preset = atomic_load_explicit(&presets, memory_order_acquire);
+    while (preset && strcmp(preset->name, name) != 0)
+        preset = preset->next;
+    return preset && *preset->value ? preset->value : NULL;
+}
+
+enum tutti_result tti_config_preset(const char *name, const char *value)
+{
+    const size_t name_bytes = strlen(name) + 1, value_bytes = strlen(value) + 1;
+    struct preset *made = tti_calloc(1, sizeof *made + name_bytes + value_bytes);
+    if (!made)
+        return TUTTI_ERR_MEMORY;
+    memcpy(made->name, name, name_bytes);
+    made->value = memcpy(made->name + name_bytes, value, value_bytes);
+    made->next = atomic_load(&presets);
+    while (!atomic_compare_exchange_weak(&presets, &made->next, made))
+        continue;
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_parse_int(const char *what, const char *text, long least, long most,

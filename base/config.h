@@ -8,8 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The value, or NULL when unset or empty. */
+/* The value, of the environment or else as preset, or NULL when unset or empty. It stays. */
 const char *tti_config_text(const char *name);
+/* The value where the environment has none, from now on, in place of one that was preset before.
+ * Not setenv, which other threads may read the environment beside, and children would inherit. */
+enum tutti_result tti_config_preset(const char *name, const char *value);
 /* An integer from least to most. */
 enum tutti_result tti_config_int(const char *name, long least, long most, long fallback,
                                  long *value);

@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include "base/atomic.h"
+#include "base/config.h"
 #include "base/quiet.h"
 
 #include <stdarg.h>
@@ -18,7 +19,7 @@ static void (*_Atomic log_sink)(enum tti_log_level, const char *);
 
 static int log_read_level(void)
 {
-    const char *text = getenv("TUTTI_LOG");
+    const char *text = tti_config_text("TUTTI_LOG");
     int level = 0;
     if (text)
         for (int i = 0; i < TTI_LOG_LEVELS; i++)

@@ -33,6 +33,7 @@ struct tti_gpu_domain {
     pthread_mutex_t reclaims; /* who tries to have all gates */
     pthread_mutex_t lock;     /* of what follows */
     struct tti_gpu_user *users;
+    bool failed; /* somebody's work has, so others' may never be over */
     bool ending; /* a thread ends what was retired: the order is kept, and one is enough */
     struct retired *first, **last;
     _Atomic int count; /* of what is retired, and of what is being ended */
@@ -119,6 +120,16 @@ void tti_gpu_user_leave(struct tti_gpu_user *user, bool idle)
     pthread_mutex_unlock(&domain->lock);
 }
 
+void tti_gpu_user_failed(const struct tti_gpu_user *user)
+{
+    struct tti_gpu_domain *domain = user->domain;
+    if (!domain)
+        return;
+    pthread_mutex_lock(&domain->lock);
+    domain->failed = true;
+    pthread_mutex_unlock(&domain->lock);
+}
+
 void tti_gpu_gate_enter(struct tti_gpu_user *user)
 {
     (void)pthread_rwlock_rdlock(&user->gate->lock);
@@ -159,12 +170,14 @@ static bool domain_waits(const struct tti_gpu_domain *domain)
     return waits;
 }
 
-/* Under the lock and alone at all gates: is all work over? */
+/* Under the lock and alone at all gates: is all work over? A graph may be kept for good: where what
+ * was retired is not freed at another time, either, it does not count. */
 static bool domain_idle(const struct tti_gpu_domain *domain)
 {
+    const bool but_graphs = domain->failed && !domain_waits(domain);
     bool idle = true;
     for (const struct tti_gpu_user *user = domain->users; user && idle; user = user->next)
-        idle = user->idle(user);
+        idle = user->idle(user, but_graphs);
     return idle;
 }
 
@@ -203,7 +216,7 @@ static void domain_end(struct tti_gpu_domain *domain)
 static void domain_end_blocking(struct tti_gpu_domain *domain)
 {
     pthread_mutex_lock(&domain->lock);
-    while (domain->first && !domain->ending && !domain_waits(domain))
+    while (domain->first && !domain->ending && !domain->failed && !domain_waits(domain))
         domain_end(domain);
     pthread_mutex_unlock(&domain->lock);
 }

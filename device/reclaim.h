@@ -5,7 +5,10 @@
  * work waits for threads of this process, what is retired is freed at once, waiting for the device.
  * Where one's does it is freed when all devices are found idle. Nobody waits for that: a reclaim
  * that comes at a bad time does nothing, and a later one does it. A thread that lets operations
- * through does not reclaim, nor retire. */
+ * through does not reclaim, nor retire.
+ *
+ * Nor is a device waited for any more once a user's work has failed: then others' work may wait for
+ * what never comes, until they are ended too. */
 #ifndef TTI_DEVICE_RECLAIM_H
 #define TTI_DEVICE_RECLAIM_H
 
@@ -21,14 +24,19 @@ struct tti_gpu_user {
     struct tti_gpu_gate *gate;     /* its device's */
     bool waits;                    /* for threads of this process: set before it enters */
     bool left;                     /* its owner is gone, its work is not over */
-    /* Nothing of it is queued, nor will be without the gate. Nobody has the gate meanwhile. */
-    bool (*idle)(const struct tti_gpu_user *user);
+    /* Nothing of it is queued, nor will be without the gate. Nobody has the gate meanwhile.
+     * `but_graphs`: other than by launching what was captured. */
+    bool (*idle)(const struct tti_gpu_user *user, bool but_graphs);
 };
 
 enum tutti_result tti_gpu_user_enter(struct tti_gpu_user *user, const struct tti_gpu *gpu);
 /* `idle` false: work of it is queued still. Then it stays and is asked, on the owner's memory,
  * until it is over, and nothing is reclaimed before that. One that has not entered may leave. */
 void tti_gpu_user_leave(struct tti_gpu_user *user, bool idle);
+
+/* The user's work has failed: nothing is reclaimed in this process from now on but on idle devices,
+ * for which graphs that may be launched do not count where no user waits. */
+void tti_gpu_user_failed(const struct tti_gpu_user *user);
 
 /* Around queueing: waits for a reclaim that is under way on idle devices. Not twice. */
 void tti_gpu_gate_enter(struct tti_gpu_user *user);

@@ -81,6 +81,21 @@ static enum tutti_result call_async(const struct tti_nccl_call *c, enum tutti_op
 
 /* ---- operators ---- */
 
+/* Until the stream is through, or the communicator fails. */
+static enum tutti_result call_stream_wait(const struct tti_nccl_call *c, struct tti_gpu *gpu,
+                                          uint64_t deadline)
+{
+    enum { TURN_S = 1 };
+    for (;;) {
+        const uint64_t turn = tti_deadline_in(TURN_S), until = turn < deadline ? turn : deadline;
+        const enum tutti_result result =
+            tti_gpu_stream_wait(gpu, c->stream, until, "reading a factor");
+        if (result != TUTTI_ERR_TIMEOUT || until == deadline)
+            return result;
+        TTI_TRY(tutti_comm_error(c->comm->tutti));
+    }
+}
+
 /* A factor in device memory is read in the order of the stream, which therefore is waited for. */
 static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const void *factor,
                                           uint64_t *value)
@@ -89,6 +104,7 @@ static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const v
     struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
     struct tti_gpu *gpu = NULL;
     const size_t bytes = tutti_type_size((enum tutti_type)c->type);
+    const uint64_t deadline = tti_deadline_in(tti_nccl_timeout_s());
     uint64_t capture = 0;
     if (ops)
         TTI_TRY(ops->pointer(factor, &info));
@@ -106,11 +122,11 @@ static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const v
     /* First: the copy, to memory that is not page-locked, waits inside of the driver, without a
      * deadline, and may keep out the rank that the stream waits for. */
     if (result == TUTTI_OK)
-        result = tti_gpu_stream_wait(gpu, c->stream, tti_deadline_in(60), "reading a factor");
+        result = call_stream_wait(c, gpu, deadline);
     if (result == TUTTI_OK)
         result = ops->copy(gpu, value, factor, bytes, c->stream);
     if (result == TUTTI_OK)
-        result = tti_gpu_stream_wait(gpu, c->stream, tti_deadline_in(60), "reading a factor");
+        result = call_stream_wait(c, gpu, deadline);
     ops->close(gpu);
     return result;
 }
@@ -266,13 +282,26 @@ static ncclResult_t call_begin(const struct tti_nccl_call *c, enum tutti_op op)
     return tti_nccl_result(call_plain(c, op));
 }
 
-static ncclResult_t call_entered(const struct tti_nccl_call *c)
+/* What only moves data may have another type at each rank, if there are as many bytes. */
+static void call_bytes(struct tti_nccl_call *c)
+{
+    const bool reduces = c->collective == TUTTI_ALL_REDUCE || c->collective == TUTTI_REDUCE ||
+                         c->collective == TUTTI_REDUCE_SCATTER;
+    const size_t each = tutti_type_size((enum tutti_type)c->type);
+    if (reduces || c->alone != TTI_NOT_ALONE || c->count > SIZE_MAX / each)
+        return;
+    c->count *= each;
+    c->type = ncclUint8;
+}
+
+static ncclResult_t call_entered(struct tti_nccl_call *c)
 {
     enum tutti_op op = TUTTI_SUM;
     bool made = false;
     if ((unsigned)c->type >= ncclNumTypes)
         return tti_nccl_fail(ncclInvalidArgument, "%s: %d is no data type",
                              tutti_collective_name(c->collective), (int)c->type);
+    call_bytes(c);
     ncclResult_t result = call_not_late(c);
     if (result == ncclSuccess)
         result = tti_nccl_result(call_op(c, &op, &made));

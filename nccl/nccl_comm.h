@@ -126,6 +126,8 @@ ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *pare
                              ncclConfig_t *config);
 /* Ours, for a new communicator; `network` is ncclConfig_t.netName, or empty. */
 void tti_nccl_options(const char *network, struct tutti_options *options);
+/* The deadline of an operation, in seconds. */
+double tti_nccl_timeout_s(void);
 /* "NCCL version ..." where NCCL_DEBUG asks for it; once. */
 void tti_nccl_print_version(void);
 /* The id that NCCL_COMM_ID names. False: the variable is not set. */
@@ -207,6 +209,8 @@ ncclResult_t tti_nccl_job_start(struct tti_nccl_job *job);
 void tti_nccl_comm_enlist(struct ncclComm *comm);
 /* End one that nobody has entered and nobody will enter: what it holds, and its memory. */
 void tti_nccl_comm_release(struct ncclComm *comm);
+/* The rest of ncclCommAbort, which the group's end does (tti_nccl_group_ends). */
+ncclResult_t tti_nccl_comm_end_aborted(struct ncclComm *comm);
 /* For a call of `what` on `comm`, which must be ready: not being made, not ended. On ncclSuccess
  * leave afterwards. */
 ncclResult_t tti_nccl_enter(struct ncclComm *comm, const char *what);
@@ -265,6 +269,9 @@ struct tti_nccl_job *tti_nccl_group_job(const struct ncclComm *comm,
 bool tti_nccl_group_makes(const struct ncclComm *comm);
 /* An operation of `collective` was added for the communicator (nccl_calls.c). */
 ncclResult_t tti_nccl_group_note(const struct tti_nccl_call *call);
+/* The communicator was aborted and shall be ended with the group. False: there is none, or no
+ * memory for that. */
+bool tti_nccl_group_ends(struct ncclComm *comm);
 /* Where the request of an operation in the group shall go. NULL: no memory. */
 tutti_request **tti_nccl_group_request(struct ncclComm *comm);
 /* A call within the group failed: the group will. */

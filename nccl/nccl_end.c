@@ -315,9 +315,15 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
     if (result != ncclSuccess || left)
         return result;
     tutti_comm_abort(comm->tutti, "ncclCommAbort");
-    return end_now(comm, "ncclCommAbort");
+    /* Freeing may wait for work of another one that is aborted next. */
+    return tti_nccl_group_ends(comm) ? ncclSuccess : end_now(comm, "ncclCommAbort");
 }
 TTI_NCCL_ALSO(CommAbort);
+
+ncclResult_t tti_nccl_comm_end_aborted(struct ncclComm *comm)
+{
+    return end_now(comm, "ncclCommAbort");
+}
 
 /* ---- short of the end ---- */
 

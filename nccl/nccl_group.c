@@ -27,6 +27,12 @@ struct awaited {
     struct tti_nccl_pending *pending;
 };
 
+/* A communicator that was aborted, of which the rest is done when the others of the group are. */
+struct ended {
+    struct ended *next;
+    struct ncclComm *comm;
+};
+
 struct nccl_group {
     int depth;
     ncclResult_t failed;
@@ -34,6 +40,7 @@ struct nccl_group {
     struct noted *noted, **noted_end;
     struct awaited *awaited, **awaited_end;
     struct tti_nccl_job *jobs, **jobs_end;
+    struct ended *ended, **ended_end;
 };
 
 static _Thread_local struct nccl_group group;
@@ -109,6 +116,17 @@ tutti_request **tti_nccl_group_request(struct ncclComm *comm)
     return &pending->request;
 }
 
+bool tti_nccl_group_ends(struct ncclComm *comm)
+{
+    struct ended *made = group.depth > 0 ? tti_calloc(1, sizeof *made) : NULL;
+    if (!made)
+        return false;
+    made->comm = comm;
+    *group.ended_end = made;
+    group.ended_end = &made->next;
+    return true;
+}
+
 ncclResult_t pncclGroupStart(void)
 {
     if (group.depth++ > 0)
@@ -117,6 +135,7 @@ ncclResult_t pncclGroupStart(void)
     group.noted_end = &group.noted;
     group.awaited_end = &group.awaited;
     group.jobs_end = &group.jobs;
+    group.ended_end = &group.ended;
     const ncclResult_t result = tti_nccl_result(tutti_group_start());
     tti_group_any_order(); /* NCCL's own takes the largest first */
     return result;
@@ -274,8 +293,11 @@ static ncclResult_t group_await(bool ran)
     return worst;
 }
 
-static void group_leave(void)
+/* The group is over, and nobody of it is inside a communicator any more. */
+static ncclResult_t group_leave(void)
 {
+    struct ended *ended = group.ended;
+    ncclResult_t worst = ncclSuccess;
     while (group.noted) {
         struct noted *noted = group.noted;
         group.noted = noted->next;
@@ -283,6 +305,14 @@ static void group_leave(void)
         free(noted);
     }
     memset(&group, 0, sizeof group);
+    while (ended) {
+        struct ended *next = ended->next;
+        const ncclResult_t result = tti_nccl_comm_end_aborted(ended->comm);
+        worst = worst == ncclSuccess ? result : worst;
+        free(ended);
+        ended = next;
+    }
+    return worst;
 }
 
 static ncclResult_t group_forget(void)
@@ -291,10 +321,10 @@ static ncclResult_t group_forget(void)
     group_drop_jobs();
     (void)group_await(false);
     const ncclResult_t failed = group.failed;
-    if (failed != ncclSuccess)
-        (void)tti_nccl_fail(failed, "%s", group.text);
-    group_leave();
-    return failed;
+    char text[TTI_ERROR_TEXT_BYTES];
+    memcpy(text, group.text, sizeof text);
+    const ncclResult_t ended = group_leave();
+    return failed == ncclSuccess ? ended : tti_nccl_fail(failed, "%s", text);
 }
 
 ncclResult_t pncclGroupEnd(void)
@@ -311,8 +341,9 @@ ncclResult_t pncclGroupEnd(void)
         result = awaited;
     /* Not with our group open: what a job does must not be collected. */
     const ncclResult_t jobs = group_run_jobs();
-    group_leave();
-    return result == ncclSuccess ? jobs : result;
+    const ncclResult_t ended = group_leave();
+    result = result == ncclSuccess ? jobs : result;
+    return result == ncclSuccess ? ended : result;
 }
 TTI_NCCL_ALSO(GroupEnd);
 

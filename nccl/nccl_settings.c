@@ -16,9 +16,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* NCCL waits for ever; a deadline must still be one that no sound program meets. */
-static const double TIMEOUT_S = 1800;
-static const double INIT_TIMEOUT_S = 600;
+/* NCCL waits for ever, and programs have deadlines of their own: of hours, where a rank prepares
+ * data meanwhile. Ours is one that no sound program meets. */
+static const double TIMEOUT_S = 7 * 24 * 3600;
 
 /* ---- log lines as NCCL writes them ---- */
 
@@ -157,22 +157,49 @@ bool tti_nccl_id_by_variable(struct tutti_id *id, enum tutti_result *result)
 
 /* ---- options and configurations ---- */
 
-/* NCCL_NET_PLUGIN: a path, or the end of the name of libnccl-net-*.so. Images name one that the
- * machine may not have; NCCL does without then, and so do programs that it serves. */
+/* The plugin that a name is, as it stands or as the end of libnccl-net-NAME.so. */
+static bool plugin_load(const char *name, char *path, size_t room)
+{
+    const struct tutti_transport_ops *ops = NULL;
+    snprintf(path, room, "%s", name);
+    if (tti_transport_load(path, &ops) == TUTTI_OK)
+        return true;
+    if (strchr(name, '/') || strstr(name, ".so"))
+        return false;
+    snprintf(path, room, "libnccl-net-%s.so", name);
+    return tti_transport_load(path, &ops) == TUTTI_OK;
+}
+
+/* NCCL_NET_PLUGIN: names, of which the first that is there is taken, or "none"; unset, it is
+ * libnccl-net.so, if the machine has one. Images name plugins that the machine may not have; NCCL
+ * does without then, and so do programs that it serves. */
 static const char *options_plugin(char *path, size_t room)
 {
     static atomic_bool told;
-    const struct tutti_transport_ops *ops = NULL;
-    const char *name = tti_config_text("NCCL_NET_PLUGIN");
-    if (!name || strcmp(name, "none") == 0 || tti_config_text("TUTTI_PLUGINS"))
+    const char *names = tti_config_text("NCCL_NET_PLUGIN");
+    if ((names && strcmp(names, "none") == 0) || tti_config_text("TUTTI_PLUGINS"))
         return NULL;
-    const bool file = strchr(name, '/') || strstr(name, ".so");
-    snprintf(path, room, file ? "%s" : "libnccl-net-%s.so", name);
-    if (tti_transport_load(path, &ops) == TUTTI_OK)
+    if (!names && plugin_load("libnccl-net.so", path, room))
         return path;
+    for (const char *at = names; at && *(at += strspn(at, ","));) {
+        char name[512];
+        const size_t bytes = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)bytes, at);
+        if (plugin_load(name, path, room))
+            return path;
+        at += bytes;
+    }
     if (!atomic_exchange(&told, true))
-        TTI_LOG(TTI_LOG_WARN, "NCCL_NET_PLUGIN=%s: %s; going on without", name, tti_error_text());
+        TTI_LOG(names ? TTI_LOG_WARN : TTI_LOG_INFO, "NCCL_NET_PLUGIN=%s: %s; going on without",
+                names ? names : "", tti_error_text());
     return NULL;
+}
+
+double tti_nccl_timeout_s(void)
+{
+    double seconds = TIMEOUT_S;
+    (void)tti_config_seconds("TUTTI_TIMEOUT", TIMEOUT_S, &seconds);
+    return seconds;
 }
 
 void tti_nccl_options(const char *network, struct tutti_options *options)
@@ -182,7 +209,7 @@ void tti_nccl_options(const char *network, struct tutti_options *options)
     if (!tti_config_text("TUTTI_TIMEOUT"))
         options->timeout_s = TIMEOUT_S;
     if (!tti_config_text("TUTTI_INIT_TIMEOUT"))
-        options->init_timeout_s = INIT_TIMEOUT_S;
+        options->init_timeout_s = TIMEOUT_S;
     options->plugins = options_plugin(plugin, sizeof plugin);
     if (!network[0] || tti_config_text("TUTTI_TRANSPORT"))
         return;

@@ -97,7 +97,8 @@ static const char *const foreign[] = {"NCCL_ASYNC_ERROR_HANDLING",
 
 /* ---- files ---- */
 
-/* A line "NCCL_NAME = value"; # begins a comment. The environment wins, and earlier files. */
+/* A line "NCCL_NAME = value"; # begins a comment. The environment wins, and earlier files. NCCL's
+ * own go into the environment, where plugins look for them. */
 static void variables_line(char *line)
 {
     line[strcspn(line, "#\n")] = '\0';
@@ -110,7 +111,10 @@ static void variables_line(char *line)
     size_t length = strlen(value);
     while (length > 0 && isspace((unsigned char)value[length - 1]))
         value[--length] = '\0';
-    setenv(name, value, 0);
+    if (strncmp(name, "NCCL_", 5) == 0)
+        setenv(name, value, 0);
+    else if (!tti_config_text(name))
+        (void)tti_config_preset(name, value); /* without memory: as if it were not there */
 }
 
 static bool variables_file(const char *path)
@@ -148,8 +152,8 @@ static void settings_ours(const char *name, const char *ours, const char *value)
 {
     if (tti_config_text(ours))
         return;
-    setenv(ours, value, 1);
-    TTI_LOG(TTI_LOG_INFO, "%s=%s, by %s=%s", ours, value, name, tti_config_text(name));
+    if (tti_config_preset(ours, value) == TUTTI_OK)
+        TTI_LOG(TTI_LOG_INFO, "%s=%s, by %s=%s", ours, value, name, tti_config_text(name));
 }
 
 /* Appends the text, after a comma if it is not the first. */

@@ -49,7 +49,11 @@ bool tti_gpu_side_destroy(struct tutti_comm *comm)
         (void)tti_gpu_settle(comm, side->last.event, "ending the communicator");
         idle = side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS;
     }
-    side->unsure |= !idle || side->captured.any || tti_comm_check(comm) != TUTTI_OK;
+    if (tti_comm_check(comm) != TUTTI_OK) {
+        tti_gpu_user_failed(&side->user);
+        side->unsure = true;
+    }
+    side->unsure |= !idle || side->captured.any;
     if (!idle)
         TTI_LOG(TTI_LOG_WARN,
                 "work on the device is still not over when the communicator ends; what it uses is "
@@ -208,11 +212,11 @@ bool tti_gpu_drops(const struct tutti_comm *comm, const struct tti_operation *op
 
 /* Reclaiming holds the gate alone, so nobody is in a call. A graph that was captured may be
  * launched at any time, and nobody says so; not any more once its communicator has ended. */
-static bool side_idle(const struct tti_gpu_user *user)
+static bool side_idle(const struct tti_gpu_user *user, bool but_graphs)
 {
     const struct tti_gpu_side *side =
         (const void *)((const char *)user - offsetof(struct tti_gpu_side, user));
-    return (user->left || !side->captured.any) &&
+    return (user->left || but_graphs || !side->captured.any) &&
            (!side->last.any || side->ops->event_query(side->last.event) != TUTTI_IN_PROGRESS);
 }
 

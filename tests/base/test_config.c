@@ -53,6 +53,28 @@ static void environment(void **state)
     unsetenv("TUTTI_TEST_VALUE");
 }
 
+static void presets(void **state)
+{
+    (void)state;
+    unsetenv("TUTTI_TEST_VALUE");
+    assert_null(tti_config_text("TUTTI_TEST_VALUE"));
+    assert_int_equal(tti_config_preset("TUTTI_TEST_VALUE", "one"), TUTTI_OK);
+    assert_int_equal(tti_config_preset("TUTTI_TEST_OTHER", "other"), TUTTI_OK);
+    assert_string_equal(tti_config_text("TUTTI_TEST_VALUE"), "one");
+    const char *before = tti_config_text("TUTTI_TEST_VALUE");
+    assert_int_equal(tti_config_preset("TUTTI_TEST_VALUE", "two"), TUTTI_OK);
+    assert_string_equal(tti_config_text("TUTTI_TEST_VALUE"), "two");
+    assert_string_equal(before, "one");
+    assert_null(getenv("TUTTI_TEST_VALUE"));
+    setenv("TUTTI_TEST_VALUE", "three", 1);
+    assert_string_equal(tti_config_text("TUTTI_TEST_VALUE"), "three");
+    setenv("TUTTI_TEST_VALUE", "", 1);
+    assert_string_equal(tti_config_text("TUTTI_TEST_VALUE"), "two");
+    unsetenv("TUTTI_TEST_VALUE");
+    assert_int_equal(tti_config_preset("TUTTI_TEST_VALUE", ""), TUTTI_OK);
+    assert_null(tti_config_text("TUTTI_TEST_VALUE"));
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -123,7 +145,7 @@ static void misspelt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers), cmocka_unit_test(sizes),    cmocka_unit_test(environment),
+        cmocka_unit_test(integers), cmocka_unit_test(sizes),    cmocka_unit_test(environment), cmocka_unit_test(presets),
         cmocka_unit_test(names),    cmocka_unit_test(misspelt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

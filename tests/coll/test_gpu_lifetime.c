@@ -281,12 +281,13 @@ static enum tutti_result counting_alloc(struct tti_gpu *gpu, enum tti_memory_kin
 
 struct probe_user {
     struct tti_gpu_user user;
-    bool over;
+    bool over, captured;
 };
 
-static bool probe_idle(const struct tti_gpu_user *user)
+static bool probe_idle(const struct tti_gpu_user *user, bool but_graphs)
 {
-    return ((const struct probe_user *)(const void *)user)->over;
+    const struct probe_user *probe = (const void *)user;
+    return probe->over && (but_graphs || !probe->captured);
 }
 
 static void probe_end(struct tti_gpu *gpu, void *ended)
@@ -346,6 +347,38 @@ static int rules(struct tti_gpu *gpu, struct tti_gpu *other)
     tti_gpu_retire(gpu, probe_end, &ended);
     CHECK(ended == 3); /* nobody waits any more */
     tti_gpu_user_leave(&calm.user, true);
+    return 0;
+}
+
+/* Once the work of one has failed, that of another is not waited for, even if nobody's waits for a
+ * thread: only idle devices are freed on, and graphs do not count then. */
+static int rules_failed(const struct tti_gpu *real_gpu)
+{
+    static struct tti_gpu_ops ops; /* what has failed stays so */
+    struct tti_gpu gpu = *real_gpu;
+    struct probe_user one = {.user.idle = probe_idle, .over = true};
+    struct probe_user other = {.user.idle = probe_idle, .captured = true};
+    struct probe_user busy = {.user = {.waits = true, .idle = probe_idle}, .over = true};
+    int ended = 0;
+    ops = *real_gpu->ops;
+    gpu.ops = &ops;
+    CHECK_OK(tti_gpu_user_enter(&one.user, &gpu));
+    CHECK_OK(tti_gpu_user_enter(&other.user, &gpu));
+    tti_gpu_retire(&gpu, probe_end, &ended);
+    CHECK(ended == 1);
+    tti_gpu_user_failed(&one.user);
+    tti_gpu_retire(&gpu, probe_end, &ended);
+    tti_gpu_user_leave(&one.user, true);
+    tti_gpu_reclaim(&ops);
+    CHECK(ended == 1 && tti_gpu_retired(&ops) == 1);
+    other.over = true;
+    CHECK_OK(tti_gpu_user_enter(&busy.user, &gpu));
+    tti_gpu_reclaim(&ops);
+    CHECK(ended == 1); /* a graph may wait for the busy one's thread */
+    tti_gpu_user_leave(&busy.user, true);
+    tti_gpu_reclaim(&ops);
+    CHECK(ended == 2 && tti_gpu_retired(&ops) == 0);
+    tti_gpu_user_leave(&other.user, true);
     return 0;
 }
 
@@ -556,7 +589,7 @@ static int rules_run(void)
     counting.alloc = counting_alloc;
     CHECK_OK(counting.open(0, &gpu));
     CHECK_OK(counting.open(1, &other));
-    const int bad = rules(gpu, other) || pieces(gpu) || promises(gpu) || promises_kept(gpu) ||
+    const int bad = rules(gpu, other) || rules_failed(gpu) || pieces(gpu) || promises(gpu) || promises_kept(gpu) ||
                     promises_of_devices(gpu, other) || spares(gpu) || waits_stop(gpu);
     real->close(other);
     real->close(gpu);

@@ -395,6 +395,78 @@ static void leaves(void)
     CHECK(failed == 0);
 }
 
+/* ---- one after the other, with work under way ---- */
+
+enum { HURRY_S = 40 }; /* before the deadlines */
+
+static bool grouped;
+
+/* Rank 1 does not call what rank 0's second communicator waits for on the device, and hears of the
+ * aborts when both have returned. Freeing the first one's memory would wait for the second's work.
+ */
+static void aborter(int rank, const ncclUniqueId *ids, int pipe_end)
+{
+    ncclComm_t comms[2] = {NULL, NULL};
+    ncclResult_t state = ncclSuccess;
+    int *word = NULL;
+    char done = 0;
+    for (int k = 0; k < 2; k++)
+        OK(ncclCommInitRank(&comms[k], 2, ids[k], rank));
+    OK(ncclMemAlloc((void **)&word, sizeof *word));
+    for (int k = 0; k < 2; k++)
+        OK(ncclAllReduce(word, word, 1, ncclInt32, ncclSum, comms[k], NULL));
+    if (rank == 1) {
+        CHECK(read(pipe_end, &done, 1) == 1);
+        for (int k = 0; k < 2; k++)
+            OK(ncclCommAbort(comms[k]));
+        return;
+    }
+    alarm(HURRY_S);
+    OK(ncclAllReduce(word, word, 1, ncclInt32, ncclSum, comms[1], NULL));
+    OK(ncclCommGetAsyncError(comms[1], &state));
+    OK(state);
+    if (grouped)
+        OK(ncclGroupStart());
+    for (int k = 0; k < 2; k++)
+        OK(ncclCommAbort(comms[k]));
+    if (grouped)
+        OK(ncclGroupEnd());
+    alarm(0);
+    CHECK(write(pipe_end, &done, 1) == 1);
+}
+
+static void aborts_both(void)
+{
+    ncclUniqueId ids[2];
+    int ends[2], status = 0, failed = 0;
+    pid_t pids[2];
+    CHECK(pipe(ends) == 0);
+    for (int k = 0; k < 2; k++)
+        OK(ncclGetUniqueId(&ids[k]));
+    for (int r = 0; r < 2; r++)
+        if ((pids[r] = fork()) == 0) {
+            close(ends[r != 0]);
+            aborter(r, ids, ends[r == 0]);
+            exit(0);
+        }
+    close(ends[0]);
+    close(ends[1]);
+    for (int r = 0; r < 2; r++)
+        failed += waitpid(pids[r], &status, 0) != pids[r] || status != 0;
+    CHECK(failed == 0);
+}
+
+static void aborts(void)
+{
+    aborts_both();
+}
+
+static void aborts_in_group(void)
+{
+    grouped = true;
+    aborts_both();
+}
+
 /* ---- nothing to end ---- */
 
 /* Whoever got no communicator by a split ends it like all others. */
@@ -423,6 +495,8 @@ static const struct test_named cases[] = {{"in_groups", in_groups},
                                           {"parent_alone", parent_alone},
                                           {"idle", idle},
                                           {"leaves", leaves},
+                                          {"aborts", aborts},
+                                          {"aborts_in_group", aborts_in_group},
                                           {"none", none}};
 
 int main(int argc, char **argv)

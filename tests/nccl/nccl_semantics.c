@@ -476,6 +476,49 @@ static void devices(void)
     }
 }
 
+/* ---- what only moves: the bytes count ---- */
+
+enum { WORDS = 24, BYTES = 4 * WORDS };
+
+/* Each rank says what it moves in a type of its own. */
+static void moves_bytes(struct rank *r)
+{
+    static const ncclDataType_t types[] = {ncclInt8, ncclFloat32};
+    const ncclDataType_t type = types[r->rank];
+    const size_t count = r->rank == 0 ? BYTES : WORDS;
+    int8_t *in = NULL, *out = NULL;
+    OK(ncclCommInitRank(&r->comm, ranks, id, r->rank));
+    OK(ncclMemAlloc((void **)&in, 2 * BYTES));
+    OK(ncclMemAlloc((void **)&out, 2 * BYTES));
+    for (int i = 0; i < 2 * BYTES; i++)
+        in[i] = (int8_t)(r->rank ? -i : i);
+    OK(ncclGroupStart());
+    OK(ncclSend(in, count, type, 1 - r->rank, r->comm, NULL));
+    OK(ncclRecv(out, count, type, 1 - r->rank, r->comm, NULL));
+    OK(ncclGroupEnd());
+    for (int i = 0; i < BYTES; i++)
+        CHECK(out[i] == (int8_t)(r->rank ? i : -i));
+    OK(ncclAllGather(in, out, count, type, r->comm, NULL));
+    for (int i = 0; i < BYTES; i++)
+        CHECK(out[i] == (int8_t)i && out[BYTES + i] == (int8_t)-i);
+    OK(ncclAlltoAll(in, out, count, type, r->comm, NULL));
+    for (int i = 0, mine = r->rank * BYTES; i < BYTES; i++)
+        CHECK(out[i] == (int8_t)(mine + i) && out[BYTES + i] == (int8_t) - (mine + i));
+    OK(ncclBroadcast(in, out, count, type, 1, r->comm, NULL));
+    for (int i = 0; i < BYTES; i++)
+        CHECK(out[i] == (int8_t)-i);
+    /* More than there are. */
+    CHECK(ncclAllGather(in, out, SIZE_MAX / 2, ncclFloat64, r->comm, NULL) == ncclInvalidArgument);
+    OK(ncclCommDestroy(r->comm));
+    OK(ncclMemFree(in));
+    OK(ncclMemFree(out));
+}
+
+static void bytes(void)
+{
+    as_threads(2, moves_bytes);
+}
+
 static const struct test_named cases[] = {{"one_thread", one_thread},
                                           {"without_blocking", without_blocking},
                                           {"aborts", aborts},
@@ -485,7 +528,8 @@ static const struct test_named cases[] = {{"one_thread", one_thread},
                                           {"predicts", predicts},
                                           {"suspends", suspends},
                                           {"suspends_some", suspends_some},
-                                          {"devices", devices}};
+                                          {"devices", devices},
+                                          {"bytes", bytes}};
 
 int main(int argc, char **argv)
 {

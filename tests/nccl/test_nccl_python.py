@@ -8,6 +8,7 @@ they are installed.
 import ctypes
 import importlib
 import os
+import subprocess
 import sys
 import threading
 
@@ -270,8 +271,17 @@ def others():
     return passed
 
 
+def children_see():
+    """What a child's environment has of ours: nothing that NCCL's variables have set for this process alone."""
+    program = "import os; print(*(n for n in os.environ if n == 'TUTTI_HOST_ID'))"
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main():
+    os.environ["NCCL_HOSTID"] = "a-host"
     passed = ranks_run("ctypes", ctypes_rank, Nccl(), None)
+    if children_see():
+        sys.exit(f"FAILED: children inherit {children_see()}")
     if os.environ.get("TUTTI_DEVICE") == "host":
         passed = others() and passed
     with open("/proc/self/maps") as maps:

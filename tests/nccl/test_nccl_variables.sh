@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # NCCL's variables have the effect that docs/nccl.md names, or a warning that names Tutti's:
-# test_nccl_variables.sh PROGRAM, which runs all operations.
+# test_nccl_variables.sh PROGRAM [NETWORK], which runs all operations; a plugin.
 set -euo pipefail
-program=$1
+program=$1 network=${2:-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export TUTTI_DEVICE=host TUTTI_TIMEOUT=60 TUTTI_IFNAME=lo
@@ -60,6 +60,20 @@ says "sockets wanted, RDMA not refused" 'TUTTI_TRANSPORT=inproc,shm,tcp, by NCCL
     NCCL_NET=Socket NCCL_IB_DISABLE=0
 says "a plugin that is not there" 'NCCL WARN NCCL_NET_PLUGIN=nothere: .*; going on without' \
     NCCL_DEBUG=WARN NCCL_NET_PLUGIN=nothere
+if [ -n "$network" ]; then
+    mkdir "$folder/default" "$folder/named"
+    ln -s "$network" "$folder/default/libnccl-net.so"
+    ln -s "$network" "$folder/named/libnccl-net-vendor.so"
+    there=(TUTTI_TRANSPORT=ncclnet LD_LIBRARY_PATH="$folder/default:$folder/named")
+    says "the plugin of the usual name" '' "${there[@]}"
+    for name in vendor libnccl-net-vendor.so "nothere,vendor" "$network"; do
+        says "the plugin $name" '' "${there[@]}" NCCL_NET_PLUGIN="$name"
+    done
+    for name in none nothere; do
+        if env "${there[@]}" NCCL_NET_PLUGIN=$name "$program" 2 >"$folder/out" 2>&1; then fail "a plugin by NCCL_NET_PLUGIN=$name"; fi
+        grep -q 'unknown transport "ncclnet"' "$folder/out" || fail "NCCL_NET_PLUGIN=$name: no clear error"
+    done
+fi
 says "ours go before" 'rank 1 of 2.*ready' NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=nope TUTTI_TRANSPORT=tcp
 if grep -q 'by NCCL_SOCKET' "$folder/out"; then fail "NCCL_SOCKET_IFNAME goes before TUTTI_IFNAME"; fi
 says "a number that cannot be" 'WARN.*NCCL_IB_QPS_PER_CONNECTION.*TUTTI_RDMA_QPS' NCCL_DEBUG=WARN \
