@@ -101,7 +101,8 @@ struct tutti_comm {
     pthread_mutex_t error_lock;
     struct tti_error error;
     _Atomic int failed;      /* enum tutti_result */
-    bool spared;             /* ... as others are gone; nothing was under way here */
+    bool bereaved;           /* ... as others are gone, ... */
+    bool spared;             /* ... and nothing was under way here */
     _Atomic int aborted;     /* tutti_comm_abort was called here */
     struct tti_stage *stage; /* staged.h; NULL until this rank sends there */
     uint64_t staged;         /* operations on that path */

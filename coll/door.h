@@ -33,6 +33,13 @@ enum tutti_result tti_comm_settle(tutti_comm *comm);
  * this one heard of that, nothing was under way here: what it had called was over. Only what it
  * calls from then on fails, and ends this. */
 bool tti_comm_spared(tutti_comm *comm);
+/* The communicator has failed because another rank is gone, and what this one had called is over
+ * and was none the worse for it, as far as can be told: of graphs that were launched kernels tell.
+ * For who will call nothing more. */
+bool tti_comm_unharmed(tutti_comm *comm);
+/* Wait for a stream of the communicator's device, until its deadline or failure. */
+enum tutti_result tti_comm_stream_wait(tutti_comm *comm, struct tti_gpu *gpu, tutti_stream stream,
+                                       const char *what);
 /* How the last operation on device memory that this rank queued goes: "staged", "levels", "window",
  * "lent", "messages", "alone", or what coupled kernels do: "one_shot_ll", "one_shot_ll128",
  * "two_shot", "direct", "nvls", or the algorithm whose plan runs. "none": there was none. */

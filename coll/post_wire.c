@@ -1,6 +1,7 @@
 /* The post's link to one peer: heads and data out, heads and data in (coll/post.h). */
-#include "base/clock.h"
 #include "coll/post_internal.h"
+
+#include "coll/door.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,9 +90,7 @@ static enum tutti_result wire_store(const struct tti_post *post, const struct tu
         return TUTTI_OK;
     }
     TTI_TRY(post->ops->copy(post->gpu, window->memory + offset, data, bytes, post->stream));
-    return tti_gpu_stream_wait(post->gpu, post->stream,
-                               tti_deadline_in(post->comm->settings.timeout_s),
-                               "storing into a window");
+    return tti_comm_stream_wait(post->comm, post->gpu, post->stream, "storing into a window");
 }
 
 enum tutti_result tti_post_store(struct tti_post *post, const struct tutti_window *window,

@@ -10,7 +10,6 @@
  * Read next: nccl_group.c. */
 #include "nccl/nccl_comm.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -81,21 +80,6 @@ static enum tutti_result call_async(const struct tti_nccl_call *c, enum tutti_op
 
 /* ---- operators ---- */
 
-/* Until the stream is through, or the communicator fails. */
-static enum tutti_result call_stream_wait(const struct tti_nccl_call *c, struct tti_gpu *gpu,
-                                          uint64_t deadline)
-{
-    enum { TURN_S = 1 };
-    for (;;) {
-        const uint64_t turn = tti_deadline_in(TURN_S), until = turn < deadline ? turn : deadline;
-        const enum tutti_result result =
-            tti_gpu_stream_wait(gpu, c->stream, until, "reading a factor");
-        if (result != TUTTI_ERR_TIMEOUT || until == deadline)
-            return result;
-        TTI_TRY(tutti_comm_error(c->comm->tutti));
-    }
-}
-
 /* A factor in device memory is read in the order of the stream, which therefore is waited for. */
 static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const void *factor,
                                           uint64_t *value)
@@ -104,7 +88,6 @@ static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const v
     struct tti_gpu_pointer info = {.kind = TTI_MEMORY_HOST};
     struct tti_gpu *gpu = NULL;
     const size_t bytes = tutti_type_size((enum tutti_type)c->type);
-    const uint64_t deadline = tti_deadline_in(tti_nccl_timeout_s());
     uint64_t capture = 0;
     if (ops)
         TTI_TRY(ops->pointer(factor, &info));
@@ -122,11 +105,11 @@ static enum tutti_result call_read_factor(const struct tti_nccl_call *c, const v
     /* First: the copy, to memory that is not page-locked, waits inside of the driver, without a
      * deadline, and may keep out the rank that the stream waits for. */
     if (result == TUTTI_OK)
-        result = call_stream_wait(c, gpu, deadline);
+        result = tti_comm_stream_wait(c->comm->tutti, gpu, c->stream, "reading a factor");
     if (result == TUTTI_OK)
         result = ops->copy(gpu, value, factor, bytes, c->stream);
     if (result == TUTTI_OK)
-        result = call_stream_wait(c, gpu, deadline);
+        result = tti_comm_stream_wait(c->comm->tutti, gpu, c->stream, "reading a factor");
     ops->close(gpu);
     return result;
 }

@@ -126,8 +126,6 @@ ncclResult_t tti_nccl_config(const ncclConfig_t *given, const ncclConfig_t *pare
                              ncclConfig_t *config);
 /* Ours, for a new communicator; `network` is ncclConfig_t.netName, or empty. */
 void tti_nccl_options(const char *network, struct tutti_options *options);
-/* The deadline of an operation, in seconds. */
-double tti_nccl_timeout_s(void);
 /* "NCCL version ..." where NCCL_DEBUG asks for it; once. */
 void tti_nccl_print_version(void);
 /* The id that NCCL_COMM_ID names. False: the variable is not set. */

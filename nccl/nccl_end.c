@@ -335,7 +335,7 @@ static ncclResult_t finalize_run(struct tti_nccl_job *job)
     pthread_mutex_lock(&comm->lock);
     const bool revoked = comm->revoked;
     pthread_mutex_unlock(&comm->lock);
-    return settled == TUTTI_OK || revoked || tti_comm_spared(comm->tutti)
+    return settled == TUTTI_OK || revoked || tti_comm_unharmed(comm->tutti)
                ? ncclSuccess
                : tti_nccl_result(settled);
 }

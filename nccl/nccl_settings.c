@@ -195,13 +195,6 @@ static const char *options_plugin(char *path, size_t room)
     return NULL;
 }
 
-double tti_nccl_timeout_s(void)
-{
-    double seconds = TIMEOUT_S;
-    (void)tti_config_seconds("TUTTI_TIMEOUT", TIMEOUT_S, &seconds);
-    return seconds;
-}
-
 void tti_nccl_options(const char *network, struct tutti_options *options)
 {
     static _Thread_local char plugin[1024], transports[64]; /* copied when it is made */

@@ -1,8 +1,8 @@
-/* How far a rank is ahead of its stream. A stream holds some 1000 commands; then a call waits
- * inside the driver, which may keep the other threads of the context out meanwhile: among them the
- * rank that the first of the commands waits for. So ranks of a process that share a device wait
- * here before it is full: before an operation is queued, without a lock, and in an operation that
- * has very many commands between its passes.
+/* How far a rank is ahead of its stream. A stream holds some 1000 commands (times
+ * CUDA_SCALE_LAUNCH_QUEUES); then a call waits inside the driver, which may keep other threads out
+ * meanwhile: among them the rank that the first of the commands waits for, or who lets streams
+ * through that wait for words. So ranks wait here before it is full: before an operation is queued,
+ * without a lock, and in an operation that has very many commands between its passes.
  *
  * Commands are counted where they are queued (struct tti_gpu), and for each stream, whichever
  * communicators of the process use it: a lane. What the stream is through with is seen by marks:
@@ -155,7 +155,7 @@ static uint64_t mark_last(const struct tti_gpu_side *side, const struct tti_gpu_
 
 void tti_gpu_ahead_begin(struct tti_gpu_side *side, tutti_stream stream, bool capturing)
 {
-    side->ahead_counts = side->held && stream && !capturing;
+    side->ahead_counts = side->ahead_others && stream && !capturing;
     side->ahead_counted = atomic_load_explicit(&side->gpu->commands, memory_order_relaxed);
 }
 
@@ -212,11 +212,12 @@ static enum tutti_result ahead_look(struct tti_gpu_side *side, tutti_stream stre
 static enum tutti_result ahead_late(const struct tutti_comm *comm)
 {
     return TTI_FAIL(TUTTI_ERR_TIMEOUT,
-                    "this rank is some %d commands ahead of its stream, which was not further %g s "
+                    "this rank is some %g commands ahead of its stream, which was not further %g s "
                     "later: the stream waits for something else, or for a rank that has yet to "
                     "call; a thread that calls for several ranks may not call for one of them so "
                     "far ahead",
-                    TTI_AHEAD_MOST, comm->settings.timeout_s + PATIENCE_SECONDS);
+                    TTI_AHEAD_MOST * comm->gpu->ahead_scale,
+                    comm->settings.timeout_s + PATIENCE_SECONDS);
 }
 
 /* `locked`: by the caller, who is in the middle of an operation. */
@@ -248,18 +249,23 @@ static enum tutti_result ahead_wait(struct tutti_comm *comm, tutti_stream stream
     }
 }
 
+static uint64_t ahead_scaled(const struct tti_gpu_side *side, int commands)
+{
+    return (uint64_t)(commands * side->ahead_scale);
+}
+
 enum tutti_result tti_gpu_room(struct tutti_comm *comm, tutti_stream stream)
 {
     struct tti_gpu_side *side = comm->gpu;
     uint64_t capture = 0;
     pthread_mutex_lock(&side->lock);
-    const bool counts = stream && side->gpu && side->held;
+    const bool counts = stream && side->gpu && comm->size > 1;
     const enum tutti_result result =
         counts ? side->ops->capture_id(side->gpu, stream, &capture) : TUTTI_OK;
     pthread_mutex_unlock(&side->lock);
     if (result != TUTTI_OK || !counts || capture)
         return result;
-    return ahead_wait(comm, stream, TTI_AHEAD_MOST, false);
+    return ahead_wait(comm, stream, ahead_scaled(side, TTI_AHEAD_MOST), false);
 }
 
 enum tutti_result tti_gpu_room_between(struct tutti_comm *comm, tutti_stream stream)
@@ -268,5 +274,5 @@ enum tutti_result tti_gpu_room_between(struct tutti_comm *comm, tutti_stream str
     if (!side->ahead_counts)
         return TUTTI_OK;
     TTI_TRY(tti_gpu_ahead_add(side, stream));
-    return ahead_wait(comm, stream, TTI_AHEAD_WITHIN, true);
+    return ahead_wait(comm, stream, ahead_scaled(side, TTI_AHEAD_WITHIN), true);
 }

@@ -44,6 +44,8 @@ void tti_gpu_ask(struct tutti_comm *comm, bool turn);
 /* All that was queued is over, and was sound; false also if somebody is in a call, or if work was
  * captured, of which nobody knows when it runs. */
 bool tti_gpu_is_idle(struct tutti_comm *comm);
+/* The same where nobody launches what was captured any more, and all launches are over. */
+bool tti_gpu_is_over(struct tutti_comm *comm);
 /* A device that has failed fails the communicator. For the progress thread; where another thread
  * watches the device (gpu_watch.c) that one does it. */
 void tti_gpu_look_device(struct tutti_comm *comm);

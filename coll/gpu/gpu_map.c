@@ -291,6 +291,21 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
         wanted / 2, comm->gpu->gpu->device, queues, MOST);
 }
 
+/* With one queue, what holds a stream back until a word is written holds back all of them. */
+static void map_one_queue(struct tutti_comm *comm, enum tti_gpu_way way)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (comm->gpu->ops != tti_gpu_cuda() || comm->size == 1 || way == TTI_GPU_COUPLED || !text ||
+        atoi(text) != 1 || atomic_flag_test_and_set(&said))
+        return;
+    TTI_LOG(TTI_LOG_WARN,
+            "CUDA_DEVICE_MAX_CONNECTIONS is 1: while operations that go %s wait for "
+            "other ranks, kernels of the program's other streams wait, too; with 8 "
+            "or more they go on",
+            way == TTI_GPU_STAGED ? "through the host" : "by windows");
+}
+
 /* The devices that read this rank's buffers. */
 static void map_others(const struct tutti_comm *comm, struct tti_gpu_map *map,
                        const struct tti_gpu_hello *hellos)
@@ -396,7 +411,6 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
         comm->gpu->shared |= r != comm->rank &&
                              tti_arena_same_process(&mine.offer, &hellos[r].offer) &&
                              tti_arena_same_device(&mine.offer, &hellos[r].offer);
-    comm->gpu->held = comm->gpu->shared;
     if (!all)
         return TUTTI_OK;
     bool mapped = tti_gpu_map_said(probe_write(comm, deadline));
@@ -406,9 +420,6 @@ static enum tutti_result map_agree(struct tutti_comm *comm, struct tti_gpu_map *
     if (!all)
         return TUTTI_OK;
     map_decide(comm, map, hellos);
-    /* Streams wait for words in device memory then, and whoever lets them through needs the driver,
-     * which a call that stands before a full queue may keep others out of. */
-    comm->gpu->held |= map->way == TTI_GPU_WINDOW || !map->direct;
     map_queues(comm, map, hellos);
     map_levels(comm, map, hellos);
     TTI_TRY(map_lines(comm, map, hellos));
@@ -422,8 +433,10 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     enum tti_gpu_way way = TTI_GPU_STAGED;
     size_t bytes = 0;
     TTI_TRY(map_settings(map, &way, &bytes));
-    if (!map_ranks(comm, map))
+    if (!map_ranks(comm, map)) {
+        map_one_queue(comm, TTI_GPU_STAGED);
         return TUTTI_OK;
+    }
     map_lay_out(map);
     struct tti_gpu_hello *hellos = tti_calloc((size_t)comm->size, sizeof *hellos);
     if (!hellos)
@@ -433,6 +446,7 @@ static enum tutti_result map_set_up(struct tutti_comm *comm)
     TTI_TRY(result);
     if (map->way > TTI_GPU_STAGED)
         TTI_TRY(tti_gpu_watch_start(comm));
+    map_one_queue(comm, map->way);
     TTI_LOG(TTI_LOG_INFO, "device memory of %d ranks: %s%s, %u blocks%s", map->size,
             way_names[map->way],
             map->direct        ? ", one process"

@@ -9,10 +9,10 @@
  * passes that copy in and out. Everything here follows from what all ranks know alike. */
 #include "coll/gpu/gpu_map.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/memory.h"
 #include "coll/algorithms/algorithms.h"
+#include "coll/door.h"
 #include "coll/select.h"
 #include "device/program.h"
 #include "device/reduce.h"
@@ -24,7 +24,6 @@ enum {
     SLICE_BYTES = 32 << 10, /* of a lane, a slice at least */
     PIECE_BYTES = 64 << 10, /* what a block moves before it tells the next rank */
     ALIGN = 128,
-    UPLOAD_SECONDS = 10,
 };
 
 void (*tti_gpu_plan_made)(struct tti_plan *plan, int rank);
@@ -61,8 +60,7 @@ static enum tutti_result program_upload(struct tutti_comm *comm, size_t at, size
     struct tti_gpu *gpu = comm->gpu->gpu;
     TTI_TRY(
         gpu->ops->copy(gpu, tti_gpu_at(map, map->rank, at), map->told->program, bytes, map->aside));
-    return tti_gpu_stream_wait(gpu, map->aside, tti_deadline_in(UPLOAD_SECONDS),
-                               "copying a plan to the device");
+    return tti_comm_stream_wait(comm, gpu, map->aside, "copying a plan to the device");
 }
 
 static enum tutti_result program_make(struct tutti_comm *comm, struct tti_plan *const *plans,

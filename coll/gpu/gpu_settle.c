@@ -35,7 +35,7 @@ enum tutti_result tti_comm_settle(tutti_comm *comm)
 
 /* Who queues a call or asks how things stand has the lock for a moment; who waits for what is not
  * over has it for long. */
-bool tti_gpu_is_idle(struct tutti_comm *comm)
+static bool settle_over(struct tutti_comm *comm, bool but_graphs)
 {
     enum { LOOKS = 20 };
     const struct timespec nap = {.tv_nsec = 1000000};
@@ -45,11 +45,21 @@ bool tti_gpu_is_idle(struct tutti_comm *comm)
             return false;
         nanosleep(&nap, NULL);
     }
-    const bool idle = !side->captured.any &&
+    const bool idle = (but_graphs || !side->captured.any) &&
                       (!side->last.any || side->ops->event_query(side->last.event) == TUTTI_OK) &&
                       !tti_gpu_told(comm);
     pthread_mutex_unlock(&side->lock);
     return idle;
+}
+
+bool tti_gpu_is_idle(struct tutti_comm *comm)
+{
+    return settle_over(comm, false);
+}
+
+bool tti_gpu_is_over(struct tutti_comm *comm)
+{
+    return settle_over(comm, true);
 }
 
 void tti_gpu_ask(struct tutti_comm *comm, bool turn)
@@ -116,6 +126,22 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
                             what, comm->settings.timeout_s + DRAIN_SECONDS);
         }
         tti_nap(round - SPINS);
+    }
+}
+
+enum tutti_result tti_comm_stream_wait(tutti_comm *comm, struct tti_gpu *gpu, tutti_stream stream,
+                                       const char *what)
+{
+    enum { TURN_MS = 100 };
+    const uint64_t deadline = tti_deadline_in(comm->settings.timeout_s);
+    for (;;) {
+        const uint64_t turn = tti_deadline_in(TURN_MS / 1e3);
+        const uint64_t until = turn < deadline ? turn : deadline;
+        const enum tutti_result result = tti_gpu_stream_wait(gpu, stream, until, what);
+        if (result != TUTTI_ERR_TIMEOUT || until == deadline)
+            return result;
+        tti_comm_listen_idle(comm);
+        TTI_TRY(tti_comm_check(comm));
     }
 }
 

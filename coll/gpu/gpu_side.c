@@ -4,6 +4,7 @@
 #include "coll/gpu/gpu_levels.h"
 #include "coll/gpu/gpu_map.h"
 
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -120,8 +121,9 @@ void tti_gpu_side_memory(const struct tutti_comm *comm, struct tutti_memory *mem
 struct side_buffers {
     bool device; /* some buffer is DEVICE or MANAGED */
     bool pinned;
-    bool host; /* pageable */
-    int index; /* of the device, if `device` */
+    bool host;  /* pageable */
+    bool owned; /* some buffer is DEVICE */
+    int index;  /* of that device, if so */
 };
 
 static enum tutti_result side_look(const struct tti_gpu_side *side, const void *address,
@@ -133,11 +135,11 @@ static enum tutti_result side_look(const struct tti_gpu_side *side, const void *
         buffers->host = true;
         return TUTTI_OK;
     }
-    const bool device = info.kind != TTI_MEMORY_PINNED;
-    if (device)
+    if (info.kind == TTI_MEMORY_DEVICE) /* what is managed any device reaches */
         buffers->index = info.device > 0 ? info.device : 0;
-    buffers->device |= device;
-    buffers->pinned |= !device;
+    buffers->owned |= info.kind == TTI_MEMORY_DEVICE;
+    buffers->device |= info.kind != TTI_MEMORY_PINNED;
+    buffers->pinned |= info.kind == TTI_MEMORY_PINNED;
     return TUTTI_OK;
 }
 
@@ -277,6 +279,14 @@ static void side_prepare(struct tti_gpu *gpu)
         TTI_LOG(TTI_LOG_DEBUG, "kernels are not loaded ahead: %s", tti_error_text());
 }
 
+/* CUDA_SCALE_LAUNCH_QUEUES is "0.25x", "0.5x", "2x" or "4x". */
+static double side_scale(void)
+{
+    const char *text = tti_config_text("CUDA_SCALE_LAUNCH_QUEUES");
+    const double scale = text ? tti_c_strtod(text, NULL) : 1;
+    return scale > 0 && scale < 1 ? scale : 1;
+}
+
 static enum tutti_result side_open(struct tutti_comm *comm, int index)
 {
     struct tti_gpu_side *side = comm->gpu;
@@ -289,8 +299,6 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
         return TUTTI_OK;
     struct tti_gpu *gpu = NULL;
     const int threads = side_threads(comm);
-    int devices = 0;
-    TTI_TRY(side->ops->count(&devices));
     TTI_TRY(side->ops->open(index, &gpu));
     enum tutti_result result = TUTTI_OK;
     if (comm->size > 1)
@@ -307,7 +315,8 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
     if (result == TUTTI_OK)
         result = side->ops->event_create(gpu, 0, &side->joined);
     side->user.waits = threads > 1;
-    side->held = threads > devices; /* until the ranks tell each other (gpu_map.c), if they do */
+    side->ahead_scale = side_scale();
+    side->ahead_others = comm->size > 1;
     side->user.idle = side_idle;
     if (result == TUTTI_OK)
         result = tti_gpu_user_enter(&side->user, gpu);
@@ -560,11 +569,11 @@ static enum tutti_result side_call(struct tutti_comm *comm, const struct tti_ope
     for (size_t i = 0; i < count; i++) {
         struct side_buffers buffers;
         TTI_TRY(side_buffers(comm, &ops[i], &buffers));
-        if (buffers.device)
+        if (buffers.owned)
             index = buffers.index;
-        found |= buffers.device;
+        found |= buffers.owned;
     }
-    if (!found) /* page-locked memory is any device's, and a barrier has none */
+    if (!found) /* other memory is any device's, and a barrier has none */
         TTI_TRY(side->ops->stream_device(streams[0], &index));
     tti_gpu_look(comm);
     tti_gpu_look_poison(comm);

@@ -63,15 +63,16 @@ struct tti_gpu_side {
     struct tti_gpu_event *joined; /* gpu_join.c */
     bool in_default;              /* tti_comm_order_default */
     bool staged;                  /* the links are, or will be, in use by work on a stream */
-    bool shared; /* ranks of this process share the device: no default stream ... */
-    bool held;   /* ... and nobody far ahead: also while it is not known */
+    bool shared;                  /* ranks of this process share the device: no default stream */
     bool unsure; /* at the end: work may yet be on the device that no event tells of */
     _Atomic uint64_t
         drained_by;             /* after a failure nobody waits for the device beyond; 0: not yet */
     struct tti_gpu_mark *marks; /* free */
-    struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS]; /* if the device is shared */
-    uint64_t ahead_counted;                      /* of the device's commands, in this call ... */
-    bool ahead_counts;       /* ... whose commands count: not captured, on such a device */
+    struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS];
+    double ahead_scale;      /* of what streams hold, to what they usually do; at most 1 */
+    uint64_t ahead_counted;  /* of the device's commands, in this call ... */
+    bool ahead_counts;       /* ... whose commands count: not captured, and ... */
+    bool ahead_others;       /* ... there are other ranks */
     struct tti_gpu_map *map; /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk;     /* of staging, bytes */

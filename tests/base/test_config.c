@@ -145,8 +145,8 @@ static void misspelt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers), cmocka_unit_test(sizes),    cmocka_unit_test(environment), cmocka_unit_test(presets),
-        cmocka_unit_test(names),    cmocka_unit_test(misspelt),
+        cmocka_unit_test(integers), cmocka_unit_test(sizes), cmocka_unit_test(environment),
+        cmocka_unit_test(presets),  cmocka_unit_test(names), cmocka_unit_test(misspelt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

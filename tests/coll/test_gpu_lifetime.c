@@ -589,8 +589,9 @@ static int rules_run(void)
     counting.alloc = counting_alloc;
     CHECK_OK(counting.open(0, &gpu));
     CHECK_OK(counting.open(1, &other));
-    const int bad = rules(gpu, other) || rules_failed(gpu) || pieces(gpu) || promises(gpu) || promises_kept(gpu) ||
-                    promises_of_devices(gpu, other) || spares(gpu) || waits_stop(gpu);
+    const int bad = rules(gpu, other) || rules_failed(gpu) || pieces(gpu) || promises(gpu) ||
+                    promises_kept(gpu) || promises_of_devices(gpu, other) || spares(gpu) ||
+                    waits_stop(gpu);
     real->close(other);
     real->close(gpu);
     return bad;

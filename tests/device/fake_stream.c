@@ -149,14 +149,23 @@ unsigned fake_finish(tti_cu_stream stream, const char *what)
 
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* CUDA_SCALE_LAUNCH_QUEUES=0.25x: fewer. */
+static unsigned queue_step(void)
+{
+    const char *text = getenv("CUDA_SCALE_LAUNCH_QUEUES");
+    const double scale = text ? atof(text) : 1;
+    return scale > 0 && scale < 1 ? (unsigned)(QUEUE_STEP * scale) : QUEUE_STEP;
+}
+
 /* Under the queue's lock: the mark to be recorded now, which is reached; NULL: none. */
 static unsigned queue_mark(tti_cu_stream stream, struct tti_gpu_event **mark)
 {
     struct tti_gpu_event **place = NULL;
     pthread_mutex_lock(&stream_lock);
     const int i = stream_find(fake_now()->device, stream);
-    if (i >= 0 && ++streams[i].commands % QUEUE_STEP == 0)
-        place = &streams[i].marks[streams[i].commands / QUEUE_STEP % QUEUE_MARKS];
+    const unsigned step = queue_step();
+    if (i >= 0 && ++streams[i].commands % step == 0)
+        place = &streams[i].marks[streams[i].commands / step % QUEUE_MARKS];
     if (place && !*place && fake_ops()->event_create(fake_now(), 0, place) != TUTTI_OK)
         place = NULL;
     *mark = place ? *place : NULL;

@@ -294,6 +294,48 @@ static void handles(void)
     as_threads(RANKS, handles_rank);
 }
 
+/* ---- managed memory ---- */
+
+static int *managed_of(int device)
+{
+    enum { GLOBAL = 1 };
+    void *context = NULL;
+    device_pointer made = 0;
+    CU(cu.retain(&context, device));
+    CU(cu.push(context));
+    CU(cu.alloc_managed(&made, BIG * sizeof(int), GLOBAL));
+    CU(cu.pop(&context));
+    CU(cu.release(device));
+    return (int *)(uintptr_t)made;
+}
+
+/* Which was allocated while another device was current, before the rank's own is in use and after.
+ */
+static void managed_rank(struct rank *r)
+{
+    begin(r);
+    for (int round = 0; round < 2; round++) {
+        int *in = managed_of((r->rank + 1) % RANKS),
+            *out = managed_of((r->rank + 1 + round) % RANKS);
+        for (int i = 0; i < BIG; i++)
+            in[i] = r->rank + 1 + i;
+        OK(ncclAllReduce(in, out, BIG, ncclInt32, ncclSum, r->comm, NULL));
+        finish();
+        for (int i = 0; i < BIG; i++)
+            CHECK(out[i] == RANKS * (RANKS + 1) / 2 + RANKS * i);
+        pthread_barrier_wait(&all_there);
+        CU(cu.free(at(in)));
+        CU(cu.free(at(out)));
+    }
+    end(r);
+}
+
+static void managed(void)
+{
+    load();
+    as_threads(RANKS, managed_rank);
+}
+
 /* ---- buffers that the program's own devices alone may use ---- */
 
 enum { PIECE = 2 << 20, PIECES = 2 };
@@ -442,8 +484,8 @@ static void late(void)
 
 int main(int argc, char **argv)
 {
-    static const struct test_named cases[] = {{"empty", empty},       {"pinned", pinned},
-                                              {"handles", handles},   {"opened", opened},
-                                              {"released", released}, {"late", late}};
+    static const struct test_named cases[] = {
+        {"empty", empty},   {"pinned", pinned},     {"managed", managed}, {"handles", handles},
+        {"opened", opened}, {"released", released}, {"late", late}};
     return named_run(argc, argv, cases, sizeof cases / sizeof *cases);
 }
