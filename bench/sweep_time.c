@@ -232,14 +232,18 @@ static int batch(struct sweep *s, const void *in, void *out, int iterations, dou
     return 0;
 }
 
-/* From here on, an iteration is a replay. What is captured must have been run before. */
+/* From here on, an iteration is a replay. What is captured must have been run before. The driver
+ * may wait for the device where a graph is made or ended: on no rank while another one replays. */
 static int capture(struct sweep *s, const void *in, void *out)
 {
     if (iterate(s, in, out) || finish(s))
         return 1;
+    BENCH_TRY(tutti_barrier(s->comm), "barrier");
     BENCH_TRY(bench_device_capture(&s->device), "capture");
     const int status = iterate(s, in, out);
     BENCH_TRY(bench_device_captured(&s->device), "capture");
+    if (status == 0)
+        BENCH_TRY(tutti_barrier(s->comm), "barrier");
     return status;
 }
 

@@ -171,7 +171,8 @@ static double ranks_time(struct job *job, enum tti_gpu_kernel kernel, size_t byt
     return gpu_median(times, job->b->repeats);
 }
 
-/* Blocks a rank may have, so that those of all ranks are on the device together. */
+/* Blocks a rank may have, so that those of all ranks are on the device together, with room for what
+ * else comes: were one block too many there, none would end. */
 static unsigned ranks_share(struct job *job, enum tti_gpu_kernel kernel)
 {
     const struct tti_coupled_args args = {.ranks = 1};
@@ -183,6 +184,7 @@ static unsigned ranks_share(struct job *job, enum tti_gpu_kernel kernel)
                                           .args_bytes = sizeof args};
     int blocks = 0;
     gpu_must(job->b->gpu->ops->resident(job->b->gpu, &launch, &blocks), "asking what fits");
+    blocks = blocks > 2 * job->ranks ? blocks / 4 * 3 : blocks;
     const int share = blocks / job->ranks < TTI_GPU_BLOCKS ? blocks / job->ranks : TTI_GPU_BLOCKS;
     return share > 0 ? (unsigned)share : 1;
 }

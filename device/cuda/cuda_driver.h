@@ -124,6 +124,7 @@ enum {
     TTI_CU_WAIT_GEQ = 0,
     TTI_CU_WRITE_DEFAULT = 0,
     TTI_CU_FUNCTION_SHARED = 8,
+    TTI_CU_FUNCTION_CARVEOUT = 9, /* percent */
     TTI_CU_CAPTURE_RELAXED = 2,
     TTI_CU_CAPTURE_THREAD_LOCAL = 1,
 };
@@ -204,6 +205,7 @@ enum {
     X(capture_mode, cuThreadExchangeStreamCaptureMode, "", (unsigned *))                          \
     X(graph_make, cuGraphInstantiateWithFlags, "",                                                \
       (tti_cu_exec *, tti_cu_graph, unsigned long long))                                          \
+    X(graph_upload, cuGraphUpload, "", (tti_cu_exec, tti_cu_stream))                              \
     X(graph_free, cuGraphDestroy, "", (tti_cu_graph))                                             \
     X(graph_launch, cuGraphLaunch, "", (tti_cu_exec, tti_cu_stream))                              \
     X(exec_free, cuGraphExecDestroy, "", (tti_cu_exec))

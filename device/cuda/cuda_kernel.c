@@ -126,6 +126,15 @@ static enum tutti_result function_load(const struct tti_cuda_gpu *gpu, tti_cu_fu
                           symbol);
 }
 
+/* A multiprocessor divides its memory anew, into cache and what blocks share, only when nothing
+ * runs on it: a kernel that wants another division waits there for one that may wait for it. All of
+ * ours want the same. */
+static void kernel_divide(const struct tti_cuda_gpu *gpu, tti_cu_function function)
+{
+    enum { ALL_SHARED = 100 };
+    (void)gpu->cu->function_set(function, TTI_CU_FUNCTION_CARVEOUT, ALL_SHARED); /* a wish */
+}
+
 /* Under the lock, in the device's context. */
 static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kernel kernel,
                                      const char *symbol, tti_cu_function *function)
@@ -140,6 +149,8 @@ static enum tutti_result kernel_load(struct tti_cuda_gpu *gpu, enum tti_gpu_kern
     }
     if (result == TUTTI_OK)
         result = tti_cuda_check(cu->module_function(function, *module, symbol), symbol);
+    if (result == TUTTI_OK)
+        kernel_divide(gpu, *function);
     return result == TUTTI_OK ? function_load(gpu, *function, symbol) : result;
 }
 

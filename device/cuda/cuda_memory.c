@@ -182,6 +182,8 @@ enum tutti_result tti_cuda_memory_dmabuf(struct tti_gpu *base, const void *memor
                         base->device, base->properties.name);
     TTI_CUDA_IN(gpu, result, "cuMemGetHandleForAddressRange",
                 gpu->cu->memory_range(&made, first, end - first, TTI_CU_RANGE_DMABUF, 0));
+    if (result == TUTTI_ERR_ARGUMENT) /* some drivers want whole pages of the device's */
+        result = TUTTI_ERR_UNSUPPORTED;
     if (result != TUTTI_OK)
         return TTI_CONTEXT(result, "a dmabuf of %zu bytes at %p", bytes, memory);
     *fd = made;

@@ -247,8 +247,15 @@ enum tutti_result tti_cuda_capture_end(struct tti_gpu *base, tutti_stream stream
     TTI_CUDA_IN(gpu, result, "cuGraphInstantiateWithFlags",
                 gpu->cu->graph_make(&made->exec, captured, 0));
     (void)gpu->cu->graph_free(captured);
-    if (result != TUTTI_OK)
+    if (result != TUTTI_OK) {
         free(made);
+        return result;
+    }
+    /* Else the first launch takes it to the device, which may wait for a graph that waits for this
+     * one. */
+    TTI_CUDA_IN(gpu, result, "cuGraphUpload", gpu->cu->graph_upload(made->exec, stream));
+    if (result != TUTTI_OK)
+        tti_cuda_graph_destroy(made);
     else
         *graph = made;
     return result;

@@ -15,13 +15,16 @@ static int side_check(enum tutti_result result, const char *what)
     return together_check(NULL, result, what);
 }
 
-int train_gpu_choose(const char *device)
+int train_gpu_choose(const char *device, int threads)
 {
     const struct tti_gpu_ops *ops = NULL;
     int count = 0;
-    /* Before the driver starts: ranks that are threads want more queues than it has by itself. */
+    /* Before the driver starts: ranks that are threads want more queues than it has by itself; and
+     * kernels, of cuBLAS too, that are loaded when they are first launched wait for the other
+     * ranks', which wait for them. */
     if (setenv("TUTTI_DEVICE", device, 1) != 0 ||
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0 ||
+        (threads > 1 && setenv("CUDA_MODULE_LOADING", "EAGER", 0) != 0) ||
         side_check(tti_gpu_find(device, &ops), "--device") ||
         side_check(ops->count(&count), "--device"))
         return 1;

@@ -13,8 +13,8 @@ struct train_gpu {
 };
 
 /* --device cuda, sim: what the library shall use, for this process; before the first communicator.
- */
-int train_gpu_choose(const char *device);
+ * `threads`: so many ranks of it, or 0. */
+int train_gpu_choose(const char *device, int threads);
 /* The device of this rank: its number on the host, modulo the devices. */
 int train_gpu_open(struct train_gpu *side, tutti_comm *comm);
 void train_gpu_close(struct train_gpu *side);

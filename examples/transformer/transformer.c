@@ -402,7 +402,8 @@ int main(int argc, char **argv)
                      .warmup = (uint64_t)options.warmup,
                      .total = (uint64_t)options.steps,
                      .decay = (uint64_t)options.decay}};
-    int failed = (strcmp(options.device, "cpu") != 0 && train_gpu_choose(options.device)) ||
+    int failed = (strcmp(options.device, "cpu") != 0 &&
+                  train_gpu_choose(options.device, options.common.threads)) ||
                  train_run_ranks(&options.common, run_rank, &shared);
     tokens_free(&tokens);
     return failed;

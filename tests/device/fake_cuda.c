@@ -372,7 +372,10 @@ DRIVER cuModuleGetFunction(tti_cu_function *function, tti_cu_module module, cons
 DRIVER cuFuncSetAttribute(tti_cu_function function, unsigned attribute, int value)
 {
     (void)function;
-    return attribute == TTI_CU_FUNCTION_SHARED && value > 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
+    return (attribute == TTI_CU_FUNCTION_SHARED && value > 0) ||
+                   (attribute == TTI_CU_FUNCTION_CARVEOUT && value >= -1 && value <= 100)
+               ? TTI_CU_OK
+               : TTI_CU_INVALID_VALUE;
 }
 /* On a multiprocessor as large as an H100's (registers, which warps take by 256; shared memory;
  * threads), but no more than the two that the simulated device holds. */

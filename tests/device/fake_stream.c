@@ -457,6 +457,11 @@ DRIVER cuGraphInstantiateWithFlags(tti_cu_exec *exec, tti_cu_graph graph, unsign
     *exec = (tti_cu_exec)(void *)graph;
     return flags == 0 ? TTI_CU_OK : TTI_CU_INVALID_VALUE;
 }
+DRIVER cuGraphUpload(tti_cu_exec exec, tti_cu_stream stream)
+{
+    (void)stream;
+    return exec ? TTI_CU_OK : TTI_CU_INVALID_HANDLE;
+}
 DRIVER cuGraphDestroy(tti_cu_graph graph)
 {
     return graph ? TTI_CU_OK : TTI_CU_INVALID_HANDLE;

@@ -127,7 +127,7 @@ static int compare(tutti_comm *comm, void *argument)
 int main(int argc, char **argv)
 {
     const char *device = getenv("TUTTI_TEST_GPU");
-    if (argc < 2 || train_gpu_choose(device ? device : "sim"))
+    if (argc < 2 || train_gpu_choose(device ? device : "sim", 0))
         return 2;
     return together_run(1, compare, argv);
 }
