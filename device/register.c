@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/gpu.h"
 #include "device/memory.h"
+#include "device/process_maps.h"
 #include "device/region_table.h"
 
 #include <errno.h>
@@ -50,49 +51,42 @@ static void register_forget(struct registration *registration)
 /* ---- Register ---------------------------------------------------------------------------------
  */
 
-/* One mapping of /proc/self/maps against [*from, end): moves *from past it when it is fit. */
-static enum tutti_result register_check_line(const char *line, uintptr_t *from, uintptr_t end)
+static enum tutti_result register_check_one(const struct tti_mapping *at, uintptr_t from)
 {
-    unsigned long low, high;
-    char mode[5];
-    if (sscanf(line, "%lx-%lx %4s", &low, &high, mode) != 3 || high <= *from || low >= end)
-        return TUTTI_OK;
-    if (low > *from)
+    if (at->low > from)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT, "nothing is mapped at %p; pass memory that exists",
-                        (void *)*from);
-    if (mode[0] != 'r' || mode[1] != 'w')
+                        (void *)from);
+    if (at->mode[0] != 'r' || at->mode[1] != 'w')
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "the mapping at %p is \"%s\"; it must be readable and writable",
-                        (void *)*from, mode);
-    if (mode[3] != 'p')
+                        (void *)from, at->mode);
+    if (at->mode[3] != 'p')
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "the mapping at %p is shared with other processes or a file, which would "
                         "lose sight of it; use private memory, or tutti_alloc",
-                        (void *)*from);
-    if (strstr(line, "[stack]"))
+                        (void *)from);
+    if (at->stack)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "%p is on the stack, which a forked child would then share; use malloc, "
                         "mmap or tutti_alloc",
-                        (void *)*from);
-    *from = high;
+                        (void *)from);
     return TUTTI_OK;
 }
 
 /* Only private, readable and writable memory may be replaced. */
 static enum tutti_result register_check(const struct registration *wanted)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps)
-        return TTI_FAIL_ERRNO("opening /proc/self/maps%s", tti_region_advice(errno));
+    struct tti_maps maps;
+    struct tti_mapping at;
+    TTI_TRY(tti_maps_open(&maps));
     enum tutti_result result = TUTTI_OK;
     uintptr_t from = (uintptr_t)wanted->base;
     const uintptr_t end = from + wanted->bytes;
-    char *line = NULL;
-    size_t room = 0;
-    while (result == TUTTI_OK && from < end && getline(&line, &room, maps) > 0)
-        result = register_check_line(line, &from, end);
-    free(line);
-    fclose(maps);
+    while (result == TUTTI_OK && from < end && tti_maps_find(&maps, from, &at)) {
+        result = register_check_one(&at, from);
+        from = at.high;
+    }
+    tti_maps_close(&maps);
     if (result == TUTTI_OK && from < end)
         result = TTI_FAIL(TUTTI_ERR_ARGUMENT, "nothing is mapped at %p; pass memory that exists",
                           (void *)from);
@@ -206,24 +200,16 @@ enum tutti_result tti_region_register(void *memory, size_t bytes)
 static bool deregister_there(const struct registration *old, int fd)
 {
     struct stat own;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps || fstat(fd, &own) != 0) {
-        if (maps)
-            fclose(maps);
+    struct tti_maps maps;
+    struct tti_mapping at;
+    if (fstat(fd, &own) != 0 || tti_maps_open(&maps) != TUTTI_OK)
         return true; /* as one that does not free too early may expect */
-    }
     uintptr_t from = (uintptr_t)old->base;
     const uintptr_t end = from + old->bytes;
-    char *line = NULL;
-    size_t room = 0;
-    while (from < end && getline(&line, &room, maps) > 0) {
-        unsigned long low, high, inode;
-        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &low, &high, &inode) == 3 && low <= from &&
-            high > from && inode == (unsigned long)own.st_ino)
-            from = high;
-    }
-    free(line);
-    fclose(maps);
+    while (from < end && tti_maps_find(&maps, from, &at) && at.low <= from &&
+           at.inode == own.st_ino)
+        from = at.high;
+    tti_maps_close(&maps);
     return from >= end;
 }
 

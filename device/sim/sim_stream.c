@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { DESTROY_SECONDS = 60, YIELDS = 20, WORDWISE_BYTES = 4096 };
 
@@ -70,6 +71,22 @@ static void op_copy(const struct tti_sim_op *op)
         __atomic_store_n(&dst[i], __atomic_load_n(&src[i], __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 }
 
+/* Of much that is cleared most is not touched: a communicator's arena. Whole pages that a file is
+ * behind, as behind a device's memory, are given back, and read as zeros. */
+static void op_fill(const struct tti_sim_op *op)
+{
+    enum { PAGE = 4096, MUCH = 256 << 10 };
+    char *at = op->dst, *end = at + op->bytes;
+    if (op->value == 0 && op->bytes >= MUCH) {
+        char *from = at + (PAGE - (uintptr_t)at % PAGE) % PAGE, *to = end - (uintptr_t)end % PAGE;
+        if (madvise(from, (size_t)(to - from), MADV_REMOVE) == 0) {
+            memset(at, 0, (size_t)(from - at));
+            at = to;
+        }
+    }
+    memset(at, (int)op->value, (size_t)(end - at));
+}
+
 enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint64_t *give_up)
 {
     switch (op->kind) {
@@ -77,7 +94,7 @@ enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint
         op_copy(op);
         return TUTTI_OK;
     case TTI_SIM_FILL:
-        memset(op->dst, (int)op->value, op->bytes);
+        op_fill(op);
         return TUTTI_OK;
     case TTI_SIM_LAUNCH: {
         struct tti_gpu_launch launch = op->launch;

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     DEVICES = 16,
@@ -84,10 +83,18 @@ struct tti_gpu *fake_now(void)
 }
 
 /* The driver of a process is of no use to its children, unless they execute a program. */
-static _Atomic pid_t begun;
+static _Atomic bool begun, forked;
+static void fork_child(void)
+{
+    forked = begun;
+}
+static void forks_watch(void)
+{
+    (void)pthread_atfork(NULL, NULL, fork_child);
+}
 bool fake_forked(void)
 {
-    return begun && begun != getpid();
+    return forked;
 }
 
 /* TUTTI_FAKE_INIT: it does not start, and gives that error. */
@@ -114,14 +121,15 @@ static void ends_later(void)
 
 DRIVER cuInit(unsigned flags)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static pthread_once_t once = PTHREAD_ONCE_INIT, watch = PTHREAD_ONCE_INIT;
     const char *set = getenv("TUTTI_FAKE_INIT");
     int count;
     if (set)
         return (unsigned)atoi(set);
     if (fake_forked())
         return NOT_INITIALIZED;
-    begun = getpid();
+    pthread_once(&watch, forks_watch);
+    begun = true;
     if (getenv("TUTTI_FAKE_ENDS"))
         pthread_once(&once, ends_later);
     if (flags != 0 || fake_ops()->count(&count) != TUTTI_OK)
