@@ -46,7 +46,8 @@ struct sim_thread {
 
 struct tti_sim_crew {
     struct sim_thread *threads;
-    unsigned made; /* threads with a fiber */
+    unsigned made;            /* threads with a fiber */
+    void *stacks[MOST_WARPS]; /* a warp's */
     struct tti_fiber host;
     struct tti_sim_work work;
     char warp_order[MOST_WARPS];  /* each stands for its warp's barriers */
@@ -117,7 +118,9 @@ void tti_sim_crew_destroy(struct tti_sim_crew *crew)
     if (!crew)
         return;
     for (unsigned i = 0; i < crew->made; i++)
-        tti_fiber_destroy(&crew->threads[i].fiber);
+        tti_fiber_end_on(&crew->threads[i].fiber);
+    for (unsigned w = 0; w < MOST_WARPS; w++)
+        tti_fiber_stacks_destroy(crew->stacks[w], WARP);
     free(crew->threads);
     free(crew->shared);
     free(crew);
@@ -127,10 +130,12 @@ static bool crew_grow(struct tti_sim_crew *crew, unsigned threads)
 {
     for (; crew->made < threads; crew->made++) {
         struct sim_thread *thread = &crew->threads[crew->made];
+        void **stacks = &crew->stacks[crew->made / WARP];
+        if (!*stacks && !(*stacks = tti_fiber_stacks_create(WARP)))
+            return false;
         thread->crew = crew;
         thread->index = crew->made;
-        if (!tti_fiber_create(&thread->fiber, 0, block_loop, thread))
-            return false;
+        tti_fiber_create_on(&thread->fiber, *stacks, crew->made % WARP, block_loop, thread);
     }
     return true;
 }

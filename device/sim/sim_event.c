@@ -1,5 +1,5 @@
 /* Events of the simulated device: two counters in a page, how often recorded and up to which record
- * the streams have come. The page is a memfd, so that other processes can map it. */
+ * the streams have come. The page of one that is for other processes is a memfd, which they map. */
 #include "device/sim/sim_state.h"
 
 #include "base/clock.h"
@@ -27,7 +27,8 @@ _Static_assert(sizeof(struct event_page) <= EVENT_PAGE, "it fits");
 struct tti_gpu_event {
     _Atomic int holders;
     struct event_page *page;
-    int fd; /* -1: imported */
+    bool mapped; /* the page is; else of this process alone */
+    int fd;      /* -1: imported, or not mapped */
     int flags;
     struct tti_gpu *gpu;
     /* Recorded under this capture last; read and written by who captures. */
@@ -49,9 +50,24 @@ static enum tutti_result event_new(struct tti_gpu *gpu, int fd, int flags, bool 
     if (imported)
         close(fd);
     made->page = page;
+    made->mapped = true;
     made->fd = imported ? -1 : fd;
     made->flags = flags;
     made->gpu = gpu;
+    made->holders = 1;
+    *event = made;
+    return TUTTI_OK;
+}
+
+static enum tutti_result event_own(struct tti_gpu *gpu, int flags, struct tti_gpu_event **event)
+{
+    struct tti_gpu_event *made = tti_calloc(1, sizeof *made);
+    struct event_page *page = made ? tti_calloc(1, sizeof *page) : NULL;
+    if (!page) {
+        free(made);
+        return TUTTI_ERR_MEMORY;
+    }
+    *made = (struct tti_gpu_event){.page = page, .fd = -1, .flags = flags, .gpu = gpu};
     made->holders = 1;
     *event = made;
     return TUTTI_OK;
@@ -62,6 +78,8 @@ enum tutti_result tti_sim_event_create(struct tti_gpu *gpu, int flags, struct tt
     if ((flags & TTI_EVENT_TIMING) && (flags & TTI_EVENT_INTERPROCESS))
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "an event is either for timing or for other processes, not both");
+    if (!(flags & TTI_EVENT_INTERPROCESS))
+        return event_own(gpu, flags, event);
     const int fd = memfd_create("tutti-sim-event", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, EVENT_PAGE) != 0) {
         const enum tutti_result result =
@@ -82,7 +100,10 @@ void tti_sim_event_destroy(struct tti_gpu_event *event)
 {
     if (!event || atomic_fetch_sub(&event->holders, 1) != 1)
         return;
-    munmap(event->page, EVENT_PAGE);
+    if (event->mapped)
+        munmap(event->page, EVENT_PAGE);
+    else
+        free(event->page);
     if (event->fd >= 0)
         close(event->fd);
     free(event);

@@ -110,16 +110,36 @@ static void fiber_start(void)
     __builtin_trap(); /* entry returned: there is nowhere to go */
 }
 
-bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)(void *),
-                      void *argument)
+/* Linux 6.13 and newer mark pages, without a mapping for each. */
+static void stack_guard(char *guard, size_t bytes)
 {
-    const size_t bytes = stack_bytes ? stack_bytes : KERNEL_STACK_BYTES;
-    const size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    char *memory = mmap(NULL, guard + bytes, PROT_READ | PROT_WRITE,
+    enum { GUARD_INSTALL = 102 };
+    if (madvise(guard, bytes, GUARD_INSTALL) != 0)
+        mprotect(guard, bytes, PROT_NONE);
+}
+
+static size_t stack_page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* So many, each with `bytes` behind its guard. */
+static char *stacks_map(size_t count, size_t bytes)
+{
+    const size_t guard = stack_page();
+    char *memory = mmap(NULL, count * (guard + bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED)
-        return false;
-    mprotect(memory, guard, PROT_NONE);
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        stack_guard(memory + i * (guard + bytes), guard);
+    return memory;
+}
+
+static void fiber_make(struct tti_fiber *fiber, char *memory, size_t bytes, void (*entry)(void *),
+                       void *argument)
+{
+    const size_t guard = stack_page();
 #if defined(FIBER_ASAN) /* what a stack that was here before, and never returned, had marked */
     __asan_unpoison_memory_region(memory + guard, bytes);
 #endif
@@ -134,18 +154,52 @@ bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)
 #if defined(FIBER_TSAN)
     fiber->sanitizer = __tsan_create_fiber(0);
 #endif
+}
+
+void *tti_fiber_stacks_create(unsigned count)
+{
+    return stacks_map(count, KERNEL_STACK_BYTES);
+}
+
+void tti_fiber_stacks_destroy(void *stacks, unsigned count)
+{
+    if (stacks)
+        munmap(stacks, count * (stack_page() + KERNEL_STACK_BYTES));
+}
+
+void tti_fiber_create_on(struct tti_fiber *fiber, void *stacks, unsigned index,
+                         void (*entry)(void *), void *argument)
+{
+    fiber_make(fiber, (char *)stacks + index * (stack_page() + KERNEL_STACK_BYTES),
+               KERNEL_STACK_BYTES, entry, argument);
+}
+
+void tti_fiber_end_on(struct tti_fiber *fiber)
+{
+#if defined(FIBER_TSAN)
+    if (fiber->memory)
+        __tsan_destroy_fiber(fiber->sanitizer);
+#endif
+    fiber->memory = NULL;
+}
+
+bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)(void *),
+                      void *argument)
+{
+    char *memory = stacks_map(1, stack_bytes);
+    if (!memory)
+        return false;
+    fiber_make(fiber, memory, stack_bytes, entry, argument);
     return true;
 }
 
 void tti_fiber_destroy(struct tti_fiber *fiber)
 {
-    if (!fiber->memory)
-        return;
-#if defined(FIBER_TSAN)
-    __tsan_destroy_fiber(fiber->sanitizer);
-#endif
-    munmap(fiber->memory, fiber->bytes + ((char *)fiber->bottom - (char *)fiber->memory));
-    fiber->memory = NULL;
+    void *memory = fiber->memory;
+    const size_t bytes = stack_page() + fiber->bytes;
+    tti_fiber_end_on(fiber);
+    if (memory)
+        munmap(memory, bytes);
 }
 
 void tti_fiber_adopt(struct tti_fiber *thread)

@@ -8,7 +8,7 @@
 /* A fiber, or the host thread's own stack (of which only the saved state is used). */
 struct tti_fiber {
     void *sp;        /* saved by the switch */
-    void *memory;    /* mapping: a guard page, then the stack; NULL for the host thread */
+    void *memory;    /* a guard page, then the stack; NULL for the host thread */
     void *bottom;    /* of the stack, for AddressSanitizer */
     size_t bytes;    /* of the stack */
     void *fake;      /* AddressSanitizer's */
@@ -17,8 +17,19 @@ struct tti_fiber {
     void *argument;
 };
 
+/* Stacks for so many fibers of kernels, in one mapping, each behind a guard page; NULL: no memory.
+ */
+void *tti_fiber_stacks_create(unsigned count);
+void tti_fiber_stacks_destroy(void *stacks, unsigned count);
+
+/* A fiber on stack `index` of these, which outlive it. */
+void tti_fiber_create_on(struct tti_fiber *fiber, void *stacks, unsigned index,
+                         void (*entry)(void *), void *argument);
+/* Of one that does not run. */
+void tti_fiber_end_on(struct tti_fiber *fiber);
+
 /* A fiber whose first switch calls entry(argument), which never returns; its stack has that many
- * bytes, whole pages (0: enough for kernels). False: no memory. */
+ * bytes, whole pages. False: no memory. */
 bool tti_fiber_create(struct tti_fiber *fiber, size_t stack_bytes, void (*entry)(void *),
                       void *argument);
 /* Of one that does not run. */
