@@ -27,6 +27,7 @@ enum { GROUP_FEW = 8 };
 struct group {
     int depth;
     bool any_order;                          /* its calls have none */
+    bool several;                            /* it runs, and has several communicators */
     bool owns;                               /* blocks of some calls */
     struct group_call few[GROUP_FEW], *more; /* all lie in `more` once there are others */
     size_t count, capacity;                  /* of `more` */
@@ -51,6 +52,11 @@ static enum tutti_result group_grow(void)
         memcpy(more, group.few, sizeof group.few);
     group.more = more;
     return TUTTI_OK;
+}
+
+bool tti_group_several(void)
+{
+    return group.several;
 }
 
 size_t tti_group_place(void)
@@ -396,7 +402,7 @@ static enum tutti_result group_run(void)
     bool async = false;
     for (size_t i = 0; i < group.count; i++)
         async |= calls[i].async;
-    const bool several = group_several_comms();
+    const bool several = group.several = group_several_comms();
     const bool thread = async || several;
     /* What several communicators queue may wait for each other: no waiting between them. */
     enum tutti_result result = group_room(0, several ? group.count : 0);
@@ -414,6 +420,7 @@ static enum tutti_result group_run(void)
     }
     for (size_t i = 0; i < group.count && result == TUTTI_OK; i++)
         result = calls[i].dropped ? group_drop(&calls[i]) : TUTTI_OK;
+    group.several = false;
     return group_collect(result);
 }
 

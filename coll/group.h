@@ -8,6 +8,9 @@ struct tutti_comm;
 
 /* Is the calling thread inside a group? */
 bool tti_group_open(void);
+/* Does the calling thread run a group with calls of several communicators? What one of them has
+ * queued may wait for what this thread has yet to queue for another. */
+bool tti_group_several(void);
 /* For a public call that waits for the other ranks by operations of its own: these would only be
  * collected inside a group. USAGE there, with a text that names the call. */
 enum tutti_result tti_group_refuse(const char *call);

@@ -189,9 +189,12 @@ static const char *options_plugin(char *path, size_t room)
             return path;
         at += bytes;
     }
-    if (!atomic_exchange(&told, true))
-        TTI_LOG(names ? TTI_LOG_WARN : TTI_LOG_INFO, "NCCL_NET_PLUGIN=%s: %s; going on without",
-                names ? names : "", tti_error_text());
+    if (atomic_exchange(&told, true))
+        return NULL;
+    if (names)
+        TTI_LOG(TTI_LOG_WARN, "NCCL_NET_PLUGIN=%s: %s; going on without", names, tti_error_text());
+    else
+        TTI_LOG(TTI_LOG_INFO, "no network plugin: %s", tti_error_text());
     return NULL;
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "coll/gpu/gpu_calls.h"
+#include "coll/group.h"
 
 #include <stdlib.h>
 
@@ -274,5 +275,7 @@ enum tutti_result tti_gpu_room_between(struct tutti_comm *comm, tutti_stream str
     if (!side->ahead_counts)
         return TUTTI_OK;
     TTI_TRY(tti_gpu_ahead_add(side, stream));
+    if (tti_group_several()) /* what it would wait for may be what this thread queues next */
+        return TUTTI_OK;
     return ahead_wait(comm, stream, ahead_scaled(side, TTI_AHEAD_WITHIN), true);
 }

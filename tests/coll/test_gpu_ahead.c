@@ -178,6 +178,88 @@ static int runs_ahead(tutti_comm *comm, void *argument)
     return device_end(comm);
 }
 
+static int devices(void)
+{
+    const char *device = getenv("TUTTI_DEVICE");
+    const struct tti_gpu_ops *ops = NULL;
+    int count = 0;
+    CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
+    CHECK_OK(ops->count(&count));
+    return count;
+}
+
+/* What rank 1 leaves to rank 0's thread. */
+struct left {
+    tutti_comm *comm;
+    int32_t *in, *out;
+    tutti_stream stream;
+};
+static struct left left;
+static _Atomic bool called;
+
+static enum tutti_result both(const struct left *a, const struct left *b, size_t count)
+{
+    enum tutti_result result = tutti_group_start();
+    const struct left *const ranks[] = {a, b};
+    for (int r = 0; r < 2 && result == TUTTI_OK; r++)
+        result = tutti_all_reduce_async(ranks[r]->in, ranks[r]->out, count, TUTTI_INT32, TUTTI_SUM,
+                                        ranks[r]->comm, ranks[r]->stream, NULL);
+    const enum tutti_result ended = tutti_group_end();
+    return result == TUTTI_OK ? ended : result;
+}
+
+/* In a group rank 0's thread calls for both, each on a device of its own, what takes more commands
+ * than a rank may be ahead, and fewer than a stream holds: those of the first wait for the second,
+ * which are queued after them. */
+static int one_thread(tutti_comm *comm, void *argument)
+{
+    enum { FEW = 8, MANY = 200, CHUNK = 4096 };
+    const int rank = tutti_comm_rank(comm);
+    (void)argument;
+    CHECK(device_begin(rank) == 0);
+    const struct left own = {.comm = comm,
+                             .in = device_memory(MANY * CHUNK),
+                             .out = device_memory(MANY * CHUNK),
+                             .stream = device_stream()};
+    CHECK(own.in && own.out);
+    if (rank == 1)
+        left = own;
+    CHECK_OK(tutti_barrier_async(comm, own.stream, NULL)); /* sets things up */
+    CHECK_OK(device_settle());
+    CHECK_OK(tutti_barrier(comm));
+    if (rank == 0) {
+        tutti_comm *const comms[] = {comm, comm};
+        const uint64_t before = commands(comms);
+        CHECK_OK(both(&own, &left, (size_t)FEW * CHUNK / sizeof(int32_t)));
+        const uint64_t few = commands(comms) - before;
+        const uint64_t chunks = (TTI_AHEAD_WITHIN + DRIVER_HOLDS) / 2 * FEW / few;
+        printf("  %llu commands a chunk, %llu chunks\n", (unsigned long long)(few / FEW),
+               (unsigned long long)chunks);
+        CHECK(chunks <= MANY);
+        CHECK_OK(both(&own, &left, (size_t)chunks * CHUNK / sizeof(int32_t)));
+    }
+    if (rank == 0)
+        atomic_store(&called, true);
+    for (const time_t end = time(NULL) + SECONDS; !called && time(NULL) < end;)
+        usleep(1000);
+    CHECK_OK(device_settle());
+    device_free(own.in);
+    device_free(own.out);
+    return device_end(comm);
+}
+
+static int run_one_thread(void)
+{
+    struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
+    how.options.timeout_s = SECONDS;
+    if (devices() < 2)
+        return 0;
+    setenv("TUTTI_DEVICE_CHUNK", "4096", 1);
+    const int bad = device_ranks("one thread calls for both", "staged", how, one_thread, NULL);
+    unsetenv("TUTTI_DEVICE_CHUNK");
+    return bad;
+}
+
 /* A stream is held up, and a rank that is ahead of it waits: it hears that another one aborts. */
 static int hears(tutti_comm *comm, void *argument)
 {
@@ -227,19 +309,9 @@ static int run_hears(const char *path)
     return device_ranks("a rank that is ahead hears of failures", path, how, hears, NULL);
 }
 
-static int devices(void)
-{
-    const char *device = getenv("TUTTI_DEVICE");
-    const struct tti_gpu_ops *ops = NULL;
-    int count = 0;
-    CHECK_OK(tti_gpu_find(device ? device : "sim", &ops));
-    CHECK_OK(ops->count(&count));
-    return count;
-}
-
 int main(void)
 {
-    int bad = run_hears("staged") | run_hears("window");
+    int bad = run_hears("staged") | run_hears("window") | run_one_thread();
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct way way = ways[w];
         struct tti_ranks how = {.ranks = way.ranks, .options = TUTTI_OPTIONS_INIT};
