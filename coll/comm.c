@@ -112,20 +112,13 @@ static enum tutti_result settings_read(const struct tutti_options *options,
 
 /* ---- failing ---- */
 
-enum comm_loss {
-    COMM_HARMED,   /* something of this rank's own has failed */
-    COMM_BEREAVED, /* others are gone ... */
-    COMM_SPARED,   /* ... and nothing was under way here */
-};
-
 static enum tutti_result comm_fail(struct tutti_comm *comm, enum tutti_result code,
-                                   enum comm_loss loss)
+                                   enum tti_comm_loss loss)
 {
     pthread_mutex_lock(&comm->error_lock);
     bool first = comm->error.code == TUTTI_OK;
     if (first) {
-        comm->bereaved = loss != COMM_HARMED;
-        comm->spared = loss == COMM_SPARED;
+        comm->loss = loss;
         tti_error_save(&comm->error, code);
         atomic_store_explicit(&comm->failed, (int)code, memory_order_release);
     }
@@ -141,23 +134,25 @@ static enum tutti_result comm_fail(struct tutti_comm *comm, enum tutti_result co
 
 enum tutti_result tti_comm_fail(struct tutti_comm *comm, enum tutti_result code)
 {
-    return comm_fail(comm, code, COMM_HARMED);
+    return comm_fail(comm, code, TTI_COMM_HARMED);
+}
+
+static enum tti_comm_loss comm_loss(struct tutti_comm *comm)
+{
+    pthread_mutex_lock(&comm->error_lock);
+    const enum tti_comm_loss loss = comm->loss;
+    pthread_mutex_unlock(&comm->error_lock);
+    return loss;
 }
 
 bool tti_comm_spared(tutti_comm *comm)
 {
-    pthread_mutex_lock(&comm->error_lock);
-    const bool spared = comm->spared;
-    pthread_mutex_unlock(&comm->error_lock);
-    return spared;
+    return comm_loss(comm) == TTI_COMM_SPARED;
 }
 
 bool tti_comm_unharmed(tutti_comm *comm)
 {
-    pthread_mutex_lock(&comm->error_lock);
-    const bool bereaved = comm->bereaved;
-    pthread_mutex_unlock(&comm->error_lock);
-    return bereaved && (!comm->gpu || tti_gpu_is_over(comm));
+    return comm_loss(comm) != TTI_COMM_HARMED && (!comm->gpu || tti_gpu_is_over(comm));
 }
 
 enum tutti_result tti_comm_check(struct tutti_comm *comm)
@@ -175,7 +170,7 @@ enum tutti_result tti_comm_works(struct tutti_comm *comm)
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) == TUTTI_OK)
         return TUTTI_OK;
     pthread_mutex_lock(&comm->error_lock);
-    comm->bereaved = comm->spared = false;
+    comm->loss = TTI_COMM_HARMED;
     pthread_mutex_unlock(&comm->error_lock);
     return tti_comm_check(comm);
 }
@@ -199,9 +194,9 @@ void tti_comm_listen_idle(struct tutti_comm *comm)
             code == TUTTI_ERR_ABORTED || code == TUTTI_ERR_PEER || code == TUTTI_ERR_LINK;
         if (code != TUTTI_OK)
             (void)comm_fail(comm, code,
-                            !gone                                 ? COMM_HARMED
-                            : comm->gpu && !tti_gpu_is_idle(comm) ? COMM_BEREAVED
-                                                                  : COMM_SPARED);
+                            !gone                                 ? TTI_COMM_HARMED
+                            : comm->gpu && !tti_gpu_is_idle(comm) ? TTI_COMM_BEREAVED
+                                                                  : TTI_COMM_SPARED);
     }
     tti_work_resume(comm);
 }

@@ -62,6 +62,13 @@ struct tti_user_op {
     uint8_t scalar[8];
 };
 
+/* Of a failure. */
+enum tti_comm_loss {
+    TTI_COMM_HARMED,   /* something of this rank's own has failed; or there was none */
+    TTI_COMM_BEREAVED, /* others are gone ... */
+    TTI_COMM_SPARED,   /* ... and nothing was under way here */
+};
+
 struct tutti_comm {
     int rank;
     int size;
@@ -101,8 +108,7 @@ struct tutti_comm {
     pthread_mutex_t error_lock;
     struct tti_error error;
     _Atomic int failed;      /* enum tutti_result */
-    bool bereaved;           /* ... as others are gone, ... */
-    bool spared;             /* ... and nothing was under way here */
+    enum tti_comm_loss loss; /* ... and what that means for this rank */
     _Atomic int aborted;     /* tutti_comm_abort was called here */
     struct tti_stage *stage; /* staged.h; NULL until this rank sends there */
     uint64_t staged;         /* operations on that path */

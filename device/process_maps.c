@@ -1,7 +1,6 @@
 /* See process_maps.h. */
 #include "device/process_maps.h"
 
-#include "device/memory.h"
 #include "device/region_table.h"
 
 #include <errno.h>

@@ -154,9 +154,10 @@ static uint64_t mark_last(const struct tti_gpu_side *side, const struct tti_gpu_
 
 /* ---- counting ---- */
 
-void tti_gpu_ahead_begin(struct tti_gpu_side *side, tutti_stream stream, bool capturing)
+void tti_gpu_ahead_begin(struct tutti_comm *comm, tutti_stream stream, bool capturing)
 {
-    side->ahead_counts = side->ahead_others && stream && !capturing;
+    struct tti_gpu_side *side = comm->gpu;
+    side->ahead_counts = comm->size > 1 && stream && !capturing;
     side->ahead_counted = atomic_load_explicit(&side->gpu->commands, memory_order_relaxed);
 }
 

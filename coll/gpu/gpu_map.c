@@ -262,16 +262,22 @@ static unsigned map_blocks(const struct tutti_comm *comm, const struct tti_gpu_h
     return least;
 }
 
+static int map_hardware_queues(void)
+{
+    enum { USUAL = 8 };
+    const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
+    return text ? atoi(text) : USUAL;
+}
+
 /* The driver deals streams out to a few hardware queues, and what stands in one runs in order: of
  * two kernels there that wait for each other, neither ends. Each rank has its caller's stream and
  * one of its own. */
 static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
                        const struct tti_gpu_hello *hellos)
 {
-    enum { USUAL = 8, MOST = 32 };
+    enum { MOST = 32 };
     const struct tti_gpu_hello *own = &hellos[comm->rank];
-    const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
-    const int queues = text ? atoi(text) : USUAL;
+    const int queues = map_hardware_queues();
     int wanted = 0;
     for (int r = 0; r < comm->size; r++)
         if (tti_arena_same_device(&own->offer, &hellos[r].offer) &&
@@ -295,9 +301,8 @@ static void map_queues(struct tutti_comm *comm, struct tti_gpu_map *map,
 static void map_one_queue(struct tutti_comm *comm, enum tti_gpu_way way)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    const char *text = tti_config_text("CUDA_DEVICE_MAX_CONNECTIONS");
-    if (comm->gpu->ops != tti_gpu_cuda() || comm->size == 1 || way == TTI_GPU_COUPLED || !text ||
-        atoi(text) != 1 || atomic_flag_test_and_set(&said))
+    if (comm->gpu->ops != tti_gpu_cuda() || comm->size == 1 || way == TTI_GPU_COUPLED ||
+        map_hardware_queues() != 1 || atomic_flag_test_and_set(&said))
         return;
     TTI_LOG(TTI_LOG_WARN,
             "CUDA_DEVICE_MAX_CONNECTIONS is 1: while operations that go %s wait for "

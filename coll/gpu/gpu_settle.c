@@ -208,7 +208,7 @@ enum tutti_result tti_gpu_mark_make(struct tutti_comm *comm, tutti_stream stream
                                     struct tti_gpu_mark **mark)
 {
     pthread_mutex_lock(&comm->gpu->lock);
-    tti_gpu_ahead_begin(comm->gpu, stream, false);
+    tti_gpu_ahead_begin(comm, stream, false);
     enum tutti_result result = tti_gpu_mark_take(comm->gpu, stream, mark);
     if (result == TUTTI_OK)
         (void)tti_gpu_ahead_add(comm->gpu, stream);

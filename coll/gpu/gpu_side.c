@@ -316,7 +316,6 @@ static enum tutti_result side_open(struct tutti_comm *comm, int index)
         result = side->ops->event_create(gpu, 0, &side->joined);
     side->user.waits = threads > 1;
     side->ahead_scale = side_scale();
-    side->ahead_others = comm->size > 1;
     side->user.idle = side_idle;
     if (result == TUTTI_OK)
         result = tti_gpu_user_enter(&side->user, gpu);
@@ -527,7 +526,7 @@ static enum tutti_result side_queue(struct tutti_comm *comm, const struct tti_op
                             "would wait for each other for ever: give each rank a stream of its "
                             "own (the _async calls)",
                             side->gpu->device);
-    tti_gpu_ahead_begin(side, stream, capturing);
+    tti_gpu_ahead_begin(comm, stream, capturing);
     TTI_TRY(side_order(side, stream, capture));
     TTI_TRY(tti_gpu_join(side, streams, stream_count, capture));
     enum tutti_result result = collective ? side_collective(comm, ops, stream, capturing)

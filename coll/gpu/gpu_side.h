@@ -71,8 +71,7 @@ struct tti_gpu_side {
     struct tti_gpu_ahead ahead[TTI_AHEAD_MARKS];
     double ahead_scale;      /* of what streams hold, to what they usually do; at most 1 */
     uint64_t ahead_counted;  /* of the device's commands, in this call ... */
-    bool ahead_counts;       /* ... whose commands count: not captured, and ... */
-    bool ahead_others;       /* ... there are other ranks */
+    bool ahead_counts;       /* ... whose commands count: not captured, with other ranks */
     struct tti_gpu_map *map; /* made at the first collective */
     struct tti_gpu_stage *stage;
     size_t chunk;     /* of staging, bytes */
@@ -132,7 +131,7 @@ enum tutti_result tti_gpu_part(struct tti_gpu_side *side, const tutti_stream *st
 /* ---- gpu_ahead.c: under the lock, but tti_gpu_room ---- */
 
 /* A call begins; it, or a part of it, was queued: counts what was. */
-void tti_gpu_ahead_begin(struct tti_gpu_side *side, tutti_stream stream, bool capturing);
+void tti_gpu_ahead_begin(struct tutti_comm *comm, tutti_stream stream, bool capturing);
 enum tutti_result tti_gpu_ahead_add(struct tti_gpu_side *side, tutti_stream stream);
 /* The communicator ends. `idle`: what it queued is over. */
 void tti_gpu_ahead_end(struct tti_gpu_side *side, bool idle);

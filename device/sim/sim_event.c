@@ -27,8 +27,7 @@ _Static_assert(sizeof(struct event_page) <= EVENT_PAGE, "it fits");
 struct tti_gpu_event {
     _Atomic int holders;
     struct event_page *page;
-    bool mapped; /* the page is; else of this process alone */
-    int fd;      /* -1: imported, or not mapped */
+    int fd; /* -1: imported, or not for other processes */
     int flags;
     struct tti_gpu *gpu;
     /* Recorded under this capture last; read and written by who captures. */
@@ -50,7 +49,6 @@ static enum tutti_result event_new(struct tti_gpu *gpu, int fd, int flags, bool 
     if (imported)
         close(fd);
     made->page = page;
-    made->mapped = true;
     made->fd = imported ? -1 : fd;
     made->flags = flags;
     made->gpu = gpu;
@@ -100,7 +98,7 @@ void tti_sim_event_destroy(struct tti_gpu_event *event)
 {
     if (!event || atomic_fetch_sub(&event->holders, 1) != 1)
         return;
-    if (event->mapped)
+    if (event->flags & TTI_EVENT_INTERPROCESS)
         munmap(event->page, EVENT_PAGE);
     else
         free(event->page);

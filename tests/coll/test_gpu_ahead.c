@@ -29,8 +29,7 @@ struct way {
     int passes;
     const char *memory; /* TUTTI_DEVICE_MEMORY; NULL: as it is */
     bool apart;         /* a device for each rank */
-    const char *queues; /* CUDA_SCALE_LAUNCH_QUEUES; NULL: as they are */
-    int scaled;         /* ... so many times less */
+    double queues;      /* CUDA_SCALE_LAUNCH_QUEUES; 0: as they are */
 };
 
 static const struct way ways[] = {
@@ -44,12 +43,7 @@ static const struct way ways[] = {
     {.name = "a rank runs ahead", .path = "staged", .ranks = 8, .passes = 1},
     {.name = "on devices of their own", .path = "coupled", .ranks = 2, .passes = 1, .apart = true},
     {.name = "on devices of their own", .path = "staged", .ranks = 2, .passes = 1, .apart = true},
-    {.name = "short queues",
-     .path = "window",
-     .ranks = 2,
-     .passes = 1,
-     .queues = "0.25x",
-     .scaled = 4},
+    {.name = "short queues", .path = "window", .ranks = 2, .passes = 1, .queues = 0.25},
     {.name = "with too little memory", .path = "coupled", .ranks = 2, .passes = 1, .memory = "64K"},
 };
 
@@ -101,7 +95,7 @@ static int come_late(const struct way *way)
 {
     const uint64_t call = atomic_load(&ahead_call), pass = call / (uint64_t)way->passes + 1;
     const uint64_t slack = TTI_AHEAD_STEP + 2 * pass; /* marks are so far apart */
-    const uint64_t most = TTI_AHEAD_MOST / (way->queues ? (uint64_t)way->scaled : 1);
+    const uint64_t most = (uint64_t)(TTI_AHEAD_MOST * (way->queues > 0 ? way->queues : 1));
     const uint64_t found = late(most - slack);
     printf("  %d ranks, %s, %d passes: %llu commands a call, %llu ahead\n", way->ranks, way->path,
            way->passes, (unsigned long long)call, (unsigned long long)found);
@@ -252,8 +246,10 @@ static int run_one_thread(void)
 {
     struct tti_ranks how = {.ranks = 2, .options = TUTTI_OPTIONS_INIT};
     how.options.timeout_s = SECONDS;
-    if (devices() < 2)
+    if (devices() < 2) {
+        printf("one thread calls for both: SKIPPED, there is one device\n");
         return 0;
+    }
     setenv("TUTTI_DEVICE_CHUNK", "4096", 1);
     const int bad = device_ranks("one thread calls for both", "staged", how, one_thread, NULL);
     unsetenv("TUTTI_DEVICE_CHUNK");
@@ -314,6 +310,7 @@ int main(void)
     int bad = run_hears("staged") | run_hears("window") | run_one_thread();
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct way way = ways[w];
+        char queues[16];
         struct tti_ranks how = {.ranks = way.ranks, .options = TUTTI_OPTIONS_INIT};
         how.options.timeout_s = SECONDS;
         if (way.memory)
@@ -322,8 +319,9 @@ int main(void)
             printf("%s, %s: SKIPPED, there is one device\n", way.name, way.path);
             continue;
         }
-        if (way.queues)
-            setenv("CUDA_SCALE_LAUNCH_QUEUES", way.queues, 1);
+        snprintf(queues, sizeof queues, "%gx", way.queues);
+        if (way.queues > 0)
+            setenv("CUDA_SCALE_LAUNCH_QUEUES", queues, 1);
         bad |= device_ranks(way.name, way.path, how, runs_ahead, &way);
         unsetenv("CUDA_SCALE_LAUNCH_QUEUES");
     }

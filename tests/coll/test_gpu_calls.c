@@ -408,19 +408,18 @@ static bool simulated(void)
     return device && (strcmp(device, "sim") == 0 || getenv("TUTTI_LIBCUDA"));
 }
 
-static void aside_end(int i)
+static void aside_end(void)
 {
     int status = 1;
-    waitpid(asides[i], &status, 0);
+    waitpid(asides[asides_ended++], &status, 0);
     asides_bad |= status != 0;
-    asides_ended++;
 }
 
 static void aside(const char *name, const char *path, struct tti_ranks how,
                   tti_rank_function *function, void *argument)
 {
     if (!simulated() && aside_count - asides_ended == REAL_ASIDE)
-        aside_end(asides_ended);
+        aside_end();
     fflush(NULL);
     const pid_t pid = fork();
     if (pid < 0 || aside_count == MOST_ASIDE)
@@ -435,7 +434,7 @@ static void aside(const char *name, const char *path, struct tti_ranks how,
 static int asides_end(void)
 {
     while (asides_ended < aside_count)
-        aside_end(asides_ended);
+        aside_end();
     return asides_bad;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Many ranks of one process on a device, whose driver has few queues: it is said, and only then.
+# Many ranks of one process on a device, whose driver has few queues: it is said, and only then. With one queue it is
+# said where streams wait for words, once a process.
 set -euo pipefail
 sweep() { # QUEUES
     TUTTI_LOG=warn CUDA_DEVICE_MAX_CONNECTIONS=$1 "$TUTTI_BUILD/bin/allreduce_bench" --device cuda --threads \
@@ -16,3 +17,15 @@ if grep "CUDA_DEVICE_MAX_CONNECTIONS" <<<"$said"; then
     exit 1
 fi
 grep "Avg bus bandwidth" <<<"$said"
+
+one_queue() { # PATH: how often it is said
+    TUTTI_DEVICE_PATH=$1 TUTTI_LOG=warn CUDA_DEVICE_MAX_CONNECTIONS=1 "$TUTTI_BUILD/bin/allreduce_bench" --device cuda \
+        --ranks 2 -b 8 -e 8 -n 1 -w 1 2>&1 | grep -c "CUDA_DEVICE_MAX_CONNECTIONS is 1: .* go $2" || true
+}
+for way in "staged through the host" "window by windows"; do
+    times=$(one_queue ${way%% *} "${way#* }")
+    [ "$times" = 2 ] || { # processes
+        echo "FAILED: ${way%% *}: said $times times by two processes"
+        exit 1
+    }
+done
