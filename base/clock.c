@@ -51,10 +51,15 @@ int tti_deadline_ms(uint64_t deadline, int most)
     return ms > (uint64_t)most ? most : (int)ms;
 }
 
-void tti_nap(int nth)
+uint64_t tti_nap_ns(int nth)
 {
     enum { NAP_NS = 20000, SAME = 64, LONGEST = 25 };
     const int longer = nth / SAME + 1;
-    const struct timespec nap = {.tv_nsec = NAP_NS * (longer < LONGEST ? longer : LONGEST)};
+    return NAP_NS * (uint64_t)(longer < LONGEST ? longer : LONGEST);
+}
+
+void tti_nap(int nth)
+{
+    const struct timespec nap = {.tv_nsec = (long)tti_nap_ns(nth)};
     nanosleep(&nap, NULL);
 }

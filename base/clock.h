@@ -22,6 +22,7 @@ int tti_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline
 /* Sleep between looks at what may take long: 20 us the first times, later longer, up to half a
  * millisecond. `nth`: of this wait, from 0. */
 void tti_nap(int nth);
+uint64_t tti_nap_ns(int nth); /* how long that is */
 static inline bool tti_deadline_passed(uint64_t deadline)
 {
     return tti_now_ns() >= deadline;

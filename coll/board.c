@@ -3,11 +3,7 @@
 #include "coll/board.h"
 
 #include "base/atomic.h"
-
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include "base/futex.h"
 
 enum tutti_result tti_board_make(int ranks, int holders, struct tti_board **board)
 {
@@ -29,7 +25,7 @@ void tti_board_wake(struct tti_board *board)
     if (!atomic_load_explicit(&board->asleep, memory_order_seq_cst))
         return;
     atomic_fetch_add_explicit(&board->bell, 1, memory_order_release);
-    (void)syscall(SYS_futex, &board->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+    tti_futex_wake(&board->bell, 1);
 }
 
 void tti_board_count(struct tti_board *board, int from, int signal)
@@ -50,10 +46,9 @@ bool tti_board_spin(const _Atomic uint64_t *word, uint64_t least, unsigned turns
 
 void tti_board_sleep(struct tti_board *board, const _Atomic uint64_t *word, uint64_t least, int ms)
 {
-    const struct timespec most = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
     const uint32_t bell = atomic_load_explicit(&board->bell, memory_order_acquire);
     atomic_store_explicit(&board->asleep, 1, memory_order_seq_cst);
     if (atomic_load_explicit(word, memory_order_seq_cst) < least)
-        (void)syscall(SYS_futex, &board->bell, FUTEX_WAIT, bell, &most, NULL, 0);
+        tti_futex_wait(&board->bell, bell, (uint64_t)ms * 1000000u);
     atomic_store_explicit(&board->asleep, 0, memory_order_relaxed);
 }

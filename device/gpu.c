@@ -109,18 +109,35 @@ enum tutti_result tti_gpu_find(const char *name, const struct tti_gpu_ops **ops)
 /* ---- Waiting ----------------------------------------------------------------------------------
  */
 
-enum { WAIT_SPINS = 2000, WAIT_YIELDS = 200 };
+/* By time: what a query takes differs between drivers by a factor of a hundred. On a core that
+ * nobody else wants yielding is spinning, too. */
+enum { WAIT_SPIN_NS = 20000, WAIT_YIELD_NS = 2000000 };
 
-/* Between two queries: spin, for what ends in microseconds, then make room for others. */
-static void wait_pause(int round)
+static bool wait_pause(struct tti_gpu_patience *patience)
 {
-    if (round < WAIT_SPINS) {
+    const uint64_t now = tti_now_ns();
+    if (patience->since == 0)
+        patience->since = now;
+    if (now - patience->since < WAIT_SPIN_NS) {
         tti_cpu_relax();
-    } else if (round < WAIT_SPINS + WAIT_YIELDS) {
-        sched_yield();
-    } else {
-        tti_nap(round - WAIT_SPINS - WAIT_YIELDS);
+        return false;
     }
+    if (now - patience->since < WAIT_YIELD_NS) {
+        sched_yield();
+        return false;
+    }
+    tti_nap(patience->rests++);
+    return true;
+}
+
+bool tti_gpu_pause(const struct tti_gpu_ops *ops, struct tti_gpu_event *event,
+                   struct tti_gpu_patience *patience)
+{
+    if (!ops->event_rest)
+        return wait_pause(patience);
+    ops->event_rest(event);
+    patience->rests++;
+    return true;
 }
 
 static enum tutti_result wait_late(const char *what)
@@ -134,25 +151,30 @@ static enum tutti_result wait_late(const char *what)
 enum tutti_result tti_gpu_stream_wait(struct tti_gpu *gpu, tutti_stream stream, uint64_t deadline,
                                       const char *what)
 {
-    for (int round = 0;; round++) {
+    struct tti_gpu_patience patience = {0};
+    for (;;) {
         const enum tutti_result result = gpu->ops->stream_query(gpu, stream);
         if (result != TUTTI_IN_PROGRESS)
             return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", what);
         if (tti_deadline_passed(deadline))
             return wait_late(what);
-        wait_pause(round);
+        if (gpu->ops->stream_rest)
+            gpu->ops->stream_rest(gpu, stream);
+        else
+            (void)wait_pause(&patience);
     }
 }
 
 enum tutti_result tti_gpu_event_wait(struct tti_gpu *gpu, struct tti_gpu_event *event,
                                      uint64_t deadline, const char *what)
 {
-    for (int round = 0;; round++) {
+    struct tti_gpu_patience patience = {0};
+    for (;;) {
         const enum tutti_result result = gpu->ops->event_query(event);
         if (result != TUTTI_IN_PROGRESS)
             return result == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(result, "%s", what);
         if (tti_deadline_passed(deadline))
             return wait_late(what);
-        wait_pause(round);
+        (void)tti_gpu_pause(gpu->ops, event, &patience);
     }
 }

@@ -192,6 +192,9 @@ struct tti_gpu_ops {
     enum tutti_result (*stream_create)(struct tti_gpu *gpu, tutti_stream *stream);
     void (*stream_destroy)(struct tti_gpu *gpu, tutti_stream stream);
     enum tutti_result (*stream_query)(struct tti_gpu *gpu, tutti_stream stream);
+    /* Sleep until a query may say something new, for half a millisecond at most; NULL: the device
+     * cannot wake anybody. See tti_gpu_pause. */
+    void (*stream_rest)(struct tti_gpu *gpu, tutti_stream stream);
     /* The device that a stream is of; of NULL: the one that the calling thread has current, or 0.
      * Needs none opened. Kernels and events of one device go on its streams only. */
     enum tutti_result (*stream_device)(tutti_stream stream, int *device);
@@ -237,6 +240,7 @@ struct tti_gpu_ops {
     enum tutti_result (*event_record)(struct tti_gpu_event *event, tutti_stream stream);
     enum tutti_result (*event_hold)(struct tti_gpu_event *event, tutti_stream stream);
     enum tutti_result (*event_query)(struct tti_gpu_event *event);
+    void (*event_rest)(struct tti_gpu_event *event); /* as stream_rest */
     enum tutti_result (*event_elapsed)(struct tti_gpu_event *from, struct tti_gpu_event *to,
                                        double *seconds);
 
@@ -273,5 +277,16 @@ enum tutti_result tti_gpu_stream_wait(struct tti_gpu *gpu, tutti_stream stream, 
                                       const char *what);
 enum tutti_result tti_gpu_event_wait(struct tti_gpu *gpu, struct tti_gpu_event *event,
                                      uint64_t deadline, const char *what);
+
+/* What a thread that waits for an event does between two queries that said IN_PROGRESS: it spins
+ * for what ends in microseconds, then makes room for others, then sleeps, or sleeps at once where
+ * the device wakes it. Zeros when the wait begins; true if it slept, which takes less than a
+ * millisecond. */
+struct tti_gpu_patience {
+    uint64_t since; /* the first pause */
+    int rests;      /* how often it slept */
+};
+bool tti_gpu_pause(const struct tti_gpu_ops *ops, struct tti_gpu_event *event,
+                   struct tti_gpu_patience *patience);
 
 #endif

@@ -92,11 +92,12 @@ static bool settle_too_late(struct tutti_comm *comm, uint64_t deadline)
 enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *event,
                                  const char *what)
 {
-    enum { SPINS = 2000, LISTENS = 64 };
+    enum { LISTENS = 64 };
     struct tti_gpu_side *side = comm->gpu;
     const struct tti_gpu_ops *ops = side->ops;
+    struct tti_gpu_patience patience = {0};
     uint64_t deadline = 0;
-    for (int round = 0;; round++) {
+    for (;;) {
         const enum tutti_result now = ops->event_query(event);
         if (now != TUTTI_IN_PROGRESS) {
             if (deadline != 0)
@@ -105,13 +106,12 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
             TTI_TRY(tti_gpu_look_stuck(comm, tti_comm_check(comm)));
             return now == TUTTI_OK ? TUTTI_OK : TTI_CONTEXT(now, "%s", what);
         }
-        if (round < SPINS) {
-            tti_cpu_relax();
+        if (!tti_gpu_pause(ops, event, &patience))
             continue;
-        }
         if (deadline == 0)
             deadline = tti_deadline_in(comm->settings.timeout_s + DRAIN_SECONDS);
-        if (round % LISTENS == 0) /* no thread runs links while all work stands on the stream */
+        /* No thread runs links while all work stands on the stream. */
+        if (patience.rests % LISTENS == 0)
             tti_comm_listen_idle(comm);
         if (settle_too_late(comm, deadline)) {
             const enum tutti_result failed = tti_gpu_look_stuck(comm, tti_comm_check(comm));
@@ -125,7 +125,6 @@ enum tutti_result tti_gpu_settle(struct tutti_comm *comm, struct tti_gpu_event *
                             "before it on the stream may be stuck",
                             what, comm->settings.timeout_s + DRAIN_SECONDS);
         }
-        tti_nap(round - SPINS);
     }
 }
 

@@ -299,6 +299,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .stream_create = tti_cuda_stream_create,
         .stream_destroy = tti_cuda_stream_destroy,
         .stream_query = tti_cuda_stream_query,
+        .stream_rest = NULL, /* the driver's own waits have no deadline */
         .stream_device = tti_cuda_stream_device,
         .stream_id = tti_cuda_stream_id,
         .here = cuda_here,
@@ -315,6 +316,7 @@ const struct tti_gpu_ops *tti_gpu_cuda(void)
         .event_record = tti_cuda_event_record,
         .event_hold = tti_cuda_event_hold,
         .event_query = tti_cuda_event_query,
+        .event_rest = NULL,
         .event_elapsed = tti_cuda_event_elapsed,
         .capture_begin = tti_cuda_capture_begin,
         .capture_end = tti_cuda_capture_end,

@@ -3,8 +3,10 @@
 #include "device/sim/sim_state.h"
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/memory.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +19,8 @@ enum { EVENT_FINE, EVENT_FAILING, EVENT_FAILED };
 
 struct event_page {
     _Atomic uint32_t recorded, reached;
-    _Atomic uint64_t ns; /* of the record that was reached last */
+    _Atomic uint32_t sleepers; /* on `reached` */
+    _Atomic uint64_t ns;       /* of the record that was reached last */
     /* Once a stream that recorded it has failed, for good: as a GPU's errors stay. */
     _Atomic int state;
     struct tti_error error;
@@ -114,8 +117,10 @@ void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket)
     /* Another stream may have come to a later record before. */
     while ((int32_t)(ticket - reached) > 0 &&
            !atomic_compare_exchange_weak_explicit(&event->page->reached, &reached, ticket,
-                                                  memory_order_release, memory_order_relaxed))
+                                                  memory_order_seq_cst, memory_order_relaxed))
         ;
+    if (atomic_load(&event->page->sleepers) > 0)
+        tti_futex_wake(&event->page->reached, INT_MAX);
 }
 
 void tti_sim_event_failed(struct tti_gpu_event *event, const struct tti_error *error)
@@ -132,6 +137,16 @@ bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket)
 {
     const uint32_t reached = atomic_load_explicit(&event->page->reached, memory_order_acquire);
     return (int32_t)(reached - ticket) >= 0;
+}
+
+void tti_sim_event_await(struct tti_gpu_event *event, uint32_t ticket, uint64_t ns)
+{
+    struct event_page *page = event->page;
+    atomic_fetch_add(&page->sleepers, 1);
+    const uint32_t seen = atomic_load(&page->reached);
+    if ((int32_t)(seen - ticket) < 0)
+        tti_futex_wait(&page->reached, seen, ns);
+    atomic_fetch_sub(&page->sleepers, 1);
 }
 
 enum tutti_result tti_sim_event_record(struct tti_gpu_event *event, tutti_stream handle)
@@ -177,6 +192,11 @@ enum tutti_result tti_sim_event_query(struct tti_gpu_event *event)
     if (atomic_load_explicit(&page->state, memory_order_acquire) == EVENT_FAILED)
         return tti_error_restore(&page->error);
     return TUTTI_OK;
+}
+
+void tti_sim_event_rest(struct tti_gpu_event *event)
+{
+    tti_sim_event_await(event, atomic_load(&event->page->recorded), TTI_SIM_REST_NS);
 }
 
 enum tutti_result tti_sim_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,

@@ -172,7 +172,7 @@ static enum tutti_result gpu_prepare(struct tti_gpu *gpu, enum tti_gpu_kernel ke
 static enum tutti_result gpu_launch(struct tti_gpu *gpu, const struct tti_gpu_launch *launch,
                                     tutti_stream stream)
 {
-    struct tti_sim_op op = {.kind = TTI_SIM_LAUNCH, .device = gpu->device, .launch = *launch};
+    const struct tti_sim_op op = {.kind = TTI_SIM_LAUNCH, .device = gpu->device, .launch = *launch};
     if (!launch->own)
         TTI_TRY(gpu_prepare(gpu, launch->kernel, launch->type));
     else if (!launch->own->simulated)
@@ -180,7 +180,7 @@ static enum tutti_result gpu_launch(struct tti_gpu *gpu, const struct tti_gpu_la
                         "%s has no kernel %s: this build had no C++ compiler for it",
                         gpu->properties.name, launch->own->symbol);
     if (launch->blocks == 0 || launch->threads == 0 || launch->threads % 32 ||
-        launch->threads > 1024 || launch->args_bytes > sizeof op.args ||
+        launch->threads > 1024 || launch->args_bytes > TTI_SIM_MOST_ARGS ||
         launch->shared_bytes > gpu->properties.shared_per_block)
         return TTI_FAIL(TUTTI_ERR_ARGUMENT,
                         "kernel %s: cannot launch %u blocks of %u threads with %zu bytes of shared "
@@ -188,7 +188,6 @@ static enum tutti_result gpu_launch(struct tti_gpu *gpu, const struct tti_gpu_la
                         tti_gpu_launch_name(launch), launch->blocks, launch->threads,
                         launch->shared_bytes, launch->args_bytes);
     TTI_TRY(tti_sim_stream_fits(gpu, stream, tti_gpu_launch_name(launch)));
-    memcpy(op.args, launch->args, launch->args_bytes);
     return tti_sim_enqueue(gpu, stream, &op);
 }
 
@@ -252,6 +251,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .stream_create = tti_sim_stream_create,
         .stream_destroy = tti_sim_stream_destroy,
         .stream_query = tti_sim_stream_query,
+        .stream_rest = tti_sim_stream_rest,
         .stream_device = tti_sim_stream_device,
         .stream_id = gpu_stream_id,
         .here = gpu_here,
@@ -268,6 +268,7 @@ const struct tti_gpu_ops *tti_gpu_sim(void)
         .event_record = tti_sim_event_record,
         .event_hold = tti_sim_event_hold,
         .event_query = tti_sim_event_query,
+        .event_rest = tti_sim_event_rest,
         .event_elapsed = tti_sim_event_elapsed,
         .capture_begin = tti_sim_capture_begin,
         .capture_end = tti_sim_capture_end,

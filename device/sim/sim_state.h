@@ -14,6 +14,8 @@ enum {
     TTI_SIM_MOST_DEVICES = 16,
     TTI_SIM_SMS = 16,
     TTI_SIM_BLOCKS_PER_SM = 2, /* of any size */
+    TTI_SIM_REST_NS = 500000,  /* a sleep that somebody ends */
+    TTI_SIM_MOST_ARGS = 4096,  /* as much as CUDA takes on any driver */
 };
 
 /* ---- Running kernels: sim_launch.c
@@ -109,12 +111,11 @@ struct tti_sim_op {
     void *dst;
     const void *src;
     size_t bytes;
-    uint32_t value; /* FILL, WRITE, WAIT; RECORD, HOLD: the event's ticket */
-    struct tti_gpu_launch launch;
+    uint32_t value;               /* FILL, WRITE, WAIT; RECORD, HOLD: the event's ticket */
+    struct tti_gpu_launch launch; /* its args: the caller's; of a copy: behind it */
     void (*call)(void *);
     struct tti_gpu_event *event;
     struct tti_gpu_graph *graph;
-    _Alignas(16) unsigned char args[4096]; /* as much as CUDA takes on any driver */
 };
 
 struct tti_sim_stream;
@@ -123,6 +124,7 @@ struct tti_sim_capture;
 enum tutti_result tti_sim_stream_create(struct tti_gpu *gpu, tutti_stream *stream);
 void tti_sim_stream_destroy(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream stream);
+void tti_sim_stream_rest(struct tti_gpu *gpu, tutti_stream stream);
 enum tutti_result tti_sim_stream_device(tutti_stream stream, int *device);
 /* The stream, or the device's default stream for NULL (made at its first use). */
 enum tutti_result tti_sim_stream_of(int device, tutti_stream stream, struct tti_sim_stream **of);
@@ -135,7 +137,7 @@ enum tutti_result tti_sim_enqueue(struct tti_gpu *gpu, tutti_stream stream,
 /* The default streams of a device that is closed for the last time. */
 void tti_sim_default_stream_end(struct tti_gpu *gpu);
 enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint64_t *give_up);
-/* One that keeps what it refers to, until it is released; NULL: no memory. */
+/* One that keeps what it refers to, arguments too, until it is released; NULL: no memory. */
 struct tti_sim_op *tti_sim_op_copy(const struct tti_sim_op *op);
 void tti_sim_op_release(struct tti_sim_op *op);
 /* The capture a stream is part of, NULL for none; and make it part of one. */
@@ -151,6 +153,7 @@ void tti_sim_event_destroy(struct tti_gpu_event *event);
 enum tutti_result tti_sim_event_record(struct tti_gpu_event *event, tutti_stream stream);
 enum tutti_result tti_sim_event_hold(struct tti_gpu_event *event, tutti_stream stream);
 enum tutti_result tti_sim_event_query(struct tti_gpu_event *event);
+void tti_sim_event_rest(struct tti_gpu_event *event);
 enum tutti_result tti_sim_event_elapsed(struct tti_gpu_event *from, struct tti_gpu_event *to,
                                         double *seconds);
 enum tutti_result tti_sim_event_export(struct tti_gpu_event *event, struct tti_gpu_handle *handle);
@@ -161,6 +164,8 @@ void tti_sim_event_reached(struct tti_gpu_event *event, uint32_t ticket);
 /* Before a point of a stream that has failed is reached: who asks for it is told. */
 void tti_sim_event_failed(struct tti_gpu_event *event, const struct tti_error *error);
 bool tti_sim_event_passed(struct tti_gpu_event *event, uint32_t ticket);
+/* Sleep until it has been, for `ns` at most; may return early. */
+void tti_sim_event_await(struct tti_gpu_event *event, uint32_t ticket, uint64_t ns);
 void tti_sim_event_keep(struct tti_gpu_event *event);
 
 /* ---- Graphs: sim_graph.c ----------------------------------------------------------------------

@@ -3,19 +3,21 @@
 #include "device/sim/sim_state.h"
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/memory.h"
 
 #include <errno.h>
-#include <sched.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { DESTROY_SECONDS = 60, YIELDS = 20, WORDWISE_BYTES = 4096 };
+enum { DESTROY_SECONDS = 60, WORDWISE_BYTES = 4096 };
 
 struct tti_sim_stream {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* for the thread */
+    pthread_cond_t through; /* for those who wait for it */
     pthread_t thread;
     int device;
     struct tti_sim_op *first, **last;
@@ -31,25 +33,30 @@ static pthread_mutex_t stream_defaults_lock = PTHREAD_MUTEX_INITIALIZER;
 /* ---- What is done -----------------------------------------------------------------------------
  */
 
-static bool op_waits(const struct tti_sim_op *op)
+/* Sleep if it is too early to go on; false: it is not. A word's writer wakes who sleeps on it if
+ * it is a stream. */
+static bool op_rest(const struct tti_sim_op *op, int round)
 {
-    if (op->kind == TTI_SIM_HOLD)
-        return !tti_sim_event_passed(op->event, op->value);
+    if (op->kind == TTI_SIM_HOLD) {
+        if (tti_sim_event_passed(op->event, op->value))
+            return false;
+        tti_sim_event_await(op->event, op->value, TTI_SIM_REST_NS);
+        return true;
+    }
     const uint32_t now = __atomic_load_n((const uint32_t *)op->src, __ATOMIC_ACQUIRE);
-    return (int32_t)(now - op->value) < 0;
+    if ((int32_t)(now - op->value) >= 0)
+        return false;
+    tti_futex_wait(op->src, now, tti_nap_ns(round));
+    return true;
 }
 
 static enum tutti_result op_wait(const struct tti_sim_op *op, const _Atomic uint64_t *give_up)
 {
-    for (int round = 0; op_waits(op); round++) {
+    for (int round = 0; op_rest(op, round); round++) {
         const uint64_t end = atomic_load_explicit(give_up, memory_order_relaxed);
         if (end && tti_deadline_passed(end))
             return TTI_FAIL(TUTTI_ERR_TIMEOUT, "simulated device: a stream that is destroyed still "
                                                "waited for a word or an event");
-        if (round < YIELDS)
-            sched_yield();
-        else
-            tti_nap(round - YIELDS);
     }
     return TUTTI_OK;
 }
@@ -96,19 +103,16 @@ enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint
     case TTI_SIM_FILL:
         op_fill(op);
         return TUTTI_OK;
-    case TTI_SIM_LAUNCH: {
-        struct tti_gpu_launch launch = op->launch;
-        launch.args = op->args;
-        return tti_sim_run(op->device, &launch);
-    }
+    case TTI_SIM_LAUNCH:
+        return tti_sim_run(op->device, &op->launch);
     case TTI_SIM_CALL:
         op->call(op->dst);
         return TUTTI_OK;
     case TTI_SIM_WRITE:
         __atomic_store_n((uint32_t *)op->dst, op->value, __ATOMIC_RELEASE);
+        tti_futex_wake(op->dst, INT_MAX);
         return TUTTI_OK;
-    case TTI_SIM_RECORD:
-        tti_sim_event_reached(op->event, op->value);
+    case TTI_SIM_RECORD: /* by the stream, or done: captured */
         return TUTTI_OK;
     case TTI_SIM_WAIT:
     case TTI_SIM_HOLD:
@@ -121,11 +125,17 @@ enum tutti_result tti_sim_op_run(const struct tti_sim_op *op, const _Atomic uint
 
 struct tti_sim_op *tti_sim_op_copy(const struct tti_sim_op *op)
 {
-    struct tti_sim_op *copy = tti_calloc(1, sizeof *copy);
+    enum { ALIGNED = 16 };
+    const size_t args_at = (sizeof *op + ALIGNED - 1) / ALIGNED * ALIGNED;
+    struct tti_sim_op *copy = tti_calloc(1, args_at + op->launch.args_bytes);
     if (!copy)
         return NULL;
     *copy = *op;
     copy->next = NULL;
+    if (op->launch.args_bytes > 0) {
+        copy->launch.args = (char *)copy + args_at;
+        memcpy((char *)copy + args_at, op->launch.args, op->launch.args_bytes);
+    }
     if (copy->event)
         tti_sim_event_keep(copy->event);
     if (copy->graph)
@@ -162,17 +172,24 @@ static void *stream_main(void *argument)
             stream->last = &stream->first;
         stream->busy = true;
         const bool failed = stream->error.code != TUTTI_OK; /* which only this thread sets */
+        /* After a failure only points are passed, so that nobody waits for this stream for ever.
+         * Under the lock: who sees the last point passed finds the stream idle, and the reverse. */
+        if (op->kind == TTI_SIM_RECORD) {
+            if (failed)
+                tti_sim_event_failed(op->event, &stream->error);
+            tti_sim_event_reached(op->event, op->value);
+            stream->busy = false;
+        }
         pthread_mutex_unlock(&stream->lock);
-        if (failed && op->kind == TTI_SIM_RECORD)
-            tti_sim_event_failed(op->event, &stream->error);
-        /* After a failure only points are passed, so that nobody waits for this stream for ever. */
         const enum tutti_result result =
-            failed && op->kind != TTI_SIM_RECORD ? TUTTI_OK : tti_sim_op_run(op, &stream->give_up);
+            failed || op->kind == TTI_SIM_RECORD ? TUTTI_OK : tti_sim_op_run(op, &stream->give_up);
         tti_sim_op_release(op);
         pthread_mutex_lock(&stream->lock);
         stream->busy = false;
         if (result != TUTTI_OK && stream->error.code == TUTTI_OK)
             tti_error_save(&stream->error, result);
+        if (!stream->first)
+            pthread_cond_broadcast(&stream->through);
     }
     pthread_mutex_unlock(&stream->lock);
     return NULL;
@@ -185,10 +202,12 @@ static enum tutti_result stream_new(int device, struct tti_sim_stream **made)
         return TUTTI_ERR_MEMORY;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
+    tti_cond_init(&stream->through);
     stream->device = device;
     stream->last = &stream->first;
     const int error = pthread_create(&stream->thread, NULL, stream_main, stream);
     if (error) {
+        pthread_cond_destroy(&stream->through);
         pthread_cond_destroy(&stream->changed);
         pthread_mutex_destroy(&stream->lock);
         free(stream);
@@ -209,6 +228,7 @@ static void stream_end(struct tti_sim_stream *stream)
     pthread_cond_signal(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
+    pthread_cond_destroy(&stream->through);
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -269,6 +289,17 @@ enum tutti_result tti_sim_stream_query(struct tti_gpu *gpu, tutti_stream handle)
     if (!idle)
         return TUTTI_IN_PROGRESS;
     return error.code == TUTTI_OK ? TUTTI_OK : tti_error_restore(&error);
+}
+
+void tti_sim_stream_rest(struct tti_gpu *gpu, tutti_stream handle)
+{
+    struct tti_sim_stream *stream;
+    if (tti_sim_stream_of(gpu->device, handle, &stream) != TUTTI_OK)
+        return;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->first || stream->busy)
+        (void)tti_cond_wait(&stream->through, &stream->lock, tti_now_ns() + TTI_SIM_REST_NS);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 enum tutti_result tti_sim_stream_device(tutti_stream stream, int *device)
