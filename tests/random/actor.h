@@ -131,7 +131,9 @@ const char *call_text(const struct call *call, char *text, size_t room);
  * element of the type. */
 double value_of(const struct call *call, int from, int to, size_t e);
 double value_reduced(const struct call *call, const struct family *family, int to, size_t e);
-void value_put(char *at, enum tutti_type type, double value);
+/* So many values in a row; at most VALUES_AT_A_TIME. */
+enum { VALUES_AT_A_TIME = 256 };
+void values_put(char *at, enum tutti_type type, const double *values, size_t count);
 
 /* windows.c */
 int step_window_create(struct actor *a);

@@ -366,8 +366,9 @@ static int step_operator(struct actor *a)
     for (int r = 0; r < f->size && f->premul; r++)
         f->scalars[r] = 1 + draw_int(&a->all, 3);
     if (f->premul && f->own >= 0) {
+        const double own = f->scalars[f->own];
         char scalar[8];
-        value_put(scalar, f->premul_type, f->scalars[f->own]);
+        values_put(scalar, f->premul_type, &own, 1);
         CHECK_OK(tutti_premul_sum_create(f->comm, f->premul_type, scalar, &f->op));
     }
     return 0;

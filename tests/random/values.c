@@ -32,26 +32,37 @@ double value_reduced(const struct call *call, const struct family *family, int t
     return call->op == TUTTI_AVG ? value / family->size : value;
 }
 
-void value_put(char *at, enum tutti_type type, double value)
+/* The lowest bytes come first. */
+static void whole_put(char *at, size_t size, int64_t whole)
 {
-    const float narrow = (float)value;
-    const int64_t whole = (int64_t)trunc(value);
+    if (size == 1)
+        memcpy(at, &whole, 1);
+    else if (size == 4)
+        memcpy(at, &whole, 4);
+    else
+        memcpy(at, &whole, 8);
+}
+
+void values_put(char *at, enum tutti_type type, const double *values, size_t count)
+{
+    const size_t size = tutti_type_size(type);
+    float narrow[VALUES_AT_A_TIME];
     switch (type) {
     case TUTTI_INT8:
     case TUTTI_UINT8:
     case TUTTI_INT32:
     case TUTTI_UINT32:
     case TUTTI_INT64:
-    case TUTTI_UINT64: /* the lowest bytes come first */
-        memcpy(at, &whole, tutti_type_size(type));
-        return;
-    case TUTTI_FLOAT32:
-        memcpy(at, &narrow, sizeof narrow);
+    case TUTTI_UINT64:
+        for (size_t i = 0; i < count; i++)
+            whole_put(at + i * size, size, (int64_t)trunc(values[i]));
         return;
     case TUTTI_FLOAT64:
-        memcpy(at, &value, sizeof value);
+        memcpy(at, values, count * size);
         return;
     default:
-        tti_convert(at, type, &narrow, TUTTI_FLOAT32, 1, NULL);
+        for (size_t i = 0; i < count; i++)
+            narrow[i] = (float)values[i];
+        tti_convert(at, type, narrow, TUTTI_FLOAT32, count, NULL);
     }
 }
