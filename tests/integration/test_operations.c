@@ -3,7 +3,7 @@
  *
  * Usage: test_operations --ranks N [--processes | --hosts H] [--transport LIST] [--algo LIST]
  * [--lanes L]
- *                        [--malloc | --register | --device] [--big] [--few]
+ *                        [--malloc | --register | --device] [--big] [--few] [--turns]
  * Contributions are small integers, so that every partial sum is exact in float32: the expected
  * result is the exact one, rounded once to the element type. */
 #include "device/reduce.h"
@@ -23,7 +23,8 @@ enum memory { MEMORY_LIBRARY, MEMORY_MALLOC, MEMORY_REGISTERED, MEMORY_DEVICE };
 struct settings {
     enum memory memory;
     bool big;
-    bool few; /* leave out most counts */
+    bool few;   /* leave out most counts */
+    bool turns; /* each type and operator at one of the counts, not at all */
 };
 
 struct buffer {
@@ -255,11 +256,12 @@ static bool case_is_exact(const struct test_case *c, int size)
     return true;
 }
 
+/* At counts[from], and so on up to counts[to - 1]. */
 static int sweep_counts(struct test_case c, const struct settings *s, const size_t *counts,
-                        size_t ncounts, tutti_comm *comm)
+                        size_t from, size_t to, tutti_comm *comm)
 {
     int bad = 0;
-    for (size_t i = 0; i < ncounts && !bad; i++) {
+    for (size_t i = from; i < to && !bad; i++) {
         c.count = counts[i];
         c.root = (int)((i + s->big) % (size_t)tutti_comm_size(comm)); /* the only big one: rank 1 */
         c.shift = i % 3;
@@ -283,18 +285,20 @@ static int all_cases(tutti_comm *comm, void *argument)
         struct test_case c = {
             .collective = (enum tutti_collective)k, .op = TUTTI_SUM, .type = TUTTI_FLOAT32};
         if (s->big)
-            bad |= sweep_counts(c, s, big, 1, comm);
+            bad |= sweep_counts(c, s, big, 0, 1, comm);
         else if (s->few)
-            bad |= sweep_counts(c, s, least, sizeof least / sizeof least[0], comm);
+            bad |= sweep_counts(c, s, least, 0, sizeof least / sizeof least[0], comm);
         else
-            bad |= sweep_counts(c, s, many, sizeof many / sizeof many[0], comm);
+            bad |= sweep_counts(c, s, many, 0, sizeof many / sizeof many[0], comm);
         for (int t = 0; t < TUTTI_TYPE_COUNT && !bad && !s->big; t++) {
             int ops = tti_reduces(c.collective) ? TUTTI_OP_COUNT : 1;
             for (int o = 0; o < ops && !bad; o++) {
                 c.type = (enum tutti_type)t;
                 c.op = (enum tutti_op)o;
+                const size_t all = s->few ? 2 : sizeof few / sizeof few[0];
+                const size_t from = s->turns ? (size_t)(k + t + o) % all : 0;
                 if (case_is_exact(&c, tutti_comm_size(comm)))
-                    bad |= sweep_counts(c, s, few, s->few ? 2 : sizeof few / sizeof few[0], comm);
+                    bad |= sweep_counts(c, s, few, from, s->turns ? from + 1 : all, comm);
             }
         }
         if (!bad && tutti_barrier(comm) != TUTTI_OK)
@@ -326,6 +330,8 @@ int main(int argc, char **argv)
             s.big = true;
         else if (strcmp(argv[i], "--few") == 0)
             s.few = true;
+        else if (strcmp(argv[i], "--turns") == 0)
+            s.turns = true;
         else if (strcmp(argv[i], "--plugin") == 0)
             how.options.plugins = value, i++;
         else if (strcmp(argv[i], "--algo") == 0)
