@@ -122,7 +122,8 @@ function(tti_test_properties name timeout labels serial)
       set(timeout 900)
     endif()
   endif()
-  # The rooms of pure functions have no threads.
+  # no_tsan: ThreadSanitizer would see nothing more in it, and is slow; `./dev tsan`, which is the build
+  # with clang, builds it and does not run it. The rooms of pure functions have no threads.
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/(plan|simulate|algorithms|topology)$")
     list(APPEND labels no_tsan)
   endif()
@@ -134,9 +135,6 @@ function(tti_test_properties name timeout labels serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
-
-# The label no_tsan: ThreadSanitizer would see nothing more in the test, and is slow. `./dev tsan` builds
-# it, since that is the build with clang, and does not run it.
 
 # tti_tests_sleep(name...): tests that wait for clocks and peers more than they compute; more of them
 # run at a time.

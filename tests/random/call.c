@@ -64,7 +64,7 @@ static void sides_make(const struct call *c, int n, int me, struct side *in, str
         side_block(out, c->root, me, c->counts[c->root][me]);
 }
 
-/* What the side's buffer holds, of outputs after the call, at the places of the blocks. */
+/* What the side's blocks hold: inputs before the call, outputs after it. */
 static void side_put(const struct call *c, const struct family *f, const struct side *s, char *at)
 {
     const size_t size = tutti_type_size(c->type);
@@ -281,22 +281,20 @@ int call_start(struct actor *a, struct active *x, bool async)
 
 /* ---- what came of it ------------------------------------------------------------------------ */
 
-/* Write what must be there over what was before the call, in memory like it. */
 static int buffer_compare(const struct buffer *b, const char *expected, const char *which)
 {
     if (memcmp(b->base, expected, b->bytes) == 0)
         return 0;
-    for (size_t i = 0; i < b->bytes; i++) {
-        if (b->base[i] == expected[i])
-            continue;
-        fprintf(stderr, "%s: byte %td of the data (%zu of %zu) is %#x, not %#x\n", which,
-                b->base + i - b->data, i, b->bytes, (unsigned char)b->base[i],
-                (unsigned char)expected[i]);
-        return 1;
-    }
+    size_t i = 0;
+    while (b->base[i] == expected[i])
+        i++;
+    fprintf(stderr, "%s: byte %td of the data (%zu of %zu) is %#x, not %#x\n", which,
+            b->base + i - b->data, i, b->bytes, (unsigned char)b->base[i],
+            (unsigned char)expected[i]);
     return 1;
 }
 
+/* What must be there is written over what was before the call, in memory like it. */
 static int call_check(struct actor *a, struct active *x)
 {
     const struct family *f = &a->families[x->call.family];

@@ -111,12 +111,11 @@ void place_check(const struct place *place, const char *what)
     char why[200];
     if (memcmp(place->after, place->before, place->bytes) == 0)
         return;
-    for (size_t i = 0; i < place->bytes; i++) {
-        if (place->after[i] == place->before[i])
-            continue;
-        snprintf(why, sizeof why, "byte %td (%zu of %zu, memory %d) is %#x, not %#x",
-                 (ptrdiff_t)i - (ptrdiff_t)place->begin, i, place->bytes, (int)place->memory,
-                 (unsigned char)place->after[i], (unsigned char)place->before[i]);
-        player_fail(__FILE__, __LINE__, what, why);
-    }
+    size_t i = 0;
+    while (place->after[i] == place->before[i])
+        i++;
+    snprintf(why, sizeof why, "byte %td (%zu of %zu, memory %d) is %#x, not %#x",
+             (ptrdiff_t)i - (ptrdiff_t)place->begin, i, place->bytes, (int)place->memory,
+             (unsigned char)place->after[i], (unsigned char)place->before[i]);
+    player_fail(__FILE__, __LINE__, what, why);
 }

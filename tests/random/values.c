@@ -63,6 +63,9 @@ void values_put(char *at, enum tutti_type type, const double *values, size_t cou
     default:
         for (size_t i = 0; i < count; i++)
             narrow[i] = (float)values[i];
-        tti_convert(at, type, narrow, TUTTI_FLOAT32, count, NULL);
+        if (type == TUTTI_FLOAT32) /* not by what is under test */
+            memcpy(at, narrow, count * size);
+        else
+            tti_convert(at, type, narrow, TUTTI_FLOAT32, count, NULL);
     }
 }
