@@ -9,10 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open addressing, ids + 1 in power-of-two many places; at most half full. */
+/* Open addressing, ids + 1 in power-of-two many places; at most half full. The next place to look
+ * at is an odd number of places on, so that all are seen, and far, so that what lies side by side
+ * (hash_value) moves side by side. */
 struct values_table {
     uint32_t *place;
     size_t places;
+};
+
+enum { STRIDE = 0x1e3779b1, UNIONS = 256 };
+
+struct set_union { /* remembered, since chunk after chunk is combined out of the same sets */
+    uint32_t left, right, set;
+    uint32_t count; /* 0: nothing is here */
 };
 
 struct tti_values {
@@ -24,6 +33,9 @@ struct tti_values {
     struct tti_value *values;
     size_t value_count, value_capacity;
     struct values_table set_table, value_table;
+    struct set_union unions[UNIONS];
+    int alone; /* the rank whose own set was asked for last; -1: none was */
+    uint32_t alone_set;
 };
 
 static uint64_t mix(uint64_t x)
@@ -43,10 +55,13 @@ static uint64_t hash_set(const struct tti_values *values, const uint64_t *set)
     return hash;
 }
 
+/* Steps go from chunk to chunk with values that are alike but for it: those lie side by side, so
+ * that a step finds its value in the line that the step before brought. */
 static uint64_t hash_value(const struct tti_value *value)
 {
     return mix(value->order ^ value->prefix ^
-               mix(((uint64_t)value->chunk << 32) | (value->set << 1) | (value->final ? 1u : 0u)));
+               mix(((uint64_t)value->set << 1) | (value->final ? 1u : 0u))) +
+           value->chunk;
 }
 
 static uint64_t *set_at(const struct tti_values *values, uint32_t set)
@@ -75,7 +90,7 @@ static enum tutti_result table_reserve(const struct tti_values *values, struct v
             continue;
         size_t at = hash_of(values, table, table->place[i] - 1) & (places - 1);
         while (place[at])
-            at = (at + 1) & (places - 1);
+            at = (at + STRIDE) & (places - 1);
         place[at] = table->place[i];
     }
     free(table->place);
@@ -91,7 +106,7 @@ static enum tutti_result intern_set(struct tti_values *values, const uint64_t *s
     TTI_TRY(table_reserve(values, table, values->set_count + 1));
     size_t bytes = values->words * sizeof *set;
     size_t at = hash_set(values, set) & (table->places - 1);
-    for (; table->place[at]; at = (at + 1) & (table->places - 1)) {
+    for (; table->place[at]; at = (at + STRIDE) & (table->places - 1)) {
         if (memcmp(set_at(values, table->place[at] - 1), set, bytes) == 0) {
             *id = table->place[at] - 1;
             return TUTTI_OK;
@@ -119,7 +134,7 @@ static enum tutti_result intern_value(struct tti_values *values, const struct tt
     struct values_table *table = &values->value_table;
     TTI_TRY(table_reserve(values, table, values->value_count + 1));
     size_t at = hash_value(value) & (table->places - 1);
-    for (; table->place[at]; at = (at + 1) & (table->places - 1)) {
+    for (; table->place[at]; at = (at + STRIDE) & (table->places - 1)) {
         if (same_value(&values->values[table->place[at] - 1], value)) {
             *id = table->place[at] - 1;
             return TUTTI_OK;
@@ -141,6 +156,7 @@ enum tutti_result tti_values_create(int nranks, struct tti_values **values)
     if (!made)
         return TUTTI_ERR_MEMORY;
     made->nranks = nranks;
+    made->alone = -1;
     made->words = ((size_t)nranks + 63) / 64;
     made->scratch = tti_calloc(made->words, sizeof *made->scratch);
     enum tutti_result result = made->scratch ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -201,27 +217,53 @@ int tti_value_lacks(const struct tti_values *values, uint32_t id)
 
 enum tutti_result tti_value_raw(struct tti_values *values, int rank, uint32_t chunk, uint32_t *id)
 {
-    memset(values->scratch, 0, values->words * sizeof *values->scratch);
-    values->scratch[rank / 64] = (uint64_t)1 << (rank % 64);
-    struct tti_value raw = {
-        .chunk = chunk, .count = 1, .order = mix((uint64_t)rank + 1), .prefix = rank == 0};
-    TTI_TRY(intern_set(values, values->scratch, &raw.set));
+    if (values->alone != rank) {
+        memset(values->scratch, 0, values->words * sizeof *values->scratch);
+        values->scratch[rank / 64] = (uint64_t)1 << (rank % 64);
+        values->alone = -1;
+        TTI_TRY(intern_set(values, values->scratch, &values->alone_set));
+        values->alone = rank;
+    }
+    const struct tti_value raw = {.chunk = chunk,
+                                  .set = values->alone_set,
+                                  .count = 1,
+                                  .order = mix((uint64_t)rank + 1),
+                                  .prefix = rank == 0};
     return intern_value(values, &raw, id);
+}
+
+static enum tutti_result unite(struct tti_values *values, uint32_t left, uint32_t right,
+                               const struct set_union **made)
+{
+    struct set_union *u = &values->unions[mix((uint64_t)left << 32 | right) % UNIONS];
+    *made = u;
+    if (u->count > 0 && u->left == left && u->right == right)
+        return TUTTI_OK;
+    const uint64_t *x = set_at(values, left), *y = set_at(values, right);
+    *u = (struct set_union){.left = left, .right = right};
+    uint32_t count = 0;
+    for (size_t w = 0; w < values->words; w++) {
+        values->scratch[w] = x[w] | y[w];
+        count += (uint32_t)__builtin_popcountll(values->scratch[w]);
+    }
+    TTI_TRY(intern_set(values, values->scratch, &u->set));
+    u->count = count;
+    return TUTTI_OK;
 }
 
 enum tutti_result tti_value_reduce(struct tti_values *values, uint32_t left, uint32_t right,
                                    uint32_t *id)
 {
     const struct tti_value *a = &values->values[left], *b = &values->values[right];
-    const uint64_t *x = set_at(values, a->set), *y = set_at(values, b->set);
-    struct tti_value sum = {.chunk = a->chunk, .order = mix(3 * a->order + b->order + 1)};
-    bool next = a->prefix > 0 && b->count == 1 && tti_value_has(values, right, (int)a->prefix);
-    sum.prefix = next ? a->prefix + 1 : 0;
-    for (size_t w = 0; w < values->words; w++) {
-        values->scratch[w] = x[w] | y[w];
-        sum.count += (uint32_t)__builtin_popcountll(values->scratch[w]);
-    }
-    TTI_TRY(intern_set(values, values->scratch, &sum.set));
+    const struct set_union *both;
+    const bool next =
+        a->prefix > 0 && b->count == 1 && tti_value_has(values, right, (int)a->prefix);
+    TTI_TRY(unite(values, a->set, b->set, &both));
+    const struct tti_value sum = {.chunk = a->chunk,
+                                  .set = both->set,
+                                  .count = both->count,
+                                  .order = mix(3 * a->order + b->order + 1),
+                                  .prefix = next ? a->prefix + 1 : 0};
     return intern_value(values, &sum, id);
 }
 

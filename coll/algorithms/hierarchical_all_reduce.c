@@ -31,31 +31,80 @@ struct levels {
     bool *sums;
 };
 
-static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
+/* Where the ranks of `host` end, of a layout sorted by host, which begin at `begin`: most hosts
+ * have as many as the one before, `guess`. */
+static int levels_host_end(const struct tti_plan_spec *spec, int host, int begin, int guess)
 {
-    int own_host = tti_host(spec, spec->rank), n = spec->nranks, hosts = levels->hosts;
-    int *local = levels->memory, *cross = local + n, *counts = cross + hosts;
-    for (int r = 0; r < n; r++) {
+    int n = spec->nranks, end = begin + guess;
+    if (guess > 0 && end <= n && tti_host(spec, end - 1) == host &&
+        (end == n || tti_host(spec, end) != host))
+        return end;
+    for (end = begin; end < n && tti_host(spec, end) == host;)
+        end++;
+    return end;
+}
+
+/* How many ranks each host has. Every rank's plan asks, so of a sorted layout each host is looked
+ * at and not each rank. */
+static void levels_count(const struct tti_plan_spec *spec, int hosts, int *counts)
+{
+    if (spec->layout.host_of && spec->layout.sorted) {
+        for (int h = 0, begin = 0; h < hosts; begin += counts[h++])
+            counts[h] = levels_host_end(spec, h, begin, h > 0 ? counts[h - 1] : 0) - begin;
+        return;
+    }
+    for (int r = 0; r < spec->nranks; r++)
+        counts[tti_host(spec, r)]++;
+}
+
+/* The rank of each host with the local number `number`; takes `counts` down. */
+static void levels_cross(const struct tti_plan_spec *spec, int hosts, int number, int *counts,
+                         int *cross)
+{
+    if (spec->layout.host_of && spec->layout.sorted) {
+        for (int h = 0, begin = 0; h < hosts; begin += counts[h++])
+            cross[h] = begin + number;
+        return;
+    }
+    for (int r = spec->nranks - 1; r >= 0; r--) {
         int host = tti_host(spec, r);
-        counts[host]++;
-        if (host != own_host)
+        if (--counts[host] == number)
+            cross[host] = r;
+    }
+}
+
+/* The ranks of the own host: from the own one outwards where the layout is sorted. */
+static void levels_local(const struct tti_plan_spec *spec, int own_host, struct tti_group *local,
+                         int *ranks)
+{
+    int begin = 0, end = spec->nranks;
+    if (spec->layout.host_of && spec->layout.sorted) {
+        for (begin = spec->rank; begin > 0 && tti_host(spec, begin - 1) == own_host;)
+            begin--;
+        end = levels_host_end(spec, own_host, begin, 0);
+    }
+    for (int r = begin; r < end; r++) {
+        if (tti_host(spec, r) != own_host)
             continue;
         if (r == spec->rank)
-            levels->local.self = levels->local.size;
-        local[levels->local.size++] = r;
+            local->self = local->size;
+        ranks[local->size++] = r;
     }
+    local->ranks = ranks;
+}
+
+static void levels_fill(const struct tti_plan_spec *spec, struct levels *levels)
+{
+    int own_host = tti_host(spec, spec->rank), hosts = levels->hosts;
+    int *local = levels->memory, *cross = local + spec->nranks, *counts = cross + hosts;
+    levels_count(spec, hosts, counts);
+    levels_local(spec, own_host, &levels->local, local);
     levels->uniform = true;
     for (int h = 0; h < hosts; h++) {
         levels->uniform = levels->uniform && counts[h] == counts[0];
         levels->sums[h] = counts[h] > 1;
     }
-    int number = levels->uniform ? levels->local.self : 0;
-    for (int r = n - 1; r >= 0; r--) {
-        int host = tti_host(spec, r);
-        if (--counts[host] == number)
-            cross[host] = r;
-    }
-    levels->local.ranks = local;
+    levels_cross(spec, hosts, levels->uniform ? levels->local.self : 0, counts, cross);
     levels->cross = (struct tti_group){cross, levels->sums, hosts, own_host};
 }
 

@@ -39,7 +39,7 @@ uint64_t concrete_random(uint64_t *state)
 
 static struct channel *channel_of(struct world *world, int from, int to, int lane)
 {
-    return &world->channels[(from * RANKS + to) * LANES + lane];
+    return &world->channels[(from * world->nranks + to) * LANES + lane];
 }
 
 static uint64_t *word(struct world *world, int rank, struct tti_ref ref, uint32_t k)
@@ -178,7 +178,7 @@ static const char *run(struct world *world, uint64_t *random)
 
 static const char *judge(struct world *world, const uint64_t *sums)
 {
-    for (int c = 0; c < RANKS * RANKS * LANES; c++)
+    for (int c = 0; c < world->nranks * world->nranks * LANES; c++)
         if (world->channels[c].count > 0)
             return "a message was never received";
     for (int rank = 0; rank < world->nranks; rank++)
@@ -195,7 +195,7 @@ static const char *all_reduce(struct world *world, uint64_t *random)
     uint64_t sums[64] = {0};
     assert_in_range(nranks, 1, RANKS);
     assert_in_range(plans[0]->chunks, 1, 64);
-    world->channels = calloc((size_t)RANKS * RANKS * LANES, sizeof *world->channels);
+    world->channels = calloc((size_t)(nranks * nranks) * LANES, sizeof *world->channels);
     assert_non_null(world->channels);
     for (int rank = 0; rank < nranks; rank++) {
         const struct tti_plan *plan = plans[rank];
