@@ -30,6 +30,7 @@ enum {
     POINT_CHANCE = 8, /* one scheduling point in so many gives way */
     IDLE_SLEEP = 8,   /* rounds of nothing but polls, giving way, until the host thread sleeps */
     LONGER = 8,       /* ... as after so many times as many naps */
+    DULL_BARRIERS = 8, /* a look at everything by all threads together, in vain, has so many at most */
 };
 
 enum state { ENDED, RUNS, AT_BARRIER, AT_WARP };
@@ -39,6 +40,7 @@ struct sim_thread {
     struct tti_sim_crew *crew;
     unsigned index;
     enum state state;
+    unsigned dull; /* the look (of the crew's) in which it polled last */
     /* A warp operation: what this lane gave, waits with whom, and got. */
     uint32_t mask, from, ballot;
     uint64_t gives, gets;
@@ -61,6 +63,10 @@ struct tti_sim_crew {
     unsigned polls;  /* in a row, by whoever: turns that ended in one ... */
     unsigned rounds; /* ... and how often all that could run had done so */
     bool polled;     /* the turn under way */
+    /* Kernels that look for work with all threads, a barrier between their steps, and poll when
+     * there was none: the look under way, who polled in it, its barriers, and how many before were
+     * in vain. */
+    unsigned dull, dull_polled, dull_barriers, dull_rounds;
     char *shared;
 };
 
@@ -143,17 +149,25 @@ static bool crew_grow(struct tti_sim_crew *crew, unsigned threads)
 /* All threads that can run poll: what they wait for comes from another host thread, which needs a
  * core. Every round counts the turns of one poll each; a wait that is long anyway is looked at
  * seldom. */
+static void crew_rest(unsigned rounds)
+{
+    if (rounds <= IDLE_SLEEP)
+        sched_yield();
+    else
+        tti_nap(LONGER * (int)(rounds - IDLE_SLEEP));
+}
+
 static void crew_idle(struct tti_sim_crew *crew)
 {
-    if (crew->polls < crew->ready_count)
-        return;
-    crew->polls = 0;
-    crew->rounds++;
-    if (crew->rounds <= IDLE_SLEEP) {
-        sched_yield();
-        return;
+    if (crew->polls >= crew->ready_count) {
+        crew->polls = 0;
+        crew_rest(++crew->rounds);
+    } else if (crew->dull_polled > 0 && crew->dull_polled == crew->alive) {
+        crew->dull_rounds = crew->dull_barriers > DULL_BARRIERS ? 0 : crew->dull_rounds + 1;
+        crew->dull++;
+        crew->dull_polled = crew->dull_barriers = 0;
+        crew_rest(crew->dull_rounds);
     }
-    tti_nap(LONGER * (int)(crew->rounds - IDLE_SLEEP));
 }
 
 /* Threads that have ended do not hold up a barrier. */
@@ -163,6 +177,7 @@ static void barrier_open_if_full(struct tti_sim_crew *crew)
         return;
     crew->at_barrier = 0;
     crew->barrier_round++;
+    crew->dull_barriers++;
     crew->result = crew->count | (crew->any ? 1 << 16 : 0) | (crew->all ? 1 << 17 : 0);
     crew->count = 0;
     crew->any = false;
@@ -194,6 +209,8 @@ bool tti_sim_crew_run(struct tti_sim_crew *crew, const struct tti_sim_work *work
     crew->work = *work;
     crew->random = (work->seed + work->block + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     crew->ready_count = crew->at_barrier = crew->polls = crew->rounds = 0;
+    crew->dull++;
+    crew->dull_polled = crew->dull_barriers = crew->dull_rounds = 0;
     crew->alive = work->threads;
     crew->count = 0;
     crew->any = false;
@@ -329,6 +346,10 @@ void tti_sim_poll(void)
     struct tti_sim_crew *crew = self->crew;
     crew->polls++;
     crew->polled = true;
+    if (self->dull != crew->dull) {
+        self->dull = crew->dull;
+        crew->dull_polled++;
+    }
     crew_ready(crew, self);
     give_way(self);
 }

@@ -323,8 +323,9 @@ class Startup(unittest.TestCase):
 
 
 # A program that takes part as ours or as a peer, whose times and errors are planted: PLANT is
-# {size: [factor of round 0, of round 1, ...]}, WRONG a list of sizes.
-STAND_IN = """#!/usr/bin/env python3
+# {size: [factor of round 0, of round 1, ...]}, WRONG a list of sizes. It starts hundreds of times, so
+# without what a session's Python loads.
+STAND_IN = f"#!{sys.executable} -ISB" + """
 import json, os, sys
 place = os.path.dirname(os.path.abspath(__file__))
 def after(flag):
