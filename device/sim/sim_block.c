@@ -30,7 +30,8 @@ enum {
     POINT_CHANCE = 8, /* one scheduling point in so many gives way */
     IDLE_SLEEP = 8,   /* rounds of nothing but polls, giving way, until the host thread sleeps */
     LONGER = 8,       /* ... as after so many times as many naps */
-    DULL_BARRIERS = 8, /* a look at everything by all threads together, in vain, has so many at most */
+    DULL_BARRIERS =
+        8, /* a look at everything by all threads together, in vain, has so many at most */
 };
 
 enum state { ENDED, RUNS, AT_BARRIER, AT_WARP };
