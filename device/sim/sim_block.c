@@ -27,11 +27,10 @@ enum {
     MOST_THREADS = 1024,
     MOST_WARPS = MOST_THREADS / WARP,
     SHARED_BYTES = 48 << 10,
-    POINT_CHANCE = 8, /* one scheduling point in so many gives way */
-    IDLE_SLEEP = 8,   /* rounds of nothing but polls, giving way, until the host thread sleeps */
-    LONGER = 8,       /* ... as after so many times as many naps */
-    DULL_BARRIERS =
-        8, /* a look at everything by all threads together, in vain, has so many at most */
+    POINT_CHANCE = 8,  /* one scheduling point in so many gives way */
+    IDLE_SLEEP = 8,    /* rounds of nothing but polls, giving way, until the host thread sleeps */
+    LONGER = 8,        /* ... as after so many times as many naps */
+    DULL_BARRIERS = 8, /* at most, of a look for work by all threads in vain */
 };
 
 enum state { ENDED, RUNS, AT_BARRIER, AT_WARP };
@@ -147,9 +146,6 @@ static bool crew_grow(struct tti_sim_crew *crew, unsigned threads)
     return true;
 }
 
-/* All threads that can run poll: what they wait for comes from another host thread, which needs a
- * core. Every round counts the turns of one poll each; a wait that is long anyway is looked at
- * seldom. */
 static void crew_rest(unsigned rounds)
 {
     if (rounds <= IDLE_SLEEP)
@@ -158,6 +154,10 @@ static void crew_rest(unsigned rounds)
         tti_nap(LONGER * (int)(rounds - IDLE_SLEEP));
 }
 
+/* All threads that can run poll, or all looked for work together and polled: what they wait for
+ * comes from another host thread, which needs a core. Every round counts the turns of one poll
+ * each; a wait that is long anyway is looked at seldom. A look with more barriers than one in vain
+ * has found something. */
 static void crew_idle(struct tti_sim_crew *crew)
 {
     if (crew->polls >= crew->ready_count) {
