@@ -31,6 +31,11 @@ struct levels {
     bool *sums;
 };
 
+static bool levels_sorted(const struct tti_plan_spec *spec)
+{
+    return spec->layout.host_of && spec->layout.sorted;
+}
+
 /* Where the ranks of `host` end, of a layout sorted by host, which begin at `begin`: most hosts
  * have as many as the one before, `guess`. */
 static int levels_host_end(const struct tti_plan_spec *spec, int host, int begin, int guess)
@@ -48,7 +53,7 @@ static int levels_host_end(const struct tti_plan_spec *spec, int host, int begin
  * at and not each rank. */
 static void levels_count(const struct tti_plan_spec *spec, int hosts, int *counts)
 {
-    if (spec->layout.host_of && spec->layout.sorted) {
+    if (levels_sorted(spec)) {
         for (int h = 0, begin = 0; h < hosts; begin += counts[h++])
             counts[h] = levels_host_end(spec, h, begin, h > 0 ? counts[h - 1] : 0) - begin;
         return;
@@ -61,7 +66,7 @@ static void levels_count(const struct tti_plan_spec *spec, int hosts, int *count
 static void levels_cross(const struct tti_plan_spec *spec, int hosts, int number, int *counts,
                          int *cross)
 {
-    if (spec->layout.host_of && spec->layout.sorted) {
+    if (levels_sorted(spec)) {
         for (int h = 0, begin = 0; h < hosts; begin += counts[h++])
             cross[h] = begin + number;
         return;
@@ -78,7 +83,7 @@ static void levels_local(const struct tti_plan_spec *spec, int own_host, struct 
                          int *ranks)
 {
     int begin = 0, end = spec->nranks;
-    if (spec->layout.host_of && spec->layout.sorted) {
+    if (levels_sorted(spec)) {
         for (begin = spec->rank; begin > 0 && tti_host(spec, begin - 1) == own_host;)
             begin--;
         end = levels_host_end(spec, own_host, begin, 0);

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined __SANITIZE_THREAD__ || \
-    defined __SANITIZE_ADDRESS__ /* each takes several times as long there */
+/* Every operation takes several times as long under a sanitizer. */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { RANKS = 3 };
 #else
 enum { RANKS = 4 };

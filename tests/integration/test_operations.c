@@ -320,7 +320,7 @@ static int all_cases(tutti_comm *comm, void *argument)
     static const size_t few[] = {1, 5, 64, 1000};
     static const size_t many[] = {1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 100, 1023, 4099, 70001};
     static const size_t big[] = {3000017};
-    static const size_t big_on_device[] = {1200007}; /* three passes, or five chunks, and more */
+    static const size_t big_by_turns[] = {1200007}; /* on devices three passes, or five chunks */
     static const size_t least[] = {7, 1000, 70001};
     const struct settings *s = argument;
     int bad = s->memory == MEMORY_DEVICE && device_begin(tutti_comm_rank(comm)) != 0;
@@ -328,7 +328,8 @@ static int all_cases(tutti_comm *comm, void *argument)
         struct test_case c = {
             .collective = (enum tutti_collective)k, .op = TUTTI_SUM, .type = TUTTI_FLOAT32};
         if (s->big)
-            bad |= sweep_counts(c, s, s->memory == MEMORY_DEVICE ? big_on_device : big, 0, 1, comm);
+            bad |= sweep_counts(c, s, s->turns && s->memory == MEMORY_DEVICE ? big_by_turns : big,
+                                0, 1, comm);
         else if (s->few)
             bad |= sweep_counts(c, s, least, 0, sizeof least / sizeof least[0], comm);
         else
