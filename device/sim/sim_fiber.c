@@ -140,9 +140,6 @@ static void fiber_make(struct tti_fiber *fiber, char *memory, size_t bytes, void
                        void *argument)
 {
     const size_t guard = stack_page();
-#if defined(FIBER_ASAN) /* what a stack that was here before, and never returned, had marked */
-    __asan_unpoison_memory_region(memory + guard, bytes);
-#endif
     *fiber = (struct tti_fiber){
         .memory = memory,
         .bottom = memory + guard,
@@ -176,9 +173,15 @@ void tti_fiber_create_on(struct tti_fiber *fiber, void *stacks, unsigned index,
 
 void tti_fiber_end_on(struct tti_fiber *fiber)
 {
+    if (!fiber->memory)
+        return;
+#if defined(FIBER_ASAN) /* its frames never returned: what they marked is not for who is here next \
+                         */
+    char *top = (char *)fiber->bottom + fiber->bytes;
+    __asan_unpoison_memory_region(fiber->sp, (size_t)(top - (char *)fiber->sp));
+#endif
 #if defined(FIBER_TSAN)
-    if (fiber->memory)
-        __tsan_destroy_fiber(fiber->sanitizer);
+    __tsan_destroy_fiber(fiber->sanitizer);
 #endif
     fiber->memory = NULL;
 }

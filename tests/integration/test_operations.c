@@ -33,8 +33,9 @@ struct buffer {
     size_t bytes;
 };
 
-/* The library's memory serves a few cases, as it does in programs: to make and to end a mapping
- * takes several times as long as a small operation. */
+/* The library's memory, and what stands on the host for memory of a device, serves a few cases, as
+ * it does in programs: to make and to end a mapping takes several times as long as a small
+ * operation. */
 enum { SERVES = 8 };
 static _Thread_local struct kept {
     void *memory;
@@ -43,15 +44,25 @@ static _Thread_local struct kept {
     bool used;
 } kept[2];
 
-static enum tutti_result kept_take(size_t bytes, void **memory)
+static void kept_free(struct kept *k, enum memory kind)
+{
+    if (k->memory && kind == MEMORY_LIBRARY)
+        tutti_free(k->memory);
+    else
+        free(k->memory);
+    k->memory = NULL;
+}
+
+static enum tutti_result kept_take(enum memory kind, size_t bytes, void **memory)
 {
     struct kept *k = kept[0].used ? &kept[1] : &kept[0];
-    if (k->memory && (k->bytes < bytes || k->served == SERVES)) {
-        tutti_free(k->memory);
-        k->memory = NULL;
-    }
+    if (k->bytes < bytes || k->served == SERVES)
+        kept_free(k, kind);
     if (!k->memory) {
-        TTI_TRY(tutti_alloc(bytes, &k->memory));
+        if (kind == MEMORY_LIBRARY)
+            TTI_TRY(tutti_alloc(bytes, &k->memory));
+        else if (!(k->memory = malloc(bytes)))
+            return TUTTI_ERR_MEMORY;
         k->bytes = bytes;
         k->served = 0;
     }
@@ -66,21 +77,23 @@ static void kept_give(const void *memory)
     kept[memory == kept[1].memory].used = false;
 }
 
-static void kept_end(void)
+static void kept_end(enum memory kind)
 {
-    for (int i = 0; i < 2; i++) {
-        if (kept[i].memory)
-            tutti_free(kept[i].memory);
-        kept[i].memory = NULL;
-    }
+    kept_free(&kept[0], kind);
+    kept_free(&kept[1], kind);
+}
+
+static bool is_kept(enum memory kind)
+{
+    return kind == MEMORY_LIBRARY || kind == MEMORY_DEVICE;
 }
 
 static int buffer_make(struct buffer *b, const struct settings *s, size_t bytes, size_t shift)
 {
     size_t all = bytes + 2 * GUARD + 16;
     void *memory = NULL;
-    if (s->memory == MEMORY_LIBRARY) {
-        if (kept_take(all, &memory) != TUTTI_OK)
+    if (is_kept(s->memory)) {
+        if (kept_take(s->memory, all, &memory) != TUTTI_OK)
             return 1;
     } else {
         memory = malloc(all);
@@ -103,7 +116,7 @@ static int buffer_drop(struct buffer *b, const struct settings *s, const char *w
         bad |= (unsigned char)*at != GUARD_BYTE;
     if (bad)
         fprintf(stderr, "%s: bytes outside the buffer were written\n", what);
-    if (s->memory == MEMORY_LIBRARY) {
+    if (is_kept(s->memory)) {
         kept_give(b->base);
         return bad;
     }
@@ -121,14 +134,14 @@ static int contribution(int rank, size_t i, enum tutti_op op)
     return (int)((i * 3 + (size_t)rank * 7 + i / 11) % 9);
 }
 
-enum { STORED = 256 }; /* values at a time */
+enum { MOST_STORED = 99 }; /* values at a time */
 
-/* `count` of at most STORED values, each rounded to the type. */
+/* So many values, each rounded to the type. */
 static void store(void *to, enum tutti_type type, const double *values, size_t count)
 {
     const size_t width = tutti_type_size(type);
     const bool wide = type == TUTTI_FLOAT64, integers = type <= TUTTI_UINT64;
-    float rounded[STORED];
+    float rounded[MOST_STORED];
     for (size_t i = 0; i < count; i++) {
         const int64_t integer = (int64_t)values[i];
         rounded[i] = (float)values[i];
@@ -211,40 +224,56 @@ static enum tutti_result call(const struct test_case *c, const void *in, void *o
     return test_call(&o, comm);
 }
 
-static int compare(const struct test_case *c, const char *out, size_t elements, int size, int rank)
+/* Contributions, and so all sums of them, repeat after so many elements. */
+static size_t period(enum tutti_op op)
 {
-    const size_t width = tutti_type_size(c->type);
-    double values[STORED];
-    char want[8 * STORED];
-    for (size_t from = 0; from < elements; from += STORED) {
-        const size_t count = elements - from < STORED ? elements - from : STORED;
-        const char *got = out + from * width;
-        for (size_t i = 0; i < count; i++)
-            values[i] = expected(c, size, rank, from + i);
-        store(want, c->type, values, count);
-        if (memcmp(want, got, count * width) == 0)
-            continue;
-        size_t wrong = 0;
-        while (memcmp(want + wrong * width, got + wrong * width, width) == 0)
-            wrong++;
-        fprintf(stderr, "rank %d of %d: %s %s %s count %zu root %d%s: element %zu is wrong\n", rank,
-                size, tutti_collective_name(c->collective), tutti_type_name(c->type),
-                tutti_op_name(c->op), c->count, c->root, c->in_place ? " in place" : "",
-                from + wrong);
-        return 1;
-    }
-    return 0;
+    return op == TUTTI_PROD ? 7 : 99;
+}
+
+/* One block of OUT, whose first element is global element `from`: a period of it is compared with
+ * what must be there, and every other element with the one a period before it. */
+static int compare_block(const struct test_case *c, const char *got, size_t from, int size,
+                         int rank)
+{
+    const size_t width = tutti_type_size(c->type), repeats = period(c->op);
+    const size_t count = c->count < repeats ? c->count : repeats;
+    double values[MOST_STORED];
+    char want[8 * MOST_STORED];
+    for (size_t i = 0; i < count; i++)
+        values[i] = expected(c, size, rank, from + i);
+    store(want, c->type, values, count);
+    if (memcmp(got, want, count * width) == 0 &&
+        memcmp(got + count * width, got, (c->count - count) * width) == 0)
+        return 0;
+    size_t wrong = 0;
+    while (memcmp(want + wrong % count * width, got + wrong * width, width) == 0)
+        wrong++;
+    fprintf(stderr, "rank %d of %d: %s %s %s count %zu root %d%s: element %zu is wrong\n", rank,
+            size, tutti_collective_name(c->collective), tutti_type_name(c->type),
+            tutti_op_name(c->op), c->count, c->root, c->in_place ? " in place" : "", from + wrong);
+    return 1;
+}
+
+static int compare(const struct test_case *c, const char *out, uint32_t blocks, int size, int rank)
+{
+    const size_t block = c->count * tutti_type_size(c->type);
+    int bad = 0;
+    for (uint32_t b = 0; b < blocks && !bad; b++)
+        bad = compare_block(c, out + b * block, b * c->count, size, rank);
+    return bad;
 }
 
 static void contribute(const struct test_case *c, char *in, size_t elements, int rank)
 {
-    const size_t width = tutti_type_size(c->type);
-    double values[STORED];
-    for (size_t from = 0; from < elements; from += STORED) {
-        const size_t count = elements - from < STORED ? elements - from : STORED;
-        for (size_t i = 0; i < count; i++)
-            values[i] = contribution(rank, from + i, c->op);
-        store(in + from * width, c->type, values, count);
+    const size_t width = tutti_type_size(c->type), repeats = period(c->op);
+    double values[MOST_STORED];
+    size_t made = elements < repeats ? elements : repeats;
+    for (size_t i = 0; i < made; i++)
+        values[i] = contribution(rank, i, c->op);
+    store(in, c->type, values, made);
+    for (size_t more = 0; made < elements; made += more) {
+        more = made < elements - made ? made : elements - made;
+        memcpy(in + made * width, in, more * width);
     }
 }
 
@@ -280,7 +309,7 @@ static int run_case(const struct test_case *c, const struct settings *s, tutti_c
         fprintf(stderr, "rank %d: %s: %s\n", rank, tutti_collective_name(c->collective),
                 tutti_last_error());
     else
-        bad = compare(c, out_data, out_blocks * c->count, size, rank);
+        bad = compare(c, out_data, out_blocks, size, rank);
     bad |= buffer_drop(&out, s, tutti_collective_name(c->collective));
     if (!aliased)
         bad |= buffer_drop(&in, s, tutti_collective_name(c->collective));
@@ -354,7 +383,7 @@ static int all_cases(tutti_comm *comm, void *argument)
     }
     if (s->memory == MEMORY_DEVICE)
         bad |= device_end(comm);
-    kept_end();
+    kept_end(s->memory);
     return bad;
 }
 
