@@ -3,6 +3,7 @@
 
 #include "transport/registry.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +37,9 @@ void conf_fill(uint64_t tag, size_t offset, void *data, size_t bytes)
 {
     unsigned char *at = data;
     for (size_t i = 0; i < bytes;) {
-        uint64_t word = exchange_word(tag, (offset + i) / 8);
         if ((offset + i) % 8 == 0 && bytes - i >= 8) {
-            for (int k = 0; k < 8; k++)
-                at[i + (size_t)k] = (unsigned char)(word >> (8 * k));
+            const uint64_t word = htole64(exchange_word(tag, (offset + i) / 8));
+            memcpy(at + i, &word, 8);
             i += 8;
         } else {
             at[i] = exchange_byte(tag, offset + i);
@@ -54,9 +54,9 @@ size_t conf_compare(uint64_t tag, size_t offset, const void *data, size_t bytes)
     size_t i = 0;
     while (i < bytes) {
         if ((offset + i) % 8 == 0 && bytes - i >= 8) {
-            unsigned char want[8];
-            conf_fill(tag, offset + i, want, 8);
-            if (memcmp(want, at + i, 8) == 0) {
+            uint64_t word;
+            memcpy(&word, at + i, 8);
+            if (le64toh(word) == exchange_word(tag, (offset + i) / 8)) {
                 i += 8;
                 continue;
             }
