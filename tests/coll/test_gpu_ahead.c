@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    COMMANDS = 3000, /* that a rank queues: more than a stream of the driver's holds */
+    COMMANDS = 1500, /* that a rank queues: more than a stream of the driver's holds */
     DRIVER_HOLDS = 1000,
     STILL_MS = 300,
     SECONDS = 60,
