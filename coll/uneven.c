@@ -80,8 +80,10 @@ static enum tutti_result part_add(struct uneven_parts *parts, struct tti_operati
 static bool turn_stays(const struct uneven_turn *turn)
 {
     const struct tti_uneven *u = turn->u;
+    const uintptr_t in = (uintptr_t)u->in,
+                    out = (uintptr_t)u->out; /* NULL where there is nothing */
     return turn->peer == u->comm->rank &&
-           u->in + turn->given.begin * u->size == u->out + turn->taken.begin * u->size;
+           in + turn->given.begin * u->size == out + turn->taken.begin * u->size;
 }
 
 static inline struct tti_operation uneven_message(const struct tti_uneven *u, int peer,

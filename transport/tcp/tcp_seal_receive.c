@@ -456,7 +456,8 @@ static size_t seal_hand_out(struct tti_tcp_seal *seal, struct tti_tcp_walk *walk
     size_t bytes = seal_least(seal->plain_bytes, walk->left);
     seal_move(walk, (uint8_t *)(uintptr_t)seal->plain, bytes, false);
     tti_tcp_walk_on(walk, bytes);
-    seal->plain += bytes;
+    if (bytes > 0) /* else it may be NULL */
+        seal->plain += bytes;
     seal->plain_bytes -= bytes;
     return bytes;
 }
