@@ -80,8 +80,7 @@ static enum tutti_result part_add(struct uneven_parts *parts, struct tti_operati
 static bool turn_stays(const struct uneven_turn *turn)
 {
     const struct tti_uneven *u = turn->u;
-    const uintptr_t in = (uintptr_t)u->in,
-                    out = (uintptr_t)u->out; /* NULL where there is nothing */
+    const uintptr_t in = (uintptr_t)u->in, out = (uintptr_t)u->out; /* either may be NULL */
     return turn->peer == u->comm->rank &&
            in + turn->given.begin * u->size == out + turn->taken.begin * u->size;
 }

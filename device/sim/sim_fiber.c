@@ -175,8 +175,7 @@ void tti_fiber_end_on(struct tti_fiber *fiber)
 {
     if (!fiber->memory)
         return;
-#if defined(FIBER_ASAN) /* its frames never returned: what they marked is not for who is here next \
-                         */
+#if defined(FIBER_ASAN) /* frames that never returned: their marks are not for the next here */
     char *top = (char *)fiber->bottom + fiber->bytes;
     __asan_unpoison_memory_region(fiber->sp, (size_t)(top - (char *)fiber->sp));
 #endif
