@@ -15,8 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
+/* That a rank queues: more than a stream of the driver's holds. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { COMMANDS = 1500 };
+#else
+enum { COMMANDS = 3000 };
+#endif
+
 enum {
-    COMMANDS = 1500, /* that a rank queues: more than a stream of the driver's holds */
     DRIVER_HOLDS = 1000,
     STILL_MS = 300,
     SECONDS = 60,
