@@ -198,10 +198,13 @@ static enum tutti_result lent_fold(const struct lent *l, int first, int srcs, si
 static enum tutti_result lent_take(const struct lent *l, int p, int b, int to)
 {
     char *dst = window_out(&l->w, to);
-    const char *own =
-        (const char *)l->w.o->in + (size_t)b * l->w.r.stride + l->w.r.from * l->w.r.width;
-    if (p == l->w.map->rank && own == dst)
-        return TUTTI_OK;
+    if (p == l->w.map->rank) {
+        /* In place it is where it belongs. Who takes another's block may have no input. */
+        const char *own =
+            (const char *)l->w.o->in + (size_t)b * l->w.r.stride + l->w.r.from * l->w.r.width;
+        if (own == dst)
+            return TUTTI_OK;
+    }
     return lent_fold(l, p, 1, (size_t)b, 0, l->w.r.length, dst);
 }
 

@@ -27,7 +27,8 @@ template <int TYPE> TTI_DEVICE void tti_direct(const tti_direct_args &d)
             const void *at = d.spreads    ? theirs->spread[blockIdx.x][a.rank]
                              : a.exchange ? theirs->in[blockIdx.x]
                                           : a.in[threadIdx.x];
-            in[threadIdx.x] = (const char *)at + d.from;
+            /* A number: a rank that gives nothing may have no buffer, and NULL takes no offset. */
+            in[threadIdx.x] = (const void *)((uintptr_t)at + d.from);
             scale[threadIdx.x] = theirs->scale[blockIdx.x];
         }
         __syncthreads();
