@@ -57,12 +57,21 @@ if(TTI_SANITIZER_FLAGS AND CMAKE_C_COMPILER_ID MATCHES "Clang")
   if(TUTTI_SANITIZE STREQUAL "thread")
     target_compile_options(tti_flags INTERFACE -U__SANITIZE_THREAD__ -D__SANITIZE_THREAD__=1)
   else()
+    # Whether a function is called by its type: told by C++'s part of the run-time, which programs in C
+    # are not linked with.
+    list(APPEND TTI_SANITIZER_FLAGS -fno-sanitize=function)
     target_compile_options(tti_flags INTERFACE -U__SANITIZE_ADDRESS__ -D__SANITIZE_ADDRESS__=1)
   endif()
 endif()
 if(TTI_SANITIZER_FLAGS)
   target_compile_options(tti_flags INTERFACE ${TTI_SANITIZER_FLAGS})
   target_link_options(tti_flags INTERFACE ${TTI_SANITIZER_FLAGS})
+endif()
+if(TUTTI_SANITIZE STREQUAL "address")
+  # What UBSan says at each check and ASan of each global is MB of data with 200,000 pointers in it: at a
+  # fixed address the linker fills them in, else each process does as it starts.
+  target_link_options(tti_flags INTERFACE
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 endif()
 
 # tti_room(name SOURCES ... LINKS ...): one room, a static library that sees only LINKS.
