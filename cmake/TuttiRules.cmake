@@ -36,7 +36,7 @@ target_compile_options(tti_flags INTERFACE
 target_include_directories(tti_flags INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
 # GCC clears and copies structures of some 70 bytes and more by `rep stos` and `rep movs`, which take the
-# processor 20 ns or so before the first byte; a call of ours has several. Elsewhere there are none.
+# processor 20 ns or so before the first byte. Other compilers do not know the options.
 include(CheckCCompilerFlag)
 set(TTI_NO_REP -mmemset-strategy=vector_loop:256:noalign,libcall:-1:noalign
   -mmemcpy-strategy=vector_loop:256:noalign,libcall:-1:noalign)
