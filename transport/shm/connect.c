@@ -197,7 +197,7 @@ static void connect_ready(struct shm_endpoint *self)
 static void connect_tell(struct shm_endpoint *self, const struct shm_message *message)
 {
     connect_try_memory(self, message);
-    tti_store_release(&self->ours->fences, self->transport->fences ? 1 : 0);
+    tti_store_release(&self->ours->fences, self->transport->fences_for_both ? 1 : 0);
 }
 
 static enum tutti_result connect_make_socket(struct shm_endpoint *self)

@@ -110,7 +110,7 @@ struct shm_side {
     _Alignas(TTI_CACHE_LINE) _Atomic uint64_t sleeping;
     _Atomic uint64_t left;         /* enum shm_left */
     _Atomic uint64_t reads_memory; /* this side can process_vm_readv the other */
-    _Atomic uint64_t fences;       /* this side fences for both before it sleeps */
+    _Atomic uint64_t fences;       /* this side fences for both before it sleeps (changes) */
     _Atomic uint64_t withdrawn;    /* the other side must not map this side's memory any more */
 };
 

@@ -4,8 +4,8 @@
  * state nobody makes a system call: lines are polled, written and acknowledged. A rank that sleeps
  * says so in each segment, fences, and looks once more; who publishes something fences and looks
  * whether the other sleeps, and only then writes its eventfd. Where the kernel has membarrier, the
- * one that goes to sleep fences for both, and publishing is free of it: a fence waits until the
- * line has come from the other core.
+ * one that goes to sleep fences for both, unless it does that all the time (sleep.c), and
+ * publishing is free of it: a fence waits until the line has come from the other core.
  *
  * The socket stays open: its end is the death of the peer, seen at most a millisecond late while
  * spinning and at once while sleeping. Read shm.h next. */
@@ -17,14 +17,12 @@
 #include "device/cpu_caches.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -190,23 +188,6 @@ void tti_shm_hang_up(const struct shm_transport *self, int socket)
     close(socket);
 }
 
-bool tti_shm_fence_all(void)
-{
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
-
-/* Register this process, and see whether it works. */
-static bool shm_fences_for_all(void)
-{
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
-           tti_shm_fence_all();
-}
-
-void tti_shm_prepare(void)
-{
-    (void)shm_fences_for_all(); /* shm_set_up asks again, and is told at once */
-}
-
 static void shm_close(void *transport);
 
 int tti_shm_ranks(const struct tutti_transport_env *env)
@@ -219,7 +200,7 @@ int tti_shm_ranks(const struct tutti_transport_env *env)
 static enum tutti_result shm_set_up(struct shm_transport *self)
 {
     TTI_TRY(shm_read_settings(&self->settings, tti_shm_ranks(self->env)));
-    self->fences = shm_fences_for_all();
+    tti_shm_fences_begin(self);
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->epoll < 0 || self->wake < 0)
@@ -285,6 +266,7 @@ static enum tutti_result shm_progress(void *transport)
         if (now - self->looked_ns < SHM_LOOK_EVERY_NS)
             return TUTTI_OK;
         self->looked_ns = now;
+        tti_shm_stays_awake(self);
     }
     tti_shm_look(self);
     return TUTTI_OK; /* what has befallen an endpoint is said by its own operations */
@@ -306,82 +288,6 @@ enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self)
         return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) closed its communicator", peer->rank,
                         peer->name);
     return TTI_FAIL(TUTTI_ERR_PEER, "rank %d (%s) died", peer->rank, peer->name);
-}
-
-/* ---- sleeping ------------------------------------------------------------------------------- */
-
-void tti_shm_wake(struct shm_endpoint *self)
-{
-    if (atomic_exchange(&self->theirs->sleeping, 0)) { /* whoever clears the flag writes, once */
-        uint64_t one = 1;
-        ssize_t ignored = write(self->bell, &one, sizeof one);
-        (void)ignored; /* EAGAIN: the counter is full, so the peer is awake */
-    }
-}
-
-static int shm_fd(void *transport)
-{
-    return ((struct shm_transport *)transport)->epoll;
-}
-
-/* Each flag that is gone is one ring, which comes late where its peer was held up in between: until
- * it is read `wake` would wake at once whoever sleeps. */
-static void shm_disarm(void *transport)
-{
-    struct shm_transport *self = transport;
-    uint64_t rings = 0;
-    for (struct shm_endpoint *e = self->endpoints; self->armed && e; e = e->next)
-        if (e->ours)
-            self->owed += atomic_exchange(&e->ours->sleeping, 0) == 0;
-    self->armed = false;
-    if (self->owed > 0 && read(self->wake, &rings, sizeof rings) == sizeof rings)
-        self->owed -= rings < self->owed ? rings : self->owed;
-    self->look = true;
-}
-
-/* Has anything changed that the caller has not been told of? Counts as told from here on. What came
- * back from the peer may have been seen by a call that was asked for something else, so that counts
- * until it was told here. */
-static bool shm_news(struct shm_endpoint *self)
-{
-    bool news = self->state == SHM_KNOCKING || self->state == SHM_WELCOMING ||
-                self->state != self->known_state;
-    self->known_state = self->state;
-    if (!self->ours)
-        return news;
-    bool end = self->ended || self->state == SHM_FAILED ||
-               tti_load_acquire(&self->theirs->left) != SHM_THERE;
-    news = news || end != self->known_end;
-    self->known_end = end;
-    for (int i = 0; i < self->lanes; i++) {
-        struct shm_lane *lane = &self->lane[i];
-        uint64_t arrived = tti_shm_arrived(&lane->in);
-        (void)tti_shm_collect(&lane->out);
-        news = news || lane->out.freed != lane->out.known_freed || arrived != lane->in.known;
-        lane->out.known_freed = lane->out.freed;
-        lane->in.known = arrived;
-    }
-    return news;
-}
-
-static bool shm_arm(void *transport)
-{
-    struct shm_transport *self = transport;
-    bool news = false;
-    if (self->look)
-        tti_shm_look(self); /* or the sockets would wake us again for what they said before */
-    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
-        if (e->ours)
-            atomic_store_explicit(&e->ours->sleeping, 1, memory_order_relaxed);
-    self->armed = true;
-    tti_full_fence(); /* pairs with the one in tti_shm_ring */
-    if (self->fences && !tti_shm_fence_all())
-        news = true; /* it may be asked again, but without it nobody may sleep */
-    for (struct shm_endpoint *e = self->endpoints; e; e = e->next)
-        news = shm_news(e) || news;
-    if (news)
-        shm_disarm(self);
-    return !news;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -419,11 +325,11 @@ static void shm_leave(struct shm_endpoint *self, uint64_t deadline)
     shm_say(self, SHM_LEFT);
     while (owed && !self->ended && tti_load_acquire(&self->theirs->left) == SHM_THERE &&
            !tti_deadline_passed(deadline)) {
-        if (shm_arm(transport)) {
+        if (tti_shm_arm(transport)) {
             struct pollfd wake = {.fd = transport->epoll, .events = POLLIN};
             poll(&wake, 1, tti_deadline_ms(deadline, 100));
         }
-        shm_disarm(transport);
+        tti_shm_disarm(transport);
         owed = shm_owed(self, &lent);
     }
     struct shm_endpoint **at = &transport->endpoints;
@@ -514,9 +420,9 @@ const struct tutti_transport_ops tti_shm_ops = {
     .consume = tti_shm_consume,
     .receive = tti_shm_receive,
     .progress = shm_progress,
-    .fd = shm_fd,
-    .arm = shm_arm,
-    .disarm = shm_disarm,
+    .fd = tti_shm_fd,
+    .arm = tti_shm_arm,
+    .disarm = tti_shm_disarm,
     .offer = tti_shm_offer,
     .map = tti_shm_map,
     .unmap = tti_shm_unmap,

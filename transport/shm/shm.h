@@ -322,7 +322,11 @@ struct shm_transport {
     const struct tutti_transport_env *env;
     struct shm_settings settings;
     int epoll, wake, listener;
-    bool fences; /* membarrier works: others need not fence when they publish to us */
+    bool fences;          /* membarrier works: the others' reaches us */
+    bool fences_for_both; /* ours reaches them: they need not fence when they publish to us */
+    int64_t fence_all_ns; /* what that takes us, each time; */
+    int64_t saved_ns;     /* and what it has saved, on the whole, of late (sleep.c) ... */
+    uint64_t taken;       /* ... until so many messages */
     struct shm_source wake_source, listener_source;
     struct shm_address own;
     bool deaf; /* the listener is out of epoll: no descriptors for those who knock */
@@ -370,8 +374,6 @@ void tti_shm_endpoint_free(struct shm_endpoint *self);
 
 /* ---- shm.c ---------------------------------------------------------------------------------- */
 
-/* See tti_transport_prepare. */
-void tti_shm_prepare(void);
 /* Look at all sockets that have something. */
 void tti_shm_look(struct shm_transport *self);
 /* The ranks of this host, if these are known apart from those of others. */
@@ -380,6 +382,17 @@ bool tti_shm_watch(struct shm_transport *self, int fd, struct shm_source *source
 /* Close a socket that may be watched. Closing alone would not end that while somebody else has the
  * descriptor, as a child does between its start and its exec, and what it points to is freed. */
 void tti_shm_hang_up(const struct shm_transport *self, int socket);
+/* Record why an endpoint is of no more use; returns the code. */
+enum tutti_result tti_shm_break(struct shm_endpoint *self, enum tutti_result code);
+enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
+
+/* ---- sleep.c -------------------------------------------------------------------------------- */
+
+/* See tti_transport_prepare. */
+void tti_shm_prepare(void);
+void tti_shm_fences_begin(struct shm_transport *self);
+/* It runs, and has not slept lately: should it fence for both when it does? */
+void tti_shm_stays_awake(struct shm_transport *self);
 /* Between a store and a load that the peer does in the other order, rarely: a fence, unless the
  * peer calls tti_shm_fence_all between its own. */
 static inline void tti_shm_fence_pairwise(const struct shm_endpoint *self)
@@ -395,13 +408,13 @@ bool tti_shm_fence_all(void);
 void tti_shm_wake(struct shm_endpoint *self);
 static inline void tti_shm_ring(struct shm_endpoint *self)
 {
-    tti_shm_fence_pairwise(self); /* with shm_arm: it sees our news, or we see it asleep */
+    tti_shm_fence_pairwise(self); /* with tti_shm_arm: it sees our news, or we see it asleep */
     if (__builtin_expect(atomic_load_explicit(&self->theirs->sleeping, memory_order_relaxed), 0))
         tti_shm_wake(self);
 }
-/* Record why an endpoint is of no more use; returns the code. */
-enum tutti_result tti_shm_break(struct shm_endpoint *self, enum tutti_result code);
-enum tutti_result tti_shm_fail_gone(struct shm_endpoint *self);
+int tti_shm_fd(void *transport);
+bool tti_shm_arm(void *transport);
+void tti_shm_disarm(void *transport);
 
 /* ---- lane_send.c, lane_receive.c ------------------------------------------------------------ */
 
