@@ -54,8 +54,8 @@ enum tti_turn_bits { TTI_TURN_TAKEN = 1, TTI_TURN_WANTED = 2, TTI_TURN_OWNED = 4
 enum tti_turn_inside { TTI_TURN_OUT, TTI_TURN_IN, TTI_TURN_LEAVING };
 
 /* Turns in a row that make an owner: at first, and twice as many each time, up to these. To take
- * the turn away costs about a microsecond (0.3 to 1 on a machine of two processors; more have more
- * interrupts), and it saves some 10 ns a turn. */
+ * the turn away costs about a microsecond (0.3 to 1 on a machine of two processors, 10 to 16 on a
+ * virtual one; more have more interrupts), and it saves some 10 ns a turn. */
 enum { TTI_TURN_ENOUGH = 256, TTI_TURN_ENOUGH_MOST = 65536 };
 
 struct tti_turn {

@@ -227,7 +227,10 @@ static enum tutti_result uneven_messages(const struct tti_uneven *u)
 static enum tutti_result uneven_run(const struct tti_uneven *u)
 {
     const struct tti_uneven_side *side = u->collective == TUTTI_REDUCE_SCATTER ? &u->from : &u->to;
+    enum tutti_result result;
     size_t total = 0;
+    if (tti_uneven_rooted(u, &result))
+        return result;
     TTI_TRY(tti_uneven_check(u, &total));
     if (tti_has_uneven(u->collective) &&
         (total == 0 || tti_comm_uneven_plan(u->comm, u->collective)))

@@ -53,4 +53,10 @@ enum tutti_result tti_uneven_counts(const struct tti_uneven *u, const size_t *co
 /* Sizes and buffers, once both sides are filled in. `*total` is the count of the longer buffer. */
 enum tutti_result tti_uneven_check(const struct tti_uneven *u, size_t *total);
 
+/* Elements, fewer than memory could hold of any type. */
+static const size_t tti_uneven_plenty = (size_t)1 << 40;
+/* uneven_rooted.c: check a gather or scatter, run it, and say what came of it, if it can be done in
+ * a simpler way than others. False: nothing was done. */
+bool tti_uneven_rooted(const struct tti_uneven *u, enum tutti_result *result);
+
 #endif

@@ -1,0 +1,103 @@
+/* Gathers and scatters on blocks of different sizes in one look at each block (coll/uneven_call.h):
+ * a few messages of a blocking call on host memory, in which nothing is unusual. Then checking and
+ * sorting out take as long as all the rest. Whatever is unusual, or wrong, is left to uneven.c. */
+#include "coll/comm.h"
+#include "coll/group.h"
+#include "coll/uneven_call.h"
+
+#include <string.h>
+
+enum { ROOTED_FEW = 8 };
+
+struct rooted {
+    const struct tti_uneven *u;
+    struct tti_operation ops[ROOTED_FEW];
+    size_t count;
+    size_t begin, end;            /* elements of the root's buffer, all blocks */
+    struct tti_uneven_piece mine; /* the root's own among them */
+};
+
+static inline void rooted_message(struct rooted *r, int peer, size_t count, const void *in,
+                                  void *out)
+{
+    struct tti_operation *o = &r->ops[r->count++];
+    *o = tti_operation_of(TUTTI_SEND_RECV, in, out, count, r->u->type, (enum tutti_op)0, peer);
+    o->receives = out != NULL;
+    o->part_of = r->u->collective;
+}
+
+/* At a rank that is not the root. */
+static bool rooted_leaf(struct rooted *r)
+{
+    const struct tti_uneven *u = r->u;
+    const bool sends = u->collective == TUTTI_GATHER;
+    const size_t count = sends ? u->from.count : u->to.count;
+    if (count == 0 || count > tti_uneven_plenty || (sends ? !u->in : !u->out))
+        return false;
+    rooted_message(r, u->root, count, sends ? u->in : NULL, sends ? NULL : u->out);
+    return true;
+}
+
+/* One after another in the root's buffer, none beyond all memory. */
+static bool rooted_blocks(struct rooted *r, const struct tti_uneven_side *side)
+{
+    const struct tti_uneven *u = r->u;
+    size_t next = 0;
+    bool any = false;
+    for (int k = 0; k < u->comm->size; k++) {
+        const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
+        if (piece.count == 0)
+            continue;
+        if (piece.begin < r->end || piece.begin > tti_uneven_plenty ||
+            piece.count > tti_uneven_plenty)
+            return false;
+        r->begin = any ? r->begin : piece.begin;
+        r->end = piece.begin + piece.count;
+        any = true;
+        if (k == u->root)
+            r->mine = piece;
+        else if (u->collective == TUTTI_GATHER)
+            rooted_message(r, k, piece.count, NULL, u->out + piece.begin * u->size);
+        else
+            rooted_message(r, k, piece.count, u->in + piece.begin * u->size, NULL);
+    }
+    return any;
+}
+
+/* At the root. `*moves`: its own block does not lie in place. */
+static bool rooted_root(struct rooted *r, bool *moves)
+{
+    const struct tti_uneven *u = r->u;
+    const bool gathers = u->collective == TUTTI_GATHER;
+    const char *all = gathers ? u->out : u->in, *one = gathers ? u->in : u->out;
+    const size_t count = gathers ? u->from.count : u->to.count;
+    if (!all || !rooted_blocks(r, gathers ? &u->to : &u->from) || r->mine.count != count)
+        return false;
+    *moves = count > 0 && one != all + r->mine.begin * u->size;
+    if (!*moves)
+        return true;
+    const uintptr_t at = (uintptr_t)one, first = (uintptr_t)(all + r->begin * u->size);
+    return one && (at + count * u->size <= first || at >= first + (r->end - r->begin) * u->size);
+}
+
+bool tti_uneven_rooted(const struct tti_uneven *u, enum tutti_result *result)
+{
+    struct rooted r; /* its operations are filled in as they come */
+    bool moves = false;
+    if ((u->collective != TUTTI_GATHER && u->collective != TUTTI_SCATTER) || u->async ||
+        u->comm->gpu || u->comm->size > ROOTED_FEW || tti_group_open())
+        return false;
+    r.u = u;
+    r.count = r.begin = r.end = 0;
+    r.mine = (struct tti_uneven_piece){0, 0};
+    if (!(u->comm->rank == u->root ? rooted_root(&r, &moves) : rooted_leaf(&r)) || r.count == 0)
+        return false;
+    *result = tti_work_run(u->comm, r.ops, r.count);
+    if (*result != TUTTI_OK || !moves)
+        return true;
+    if (u->collective == TUTTI_GATHER)
+        memcpy(u->out + r.mine.begin * u->size, u->in, r.mine.count * u->size);
+    else
+        memcpy(u->out, u->in + r.mine.begin * u->size, r.mine.count * u->size);
+    return true;
+}
