@@ -125,6 +125,93 @@ static int interleaved(tutti_comm *comm, void *argument)
     return 0;
 }
 
+/* Each rank is a root of its own, or waits for one: all of it is refused before anything is sent.
+ */
+static int wrong_at_a_root(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    int32_t in[64] = {0}, out[64] = {0};
+    size_t counts[RANKS], displs[RANKS];
+    (void)argument;
+    alike(counts, size, 2);
+    for (int k = 0; k < size; k++)
+        displs[k] = (size_t)k; /* each block begins in the one before */
+    CHECK(tutti_gather_v(out + 2 * rank + 1, 2, out, counts, NULL, TUTTI_INT32, rank, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gather_v") &&
+          strstr(tutti_last_error(), "not as in place demands"));
+    CHECK(tutti_scatter_v(in, counts, NULL, in + 2 * rank + 1, 2, TUTTI_INT32, rank, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "scatter_v") &&
+          strstr(tutti_last_error(), "not as in place demands"));
+    CHECK(tutti_gather_v(in, 3, out, counts, NULL, TUTTI_INT32, rank, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gives itself 3 elements and expects 2"));
+    CHECK(tutti_scatter_v(in, counts, NULL, out, 3, TUTTI_INT32, rank, comm) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "gives itself 2 elements and expects 3"));
+    CHECK(tutti_gather_v(NULL, 2, out, counts, NULL, TUTTI_INT32, rank, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "the in buffer is NULL"));
+    CHECK(tutti_scatter_v(in, counts, NULL, NULL, 2, TUTTI_INT32, rank, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "the out buffer is NULL"));
+    if (size > 1) {
+        const int other = (rank + 1) % size;
+        CHECK(tutti_gather_v(in, 2, out, counts, displs, TUTTI_INT32, rank, comm) ==
+              TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "blocks of out overlap"));
+        CHECK(tutti_gather_v(NULL, 2, NULL, NULL, NULL, TUTTI_INT32, other, comm) ==
+              TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "the in buffer is NULL"));
+        CHECK(tutti_scatter_v(NULL, NULL, NULL, NULL, 2, TUTTI_INT32, other, comm) ==
+              TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "the out buffer is NULL"));
+        CHECK(tutti_gather_v(in, SIZE_MAX / 4, NULL, NULL, NULL, TUTTI_INT32, other, comm) ==
+              TUTTI_ERR_ARGUMENT);
+        CHECK(strstr(tutti_last_error(), "ends beyond what memory can hold"));
+    }
+    counts[size - 1] = SIZE_MAX / 4;
+    CHECK(tutti_scatter_v(in, counts, NULL, out, counts[rank], TUTTI_INT32, rank, comm) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(tutti_last_error(), "ends beyond what memory can hold"));
+    return 0;
+}
+
+/* Blocks in the order of no ranks, read by several, between those of the other buffer, or empty. */
+static int unusual_at_a_root(tutti_comm *comm, void *argument)
+{
+    const int size = tutti_comm_size(comm), rank = tutti_comm_rank(comm);
+    (void)argument;
+    for (int root = 0; root < size; root++) {
+        int32_t all[4 * RANKS] = {0}, mine[2] = {10 * rank, 10 * rank + 1};
+        size_t counts[RANKS], backwards[RANKS], apart[RANKS], same[RANKS] = {0};
+        alike(counts, size, 2);
+        for (int k = 0; k < size; k++) {
+            backwards[k] = 2 * (size_t)(size - 1 - k);
+            apart[k] = 4 * (size_t)k;
+        }
+        CHECK_OK(tutti_gather_v(mine, 2, all, counts, backwards, TUTTI_INT32, root, comm));
+        for (int k = 0; k < size && rank == root; k++)
+            CHECK(all[backwards[k]] == 10 * k && all[backwards[k] + 1] == 10 * k + 1);
+        all[0] = 77 + root;
+        CHECK_OK(tutti_scatter_v(all, counts, same, mine, 2, TUTTI_INT32, root, comm));
+        CHECK(mine[0] == 77 + root);
+        for (int k = 0; k < size; k++)
+            all[4 * k] = all[4 * k + 1] = 100 * root + k;
+        CHECK_OK(
+            tutti_scatter_v(all, counts, apart, all + 4 * rank + 2, 2, TUTTI_INT32, root, comm));
+        CHECK(all[4 * rank + 2] == 100 * root + rank && all[4 * rank + 3] == 100 * root + rank);
+        counts[root] = 0; /* so that its own buffer need not be there */
+        for (int k = 0; k < size; k++)
+            all[4 * k] = -1;
+        mine[0] = mine[1] = 7 * rank;
+        CHECK_OK(tutti_gather_v(rank == root ? NULL : mine, counts[rank], all, counts, apart,
+                                TUTTI_INT32, root, comm));
+        for (int k = 0; k < size && rank == root; k++)
+            CHECK(all[4 * k] == (k == root ? -1 : 7 * k));
+    }
+    return 0;
+}
+
 /* ... is legal, without buffers, too. */
 static int nothing(tutti_comm *comm, void *argument)
 {
@@ -215,6 +302,8 @@ static const struct {
     {"wrong places and sizes", wrong_places, 1},
     {"a refused call in a group", refused_in_group, 1},
     {"blocks between each other", interleaved, 1},
+    {"wrong at a root", wrong_at_a_root, 1},
+    {"unusual at a root", unusual_at_a_root, 1},
     {"nothing at all", nothing, 1},
     {"ranks whose sizes differ", sizes_differ, 2},
     {"ranks whose counts differ", counts_differ, 2},
