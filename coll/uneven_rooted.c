@@ -13,8 +13,8 @@ struct rooted {
     const struct tti_uneven *u;
     struct tti_operation ops[ROOTED_FEW];
     size_t count;
-    size_t begin, end;            /* elements of the root's buffer, all blocks */
-    struct tti_uneven_piece mine; /* the root's own among them */
+    struct tti_uneven_piece piece[ROOTED_FEW]; /* of the root's buffer, */
+    size_t begin, end;                         /* ... and from where to where all lie */
 };
 
 static inline void rooted_message(struct rooted *r, int peer, size_t count, const void *in,
@@ -38,14 +38,13 @@ static bool rooted_leaf(struct rooted *r)
     return true;
 }
 
-/* One after another in the root's buffer, none beyond all memory. */
-static bool rooted_blocks(struct rooted *r, const struct tti_uneven_side *side)
+/* One after another in the root's buffer, none beyond all memory. False also if all are empty. */
+static bool rooted_pieces(struct rooted *r, const struct tti_uneven_side *side)
 {
-    const struct tti_uneven *u = r->u;
     size_t next = 0;
     bool any = false;
-    for (int k = 0; k < u->comm->size; k++) {
-        const struct tti_uneven_piece piece = tti_uneven_piece(side, k, &next);
+    for (int k = 0; k < r->u->comm->size; k++) {
+        const struct tti_uneven_piece piece = r->piece[k] = tti_uneven_piece(side, k, &next);
         if (piece.count == 0)
             continue;
         if (piece.begin < r->end || piece.begin > tti_uneven_plenty ||
@@ -54,14 +53,25 @@ static bool rooted_blocks(struct rooted *r, const struct tti_uneven_side *side)
         r->begin = any ? r->begin : piece.begin;
         r->end = piece.begin + piece.count;
         any = true;
-        if (k == u->root)
-            r->mine = piece;
-        else if (u->collective == TUTTI_GATHER)
-            rooted_message(r, k, piece.count, NULL, u->out + piece.begin * u->size);
-        else
-            rooted_message(r, k, piece.count, u->in + piece.begin * u->size, NULL);
     }
     return any;
+}
+
+/* From the next rank on, as in the general way. */
+static void rooted_messages(struct rooted *r)
+{
+    const struct tti_uneven *u = r->u;
+    const int size = u->comm->size;
+    for (int k = u->root + 1 == size ? 0 : u->root + 1; k != u->root;
+         k = k + 1 == size ? 0 : k + 1) {
+        const struct tti_uneven_piece *piece = &r->piece[k];
+        if (piece->count == 0)
+            continue;
+        if (u->collective == TUTTI_GATHER)
+            rooted_message(r, k, piece->count, NULL, u->out + piece->begin * u->size);
+        else
+            rooted_message(r, k, piece->count, u->in + piece->begin * u->size, NULL);
+    }
 }
 
 /* At the root. `*moves`: its own block does not lie in place. */
@@ -71,9 +81,11 @@ static bool rooted_root(struct rooted *r, bool *moves)
     const bool gathers = u->collective == TUTTI_GATHER;
     const char *all = gathers ? u->out : u->in, *one = gathers ? u->in : u->out;
     const size_t count = gathers ? u->from.count : u->to.count;
-    if (!all || !rooted_blocks(r, gathers ? &u->to : &u->from) || r->mine.count != count)
+    const struct tti_uneven_piece *mine = &r->piece[u->root];
+    if (!all || !rooted_pieces(r, gathers ? &u->to : &u->from) || mine->count != count)
         return false;
-    *moves = count > 0 && one != all + r->mine.begin * u->size;
+    rooted_messages(r);
+    *moves = count > 0 && one != all + mine->begin * u->size;
     if (!*moves)
         return true;
     const uintptr_t at = (uintptr_t)one, first = (uintptr_t)(all + r->begin * u->size);
@@ -89,15 +101,15 @@ bool tti_uneven_rooted(const struct tti_uneven *u, enum tutti_result *result)
         return false;
     r.u = u;
     r.count = r.begin = r.end = 0;
-    r.mine = (struct tti_uneven_piece){0, 0};
     if (!(u->comm->rank == u->root ? rooted_root(&r, &moves) : rooted_leaf(&r)) || r.count == 0)
         return false;
     *result = tti_work_run(u->comm, r.ops, r.count);
     if (*result != TUTTI_OK || !moves)
         return true;
+    const struct tti_uneven_piece *mine = &r.piece[u->root];
     if (u->collective == TUTTI_GATHER)
-        memcpy(u->out + r.mine.begin * u->size, u->in, r.mine.count * u->size);
+        memcpy(u->out + mine->begin * u->size, u->in, mine->count * u->size);
     else
-        memcpy(u->out, u->in + r.mine.begin * u->size, r.mine.count * u->size);
+        memcpy(u->out, u->in + mine->begin * u->size, mine->count * u->size);
     return true;
 }
