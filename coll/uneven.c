@@ -85,27 +85,17 @@ static bool turn_stays(const struct uneven_turn *turn)
            in + turn->given.begin * u->size == out + turn->taken.begin * u->size;
 }
 
-static inline struct tti_operation uneven_message(const struct tti_uneven *u, int peer,
-                                                  size_t count, const void *in, void *out)
-{
-    struct tti_operation message =
-        tti_operation_of(TUTTI_SEND_RECV, in, out, count, u->type, (enum tutti_op)0, peer);
-    message.receives = out != NULL;
-    message.part_of = u->collective;
-    return message;
-}
-
 /* What the rank sends the peer, and what it receives: at most two operations, their number. */
 static size_t turn_operations(const struct uneven_turn *turn, struct tti_operation ops[2])
 {
     const struct tti_uneven *u = turn->u;
     size_t count = 0;
     if (turn->given.count > 0)
-        ops[count++] = uneven_message(u, turn->peer, turn->given.count,
-                                      u->in + turn->given.begin * u->size, NULL);
+        ops[count++] = tti_uneven_message(u, turn->peer, turn->given.count,
+                                          u->in + turn->given.begin * u->size, NULL);
     if (turn->taken.count > 0)
-        ops[count++] = uneven_message(u, turn->peer, turn->taken.count, NULL,
-                                      u->out + turn->taken.begin * u->size);
+        ops[count++] = tti_uneven_message(u, turn->peer, turn->taken.count, NULL,
+                                          u->out + turn->taken.begin * u->size);
     return count;
 }
 

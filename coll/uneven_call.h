@@ -4,6 +4,7 @@
 #define TTI_COLL_UNEVEN_CALL_H
 
 #include "base/error.h"
+#include "coll/operation.h"
 #include "tutti/tutti.h"
 
 #include <stdbool.h>
@@ -45,6 +46,17 @@ static inline struct tti_uneven_piece tti_uneven_piece(const struct tti_uneven_s
     return piece;
 }
 
+/* A part of the call: a send to the peer or, with `out`, a receive from it. */
+static inline struct tti_operation tti_uneven_message(const struct tti_uneven *u, int peer,
+                                                      size_t count, const void *in, void *out)
+{
+    struct tti_operation message =
+        tti_operation_of(TUTTI_SEND_RECV, in, out, count, u->type, (enum tutti_op)0, peer);
+    message.receives = out != NULL;
+    message.part_of = u->collective;
+    return message;
+}
+
 /* Comm, type, root, operator and request. */
 enum tutti_result tti_uneven_begin(struct tti_uneven *u);
 /* An array that this rank reads is there. */
@@ -53,8 +65,6 @@ enum tutti_result tti_uneven_counts(const struct tti_uneven *u, const size_t *co
 /* Sizes and buffers, once both sides are filled in. `*total` is the count of the longer buffer. */
 enum tutti_result tti_uneven_check(const struct tti_uneven *u, size_t *total);
 
-/* Elements, fewer than memory could hold of any type. */
-static const size_t tti_uneven_plenty = (size_t)1 << 40;
 /* uneven_rooted.c: check a gather or scatter, run it, and say what came of it, if it can be done in
  * a simpler way than others. False: nothing was done. */
 bool tti_uneven_rooted(const struct tti_uneven *u, enum tutti_result *result);

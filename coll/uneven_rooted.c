@@ -1,6 +1,7 @@
-/* Gathers and scatters on blocks of different sizes in one look at each block (coll/uneven_call.h):
- * a few messages of a blocking call on host memory, in which nothing is unusual. Then checking and
- * sorting out take as long as all the rest. Whatever is unusual, or wrong, is left to uneven.c. */
+/* Gathers and scatters on blocks of different sizes with a few looks less (coll/uneven_call.h):
+ * a few messages of a blocking call on host memory, in which nothing is unusual. Checking and
+ * sorting out in general would take nearly as long as all the rest. Whatever is unusual, or wrong,
+ * is left to uneven.c. */
 #include "coll/comm.h"
 #include "coll/group.h"
 #include "coll/uneven_call.h"
@@ -8,6 +9,8 @@
 #include <string.h>
 
 enum { ROOTED_FEW = 8 };
+/* Elements, fewer than memory could hold of any type. */
+static const size_t rooted_plenty = (size_t)1 << 40;
 
 struct rooted {
     const struct tti_uneven *u;
@@ -17,24 +20,16 @@ struct rooted {
     size_t begin, end;                         /* ... and from where to where all lie */
 };
 
-static inline void rooted_message(struct rooted *r, int peer, size_t count, const void *in,
-                                  void *out)
-{
-    struct tti_operation *o = &r->ops[r->count++];
-    *o = tti_operation_of(TUTTI_SEND_RECV, in, out, count, r->u->type, (enum tutti_op)0, peer);
-    o->receives = out != NULL;
-    o->part_of = r->u->collective;
-}
-
 /* At a rank that is not the root. */
 static bool rooted_leaf(struct rooted *r)
 {
     const struct tti_uneven *u = r->u;
     const bool sends = u->collective == TUTTI_GATHER;
     const size_t count = sends ? u->from.count : u->to.count;
-    if (count == 0 || count > tti_uneven_plenty || (sends ? !u->in : !u->out))
+    if (count == 0 || count > rooted_plenty || (sends ? !u->in : !u->out))
         return false;
-    rooted_message(r, u->root, count, sends ? u->in : NULL, sends ? NULL : u->out);
+    r->ops[r->count++] =
+        tti_uneven_message(u, u->root, count, sends ? u->in : NULL, sends ? NULL : u->out);
     return true;
 }
 
@@ -47,8 +42,7 @@ static bool rooted_pieces(struct rooted *r, const struct tti_uneven_side *side)
         const struct tti_uneven_piece piece = r->piece[k] = tti_uneven_piece(side, k, &next);
         if (piece.count == 0)
             continue;
-        if (piece.begin < r->end || piece.begin > tti_uneven_plenty ||
-            piece.count > tti_uneven_plenty)
+        if (piece.begin < r->end || piece.begin > rooted_plenty || piece.count > rooted_plenty)
             return false;
         r->begin = any ? r->begin : piece.begin;
         r->end = piece.begin + piece.count;
@@ -68,9 +62,11 @@ static void rooted_messages(struct rooted *r)
         if (piece->count == 0)
             continue;
         if (u->collective == TUTTI_GATHER)
-            rooted_message(r, k, piece->count, NULL, u->out + piece->begin * u->size);
+            r->ops[r->count++] =
+                tti_uneven_message(u, k, piece->count, NULL, u->out + piece->begin * u->size);
         else
-            rooted_message(r, k, piece->count, u->in + piece->begin * u->size, NULL);
+            r->ops[r->count++] =
+                tti_uneven_message(u, k, piece->count, u->in + piece->begin * u->size, NULL);
     }
 }
 
