@@ -39,7 +39,10 @@ endfunction()
 
 get_property(ptx GLOBAL PROPERTY TUTTI_PTX)
 ptx_translate(kernels ${ptx})
-add_library(fake_cuda_ptx MODULE fake_cuda.c fake_stream.c fake_memory.c fake_pool.c ptx/ptx.c ${kernels})
+add_library(ptx_kernels OBJECT ${kernels})
+target_link_libraries(ptx_kernels PRIVATE tti_flags)
+add_library(fake_cuda_ptx MODULE fake_cuda.c fake_stream.c fake_memory.c fake_pool.c ptx/ptx.c
+  $<TARGET_OBJECTS:ptx_kernels>)
 target_link_libraries(fake_cuda_ptx PRIVATE tti_flags tti_device m)
 
 # The translation itself.
@@ -62,8 +65,8 @@ foreach(name test_gpu test_gpu_reduce test_gpu_all_reduce test_gpu_withdraw test
     "TUTTI_SIM_DEVICES=4;TUTTI_TEST_GPU=cuda;TUTTI_LIBCUDA=$<TARGET_FILE:fake_cuda_ptx>")
 endforeach()
 if(TARGET example_gpt)
-  list(FILTER kernels INCLUDE REGEX "/gpt_")
-  add_executable(test_gpt_gpu_ptx ${CMAKE_SOURCE_DIR}/tests/examples/test_gpt_gpu.c ptx/ptx_anywhere.c ${kernels})
+  add_executable(test_gpt_gpu_ptx ${CMAKE_SOURCE_DIR}/tests/examples/test_gpt_gpu.c ptx/ptx_anywhere.c
+    $<FILTER:$<TARGET_OBJECTS:ptx_kernels>,INCLUDE,/gpt_>)
   target_compile_definitions(test_gpt_gpu_ptx PRIVATE PTX_BY_NAME)
   target_link_libraries(test_gpt_gpu_ptx PRIVATE example_gpt m)
   set_target_properties(test_gpt_gpu_ptx PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
