@@ -31,7 +31,8 @@ enum { MOST_RANKS = 4, MOST_BYTES = 16384, MOST_ALGORITHMS = 16 };
 struct memory {
     char apart[2][MOST_RANKS * MOST_BYTES];
     char together[2 * MOST_RANKS * MOST_BYTES];
-    char plain[MOST_RANKS * MOST_BYTES]; /* OUT after the executor alone */
+    char given[MOST_RANKS * MOST_BYTES]; /* what IN is in every mixture ... */
+    char plain[MOST_RANKS * MOST_BYTES]; /* ... and OUT after the executor alone */
 };
 
 /* Operations that had to be run by a program; none: nothing was tested. */
@@ -88,7 +89,7 @@ static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_opera
         out = memory->together + (in_block > out_block ? in_block - out_block : 0) * bytes;
     }
     memset(out, 0x5a, out_blocks * bytes);
-    test_fill(in, o.type, in_blocks * o.count, (uint32_t)(comm->rank * 7919 + (int)o.count));
+    memcpy(in, memory->given, in_blocks * bytes);
     o.in = in;
     o.out = out;
     comm->settings.fast = mixture >> comm->rank & 1;
@@ -110,6 +111,8 @@ static int one_mixture(tutti_comm *comm, struct memory *memory, struct tti_opera
 
 static int mixtures(tutti_comm *comm, struct memory *memory, const struct tti_operation *o)
 {
+    test_fill(memory->given, o->type, (size_t)comm->size * o->count,
+              (uint32_t)(comm->rank * 7919 + (int)o->count));
     for (unsigned mixture = 0; mixture < 1u << comm->size; mixture++)
         for (int in_place = 0; in_place < 2; in_place++)
             if (one_mixture(comm, memory, *o, in_place == 1, mixture))
