@@ -40,6 +40,26 @@ static int environment_listen_fd(uint16_t wanted_port)
     return fd;
 }
 
+/* tuttirun leaves MASTER_PORT to the program on one host, and says in
+ * TUTTI_MEETING=MASTER_PORT:PORT where communicators meet. Who has been given another MASTER_PORT
+ * since meets there. */
+static enum tutti_result environment_meeting(int *port)
+{
+    const char *text = tti_config_text("TUTTI_MEETING");
+    int given = 0, meeting = 0, end = 0;
+    if (!text)
+        return TUTTI_OK;
+    if (sscanf(text, "%5d:%5d%n", &given, &meeting, &end) != 2 || text[end] || meeting < 1 ||
+        meeting > 65535)
+        return TTI_FAIL(TUTTI_ERR_USAGE,
+                        "TUTTI_MEETING is \"%.60s\"; expected two ports, as tuttirun sets it "
+                        "(unset it if you did)",
+                        text);
+    if (given == *port)
+        *port = meeting;
+    return TUTTI_OK;
+}
+
 /* RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: tuttirun, torchrun, or a careful script. */
 static enum tutti_result environment_torchrun(uint64_t deadline, struct tti_place *place)
 {
@@ -68,6 +88,7 @@ static enum tutti_result environment_torchrun(uint64_t deadline, struct tti_plac
     if (strlen(host) >= sizeof place->meeting.host)
         return TTI_FAIL(TUTTI_ERR_USAGE, "MASTER_ADDR is \"%.60s...\", which is too long", host);
     TTI_TRY(tti_variable_int("MASTER_PORT", 1, 65535, 0, &port));
+    TTI_TRY(environment_meeting(&port));
     /* torchrun's agent may hold MASTER_PORT for its own store. */
     place->meeting.port = (uint16_t)(torchrun && port < 65535 ? port + 1 : port);
     place->meeting.ports = torchrun ? TORCHRUN_PORTS : 1;

@@ -40,7 +40,8 @@ struct job {
     struct tti_spawn_output output;
     struct pollfd *polls;
     int signal_fd;
-    int held_fd;               /* keeps rank 0's port between its meetings; -1 */
+    int held_fd;               /* keeps MASTER_PORT for the ranks; -1 */
+    int held_meeting_fd;       /* keeps rank 0's port between its meetings; -1 */
     struct sigaction on_child; /* as they were before */
     int subreaper;
     char secret[2 * TTI_SECRET_BYTES + 1];
@@ -273,19 +274,23 @@ static enum tutti_result job_turn(struct job *job)
     return TUTTI_OK;
 }
 
-/* Rank 0's socket, when the job is on this host alone. Its port is held for as long as the ranks
- * run: when they meet again, rank 0 listens anew, and nobody has been given the port meanwhile. */
+/* Where ranks meet, when the job is on this host alone: rank 0's socket, and a port that nobody
+ * listens on, MASTER_PORT, for programs that let their ranks meet by themselves, too (a store of
+ * PyTorch's). Both are held for as long as the ranks run: when they meet again, rank 0 listens
+ * anew, and nobody has been given the ports meanwhile. */
 static enum tutti_result job_listen(struct job *job)
 {
     const struct tti_spawn *spawn = job->spawn;
-    uint16_t port = (uint16_t)spawn->master_port;
-    job->setup.listen_fd = job->held_fd = -1;
+    uint16_t port = (uint16_t)spawn->master_port, meeting = 0;
+    job->setup.listen_fd = job->held_fd = job->held_meeting_fd = -1;
     job->setup.master_addr = spawn->master_addr ? spawn->master_addr : "127.0.0.1";
     if (!spawn->master_addr) {
         TTI_TRY(tti_socket_hold("127.0.0.1", port, &job->held_fd, &port));
-        TTI_TRY(tti_socket_listen("127.0.0.1", port, 1, &job->setup.listen_fd, &port));
+        TTI_TRY(tti_socket_hold("127.0.0.1", 0, &job->held_meeting_fd, &meeting));
+        TTI_TRY(tti_socket_listen("127.0.0.1", meeting, 1, &job->setup.listen_fd, &meeting));
     }
     job->setup.master_port = port;
+    job->setup.meeting_port = meeting;
     return TUTTI_OK;
 }
 
@@ -321,6 +326,8 @@ static enum tutti_result job_round(struct job *job)
     job_end_orphans(job);
     if (job->held_fd >= 0)
         close(job->held_fd);
+    if (job->held_meeting_fd >= 0)
+        close(job->held_meeting_fd);
     if (job->spawn->elastic && job->well > 0 && !job->signalled)
         job->first = -1; /* who failed was told of */
     for (int i = 0; i < job->spawn->nproc; i++) {

@@ -40,8 +40,9 @@ static void rank_set(struct rank_environment *own, const char *format, ...)
 
 static bool rank_replaces(const struct rank_environment *own, const char *variable)
 {
-    /* Set for rank 0 alone; never inherited from an outer launcher. */
-    if (strncmp(variable, "TUTTI_LISTEN_FD=", 16) == 0)
+    /* Not set for all; never inherited from an outer launcher. */
+    if (strncmp(variable, "TUTTI_LISTEN_FD=", 16) == 0 ||
+        strncmp(variable, "TUTTI_MEETING=", 14) == 0)
         return true;
     for (int i = 0; i < own->count; i++) {
         size_t name = strcspn(own->text[i], "=") + 1;
@@ -64,6 +65,8 @@ static enum tutti_result rank_environment_fill(struct rank_environment *own,
     rank_set(own, "GROUP_WORLD_SIZE=%d", spawn->nnodes);
     rank_set(own, "MASTER_ADDR=%s", setup->master_addr);
     rank_set(own, "MASTER_PORT=%d", setup->master_port);
+    if (setup->meeting_port)
+        rank_set(own, "TUTTI_MEETING=%d:%d", setup->master_port, setup->meeting_port);
     rank_set(own, "TUTTI_RUN_ID=%s", setup->run_id);
     rank_set(own, "TUTTI_RESTART_COUNT=%d", setup->restarts);
     rank_set(own, "TORCHELASTIC_RESTART_COUNT=%d", setup->restarts);

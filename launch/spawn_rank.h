@@ -21,11 +21,12 @@ struct tti_spawn_setup {
     const struct tti_spawn *spawn;
     int restarts;
     const char *master_addr;
-    int master_port;
+    int master_port;    /* for what the ranks' program lets meet by itself, as PyTorch does */
+    int meeting_port;   /* where communicators of all ranks meet; 0: at master_port */
     const char *secret; /* hexadecimal; NULL: as the environment says */
     const char *run_id;
     struct tti_spawn_output *output;
-    int listen_fd; /* for rank 0; -1 */
+    int listen_fd; /* for rank 0, on meeting_port; -1 */
     sigset_t mask; /* the signal mask and SIGPIPE's action that children start with */
     struct sigaction on_pipe;
 };

@@ -1,7 +1,7 @@
 /* Started by any launcher: finds its place, meets the others, and prints one line
  *     rank 1 of 3 launcher mpich local 1 of 3 ok
  * `--twice` meets a second time, for programs that make two communicators; `--held` tells whether
- * the port is nobody else's when no rank listens there. */
+ * the ports are nobody else's when no rank listens there, and MASTER_PORT is the program's. */
 #include "base/clock.h"
 #include "launch/environment.h"
 
@@ -50,24 +50,46 @@ static int place_number(const char *variable)
     return text ? atoi(text) : -1;
 }
 
-/* Rank 0 under tuttirun gives up the socket that was left for it; when tuttirun has closed its own,
- * too, who does not share the port finds it taken. */
-static int place_held(void)
+static bool place_taken(int port, bool shares)
 {
     const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_port = htons((uint16_t)place_number("MASTER_PORT")),
+                                        .sin_port = htons((uint16_t)port),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    close(place_number("TUTTI_LISTEN_FD"));
+    const int other = socket(AF_INET, SOCK_STREAM, 0), yes = shares;
+    (void)setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const bool taken = bind(other, (const struct sockaddr *)&address, sizeof address) != 0 ||
+                       listen(other, 1) != 0;
+    if (taken && errno != EADDRINUSE)
+        perror("place: bind");
+    close(other);
+    return taken;
+}
+
+static void place_await_silence(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     for (bool heard = true; heard; (void)poll(NULL, 0, 5)) {
         const int caller = socket(AF_INET, SOCK_STREAM, 0);
         heard = connect(caller, (const struct sockaddr *)&address, sizeof address) == 0;
         close(caller);
     }
-    const int other = socket(AF_INET, SOCK_STREAM, 0);
-    const bool held =
-        bind(other, (const struct sockaddr *)&address, sizeof address) != 0 && errno == EADDRINUSE;
-    close(other);
-    puts(held ? "the port is held" : "the port is anybody's");
+}
+
+/* Rank 0 under tuttirun gives up the socket that was left for it; when tuttirun has closed its own,
+ * too, who does not share the port finds it taken. MASTER_PORT is so from the start, and the
+ * program itself may listen there. */
+static int place_held(void)
+{
+    const int port = place_number("MASTER_PORT");
+    const char *meeting = strchr(getenv("TUTTI_MEETING"), ':');
+    if (place_taken(port, true))
+        return puts("the program cannot listen on MASTER_PORT"), 1;
+    close(place_number("TUTTI_LISTEN_FD"));
+    place_await_silence(atoi(meeting + 1));
+    const bool held = place_taken(port, false) && place_taken(atoi(meeting + 1), false);
+    puts(held ? "both ports are held" : "a port is anybody's");
     return !held;
 }
 

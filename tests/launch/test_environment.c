@@ -26,6 +26,7 @@ static const char *const known[] = {"RANK",
                                     "TUTTI_SECRET",
                                     "TUTTI_SECRET_FILE",
                                     "TUTTI_LISTEN_FD",
+                                    "TUTTI_MEETING",
                                     "OMPI_COMM_WORLD_RANK",
                                     "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -268,6 +269,30 @@ static void listening_socket(void **state)
     close(fd);
 }
 
+/* tuttirun on one host: communicators meet beside MASTER_PORT, unless that was set anew since. */
+static void meeting_beside(void **state)
+{
+    (void)state;
+    struct tti_place place;
+    set("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=4000 TUTTI_MEETING=4000:4001");
+    assert_int_equal(tti_place_find(0, &place), TUTTI_OK);
+    assert_int_equal(place.meeting.port, 4001);
+    assert_int_equal(place.meeting.ports, 1);
+    set("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5000 TUTTI_MEETING=4000:4001");
+    assert_int_equal(tti_place_find(0, &place), TUTTI_OK);
+    assert_int_equal(place.meeting.port, 5000);
+    static const char *const wrong[] = {"4000", "4000:", "4000:0", "4000:65536", "4000:4001x", "x"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=4000 TUTTI_MEETING=%s",
+                 wrong[i]);
+        set(text);
+        assert_int_equal(tti_place_find(0, &place), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(tutti_last_error(), "TUTTI_MEETING"));
+    }
+}
+
 static void host_lists(void **state)
 {
     (void)state;
@@ -374,15 +399,11 @@ static void pmi1_without_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(secrets),
-        cmocka_unit_test(listening_socket),
-        cmocka_unit_test(host_lists),
-        cmocka_unit_test(task_lists),
-        cmocka_unit_test(interfaces),
-        cmocka_unit_test(pmi1_replies),
-        cmocka_unit_test(pmi1_without_lengths),
+        cmocka_unit_test(places),         cmocka_unit_test(refusals),
+        cmocka_unit_test(secrets),        cmocka_unit_test(listening_socket),
+        cmocka_unit_test(meeting_beside), cmocka_unit_test(host_lists),
+        cmocka_unit_test(task_lists),     cmocka_unit_test(interfaces),
+        cmocka_unit_test(pmi1_replies),   cmocka_unit_test(pmi1_without_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

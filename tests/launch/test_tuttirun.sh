@@ -44,10 +44,13 @@ try 0 "$run" --nproc_per_node=2 --env COLOUR=blue sh -c 'echo $RANK/$WORLD_SIZE/
 out_has '^\[1\] 1/2/1/2/blue$'
 try 0 "$run" --no-prefix -n 2 "$place"
 out_has '^rank 1 of 2'
-# ... whose port stays theirs in between, whether tuttirun chose it or was told.
+# ... whose ports stay theirs in between, whether tuttirun chose it or was told.
 try 0 "$run" "$place" --held
-out_has '^\[0\] the port is held$'
+out_has '^\[0\] both ports are held$'
 try 0 "$run" --master-port $((29900 + $$ % 50)) "$place" --held
+# ... and a MASTER_PORT set anew by the program itself counts.
+try 0 "$run" -n 2 sh -c "MASTER_PORT=$((29950 + $$ % 50)) exec $place"
+out_has '^\[0\] rank 0 of 2'
 # Two "hosts" that find each other through a master.
 "$run" --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $((29600 + $$ % 300)) -n 1 "$place" >"$dir/other" 2>&1 &
 other=$!
@@ -220,11 +223,14 @@ try 0 "$run" --help
 out_has '--nproc-per-node'
 try 0 "$run" --version
 out_has '^tuttirun [0-9]+\.[0-9]+\.[0-9]+$'
-# A taken port: by name.
-port=$((29950 + $$ % 40))
-"$run" --master-port $port sh -c "echo up >$dir/holds; exec sleep 60" >/dev/null 2>&1 &
+# A port that somebody listens on: by name.
+python3 -c 'import socket, time
+taken = socket.create_server(("127.0.0.1", 0))
+print(taken.getsockname()[1], flush=True)
+time.sleep(60)' >"$dir/holds" &
 pid=$!
 await "$dir/holds" 1
+port=$(cat "$dir/holds")
 try 1 "$run" --master-port $port true
 err_lines 1
 err_has "127.0.0.1:$port: the port is taken"
