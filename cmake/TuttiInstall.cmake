@@ -56,6 +56,9 @@ target_link_libraries(tutti_static INTERFACE ${static_links})
 install(TARGETS tutti tutti_static EXPORT tutti-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+# PYTHONPATH=PREFIX/lib/tutti-python; the package finds the library beside its folder.
+install(DIRECTORY python/tutti DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti-python FILES_MATCHING PATTERN *.py
+  PATTERN __pycache__ EXCLUDE)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # find_package(tutti): tutti::tutti, and tutti::tutti_static.

@@ -1,8 +1,11 @@
-"""What the checks of PyTorch over NCCL share (torch_collectives.py, torch_models.py): values, comparing, and
-a main program that runs them on every rank, with a line for each and an exit status that is not 0 if one
-failed. Each process takes the GPU of its local rank if there are so many, else they share."""
+"""What the checks of PyTorch's collectives share (torch_collectives.py, torch_models.py): values, comparing,
+and a main program that runs them on every rank, with a line for each and an exit status that is not 0 if one
+failed. Each process takes the GPU of its local rank if there are so many, else they share.
+
+TORCH_CHECKS=tutti, or gloo, is that backend on the CPU in place of NCCL; checks of GPUs are skipped then."""
 
 import datetime
+import functools
 import os
 import sys
 import time
@@ -12,6 +15,10 @@ import torch
 import torch.distributed as dist
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+BACKEND = os.environ.get("TORCH_CHECKS", "nccl")
+ON_GPU = BACKEND == "nccl"
+DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()) if ON_GPU else \
+    torch.device("cpu")
 COUNT = 1000
 CHECKS = []
 
@@ -23,6 +30,16 @@ class Skipped(Exception):
 def check(function):
     CHECKS.append(function)
     return function
+
+
+def gpu_check(function):
+    """A check that has nothing to look at on a CPU."""
+    @functools.wraps(function)
+    def checked():
+        if not ON_GPU:
+            raise Skipped("no GPU")
+        function()
+    return check(checked)
 
 
 def same(tensor, expected):
@@ -69,9 +86,12 @@ def main(name):
         sys.exit(f"no such check: {', '.join(sorted(unknown))}")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29512")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", rank=RANK, world_size=SIZE, device_id=device,
+    if ON_GPU:
+        torch.cuda.set_device(DEVICE)
+    elif BACKEND == "tutti":
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "python"))
+        import tutti.torch  # makes the backend known
+    dist.init_process_group(BACKEND, rank=RANK, world_size=SIZE, device_id=DEVICE if ON_GPU else None,
                             timeout=datetime.timedelta(seconds=60))
     states = [run(function) for function in CHECKS if function.__name__ in wanted]
     if RANK == 0:

@@ -2,15 +2,18 @@
 torch.distributed has, groups within the group, streams, graphs, objects, memory. Every rank checks every
 result. Run by nccl_clients, or:
 
-    LD_PRELOAD=build/nccl/libnccl.so.2 torchrun --nproc-per-node 2 bench/gpu/torch_collectives.py [NAME...]"""
+    LD_PRELOAD=build/nccl/libnccl.so.2 torchrun --nproc-per-node 2 bench/gpu/torch_collectives.py [NAME...]
+    TORCH_CHECKS=tutti tuttirun -n 2 python3 bench/gpu/torch_collectives.py [NAME...]"""
 
+import functools
 import time
 
 import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 
-from torch_checks import COUNT, RANK, SIZE, Skipped, check, everyone, main, mine, same, total
+from torch_checks import (BACKEND, COUNT, DEVICE, ON_GPU, RANK, SIZE, Skipped, check, everyone, gpu_check, main, mine,
+                          same, total)
 
 
 # ---- collectives ----
@@ -19,13 +22,13 @@ from torch_checks import COUNT, RANK, SIZE, Skipped, check, everyone, main, mine
 def all_reduce_types():
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32,
                   torch.int64):
-        tensor = mine(dtype=dtype).cuda()
+        tensor = mine(dtype=dtype).to(DEVICE)
         dist.all_reduce(tensor)
         same(tensor, total(dtype=dtype))
-    flags = torch.tensor([True, False, RANK == 0]).cuda()
+    flags = torch.tensor([True, False, RANK == 0]).to(DEVICE)
     dist.all_reduce(flags, dist.ReduceOp.MAX)
     same(flags, torch.tensor([True, False, True]))
-    complexes = torch.complex(mine(), 2 * mine()).cuda()
+    complexes = torch.complex(mine(), 2 * mine()).to(DEVICE)
     dist.all_reduce(complexes)
     same(torch.view_as_real(complexes), torch.stack([total(), 2 * total()], -1))
 
@@ -36,17 +39,33 @@ def all_reduce_operators():
     for op, expected in ((dist.ReduceOp.SUM, every.sum(0)), (dist.ReduceOp.PRODUCT, every.prod(0)),
                          (dist.ReduceOp.MIN, every.min(0).values), (dist.ReduceOp.MAX, every.max(0).values),
                          (dist.ReduceOp.AVG, every.mean(0))):
-        tensor = mine(dtype=torch.float64).cuda()
+        if op == dist.ReduceOp.AVG and BACKEND == "gloo":
+            continue
+        tensor = mine(dtype=torch.float64).to(DEVICE)
         dist.all_reduce(tensor, op)
         assert torch.allclose(tensor.cpu(), expected), op
-    tensor = mine(dtype=torch.float32).cuda()
+    if BACKEND == "gloo":
+        return
+    tensor = mine(dtype=torch.float32).to(DEVICE)
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
     same(tensor, 2 * total())
-    tensor = mine(dtype=torch.float32).cuda()
-    dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor([3.0]).cuda()))
+    tensor = mine(dtype=torch.float32).to(DEVICE)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor([3.0]).to(DEVICE)))
     same(tensor, 3 * total())
+
+
+@check
+def all_reduce_bits():
+    if not ON_GPU:
+        whole = everyone(dtype=torch.int32)
+        for op, combine in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or),
+                            (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+            tensor = mine(dtype=torch.int32)
+            dist.all_reduce(tensor, op)
+            same(tensor, functools.reduce(combine, whole))
+        return
     try:
-        dist.all_reduce(mine(dtype=torch.int32).cuda(), dist.ReduceOp.BAND)
+        dist.all_reduce(mine(dtype=torch.int32).to(DEVICE), dist.ReduceOp.BAND)
         raise AssertionError("bitwise and was taken")
     except (ValueError, RuntimeError):
         pass
@@ -55,7 +74,7 @@ def all_reduce_operators():
 @check
 def all_reduce_sizes():
     for count in (0, 1, 3, 4097, 100003, 700001):
-        tensor = mine(count).cuda()
+        tensor = mine(count).to(DEVICE)
         dist.all_reduce(tensor)
         same(tensor, total(count))
 
@@ -63,7 +82,7 @@ def all_reduce_sizes():
 @check
 def broadcast():
     for root in range(SIZE):
-        tensor = mine().cuda()
+        tensor = mine().to(DEVICE)
         dist.broadcast(tensor, root)
         same(tensor, mine(rank=root))
 
@@ -71,7 +90,7 @@ def broadcast():
 @check
 def reduce():
     for root in range(SIZE):
-        tensor = mine().cuda()
+        tensor = mine().to(DEVICE)
         dist.reduce(tensor, root)
         if RANK == root:
             same(tensor, total())
@@ -79,12 +98,12 @@ def reduce():
 
 @check
 def all_gather():
-    out = [torch.empty(COUNT).cuda() for _ in range(SIZE)]
-    dist.all_gather(out, mine().cuda())
+    out = [torch.empty(COUNT).to(DEVICE) for _ in range(SIZE)]
+    dist.all_gather(out, mine().to(DEVICE))
     for r in range(SIZE):
         same(out[r], mine(rank=r))
-    whole = torch.empty(SIZE * COUNT).cuda()
-    dist.all_gather_into_tensor(whole, mine().cuda())
+    whole = torch.empty(SIZE * COUNT).to(DEVICE)
+    dist.all_gather_into_tensor(whole, mine().to(DEVICE))
     same(whole, torch.cat(everyone()))
     dist.all_gather_into_tensor(whole, whole[RANK * COUNT:(RANK + 1) * COUNT])  # in place
     same(whole, torch.cat(everyone()))
@@ -92,42 +111,42 @@ def all_gather():
 
 @check
 def all_gather_uneven():
-    out = [torch.empty(10 + 3 * r).cuda() for r in range(SIZE)]
-    dist.all_gather(out, mine(10 + 3 * RANK).cuda())
+    out = [torch.empty(10 + 3 * r).to(DEVICE) for r in range(SIZE)]
+    dist.all_gather(out, mine(10 + 3 * RANK).to(DEVICE))
     for r in range(SIZE):
         same(out[r], mine(10 + 3 * r, rank=r))
 
 
 @check
 def reduce_scatter():
-    out = torch.empty(COUNT).cuda()
-    dist.reduce_scatter(out, [(b + mine()).cuda() for b in range(SIZE)])
+    out = torch.empty(COUNT).to(DEVICE)
+    dist.reduce_scatter(out, [(b + mine()).to(DEVICE) for b in range(SIZE)])
     same(out, total() + SIZE * RANK)
-    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).cuda())
+    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).to(DEVICE))
     same(out, total() + SIZE * RANK)
-    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).cuda(), dist.ReduceOp.AVG)
+    dist.reduce_scatter_tensor(out, torch.cat([b + mine() for b in range(SIZE)]).to(DEVICE), dist.ReduceOp.AVG)
     assert torch.allclose(out.cpu(), (total() + SIZE * RANK) / SIZE)
 
 
 @check
 def reduce_scatter_uneven():
-    out = torch.empty(10 + 3 * RANK).cuda()
-    dist.reduce_scatter(out, [mine(10 + 3 * b).cuda() for b in range(SIZE)])
+    out = torch.empty(10 + 3 * RANK).to(DEVICE)
+    dist.reduce_scatter(out, [mine(10 + 3 * b).to(DEVICE) for b in range(SIZE)])
     same(out, total(10 + 3 * RANK))
 
 
 @check
 def all_to_all():
-    out = torch.empty(SIZE * 5).cuda()
-    dist.all_to_all_single(out, (torch.arange(SIZE * 5) + 100. * RANK).cuda())
+    out = torch.empty(SIZE * 5).to(DEVICE)
+    dist.all_to_all_single(out, (torch.arange(SIZE * 5) + 100. * RANK).to(DEVICE))
     same(out, torch.cat([torch.arange(5) + 5 * RANK + 100. * r for r in range(SIZE)]))
     # Rank r gives b elements to each rank b, so it gets r from all; a split may be empty.
     give, get = [b for b in range(SIZE)], [RANK] * SIZE
-    out = torch.empty(sum(get)).cuda()
-    dist.all_to_all_single(out, torch.full((sum(give),), float(RANK)).cuda(), get, give)
+    out = torch.empty(sum(get)).to(DEVICE)
+    dist.all_to_all_single(out, torch.full((sum(give),), float(RANK)).to(DEVICE), get, give)
     same(out, torch.cat([torch.full((RANK,), float(r)) for r in range(SIZE)]))
-    out = [torch.empty(4 + r).cuda() for r in range(SIZE)]
-    dist.all_to_all(out, [torch.full((4 + RANK,), float(10 * RANK + b)).cuda() for b in range(SIZE)])
+    out = [torch.empty(4 + r).to(DEVICE) for r in range(SIZE)]
+    dist.all_to_all(out, [torch.full((4 + RANK,), float(10 * RANK + b)).to(DEVICE) for b in range(SIZE)])
     for r in range(SIZE):
         same(out[r], float(10 * r + RANK))
 
@@ -135,12 +154,12 @@ def all_to_all():
 @check
 def gather_scatter():
     for root in range(SIZE):
-        out = [torch.empty(COUNT).cuda() for _ in range(SIZE)] if RANK == root else None
-        dist.gather(mine().cuda(), out, root)
+        out = [torch.empty(COUNT).to(DEVICE) for _ in range(SIZE)] if RANK == root else None
+        dist.gather(mine().to(DEVICE), out, root)
         if RANK == root:
             same(torch.cat(out), torch.cat(everyone()))
-        block = torch.empty(COUNT).cuda()
-        dist.scatter(block, [(mine(rank=root) + b).cuda() for b in range(SIZE)] if RANK == root else None, root)
+        block = torch.empty(COUNT).to(DEVICE)
+        dist.scatter(block, [(mine(rank=root) + b).to(DEVICE) for b in range(SIZE)] if RANK == root else None, root)
         same(block, mine(rank=root) + RANK)
 
 
@@ -148,18 +167,20 @@ def gather_scatter():
 def messages():
     after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     if SIZE > 1:
-        tensor = mine().cuda()
-        got = torch.empty(COUNT).cuda()
+        tensor = mine().to(DEVICE)
+        got = torch.empty(COUNT).to(DEVICE)
         if RANK % 2 == 0 and RANK + 1 < SIZE:
             dist.send(tensor, after)
         if RANK % 2 == 1:
             dist.recv(got, before)
             same(got, mine(rank=before))
+    if SIZE == 1 and not ON_GPU:
+        raise Skipped("no messages to itself")
     for count in (1, COUNT, 200000):
-        got, back = torch.empty(count).cuda(), torch.empty(count).cuda()
+        got, back = torch.empty(count).to(DEVICE), torch.empty(count).to(DEVICE)
         works = dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, mine(count).cuda(), after), dist.P2POp(dist.irecv, got, before),
-            dist.P2POp(dist.isend, mine(count).cuda() + 1, before), dist.P2POp(dist.irecv, back, after)])
+            dist.P2POp(dist.isend, mine(count).to(DEVICE), after), dist.P2POp(dist.irecv, got, before),
+            dist.P2POp(dist.isend, mine(count).to(DEVICE) + 1, before), dist.P2POp(dist.irecv, back, after)])
         for work in works:
             work.wait()
         same(got, mine(count, rank=before))  # of one other, or itself, they come in the order of sending
@@ -174,26 +195,26 @@ def barriers():
 
 @check
 def coalesced():
-    tensors = [mine(10 * (i + 1)).cuda() for i in range(5)]
-    with dist._coalescing_manager(device=torch.device("cuda", torch.cuda.current_device()), async_ops=True) as manager:
+    tensors = [mine(10 * (i + 1)).to(DEVICE) for i in range(5)]
+    with dist._coalescing_manager(device=DEVICE if ON_GPU else None, async_ops=True) as manager:
         for tensor in tensors:
             dist.all_reduce(tensor)
     manager.wait()
     for i, tensor in enumerate(tensors):
         same(tensor, total(10 * (i + 1)))
-    outs = [torch.empty(SIZE * 10 * (i + 1)).cuda() for i in range(3)]
+    outs = [torch.empty(SIZE * 10 * (i + 1)).to(DEVICE) for i in range(3)]
     with dist._coalescing_manager():
         for i, out in enumerate(outs):
-            dist.all_gather_into_tensor(out, mine(10 * (i + 1)).cuda())
+            dist.all_gather_into_tensor(out, mine(10 * (i + 1)).to(DEVICE))
     for i, out in enumerate(outs):
         same(out, torch.cat(everyone(10 * (i + 1))))
-    outs = [torch.empty(10 * (i + 1)).cuda() for i in range(3)]
+    outs = [torch.empty(10 * (i + 1)).to(DEVICE) for i in range(3)]
     with dist._coalescing_manager():
         for i, out in enumerate(outs):
-            dist.reduce_scatter_tensor(out, mine(10 * (i + 1)).repeat(SIZE).cuda())
+            dist.reduce_scatter_tensor(out, mine(10 * (i + 1)).repeat(SIZE).to(DEVICE))
     for i, out in enumerate(outs):
         same(out, total(10 * (i + 1)))
-    tensors = [torch.full((7 + i,), float(RANK)).cuda() for i in range(3)]
+    tensors = [torch.full((7 + i,), float(RANK)).to(DEVICE) for i in range(3)]
     dist._broadcast_coalesced(dist.group.WORLD, tensors, 16, SIZE - 1)
     for tensor in tensors:
         same(tensor, float(SIZE - 1))
@@ -217,9 +238,9 @@ def objects():
 
 # ---- order: streams, works, graphs ----
 
-@check
+@gpu_check
 def streams():
-    side, tensor = torch.cuda.Stream(), torch.zeros(300000).cuda()
+    side, tensor = torch.cuda.Stream(), torch.zeros(300000).to(DEVICE)
     for i in range(10):
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -229,25 +250,30 @@ def streams():
             tensor /= SIZE
         torch.cuda.current_stream().wait_stream(side)
     same(tensor, 10.)
-    works = [(t, dist.all_reduce(t, async_op=True)) for t in (mine(50000 + i).cuda() for i in range(8))]
+
+
+@check
+def works():
+    works = [(t, dist.all_reduce(t, async_op=True)) for t in (mine(50000 + i).to(DEVICE) for i in range(8))]
     for i, (tensor, work) in enumerate(works):
         work.wait()
         same(tensor, total(50000 + i))
-    torch.cuda.synchronize()
+    if ON_GPU:
+        torch.cuda.synchronize()
     deadline = time.monotonic() + 30
-    while not all(work.is_completed() for _, work in works):
+    while BACKEND != "tutti" and not all(work.is_completed() for _, work in works):  # docs/python.md: why not
         assert time.monotonic() < deadline
-    tensor = mine().cuda()
+    tensor = mine().to(DEVICE)
     future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
     same(future.wait(), 2 * total())
 
 
-@check
+@gpu_check
 def graph():
-    tensor, whole = mine().cuda(), torch.empty(SIZE * COUNT).cuda()
-    part, got = torch.empty(COUNT).cuda(), torch.empty(COUNT).cuda()
-    start = torch.empty(COUNT).cuda()
-    blocks = torch.empty(SIZE * COUNT).cuda()
+    tensor, whole = mine().to(DEVICE), torch.empty(SIZE * COUNT).to(DEVICE)
+    part, got = torch.empty(COUNT).to(DEVICE), torch.empty(COUNT).to(DEVICE)
+    start = torch.empty(COUNT).to(DEVICE)
+    blocks = torch.empty(SIZE * COUNT).to(DEVICE)
     dist.all_reduce(tensor.clone())  # the communicator is there before
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -280,7 +306,7 @@ def groups():
     for first, group in enumerate(made):
         if RANK < first:
             continue
-        tensor = mine().cuda()
+        tensor = mine().to(DEVICE)
         dist.all_reduce(tensor, group=group)
         same(tensor, torch.stack(everyone()[first:]).sum(0))
     for first, group in enumerate(made):
@@ -293,7 +319,7 @@ def split():
     halves = [list(range(SIZE))[:(SIZE + 1) // 2], list(range(SIZE))[(SIZE + 1) // 2:]]
     group = dist.split_group(split_ranks=[h for h in halves if h])
     own = halves[0] if RANK in halves[0] else halves[1]
-    tensor = mine().cuda()
+    tensor = mine().to(DEVICE)
     dist.all_reduce(tensor, group=group)
     same(tensor, sum(mine(rank=r) for r in own))
     dist.destroy_process_group(group)
@@ -302,7 +328,7 @@ def split():
 @check
 def two_at_once():
     other = dist.new_group(list(range(SIZE)))
-    first, second = [torch.zeros(200000).cuda() for _ in range(2)]
+    first, second = [torch.zeros(200000).to(DEVICE) for _ in range(2)]
     for i in range(5):
         first += 1
         second += 2
@@ -338,7 +364,7 @@ def summed(tensor):
     same(tensor, total(tensor.numel()))
 
 
-@check
+@gpu_check
 def pool():
     memory, tensor = pooled(1 << 20)
     backend().register_mem_pool(memory)
@@ -347,7 +373,7 @@ def pool():
     summed(tensor)
 
 
-@check
+@gpu_check
 def windows():
     memory, tensor = pooled(1 << 19)
     try:
@@ -358,7 +384,7 @@ def windows():
     backend().deregister_mem_pool(memory)
 
 
-@check
+@gpu_check
 def puts():
     nccl = backend()
     if SIZE == 1 or not getattr(nccl, "supports_window", False):
@@ -382,7 +408,7 @@ def puts():
     own.tensor_deregister()
 
 
-@check
+@gpu_check
 def statistics():
     nccl = backend()
     if not hasattr(nccl, "memory_stats"):
@@ -391,7 +417,7 @@ def statistics():
     assert found and all(v >= 0 for v in found.values()), found
 
 
-@check
+@gpu_check
 def rest():
     """A group's memory is given back and made again: of one of its own, since a captured one keeps it."""
     if not hasattr(backend(), "suspend"):
@@ -399,7 +425,7 @@ def rest():
     group = dist.new_group(list(range(SIZE)))
     nccl = group._get_backend(torch.device("cuda"))
     for i in range(2):
-        tensor = (mine() + i).cuda()
+        tensor = (mine() + i).to(DEVICE)
         dist.all_reduce(tensor, group=group)
         same(tensor, total() + i * SIZE)
         torch.cuda.synchronize()
@@ -408,17 +434,17 @@ def rest():
     dist.destroy_process_group(group)
 
 
-@check
+@gpu_check
 def estimate():
     nccl = backend()
     if not getattr(nccl, "_supports_time_estimate", False):
         raise Skipped("no time estimate")
     nccl._start_time_estimate()
-    dist.all_reduce(torch.zeros(1 << 20).cuda())
+    dist.all_reduce(torch.zeros(1 << 20).to(DEVICE))
     assert nccl._end_time_estimate() > 0
 
 
-@check
+@gpu_check
 def devices_of_one_process():
     """What needs no torch.distributed."""
     devices = range(torch.cuda.device_count())

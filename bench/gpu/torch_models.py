@@ -7,21 +7,21 @@ another form. Run by nccl_clients, or:
 import torch
 import torch.distributed as dist
 
-from torch_checks import RANK, SIZE, Skipped, check, main, mine, same, total
+from torch_checks import DEVICE, ON_GPU, RANK, SIZE, Skipped, check, main, mine, same, total
 
 
 @check
 def sharded_tensors():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, DTensor
-    mesh = init_device_mesh("cuda", (SIZE,))
-    whole = torch.arange(float(SIZE * 6 * 5)).reshape(SIZE * 6, 5).cuda()
+    mesh = init_device_mesh(DEVICE.type, (SIZE,))
+    whole = torch.arange(float(SIZE * 6 * 5)).reshape(SIZE * 6, 5).to(DEVICE)
     rows = distribute_tensor(whole, mesh, [Shard(0)])
     same(rows.to_local(), whole[RANK * 6:(RANK + 1) * 6])
     same(rows.full_tensor(), whole)
     columns = rows.redistribute(mesh, [Shard(1)])
     same(columns.redistribute(mesh, [Replicate()]).to_local(), whole)
-    sums = DTensor.from_local(mine(6 * SIZE).cuda(), mesh, [Partial()])
+    sums = DTensor.from_local(mine(6 * SIZE).to(DEVICE), mesh, [Partial()])
     same(sums.redistribute(mesh, [Replicate()]).to_local(), total(6 * SIZE))
     same(sums.redistribute(mesh, [Shard(0)]).to_local(), total(6 * SIZE)[RANK * 6:(RANK + 1) * 6])
 
@@ -30,13 +30,13 @@ def trained(wrap, steps=6):
     """The losses of a small model that is trained as `wrap` makes it."""
     torch.manual_seed(3)
     net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh(),
-                              torch.nn.Linear(32, 4)).cuda()
+                              torch.nn.Linear(32, 4)).to(DEVICE)
     net = wrap(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     losses = []
     for step in range(steps):
         generator = torch.Generator().manual_seed(step)
-        data = torch.randn(SIZE * 8, 16, generator=generator)[RANK * 8:(RANK + 1) * 8].cuda()
+        data = torch.randn(SIZE * 8, 16, generator=generator)[RANK * 8:(RANK + 1) * 8].to(DEVICE)
         loss = net(data).pow(2).mean()
         loss.backward()
         optimizer.step()
@@ -48,8 +48,8 @@ def trained(wrap, steps=6):
 
 
 def data_parallel(**options):
-    return lambda net: torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()],
-                                                                 **options)
+    devices = [DEVICE.index] if ON_GPU else None
+    return lambda net: torch.nn.parallel.DistributedDataParallel(net, device_ids=devices, **options)
 
 
 @check
@@ -77,7 +77,7 @@ def as_replicated(shape):
     """Sharded over a mesh of that shape, as the data-parallel one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicas", "shards")[-len(shape):])
+    mesh = init_device_mesh(DEVICE.type, shape, mesh_dim_names=("replicas", "shards")[-len(shape):])
 
     def shard(net):
         for layer in net:
@@ -104,10 +104,10 @@ def fully_sharded_in_groups():
 def tensor_parallel():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    mesh = init_device_mesh("cuda", (SIZE,))
+    mesh = init_device_mesh(DEVICE.type, (SIZE,))
     torch.manual_seed(5)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 4 * SIZE), torch.nn.ReLU(), torch.nn.Linear(4 * SIZE, 8)).cuda()
-    data = torch.randn(3, 8).cuda()
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4 * SIZE), torch.nn.ReLU(), torch.nn.Linear(4 * SIZE, 8)).to(DEVICE)
+    data = torch.randn(3, 8).to(DEVICE)
     expected = net(data).detach().cpu()
     parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     assert torch.allclose(net(data).detach().cpu(), expected, atol=1e-5)
@@ -119,15 +119,15 @@ def pipeline():
         raise Skipped("one rank")
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     torch.manual_seed(11)
-    layers = [torch.nn.Linear(8, 8).cuda() for _ in range(SIZE)]
+    layers = [torch.nn.Linear(8, 8).to(DEVICE) for _ in range(SIZE)]
     chunks = max(4, SIZE)
-    data, aim = torch.randn(2 * chunks, 8).cuda(), torch.randn(2 * chunks, 8).cuda()
+    data, aim = torch.randn(2 * chunks, 8).to(DEVICE), torch.randn(2 * chunks, 8).to(DEVICE)
     expected = torch.nn.functional.mse_loss(torch.nn.Sequential(*layers)(data), aim)
     expected.backward()
     expected = expected.detach()
     gradient = layers[RANK].weight.grad.clone()
     layers[RANK].zero_grad()
-    stage = PipelineStage(layers[RANK], RANK, SIZE, torch.device("cuda", torch.cuda.current_device()))
+    stage = PipelineStage(layers[RANK], RANK, SIZE, DEVICE)
     schedule = Schedule1F1B(stage, chunks, loss_fn=torch.nn.functional.mse_loss)
     losses = []
     if RANK == 0:
@@ -144,7 +144,7 @@ def pipeline():
 def sharded_optimizer():
     from torch.distributed.optim import ZeroRedundancyOptimizer
     torch.manual_seed(9)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).cuda()
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).to(DEVICE)
     optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)

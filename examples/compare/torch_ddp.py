@@ -9,7 +9,7 @@ side by side: equal losses show equal work.
 
 With --device cuda all ranks compute on GPUs, which they may share: DDP then goes over Gloo too, as NCCL
 takes one rank a GPU; with --backend nccl over Tutti's libnccl.so.2, which takes several, if that is
-preloaded. --bf16 is autocast. compare_torch.py, compare_gpu.py and overlap.py in this folder
+preloaded; with --backend tutti, on the CPU, over libtutti. --bf16 is autocast. compare_torch.py, compare_gpu.py and overlap.py in this folder
 start it."""
 
 import argparse
@@ -19,6 +19,7 @@ import json
 import math
 import os
 import struct
+import sys
 import time
 
 import torch
@@ -204,7 +205,7 @@ def options():
     for name in ("init", "write-init", "log"):
         p.add_argument("--" + name)
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("--backend", default="gloo", choices=("gloo", "nccl"), help="of torch.distributed")
+    p.add_argument("--backend", default="gloo", choices=("gloo", "nccl", "tutti"), help="of torch.distributed")
     p.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
     p.add_argument("--compile", action="store_true", help="through torch.compile")
     p.add_argument("--no-overlap", action="store_true", help="reduce after the backward pass")
@@ -228,6 +229,9 @@ def main():
         return
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1:
+        if o.backend == "tutti":
+            sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "python"))
+            import tutti.torch  # makes the backend known
         dist.init_process_group(o.backend)
     train(o, int(os.environ.get("RANK", "0")), ranks)
     if ranks > 1:

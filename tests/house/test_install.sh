@@ -53,6 +53,11 @@ grep -q libtutti.so.0 needed
 env -i PATH="$PATH" LD_LIBRARY_PATH="$libraries" timeout 60 "$folder/prefix/bin/tuttirun" -n 3 ./experts >experts.txt
 [ "$(grep -c 'all 4096 of its own are back as expected$' experts.txt)" = 3 ] || { cat experts.txt; exit 1; }
 
+# From Python, by the package that is installed beside the library.
+env -i PATH="$PATH" PYTHONPATH="$libraries/tutti-python" PYTHONDONTWRITEBYTECODE=1 timeout 60 \
+    "$folder/prefix/bin/tuttirun" -n 3 python3 "$TUTTI_SOURCE/examples/hello.py" >python.txt
+grep -q '^\[0\] hello from 3 ranks: sum\[1\] = 6, all 1000 as expected$' python.txt || { cat python.txt; exit 1; }
+
 # The machine as the installed library sees it: this one, and one that is described.
 # shellcheck disable=SC2046
 "$compiler" "$TUTTI_SOURCE/examples/show_machine.c" -Wall -Werror -o show_machine \

@@ -1,0 +1,652 @@
+"""The backend "tutti" of torch.distributed, for tensors in host memory: where Gloo is used.
+
+    import torch.distributed as dist, tutti.torch
+    dist.init_process_group("tutti")                       # or "cpu:tutti,cuda:nccl"
+
+Everything above works as it does: DistributedDataParallel, FSDP, DTensor, new_group, the collectives of
+objects. For tensors on GPUs Tutti is a libnccl.so.2 (docs/nccl.md).
+
+A group of n ranks has one communicator for collectives, and for messages one for each pair and direction
+that is used, made when both ends first use it: an isend never waits behind an irecv. Collectives that
+are not asynchronous run in the calling thread. docs/python.md has the whole of it.
+"""
+import datetime
+import os
+import queue
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work, _create_work_from_future
+
+from . import binding
+from .binding import Op, Result, Type
+from .communicator import Communicator, create_id
+
+try:
+    from torch._C._distributed_c10d import Backend
+    if Backend.__init__ is object.__init__ or not hasattr(Backend, "all_gather_single"):
+        raise ImportError
+except ImportError:
+    raise ImportError(f"tutti.torch needs a PyTorch whose backends can be written in Python; {torch.__version__} "
+                      "has none (2.15 has)") from None
+
+ReduceOp = dist.ReduceOp
+# By number, as these enumerations are slow to look up, and every call does.
+OPS = {int(kind): op for kind, op in ((ReduceOp.SUM, Op.SUM), (ReduceOp.PRODUCT, Op.PROD), (ReduceOp.MIN, Op.MIN),
+                                      (ReduceOp.MAX, Op.MAX), (ReduceOp.AVG, Op.AVG))}
+BITWISE = {int(kind): combine for kind, combine in (
+    (ReduceOp.BAND, torch.bitwise_and), (ReduceOp.BOR, torch.bitwise_or), (ReduceOp.BXOR, torch.bitwise_xor))}
+PREMUL_SUM = int(ReduceOp.PREMUL_SUM)
+# Sums of flags ask whether any is set, products whether all are.
+OF_FLAGS = {Op.SUM: Op.MAX, Op.PROD: Op.MIN, Op.MIN: Op.MIN, Op.MAX: Op.MAX}
+TYPES = {torch.int8: Type.INT8, torch.uint8: Type.UINT8, torch.int32: Type.INT32, torch.uint32: Type.UINT32,
+         torch.int64: Type.INT64, torch.uint64: Type.UINT64, torch.float16: Type.FLOAT16,
+         torch.float32: Type.FLOAT32, torch.float64: Type.FLOAT64, torch.bfloat16: Type.BFLOAT16,
+         torch.float8_e4m3fn: Type.FLOAT8_E4M3, torch.float8_e5m2: Type.FLOAT8_E5M2}
+# What the library does not reduce in its own type, and the wider type in which the result is the same.
+WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
+FOREVER = datetime.timedelta(0)  # PyTorch's "no timeout" of a wait
+
+
+# ---- Work --------------------------------------------------------------------------------------
+
+
+class Pending(Work):
+    """Operations under way. `finish` runs once, when they are over: it moves what they left elsewhere to
+    where it belongs. Of who waits twice the second sees what the first saw."""
+
+    def __init__(self, group, requests, result, finish=None):
+        super().__init__()
+        self._group, self._requests, self._result, self._finish = group, requests, result, finish
+        self._lock = threading.Lock()
+        self._over, self._error, self._future = False, None, None
+
+    def complete(self):
+        """Wait for the end; what went wrong, or None."""
+        with self._lock:
+            if not self._over:
+                for request in self._requests:
+                    try:
+                        request.wait()
+                    except binding.Error as error:
+                        self._error = self._error or error
+                if self._finish is not None and self._error is None:
+                    self._finish()
+                self._over, self._requests, self._finish = True, (), None
+        return self._error
+
+    def wait(self, timeout=FOREVER):
+        """Return when all is in place, or raise what failed: also when `timeout` is over first."""
+        if timeout > FOREVER:
+            self._wait_until(time.monotonic() + timeout.total_seconds(), timeout)
+        error = self.complete()
+        if error is not None:
+            raise error
+        return True
+
+    def _wait_until(self, end, timeout):
+        pause = 1e-5
+        while not self.is_completed():
+            if time.monotonic() > end:
+                raise RuntimeError(f"tutti: the operation is not over after {timeout.total_seconds()} s, the time of "
+                                   "this wait")
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-2)
+
+    def is_completed(self):
+        """Is it over, well or not?"""
+        return self._over or all(request.test() for request in list(self._requests))
+
+    def is_success(self):
+        """Is it over, and well?"""
+        return self.is_completed() and self.complete() is None
+
+    def exception(self):
+        """What it failed with, once it is over."""
+        return self.complete() if self.is_completed() else None
+
+    def result(self):
+        """The tensors."""
+        return self._result
+
+    def get_future(self):
+        """A torch.futures.Future of the tensors; a thread of the group completes it."""
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                self._group.follow(self)
+            return self._future
+
+    def tell(self):
+        """Wait, and complete the future."""
+        error = self.complete()
+        if error is None:
+            self._future.set_result(self._result)
+        else:
+            self._future.set_exception(error)
+
+
+def _done():
+    over = torch.futures.Future()
+    over.set_result([])
+    return _create_work_from_future(over)
+
+
+DONE = _done()
+
+
+# ---- Messages ----------------------------------------------------------------------------------
+
+
+class Message:
+    """A send or receive that may have to wait until its channel is open; a request like Request."""
+
+    def __init__(self):
+        self._begun = threading.Event()
+        self._request = self._error = None
+
+    def begin(self, start):
+        """Call `start`, which gives the request."""
+        try:
+            self._request = start()
+        except (binding.Error, ValueError, TypeError) as error:
+            self._error = error
+        self._begun.set()
+
+    def fail(self, error):
+        """It never began."""
+        self._error = error
+        self._begun.set()
+
+    def test(self):
+        """Is it over?"""
+        return self._begun.is_set() and (self._error is not None or self._request.test())
+
+    def wait(self):
+        """Return when it is, or raise."""
+        self._begun.wait()  # ends with the deadline of the channel's communicator
+        if self._error is not None:
+            raise self._error
+        self._request.wait()
+
+
+class Channel:
+    """Messages from one rank to another: a communicator of these two, rank 0 of which sends. It opens in a
+    thread of its own, since the other end may come late; messages called meanwhile follow then."""
+
+    def __init__(self, group, sends, key):
+        self._group, self._sends, self._key = group, sends, key
+        self._lock = threading.Lock()
+        self._early = []
+        self._communicator = self._error = None
+        threading.Thread(target=self._open, name=f"tutti {key}", daemon=True).start()
+
+    def _open(self):
+        communicator = error = None
+        try:
+            store = self._group.store
+            if self._sends:
+                store.set(self._key, create_id())
+            communicator = Communicator(self._group.fetch(self._key), 0 if self._sends else 1, 2,
+                                        **self._group.settings)
+            if self._sends:
+                store.delete_key(self._key)
+        except (binding.Error, RuntimeError) as raised:
+            error = raised
+        with self._lock:
+            self._communicator, self._error = communicator, error
+            for message, start in self._early:
+                self._begin(message, start)
+            self._early = None
+
+    def _begin(self, message, start):
+        if self._error is not None:
+            message.fail(self._error)
+        else:
+            message.begin(lambda: start(self._communicator))
+
+    def call(self, elements):
+        """Send, or receive, these; a request."""
+        message = Message()
+        if self._sends:
+            def start(communicator):
+                return communicator.send(elements, 1, async_op=True)
+        else:
+            def start(communicator):
+                return communicator.recv(elements, 0, async_op=True)
+        with self._lock:
+            if self._early is not None:
+                self._early.append((message, start))
+            else:
+                self._begin(message, start)
+        return message
+
+    def close(self, reason=None):
+        """End it; with a reason its operations fail first."""
+        with self._lock:
+            communicator, self._communicator = self._communicator, None
+            self._error = self._error or RuntimeError("the process group was destroyed")
+        if communicator is not None:
+            if reason is not None:
+                communicator.abort(reason)
+            communicator.destroy()
+
+
+# ---- Tensors -----------------------------------------------------------------------------------
+
+
+def only(tensors):
+    """The one tensor of a list; more were for several devices a process."""
+    if len(tensors) != 1:
+        raise ValueError(f"tutti: {len(tensors)} tensors; one a call")
+    return tensors[0]
+
+
+def flat(tensor):
+    """All elements of a dense tensor in the order in which they lie, not copied."""
+    if tensor.is_contiguous():
+        return tensor.detach().view(-1)
+    dense = sorted((stride, length) for stride, length in zip(tensor.stride(), tensor.shape) if length != 1)
+    step = 1
+    for stride, length in dense:
+        if stride != step:
+            raise ValueError(f"tutti: the elements of a tensor of shape {tuple(tensor.shape)} and strides "
+                             f"{tensor.stride()} do not lie together; pass tensor.contiguous()")
+        step *= length
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def plain(tensor):
+    """Can it be handed over as it is?"""
+    return tensor.dtype in TYPES and tensor.is_contiguous()
+
+
+def moved(tensor):
+    """Elements to be moved: of a type that the library knows, else as bytes."""
+    if plain(tensor):
+        return tensor
+    elements = flat(tensor)
+    return elements if elements.dtype in TYPES else elements.view(torch.uint8)
+
+
+def joined(tensors):
+    """Elements of all, one tensor after the other; the tensors' own memory where they lie so."""
+    parts = [moved(tensor).detach().view(-1) for tensor in tensors]
+    at = parts[0].data_ptr()
+    for part in parts:
+        if part.data_ptr() != at and part.numel():
+            return torch.cat(parts), False
+        at += part.numel() * part.element_size()
+    total = sum(part.numel() for part in parts)
+    if parts[0].storage_offset() + total > parts[0].untyped_storage().nbytes() // parts[0].element_size():
+        return torch.cat(parts), False  # neighbours in memory by chance
+    return parts[0].as_strided((total,), (1,)), True
+
+
+def dealt(whole, tensors):
+    """Move the elements of `whole` to the tensors, one after the other."""
+    parts = [moved(tensor).view(-1) for tensor in tensors]
+    for part, piece in zip(parts, whole.split([part.numel() for part in parts])):
+        part.detach().copy_(piece)
+
+
+# ---- The backend -------------------------------------------------------------------------------
+
+
+class TuttiBackend(Backend):
+    """What torch.distributed calls, for one group."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self.store, self._timeout = store, timeout
+        self.settings = {"init_timeout": timeout.total_seconds()}
+        if "TUTTI_TIMEOUT" not in os.environ:
+            self.settings["timeout"] = timeout.total_seconds()
+        self._channels, self._lock = {}, threading.Lock()
+        self._followed, self._premultiplied = None, {}
+        self._closed = False
+        if rank == 0:
+            store.set("id", create_id())
+        self._communicator = Communicator(self.fetch("id"), rank, size, **self.settings)
+        _living.add(self)
+        if rank == 0:
+            store.delete_key("id")  # all have it: the secret in it need not stay
+
+    def fetch(self, key):
+        """What another rank puts into the store. Asked for, not waited for: a store lets no other thread in
+        while it waits."""
+        end, pause = time.monotonic() + self.settings["init_timeout"], 1e-4
+        while not self.store.check([key]):
+            if self._closed or time.monotonic() > end:
+                raise RuntimeError(f"tutti: nobody has put \"{key}\" into the group's store "
+                                   f"within {self.settings['init_timeout']:.0f} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        return self.store.get(key).decode()
+
+    def follow(self, work):
+        """Let a thread complete the work's future."""
+        with self._lock:
+            if self._followed is None:
+                self._followed = queue.SimpleQueue()
+                threading.Thread(target=_tell, args=(self._followed,), name="tutti futures", daemon=True).start()
+            self._followed.put(work)
+
+    def _run(self, result, opts, call, finish=None):
+        """A collective: call(async_op=...) begins it."""
+        if not opts.asyncOp:  # who called waits at once, and looks at nothing else
+            call(async_op=False)
+            if finish is not None:
+                finish()
+            return DONE
+        return Pending(self, (call(async_op=True),), result, finish)
+
+    # ---- Reductions ----
+
+    def _operand(self, tensor, reduce_op):
+        """What the library reduces in the tensor's place, with which operator, and what moves the result back
+        (None: it lies there)."""
+        kind = int(reduce_op.op)
+        if kind in OPS and plain(tensor):
+            return tensor, OPS[kind], None
+        elements = flat(tensor)
+        if elements.dtype in WIDER:
+            wide = elements.to(WIDER[elements.dtype])
+            return wide, self._operator(kind, reduce_op, wide), lambda: elements.copy_(wide)
+        if elements.dtype == torch.bool:
+            op = OF_FLAGS.get(OPS.get(kind))
+            if op is None:
+                raise TypeError(f"tutti: {reduce_op.op} of flags (torch.bool)")
+            return elements.view(torch.uint8), op, None
+        if elements.is_complex():
+            if OPS.get(kind) not in (Op.SUM, Op.AVG) and kind != PREMUL_SUM:
+                raise TypeError(f"tutti: {reduce_op.op} of complex numbers")
+            elements = torch.view_as_real(elements).view(-1)
+        if elements.dtype not in TYPES:
+            raise TypeError(f"tutti: elements of {elements.dtype} cannot be reduced, only moved")
+        return elements, self._operator(kind, reduce_op, elements), None
+
+    def _operator(self, kind, reduce_op, elements):
+        if kind in OPS:
+            return OPS[kind]
+        if kind != PREMUL_SUM:
+            raise ValueError(f"tutti: {reduce_op.op} in a collective that is no all_reduce")
+        factor = reduce_op.__getstate__()[1]
+        key = float(factor), elements.dtype
+        if key not in self._premultiplied:
+            raw = torch.tensor([key[0]], dtype=elements.dtype).view(torch.uint8)
+            self._premultiplied[key] = self._communicator.premul_sum(bytes(raw.tolist()), TYPES[elements.dtype])
+        return self._premultiplied[key]
+
+    def _bitwise(self, tensor, opts, result):
+        """By everybody's elements, since the library has no such operator."""
+        if tensor.is_floating_point() or tensor.is_complex():
+            raise TypeError(f"tutti: {opts.reduceOp.op} of {tensor.dtype}")
+        combine, mine = BITWISE[int(opts.reduceOp.op)], moved(tensor).clone()
+        everyone = torch.empty(self.size() * mine.numel(), dtype=mine.dtype)
+
+        def finish():
+            of_rank = everyone.view(tensor.dtype).view(self.size(), -1)
+            combined = of_rank[0]
+            for other in of_rank[1:]:
+                combined = combine(combined, other)
+            flat(tensor).copy_(combined)
+        return self._run(result, opts, lambda **how: self._communicator.all_gather(mine, everyone, **how), finish)
+
+    def allreduce(self, tensors, opts):
+        tensor = only(tensors)
+        reduce_op = opts.reduceOp
+        if int(reduce_op.op) in BITWISE:
+            return self._bitwise(tensor, opts, tensors)
+        elements, op, finish = self._operand(tensor, reduce_op)
+        return self._run(tensors, opts,
+                         lambda **how: self._communicator.all_reduce(elements, op=op, **how), finish)
+
+    def _each(self, result, works):
+        """Several collectives as one."""
+        return Pending(self, [_AsRequest(work) for work in works], result)
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self._each(tensors, [self.allreduce([tensor], opts) for tensor in tensors])
+
+    def reduce(self, tensors, opts):
+        elements, op, finish = self._operand(only(tensors), opts.reduceOp)
+        if self.rank() != opts.rootRank:
+            finish = None
+        return self._run(tensors, opts, lambda **how: self._communicator.reduce(
+            elements, op=op, root=opts.rootRank, **how), finish)
+
+    def reduce_scatter_single(self, output, input, opts):
+        given, op, narrow = self._operand(input, opts.reduceOp)
+        taken, _, _ = self._operand(output, opts.reduceOp)
+        finish = None
+        if narrow is not None:
+            def finish():
+                flat(output).copy_(taken)
+        return self._run([output], opts, lambda **how: self._communicator.reduce_scatter(
+            given, taken, op=op, **how), finish)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        output, parts = only(outputs), only(inputs)
+        given, op, narrow = self._operand(torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
+        taken, _, _ = self._operand(output, opts.reduceOp)
+        if narrow is not None:
+            def narrow():
+                flat(output).copy_(taken)
+        scale = given.numel() // max(sum(part.numel() for part in parts), 1)
+        counts = [part.numel() * scale for part in parts]
+        if len(counts) != self.size():
+            raise ValueError(f"tutti: reduce_scatter of {len(counts)} tensors among {self.size()} ranks")
+        return self._run(outputs, opts, lambda **how: self._communicator.reduce_scatter_v(
+            given, taken, counts, op=op, **how) if len(set(counts)) > 1 else
+            self._communicator.reduce_scatter(given, taken, op=op, **how), narrow)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        return self._each(outputs, [self.reduce_scatter_single(output, input, opts)
+                                    for output, input in zip(outputs, inputs)])
+
+    # ---- What is only moved ----
+
+    def broadcast(self, tensors, opts):
+        elements = moved(only(tensors))
+        return self._run(tensors, opts,
+                         lambda **how: self._communicator.broadcast(elements, opts.rootRank, **how))
+
+    def all_gather_single(self, output, input, opts):
+        given, taken = moved(input), moved(output)
+        return self._run([output], opts, lambda **how: self._communicator.all_gather(given, taken, **how))
+
+    def allgather(self, outputs, inputs, opts):
+        given, parts = moved(only(inputs)), only(outputs)
+        if len(parts) != self.size():
+            raise ValueError(f"tutti: all_gather into {len(parts)} tensors from {self.size()} ranks")
+        counts = [moved(part).numel() for part in parts]
+        whole, theirs = joined(parts)
+        if len(set(counts)) > 1:
+            def call(**how):
+                return self._communicator.all_gather_v(given, whole, counts, **how)
+        else:
+            def call(**how):
+                return self._communicator.all_gather(given, whole, **how)
+        return self._run(outputs, opts, call, None if theirs else lambda: dealt(whole, parts))
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts):
+        return self._each(outputs, [self.all_gather_single(output, input, opts)
+                                    for output, input in zip(outputs, inputs)])
+
+    def allgather_coalesced(self, outputs, inputs, opts):
+        return self._each(outputs, [
+            self.allgather([[of_rank[index] for of_rank in outputs]], [input], opts)
+            for index, input in enumerate(inputs)])
+
+    def gather(self, outputs, inputs, opts):
+        given, root = moved(only(inputs)), opts.rootRank
+        if self.rank() != root:
+            return self._run(outputs, opts, lambda **how: self._communicator.gather_v(given, root=root, **how))
+        parts = only(outputs)
+        counts = [moved(part).numel() for part in parts]
+        whole, theirs = joined(parts)
+        return self._run(outputs, opts, lambda **how: self._communicator.gather_v(
+            given, whole, counts, root=root, **how), None if theirs else lambda: dealt(whole, parts))
+
+    def scatter(self, outputs, inputs, opts):
+        taken, root = moved(only(outputs)), opts.rootRank
+        if self.rank() != root:
+            return self._run(outputs, opts,
+                             lambda **how: self._communicator.scatter_v(None, taken, root=root, **how))
+        parts = only(inputs)
+        counts = [moved(part).numel() for part in parts]
+        whole, _ = joined(parts)
+        return self._run(outputs, opts, lambda **how: self._communicator.scatter_v(
+            whole, taken, counts, root=root, **how))
+
+    def all_to_all_single(self, output, input, output_splits, input_splits, opts):
+        given, taken = moved(input), moved(output)
+        if not output_splits and not input_splits:
+            return self._run([output], opts, lambda **how: self._communicator.all_to_all(given, taken, **how))
+        sends, takes = (self._split(tensor, elements, splits) for tensor, elements, splits in (
+            (input, given, input_splits), (output, taken, output_splits)))
+        return self._run([output], opts, lambda **how: self._communicator.all_to_all_v(
+            given, sends, taken, takes, **how))
+
+    def _split(self, tensor, elements, splits):
+        """Elements for each rank, of splits in rows."""
+        rows = tensor.shape[0] if tensor.dim() else 0
+        if not splits:
+            if rows % self.size():
+                raise ValueError(f"tutti: {rows} rows cannot be split evenly among {self.size()} ranks")
+            splits = [rows // self.size()] * self.size()
+        if len(splits) != self.size() or sum(splits) != rows:
+            raise ValueError(f"tutti: splits {splits} are not {rows} rows for {self.size()} ranks")
+        return [split * (elements.numel() // rows if rows else 0) for split in splits]
+
+    def alltoall(self, outputs, inputs, opts):
+        if len(outputs) != self.size() or len(inputs) != self.size():
+            raise ValueError(f"tutti: all_to_all of {len(inputs)} tensors into {len(outputs)} among "
+                             f"{self.size()} ranks")
+        given, _ = joined(inputs)
+        taken, theirs = joined(outputs)
+        sends, takes = ([moved(tensor).numel() for tensor in tensors] for tensors in (inputs, outputs))
+        return self._run(outputs, opts, lambda **how: self._communicator.all_to_all_v(
+            given, sends, taken, takes, **how), None if theirs else lambda: dealt(taken, outputs))
+
+    def barrier(self, opts):
+        return self._run([], opts, self._communicator.barrier)
+
+    # ---- Messages ----
+
+    def _channel(self, source, target):
+        if source == target:
+            raise ValueError(f"tutti: rank {source} sends to itself")
+        if not 0 <= source < self.size() or not 0 <= target < self.size():
+            raise ValueError(f"tutti: a message from rank {source} to {target} of {self.size()}")
+        with self._lock:
+            if (source, target) not in self._channels:
+                self._channels[source, target] = Channel(self, source == self.rank(), f"{source}>{target}")
+            return self._channels[source, target]
+
+    def send(self, tensors, target, tag):
+        """Tags do not tell messages apart: those of a pair arrive in the order of the calls."""
+        request = self._channel(self.rank(), target).call(moved(only(tensors)))
+        return Pending(self, (request,), tensors)
+
+    def recv(self, tensors, source, tag):
+        request = self._channel(source, self.rank()).call(moved(only(tensors)))
+        return Pending(self, (request,), tensors)
+
+    def recv_anysource(self, tensors, tag):
+        raise NotImplementedError("tutti: a receive from any rank; name the source")
+
+    # ---- Its own end ----
+
+    def name(self):
+        return "tutti"
+
+    _get_backend_name = getBackendName = name
+
+    @property
+    def options(self):
+        """What a split off group begins from."""
+        return Backend.Options("tutti", self._timeout)
+
+    def split(self, store, ranks, options):
+        """A group of some of this one's ranks, in that order; None for the others."""
+        if self.rank() not in ranks:
+            return None
+        return TuttiBackend(dist.PrefixStore(f"{options.group_name}/", store), ranks.index(self.rank()), len(ranks),
+                            options._timeout)
+
+    supports_splitting = property(lambda self: True)
+    supports_coalescing = supports_shrinking = supports_reconfigure = supports_window = _supports_time_estimate = \
+        property(lambda self: False)
+
+    def _set_sequence_number_for_group(self):
+        pass  # calls are compared by the library
+
+    def _get_sequence_number_for_group(self):
+        return 0
+
+    def get_error(self):
+        """PyTorch's word for how the communicator is."""
+        from torch._C._distributed_c10d import ErrorType
+        try:
+            self._communicator.check()
+        except binding.Error as error:
+            return ErrorType.TIMEOUT if error.result == Result.ERR_TIMEOUT else ErrorType.COMM_ERROR
+        return ErrorType.SUCCESS
+
+    def abort(self):
+        """Fail what is under way, here and on the other ranks."""
+        self._end("the process group was aborted")
+
+    def shutdown(self):
+        """Wait for what is under way, and release everything."""
+        self._end(None)
+
+    def _end(self, reason):
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            channels, self._channels = list(self._channels.values()), {}
+            if self._followed is not None:
+                self._followed.put(None)
+        if reason is not None:
+            self._communicator.abort(reason)
+        for channel in channels:
+            channel.close(reason)
+        self._communicator.destroy()
+        _living.discard(self)
+
+
+class _AsRequest:
+    """A Work where a request is expected."""
+
+    def __init__(self, work):
+        self._work = work
+
+    def test(self):
+        return self._work.is_completed()
+
+    def wait(self):
+        self._work.wait()
+
+
+def _tell(followed):
+    while (work := followed.get()) is not None:
+        work.tell()
+
+
+def _create(options, _backend_options):
+    return TuttiBackend(options.store, options.group_rank, options.group_size, options.timeout)
+
+
+# Until they end. PyTorch holds the part in C++, behind which there must be one in Python: with
+# TORCH_DISTRIBUTED_DEBUG=DETAIL it forgets that.
+_living = set()
+
+
+if "TUTTI" not in dist.Backend._plugins:
+    dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
