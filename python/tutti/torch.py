@@ -17,21 +17,25 @@ import threading
 import time
 
 import torch
+import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from . import binding
 from .binding import Op, Result, Type
 from .communicator import Communicator, create_id
 
-try:
-    from torch._C._distributed_c10d import Backend
-    if Backend.__init__ is object.__init__ or not hasattr(Backend, "all_gather_single"):
-        raise ImportError
-except ImportError:
-    raise ImportError(f"tutti.torch needs a PyTorch whose backends can be written in Python; {torch.__version__} "
-                      "has none (2.15 has)") from None
 
+def _base():
+    """What PyTorch lets Python be: a backend of a group for one kind of device (2.15), or before that a whole
+    group, whose methods have partly other names."""
+    try:
+        c10d.Backend(0, 1)
+        return c10d.Backend
+    except TypeError:
+        return dist.ProcessGroup
+
+
+Base = _base()
 ReduceOp = dist.ReduceOp
 # By number, as these enumerations are slow to look up, and every call does.
 OPS = {int(kind): op for kind, op in ((ReduceOp.SUM, Op.SUM), (ReduceOp.PRODUCT, Op.PROD), (ReduceOp.MIN, Op.MIN),
@@ -53,7 +57,7 @@ FOREVER = datetime.timedelta(0)  # PyTorch's "no timeout" of a wait
 # ---- Work --------------------------------------------------------------------------------------
 
 
-class Pending(Work):
+class Pending(c10d.Work):
     """Operations under way. `finish` runs once, when they are over: it moves what they left elsewhere to
     where it belongs. Of who waits twice the second sees what the first saw."""
 
@@ -131,7 +135,7 @@ class Pending(Work):
 def _done():
     over = torch.futures.Future()
     over.set_result([])
-    return _create_work_from_future(over)
+    return c10d._create_work_from_future(over)
 
 
 DONE = _done()
@@ -295,7 +299,7 @@ def dealt(whole, tensors):
 # ---- The backend -------------------------------------------------------------------------------
 
 
-class TuttiBackend(Backend):
+class TuttiBackend(Base):
     """What torch.distributed calls, for one group."""
 
     def __init__(self, store, rank, size, timeout):
@@ -306,6 +310,7 @@ class TuttiBackend(Backend):
             self.settings["timeout"] = timeout.total_seconds()
         self._channels, self._lock = {}, threading.Lock()
         self._followed, self._premultiplied = None, {}
+        self._group_name = self._group_description = "tutti"
         self._closed = False
         if rank == 0:
             store.set("id", create_id())
@@ -336,7 +341,7 @@ class TuttiBackend(Backend):
 
     def _run(self, result, opts, call, finish=None):
         """A collective: call(async_op=...) begins it."""
-        if not opts.asyncOp:  # who called waits at once, and looks at nothing else
+        if not getattr(opts, "asyncOp", True):  # who called waits at once, and looks at nothing else
             call(async_op=False)
             if finish is not None:
                 finish()
@@ -395,7 +400,7 @@ class TuttiBackend(Backend):
             flat(tensor).copy_(combined)
         return self._run(result, opts, lambda **how: self._communicator.all_gather(mine, everyone, **how), finish)
 
-    def allreduce(self, tensors, opts):
+    def allreduce(self, tensors, opts=c10d.AllreduceOptions()):
         tensor = only(tensors)
         reduce_op = opts.reduceOp
         if int(reduce_op.op) in BITWISE:
@@ -408,17 +413,17 @@ class TuttiBackend(Backend):
         """Several collectives as one."""
         return Pending(self, [_AsRequest(work) for work in works], result)
 
-    def allreduce_coalesced(self, tensors, opts):
+    def allreduce_coalesced(self, tensors, opts=c10d.AllreduceCoalescedOptions()):
         return self._each(tensors, [self.allreduce([tensor], opts) for tensor in tensors])
 
-    def reduce(self, tensors, opts):
+    def reduce(self, tensors, opts=c10d.ReduceOptions()):
         elements, op, finish = self._operand(only(tensors), opts.reduceOp)
         if self.rank() != opts.rootRank:
             finish = None
         return self._run(tensors, opts, lambda **how: self._communicator.reduce(
             elements, op=op, root=opts.rootRank, **how), finish)
 
-    def reduce_scatter_single(self, output, input, opts):
+    def reduce_scatter_single(self, output, input, opts=c10d.ReduceScatterOptions()):
         given, op, narrow = self._operand(input, opts.reduceOp)
         taken, _, _ = self._operand(output, opts.reduceOp)
         finish = None
@@ -428,7 +433,9 @@ class TuttiBackend(Backend):
         return self._run([output], opts, lambda **how: self._communicator.reduce_scatter(
             given, taken, op=op, **how), finish)
 
-    def reduce_scatter(self, outputs, inputs, opts):
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter(self, outputs, inputs, opts=c10d.ReduceScatterOptions()):
         output, parts = only(outputs), only(inputs)
         given, op, narrow = self._operand(torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
         taken, _, _ = self._operand(output, opts.reduceOp)
@@ -443,22 +450,26 @@ class TuttiBackend(Backend):
             given, taken, counts, op=op, **how) if len(set(counts)) > 1 else
             self._communicator.reduce_scatter(given, taken, op=op, **how), narrow)
 
-    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=c10d.ReduceScatterOptions()):
         return self._each(outputs, [self.reduce_scatter_single(output, input, opts)
                                     for output, input in zip(outputs, inputs)])
 
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
     # ---- What is only moved ----
 
-    def broadcast(self, tensors, opts):
+    def broadcast(self, tensors, opts=c10d.BroadcastOptions()):
         elements = moved(only(tensors))
         return self._run(tensors, opts,
                          lambda **how: self._communicator.broadcast(elements, opts.rootRank, **how))
 
-    def all_gather_single(self, output, input, opts):
+    def all_gather_single(self, output, input, opts=None):
         given, taken = moved(input), moved(output)
         return self._run([output], opts, lambda **how: self._communicator.all_gather(given, taken, **how))
 
-    def allgather(self, outputs, inputs, opts):
+    _allgather_base = all_gather_single
+
+    def allgather(self, outputs, inputs, opts=None):
         given, parts = moved(only(inputs)), only(outputs)
         if len(parts) != self.size():
             raise ValueError(f"tutti: all_gather into {len(parts)} tensors from {self.size()} ranks")
@@ -472,16 +483,18 @@ class TuttiBackend(Backend):
                 return self._communicator.all_gather(given, whole, **how)
         return self._run(outputs, opts, call, None if theirs else lambda: dealt(whole, parts))
 
-    def all_gather_single_coalesced(self, outputs, inputs, opts):
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         return self._each(outputs, [self.all_gather_single(output, input, opts)
                                     for output, input in zip(outputs, inputs)])
 
-    def allgather_coalesced(self, outputs, inputs, opts):
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
         return self._each(outputs, [
             self.allgather([[of_rank[index] for of_rank in outputs]], [input], opts)
             for index, input in enumerate(inputs)])
 
-    def gather(self, outputs, inputs, opts):
+    def gather(self, outputs, inputs, opts=c10d.GatherOptions()):
         given, root = moved(only(inputs)), opts.rootRank
         if self.rank() != root:
             return self._run(outputs, opts, lambda **how: self._communicator.gather_v(given, root=root, **how))
@@ -491,7 +504,7 @@ class TuttiBackend(Backend):
         return self._run(outputs, opts, lambda **how: self._communicator.gather_v(
             given, whole, counts, root=root, **how), None if theirs else lambda: dealt(whole, parts))
 
-    def scatter(self, outputs, inputs, opts):
+    def scatter(self, outputs, inputs, opts=c10d.ScatterOptions()):
         taken, root = moved(only(outputs)), opts.rootRank
         if self.rank() != root:
             return self._run(outputs, opts,
@@ -502,7 +515,7 @@ class TuttiBackend(Backend):
         return self._run(outputs, opts, lambda **how: self._communicator.scatter_v(
             whole, taken, counts, root=root, **how))
 
-    def all_to_all_single(self, output, input, output_splits, input_splits, opts):
+    def all_to_all_single(self, output, input, output_splits, input_splits, opts=None):
         given, taken = moved(input), moved(output)
         if not output_splits and not input_splits:
             return self._run([output], opts, lambda **how: self._communicator.all_to_all(given, taken, **how))
@@ -510,6 +523,8 @@ class TuttiBackend(Backend):
             (input, given, input_splits), (output, taken, output_splits)))
         return self._run([output], opts, lambda **how: self._communicator.all_to_all_v(
             given, sends, taken, takes, **how))
+
+    alltoall_base = all_to_all_single
 
     def _split(self, tensor, elements, splits):
         """Elements for each rank, of splits in rows."""
@@ -522,7 +537,7 @@ class TuttiBackend(Backend):
             raise ValueError(f"tutti: splits {splits} are not {rows} rows for {self.size()} ranks")
         return [split * (elements.numel() // rows if rows else 0) for split in splits]
 
-    def alltoall(self, outputs, inputs, opts):
+    def alltoall(self, outputs, inputs, opts=None):
         if len(outputs) != self.size() or len(inputs) != self.size():
             raise ValueError(f"tutti: all_to_all of {len(inputs)} tensors into {len(outputs)} among "
                              f"{self.size()} ranks")
@@ -532,7 +547,7 @@ class TuttiBackend(Backend):
         return self._run(outputs, opts, lambda **how: self._communicator.all_to_all_v(
             given, sends, taken, takes, **how), None if theirs else lambda: dealt(taken, outputs))
 
-    def barrier(self, opts):
+    def barrier(self, opts=None):
         return self._run([], opts, self._communicator.barrier)
 
     # ---- Messages ----
@@ -569,7 +584,7 @@ class TuttiBackend(Backend):
     @property
     def options(self):
         """What a split off group begins from."""
-        return Backend.Options("tutti", self._timeout)
+        return Base.Options("tutti", self._timeout)
 
     def split(self, store, ranks, options):
         """A group of some of this one's ranks, in that order; None for the others."""
@@ -582,6 +597,20 @@ class TuttiBackend(Backend):
     supports_coalescing = supports_shrinking = supports_reconfigure = supports_window = _supports_time_estimate = \
         property(lambda self: False)
 
+    # What a group remembers of itself where it is written in Python.
+
+    def setGroupName(self, name):
+        self._group_name = name
+
+    def getGroupName(self):
+        return self._group_name
+
+    def setGroupDesc(self, description):
+        self._group_description = description
+
+    def getGroupDesc(self):
+        return self._group_description
+
     def _set_sequence_number_for_group(self):
         pass  # calls are compared by the library
 
@@ -590,12 +619,11 @@ class TuttiBackend(Backend):
 
     def get_error(self):
         """PyTorch's word for how the communicator is."""
-        from torch._C._distributed_c10d import ErrorType
         try:
             self._communicator.check()
         except binding.Error as error:
-            return ErrorType.TIMEOUT if error.result == Result.ERR_TIMEOUT else ErrorType.COMM_ERROR
-        return ErrorType.SUCCESS
+            return c10d.ErrorType.TIMEOUT if error.result == Result.ERR_TIMEOUT else c10d.ErrorType.COMM_ERROR
+        return c10d.ErrorType.SUCCESS
 
     def abort(self):
         """Fail what is under way, here and on the other ranks."""
