@@ -74,7 +74,7 @@ class Pending(c10d.Work):
                 for request in self._requests:
                     try:
                         request.wait()
-                    except binding.Error as error:
+                    except Exception as error:  # told to whoever waits
                         self._error = self._error or error
                 if self._finish is not None and self._error is None:
                     self._finish()
@@ -147,8 +147,8 @@ DONE = _done()
 class Message:
     """A send or receive that may have to wait until its channel is open; a request like Request."""
 
-    def __init__(self):
-        self._begun = threading.Event()
+    def __init__(self, channel):
+        self._channel, self._begun = channel, threading.Event()
         self._request = self._error = None
 
     def begin(self, start):
@@ -170,40 +170,61 @@ class Message:
 
     def wait(self):
         """Return when it is, or raise."""
-        self._begun.wait()  # ends with the deadline of the channel's communicator
-        if self._error is not None:
-            raise self._error
-        self._request.wait()
+        self._begun.wait()  # a channel opens, or fails, by its deadline
+        try:
+            if self._error is not None:
+                raise self._error
+            self._request.wait()
+        except binding.Error as error:
+            raise type(error)(error.result, f"{self._channel}: {error}") from error
+        except RuntimeError as error:
+            raise RuntimeError(f"{self._channel}: {error}") from error
 
 
 class Channel:
     """Messages from one rank to another: a communicator of these two, rank 0 of which sends. It opens in a
     thread of its own, since the other end may come late; messages called meanwhile follow then."""
 
-    def __init__(self, group, sends, key):
-        self._group, self._sends, self._key = group, sends, key
+    def __init__(self, group, source, target):
+        self._group, self._source, self._target = group, source, target
+        self._sends = source == group.rank()
         self._lock = threading.Lock()
-        self._early = []
+        self._early, self._closed = [], False
         self._communicator = self._error = None
-        threading.Thread(target=self._open, name=f"tutti {key}", daemon=True).start()
+        threading.Thread(target=self._open, name=f"tutti {source}>{target}", daemon=True).start()
+
+    def __str__(self):
+        return f"a message from rank {self._source} to rank {self._target} of the group (0 and 1 here)"
+
+    def _meet(self):
+        """The communicator. Its ranks are called only when both are there: a death on the way is seen in the
+        group."""
+        store, key = self._group.store, f"{self._source}>{self._target}/"
+        peer = self._target if self._sends else self._source
+        if not self._sends:
+            store.set(key + "comes", "1")
+            return Communicator(self._group.fetch(key + "id", peer), 1, 2, **self._group.settings)
+        self._group.fetch(key + "comes", peer)
+        store.set(key + "id", create_id())
+        communicator = Communicator(self._group.fetch(key + "id"), 0, 2, **self._group.settings)
+        for name in ("id", "comes"):
+            store.delete_key(key + name)
+        return communicator
 
     def _open(self):
         communicator = error = None
         try:
-            store = self._group.store
-            if self._sends:
-                store.set(self._key, create_id())
-            communicator = Communicator(self._group.fetch(self._key), 0 if self._sends else 1, 2,
-                                        **self._group.settings)
-            if self._sends:
-                store.delete_key(self._key)
+            communicator = self._meet()
         except (binding.Error, RuntimeError) as raised:
             error = raised
         with self._lock:
-            self._communicator, self._error = communicator, error
+            if not self._closed:
+                self._communicator, self._error, communicator = communicator, error, None
             for message, start in self._early:
                 self._begin(message, start)
             self._early = None
+        if communicator is not None:
+            communicator.destroy()
 
     def _begin(self, message, start):
         if self._error is not None:
@@ -213,7 +234,7 @@ class Channel:
 
     def call(self, elements):
         """Send, or receive, these; a request."""
-        message = Message()
+        message = Message(self)
         if self._sends:
             def start(communicator):
                 return communicator.send(elements, 1, async_op=True)
@@ -231,7 +252,8 @@ class Channel:
         """End it; with a reason its operations fail first."""
         with self._lock:
             communicator, self._communicator = self._communicator, None
-            self._error = self._error or RuntimeError("the process group was destroyed")
+            self._closed = True
+            self._error = self._error or RuntimeError(f"{self}: the process group was destroyed")
         if communicator is not None:
             if reason is not None:
                 communicator.abort(reason)
@@ -277,6 +299,8 @@ def moved(tensor):
 
 def joined(tensors):
     """Elements of all, one tensor after the other; the tensors' own memory where they lie so."""
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        raise TypeError(f"tutti: tensors of several types: {', '.join(str(tensor.dtype) for tensor in tensors)}")
     parts = [moved(tensor).detach().view(-1) for tensor in tensors]
     at = parts[0].data_ptr()
     for part in parts:
@@ -319,14 +343,19 @@ class TuttiBackend(Base):
         if rank == 0:
             store.delete_key("id")  # all have it: the secret in it need not stay
 
-    def fetch(self, key):
-        """What another rank puts into the store. Asked for, not waited for: a store lets no other thread in
-        while it waits."""
+    def fetch(self, key, peer=None):
+        """What another rank puts into the store; `peer` is looked after meanwhile. Asked for, not waited for: a
+        store lets no other thread in while it waits."""
         end, pause = time.monotonic() + self.settings["init_timeout"], 1e-4
         while not self.store.check([key]):
-            if self._closed or time.monotonic() > end:
-                raise RuntimeError(f"tutti: nobody has put \"{key}\" into the group's store "
-                                   f"within {self.settings['init_timeout']:.0f} s")
+            if self._closed:
+                raise RuntimeError("tutti: the process group was destroyed")
+            if peer is not None and peer in self._communicator.dead():
+                self._communicator.check()
+                raise RuntimeError(f"tutti: rank {peer} ({self._communicator.rank_name(peer)}) died")
+            if time.monotonic() > end:
+                raise RuntimeError(f"tutti: nobody has put \"{key}\" into the group's store within "
+                                   f"{self.settings['init_timeout']:.0f} s")
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
         return self.store.get(key).decode()
@@ -559,7 +588,7 @@ class TuttiBackend(Base):
             raise ValueError(f"tutti: a message from rank {source} to {target} of {self.size()}")
         with self._lock:
             if (source, target) not in self._channels:
-                self._channels[source, target] = Channel(self, source == self.rank(), f"{source}>{target}")
+                self._channels[source, target] = Channel(self, source, target)
             return self._channels[source, target]
 
     def send(self, tensors, target, tag):

@@ -18,6 +18,8 @@ done
 try 0 "$TUTTI_BIN/tuttirun" -n 2 "$python" "$here/torch_ranks.py" unfinished
 try 0 "$TUTTI_BIN/tuttirun" --elastic -n 3 "$python" "$here/torch_ranks.py" killed
 for rank in 0 1; do out_has "^\[$rank\] the dead rank was named$"; done
+try 0 "$TUTTI_BIN/tuttirun" --elastic -n 3 "$python" "$here/torch_ranks.py" sender_killed
+for rank in 0 1; do out_has "^\[$rank\] its messages failed$"; done
 try 0 "$TUTTI_BIN/tuttirun" --elastic -n 3 "$python" "$here/torch_ranks.py" different
 for rank in 0 1 2; do out_has "^\[$rank\] both sides were shown$"; done
 

@@ -145,6 +145,30 @@ def killed():
     os._exit(0)
 
 
+def sender_killed():
+    """The last rank dies: receives from it end, whether it ever sent or not."""
+    dist.barrier()
+    got = torch.empty(4)
+    if RANK == SIZE - 1:
+        dist.send(got, 0)
+        dist.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if RANK == 0:
+        dist.recv(got, SIZE - 1)
+    works = [dist.irecv(got, SIZE - 1), dist.isend(got, SIZE - 1)]
+    dist.barrier()
+    for work in works:
+        error = refused(RuntimeError, f"rank {SIZE - 1}", work.wait)
+        refused(RuntimeError, str(error), work.wait)  # a second time, too
+    print("its messages failed", flush=True)
+    if RANK == 0:  # the store is in this process
+        for peer in range(1, SIZE - 1):
+            dist.recv(got, peer)
+    else:
+        dist.send(got, 0)
+    os._exit(0)
+
+
 def different():
     """Rank 0 makes another call than the others."""
     def call():
