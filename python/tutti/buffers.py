@@ -6,7 +6,7 @@ PyTorch's tensors. None of these packages is imported here.
 """
 import ctypes
 
-from .binding import Type, check, library
+from .binding import Op, Type, check, library
 
 # By the names that NumPy, ml_dtypes and PyTorch have.
 NAMED = {
@@ -25,10 +25,15 @@ FORMATS = {"b": "i", "B": "u", "c": "u", "?": "b", "i": "i", "I": "u", "l": "i",
 
 class View:
     """Elements in memory. Holds what they belong to, so that they stay while it lives."""
-    __slots__ = ("address", "count", "type", "owner")
+    __slots__ = ("address", "count", "type", "owner", "flags")
 
-    def __init__(self, address, count, type_, owner):
-        self.address, self.count, self.type, self.owner = address, count, type_, owner
+    def __init__(self, address, count, type_, owner, flags=False):
+        self.address, self.count, self.type, self.owner, self.flags = address, count, type_, owner, flags
+
+    def reduced_by(self, what, op):
+        """Flags are bytes that are 0 or 1, and must stay so."""
+        if self.flags and op not in (Op.MAX, Op.MIN):
+            raise TypeError(f"{what}: flags are combined by tutti.MAX (is any set?) or tutti.MIN (are all?)")
 
 
 class _PyBuffer(ctypes.Structure):
@@ -67,7 +72,7 @@ def _named(what, name, type_):
         return type_
     if name not in NAMED:
         raise TypeError(f"{what}: no operation has elements of type {name}; it can be moved as bytes "
-                        "(type=tutti.Type.UINT8), not reduced")
+                        "(memoryview(it).cast('B'), numpy's view('u1')), not reduced")
     return NAMED[name]
 
 
@@ -78,7 +83,7 @@ def _counted(what, nbytes, type_):
     return nbytes // size
 
 
-_OF_TENSORS = {}  # torch.dtype: Type, of those that have been here
+_OF_TENSORS = {}  # torch.dtype: Type and whether these are flags, of those that have been here
 
 
 def _of_tensor(what, tensor, type_):
@@ -87,10 +92,11 @@ def _of_tensor(what, tensor, type_):
     if type_ is not None:
         return View(tensor.data_ptr(), _counted(what, tensor.numel() * tensor.element_size(), type_), type_, tensor)
     dtype = tensor.dtype
-    type_ = _OF_TENSORS.get(dtype)
-    if type_ is None:
-        type_ = _OF_TENSORS[dtype] = _named(what, str(dtype).rpartition(".")[2], None)
-    return View(tensor.data_ptr(), tensor.numel(), type_, tensor)
+    known = _OF_TENSORS.get(dtype)
+    if known is None:
+        name = str(dtype).rpartition(".")[2]
+        known = _OF_TENSORS[dtype] = _named(what, name, None), name == "bool"
+    return View(tensor.data_ptr(), tensor.numel(), known[0], tensor, known[1])
 
 
 def _of_array(what, array, interface, writable, type_):
@@ -107,9 +113,10 @@ def _of_array(what, array, interface, writable, type_):
     nbytes = step
     if interface["typestr"][0] == ">" and size > 1 and type_ is None:
         raise TypeError(f"{what}: the array's bytes are in the other order ({interface['typestr']})")
+    flags = type_ is None and kind == "b"
     if type_ is None:
         type_ = KINDS.get((kind, size)) or _named(what, str(getattr(array, "dtype", kind)), None)
-    return View(address or 0, _counted(what, nbytes, type_), type_, array)
+    return View(address or 0, _counted(what, nbytes, type_), type_, array, flags)
 
 
 def _of_buffer(what, owner, writable, type_):
@@ -120,15 +127,15 @@ def _of_buffer(what, owner, writable, type_):
     except TypeError:
         raise TypeError(f"{what}: a {type(owner).__name__} is no memory; pass an array, a tensor, or "
                         "what has the buffer protocol") from None
-    raw = held.buffer
+    raw, flags = held.buffer, False
     if type_ is None:
         code = (raw.format or b"B").decode()
         kind = FORMATS.get(code.lstrip("@=<"))
-        type_ = KINDS.get((kind, raw.itemsize))
+        type_, flags = KINDS.get((kind, raw.itemsize)), kind == "b"
         if type_ is None:
             raise TypeError(f"{what}: no operation has elements of format \"{code}\"; it can be moved "
-                            "as bytes (type=tutti.Type.UINT8), not reduced")
-    return View(raw.buf or 0, _counted(what, raw.len, type_), type_, held)
+                            "as bytes (memoryview(it).cast('B')), not reduced")
+    return View(raw.buf or 0, _counted(what, raw.len, type_), type_, held, flags)
 
 
 def view(what, owner, writable=False, type_=None):

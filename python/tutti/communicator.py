@@ -267,6 +267,7 @@ class Communicator:
         given = view("input", input, output is None)
         taken = given if output is None else view("output", output, True)
         self._alike(given, taken, 1, "all_reduce")
+        given.reduced_by("all_reduce", op)
         return self._run("all_reduce", (given, taken), given.address, taken.address, given.count,
                          given.type, op, self._live(), **how)
 
@@ -283,6 +284,7 @@ class Communicator:
         if output is not None and self.rank == root:
             taken = view("output", output, True)
             self._alike(given, taken, 1, "reduce")
+        given.reduced_by("reduce", op)
         return self._run("reduce", (given, taken), given.address, taken.address, given.count,
                          given.type, op, root, self._live(), **how)
 
@@ -290,6 +292,7 @@ class Communicator:
         """Of n blocks of input, combined over the ranks, this rank's to output."""
         given, taken = view("input", input), view("output", output, True)
         self._alike(given, taken, -self.size, f"reduce_scatter of {self.size} ranks")
+        given.reduced_by("reduce_scatter", op)
         return self._run("reduce_scatter", (given, taken), given.address, taken.address,
                          taken.count, taken.type, op, self._live(), **how)
 
@@ -361,6 +364,7 @@ class Communicator:
         given, taken = view("input", input), view("output", output, True)
         self._blocks("input", given, counts, displs)
         self._whole("output", taken, counts[self.rank])
+        given.reduced_by("reduce_scatter_v", op)
         return self._run("reduce_scatter_v", (given, taken), given.address, taken.address,
                          _sizes("counts", counts, self.size), _sizes("displs", displs, self.size),
                          given.type, op, self._live(), **how)

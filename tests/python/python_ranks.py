@@ -247,6 +247,10 @@ def others(comm):
 def wrong(comm):
     """Calls that cannot be: refused here, and nothing is started."""
     floats, ints = numbers("f", [1.0] * 4), numbers("i", [1] * 4)
+    flags = memoryview(bytearray([comm.rank == 0, 1, 0])).cast("?")
+    comm.all_reduce(flags, op=Op.MAX)
+    assert flags.tolist() == [True, True, False]
+    comm.broadcast(flags)
     size = comm.size
     for kind, part, call in (
             (TypeError, "no memory", lambda: comm.all_reduce(3)),
@@ -254,6 +258,8 @@ def wrong(comm):
             (ValueError, "writable", lambda: comm.all_reduce(b"1234")),
             (ValueError, "writable", lambda: comm.recv(b"1234", 0)),
             (TypeError, 'format "h"', lambda: comm.all_reduce(numbers("h", [1]))),
+            (TypeError, "tutti.MAX", lambda: comm.all_reduce(flags)),
+            (TypeError, "tutti.MAX", lambda: comm.reduce(Array([1.0], typestr="|b1"), op=Op.AVG)),
             (ValueError, "contiguous", lambda: comm.all_reduce(memoryview(floats)[::2])),
             (ValueError, "contiguous", lambda: comm.all_reduce(Array([1.0] * 4, strides=(8,), shape=(2,)))),
             (ValueError, "read-only", lambda: comm.all_reduce(Array([1.0], readonly=True))),
