@@ -196,3 +196,7 @@ class Registered:
 
     def __exit__(self, *_):
         self.close()
+
+    def __del__(self):
+        if getattr(self, "_view", None) is not None:
+            library.tutti_deregister(self._view.address)

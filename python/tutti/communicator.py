@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import struct
 import threading
+from operator import index
 
 from . import binding
 from .binding import NO_SIGNAL, Op, Result, Type, check, library
@@ -124,7 +125,7 @@ def _sizes(what, values, ranks):
     """An array of size_t with an entry a rank, or None."""
     if values is None:
         return None
-    values = list(values)
+    values = [index(value) for value in values]
     if len(values) != ranks:
         raise ValueError(f"{what}: {len(values)} entries for {ranks} ranks")
     if any(value < 0 for value in values):
@@ -166,6 +167,7 @@ class Communicator:
     def _take(self, handle):
         self._handle = handle
         self._requests, self._many = set(), MANY
+        self._windows = set()  # open ones, whose memory others may write to
         self.rank = library.tutti_comm_rank(handle)
         self.size = library.tutti_comm_size(handle)
 
@@ -190,6 +192,8 @@ class Communicator:
             return
         for request in list(self._requests):
             request.end()
+        for window in list(self._windows):
+            window.close()
         handle, self._handle = self._handle, None
         library.tutti_comm_destroy(handle)
 
@@ -275,7 +279,7 @@ class Communicator:
         """array = the root's."""
         whole = view("array", array, self.rank != root)
         return self._run("broadcast", (whole,), whole.address, whole.address, whole.count,
-                         whole.type, root, self._live(), **how)
+                         whole.type, index(root), self._live(), **how)
 
     def reduce(self, input, output=None, op=Op.SUM, root=0, **how):
         """output = the ranks' inputs, combined, at the root; without output there: in place."""
@@ -286,7 +290,7 @@ class Communicator:
             self._alike(given, taken, 1, "reduce")
         given.reduced_by("reduce", op)
         return self._run("reduce", (given, taken), given.address, taken.address, given.count,
-                         given.type, op, root, self._live(), **how)
+                         given.type, op, index(root), self._live(), **how)
 
     def reduce_scatter(self, input, output, op=Op.SUM, **how):
         """Of n blocks of input, combined over the ranks, this rank's to output."""
@@ -320,7 +324,7 @@ class Communicator:
             taken = view("output", output, True)
             self._alike(given, taken, self.size, f"gather of {self.size} ranks")
         return self._run("gather", (given, taken), given.address, taken and taken.address,
-                         given.count, given.type, root, self._live(), **how)
+                         given.count, given.type, index(root), self._live(), **how)
 
     def scatter(self, input, output, root=0, **how):
         """Of the root's n blocks of input (elsewhere None) this rank's to output."""
@@ -329,19 +333,19 @@ class Communicator:
             given = view("input", input)
             self._alike(given, taken, -self.size, f"scatter of {self.size} ranks")
         return self._run("scatter", (given, taken), given and given.address, taken.address,
-                         taken.count, taken.type, root, self._live(), **how)
+                         taken.count, taken.type, index(root), self._live(), **how)
 
     def send(self, array, peer, **how):
         """To a receive of as many elements of the same type there. Who sends and receives does both in
         a group()."""
         given = view("array", array)
-        return self._run("send", (given,), given.address, given.count, given.type, peer,
+        return self._run("send", (given,), given.address, given.count, given.type, index(peer),
                          self._live(), **how)
 
     def recv(self, array, peer, **how):
         """What that rank sends."""
         taken = view("array", array, True)
-        return self._run("recv", (taken,), taken.address, taken.count, taken.type, peer,
+        return self._run("recv", (taken,), taken.address, taken.count, taken.type, index(peer),
                          self._live(), **how)
 
     def barrier(self, **how):
@@ -393,7 +397,7 @@ class Communicator:
             self._blocks("output", taken, counts, displs)
         return self._run("gather_v", (given, taken), given.address, given.count,
                          taken and taken.address, _sizes("counts", counts, self.size),
-                         _sizes("displs", displs, self.size), given.type, root, self._live(), **how)
+                         _sizes("displs", displs, self.size), given.type, index(root), self._live(), **how)
 
     def scatter_v(self, input, output, counts=None, displs=None, root=0, **how):
         """Of the blocks of the root's input this rank's to output."""
@@ -403,10 +407,12 @@ class Communicator:
             self._blocks("input", given, counts, displs)
         return self._run("scatter_v", (given, taken), given and given.address,
                          _sizes("counts", counts, self.size), _sizes("displs", displs, self.size),
-                         taken.address, taken.count, taken.type, root, self._live(), **how)
+                         taken.address, taken.count, taken.type, index(root), self._live(), **how)
 
     def _blocks(self, what, whole, counts, displs):
         """All blocks lie within the array."""
+        if counts is None:
+            raise ValueError(f"{what}: counts is missing")
         if len(counts) != self.size or (displs is not None and len(displs) != self.size):
             raise ValueError(f"{what}: counts and displs have an entry for each of {self.size} ranks")
         ends = [sum(counts)] if displs is None else [
@@ -427,11 +433,11 @@ class Communicator:
 
     def signal(self, peer, signal=0, **how):
         """Tell a rank that what was put there before is in place."""
-        return self._run("signal", (), peer, signal, self._live(), **how)
+        return self._run("signal", (), index(peer), index(signal), self._live(), **how)
 
     def wait_signal(self, peer, signal=0, count=1, **how):
         """Wait for so many signals of a rank."""
-        return self._run("wait_signal", (), peer, signal, count, self._live(), **how)
+        return self._run("wait_signal", (), index(peer), index(signal), index(count), self._live(), **how)
 
     # ---- Expert ----
 
@@ -511,6 +517,7 @@ class Window:
         self._handle = ctypes.c_void_p()
         check(library.tutti_window_create(self._view.address, self._view.count,
                                           communicator._live(), self._handle))
+        communicator._windows.add(self)
 
     def put(self, array, peer, offset=0, signal=NO_SIGNAL, **how):
         """Copy `array` to `offset` bytes from the window's beginning at a rank, then signal it (a
@@ -519,15 +526,15 @@ class Window:
             raise ValueError("the window was closed")
         given = view("array", array)
         return self._communicator._run("put", (given, self), given.address, given.count, given.type,
-                                       peer, self._handle, offset, signal, **how)
+                                       index(peer), self._handle, index(offset), index(signal), **how)
 
     def close(self):
         """Release it; local."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
-            if self._communicator._handle is not None:
-                library.tutti_window_destroy(handle)
-        self._view = None
+            library.tutti_window_destroy(handle)
+            self._communicator._windows.discard(self)
+            self._view = None
 
 
 def _scalar(value, type):

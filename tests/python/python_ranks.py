@@ -217,6 +217,10 @@ def others(comm):
     comm.barrier()
     window.close()
     refused(ValueError, "closed", lambda: window.put(memory, 0))
+    comm.window(tutti.alloc(4096))  # nobody holds it here, the communicator does
+    part = comm.split(0)
+    part.window(bytearray(64))
+    part.destroy()
     total = sum(range(comm.size))
     for type_, code, one in ((Type.FLOAT32, "f", 2.5), (Type.INT32, "i", 3), (Type.FLOAT64, "d", 0.5)):
         op = comm.premul_sum(one, type_)
@@ -273,6 +277,8 @@ def wrong(comm):
             (ValueError, "each of", lambda: comm.all_gather_v(floats, floats, [1] * (size + 1))),
             (ValueError, "counts says", lambda: comm.all_gather_v(floats, floats, [0] * size)),
             (ValueError, "blocks end", lambda: comm.all_gather_v(floats, floats, [5] * size)),
+            (ValueError, "counts is missing", lambda: comm.gather_v(floats, floats, root=comm.rank)),
+            (TypeError, "integer", lambda: comm.broadcast(floats, 1.5)),
             (ValueError, "no id", lambda: tutti.Communicator("x" * 300, 0, 1)),
             (tutti.Error, "root is 99", lambda: comm.broadcast(floats, 99)),
             (tutti.Error, "operator", lambda: comm.all_reduce(floats, op=77)),
