@@ -10,7 +10,8 @@ torch.distributed. The guide: docs/python.md.
 """
 from .binding import (NO_SIGNAL, Collective, CommunicatorFailed, Error, Op, Result, Type, library)
 from .buffers import Registered, alloc
-from .communicator import Communicator, Request, Window, create_id, group, wait_all
+from .communicator import Communicator, Window, create_id
+from .request import Request, group, wait_all
 
 SUM, PROD, MAX, MIN, AVG = Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.AVG
 
