@@ -5,7 +5,8 @@ turns, what a call takes to the end of its wait. Needs Python with PyTorch and N
     tuttirun -n 2 PYTHON bench/torch_sweep.py [--coll all_reduce] [-b 8] [-e 64M] [-f 4]
 
 A row is a size: the median of the rounds, each of which is the mean of its calls on the rank that took
-longest; then how many times as long Gloo took. Every result is compared with the exact one."""
+longest; then how many times as long Gloo took. The first result of each backend and size is compared with the
+exact one."""
 
 import argparse
 import os
@@ -38,10 +39,10 @@ class Operation:
         each = max(count // ranks, 1)
         self.name, self.ranks, self.rank = name, ranks, rank
         self.whole, self.part = torch.empty(each * ranks), torch.empty(each)
-        self.tensor, self.other = torch.empty(count), torch.empty(each * ranks)
+        self.tensor, self.got, self.other = torch.empty(count), torch.empty(count), torch.empty(each * ranks)
 
     def fill(self):
-        for tensor in (self.tensor, self.whole, self.part, self.other):
+        for tensor in (self.tensor, self.got, self.whole, self.part, self.other):
             tensor.fill_(self.rank + 1.0)
 
     def call(self, group, async_op=False):
@@ -56,8 +57,7 @@ class Operation:
         if self.name == "all_to_all":
             return dist.all_to_all_single(self.whole, self.other, group=group, async_op=async_op)
         peer = self.rank ^ 1  # send_recv: pairs exchange
-        works = [dist.isend(self.tensor, peer, group=group), dist.irecv(self.other[:self.tensor.numel()], peer,
-                                                                         group=group)]
+        works = [dist.isend(self.tensor, peer, group=group), dist.irecv(self.got, peer, group=group)]
         for work in works:
             work.wait()
         return None
@@ -69,7 +69,7 @@ class Operation:
             "all_reduce": (self.tensor, total), "broadcast": (self.tensor, 1.0), "reduce_scatter": (self.part, total),
             "all_gather": (self.whole.view(self.ranks, -1), torch.arange(1.0, self.ranks + 1).unsqueeze(1)),
             "all_to_all": (self.whole.view(self.ranks, -1), torch.arange(1.0, self.ranks + 1).unsqueeze(1)),
-            "send_recv": (self.other[:self.tensor.numel()], (self.rank ^ 1) + 1.0)}[self.name]
+            "send_recv": (self.got, (self.rank ^ 1) + 1.0)}[self.name]
         return bool((found == expected).all())
 
 

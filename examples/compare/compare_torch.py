@@ -15,12 +15,9 @@ import statistics
 import contest
 
 
-OVER_TUTTI = "over tutti"
-
-
 def kind_of(contender):
     """0: Tutti's transformer; 1: PyTorch over Gloo; 2: PyTorch over Tutti."""
-    return 0 if not contender.torch else 2 if OVER_TUTTI in contender.name else 1
+    return 0 if not contender.torch else 2 if "tutti" in contender.flags else 1
 
 
 def contenders(o):
@@ -28,7 +25,7 @@ def contenders(o):
     for bucket in o.buckets.split(","):
         made.append(contest.Contender(f"Tutti, buckets of {bucket} MiB", False, ["--bucket", bucket]))
         made.append(contest.Contender(f"PyTorch DDP, {bucket} MiB", True, ["--bucket", bucket]))
-        made.append(contest.Contender(f"PyTorch DDP {OVER_TUTTI}, {bucket} MiB", True,
+        made.append(contest.Contender(f"PyTorch DDP over tutti, {bucket} MiB", True,
                                       ["--bucket", bucket, "--backend", "tutti"]))
     if not o.no_compile:
         made.append(contest.Contender(f"PyTorch DDP, torch.compile, {o.buckets.split(',')[0]} MiB", True,

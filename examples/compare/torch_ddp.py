@@ -9,8 +9,8 @@ side by side: equal losses show equal work.
 
 With --device cuda all ranks compute on GPUs, which they may share: DDP then goes over Gloo too, as NCCL
 takes one rank a GPU; with --backend nccl over Tutti's libnccl.so.2, which takes several, if that is
-preloaded; with --backend tutti, on the CPU, over libtutti. --bf16 is autocast. compare_torch.py, compare_gpu.py and overlap.py in this folder
-start it."""
+preloaded; with --backend tutti, on the CPU, over libtutti. --bf16 is autocast. compare_torch.py,
+compare_gpu.py and overlap.py in this folder start it."""
 
 import argparse
 import contextlib

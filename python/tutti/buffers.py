@@ -66,10 +66,7 @@ class _Exported:
             _RELEASE(self.buffer)
 
 
-def _named(what, name, type_):
-    """The type: as asked for, else by its name."""
-    if type_ is not None:
-        return type_
+def _named(what, name):
     if name not in NAMED:
         raise TypeError(f"{what}: no operation has elements of type {name}; it can be moved as bytes "
                         "(memoryview(it).cast('B'), numpy's view('u1')), not reduced")
@@ -95,7 +92,7 @@ def _of_tensor(what, tensor, type_):
     known = _OF_TENSORS.get(dtype)
     if known is None:
         name = str(dtype).rpartition(".")[2]
-        known = _OF_TENSORS[dtype] = _named(what, name, None), name == "bool"
+        known = _OF_TENSORS[dtype] = _named(what, name), name == "bool"
     return View(tensor.data_ptr(), tensor.numel(), known[0], tensor, known[1])
 
 
@@ -103,19 +100,18 @@ def _of_array(what, array, interface, writable, type_):
     address, readonly = interface["data"]
     if writable and readonly:
         raise ValueError(f"{what}: the array is read-only")
-    kind, size, nbytes = interface["typestr"][1:2], int(interface["typestr"][2:]), 1
+    kind, size = interface["typestr"][1:2], int(interface["typestr"][2:])
     shape, strides = interface["shape"], interface.get("strides")
-    step = size
+    nbytes = size
     for length, stride in zip(reversed(shape), reversed(strides or (None,) * len(shape))):
-        if stride is not None and stride != step and length > 1 and 0 not in shape:
+        if stride is not None and stride != nbytes and length > 1 and 0 not in shape:
             raise ValueError(f"{what}: the array is not contiguous; pass numpy.ascontiguousarray(it)")
-        step *= length
-    nbytes = step
+        nbytes *= length
     if interface["typestr"][0] == ">" and size > 1 and type_ is None:
         raise TypeError(f"{what}: the array's bytes are in the other order ({interface['typestr']})")
     flags = type_ is None and kind == "b"
     if type_ is None:
-        type_ = KINDS.get((kind, size)) or _named(what, str(getattr(array, "dtype", kind)), None)
+        type_ = KINDS.get((kind, size)) or _named(what, str(getattr(array, "dtype", kind)))
     return View(address or 0, _counted(what, nbytes, type_), type_, array, flags)
 
 
@@ -171,10 +167,12 @@ def alloc(nbytes):
     dtype) or torch.frombuffer(it, dtype=dtype). Freed when nothing refers to it any more."""
     if nbytes < 0:
         raise ValueError(f"alloc: {nbytes} bytes")
+    if nbytes == 0:
+        return memoryview(bytearray())
     held = _Allocation(nbytes)
     array = (ctypes.c_char * nbytes).from_address(held.address.value)
     array.held = held
-    return memoryview(array).cast("B") if nbytes else memoryview(bytearray())
+    return memoryview(array).cast("B")
 
 
 class Registered:

@@ -180,11 +180,14 @@ class Communicator:
         return Request(self, handle, views) if async_op else None
 
     @staticmethod
-    def _alike(given, taken, factor, what):
-        """The output has `factor` elements for each of the input (or 1/-factor of one)."""
+    def _same_type(given, taken):
         if given.type != taken.type:
             raise TypeError(f"input has elements of {given.type.name.lower()}, output of "
                             f"{taken.type.name.lower()}")
+
+    def _alike(self, given, taken, factor, what):
+        """The output has `factor` elements for each of the input (or 1/-factor of one)."""
+        self._same_type(given, taken)
         many, few = (taken.count, given.count) if factor > 0 else (given.count, taken.count)
         if many != few * abs(factor):
             raise ValueError(f"{what}: {given.count} elements of input do not go with {taken.count} "
@@ -281,6 +284,7 @@ class Communicator:
     def all_gather_v(self, input, output, counts, displs=None, **how):
         """output's block k = rank k's input."""
         given, taken = view("input", input), view("output", output, True)
+        self._same_type(given, taken)
         self._blocks("output", taken, counts, displs)
         self._whole("input", given, counts[self.rank])
         return self._run("all_gather_v", (given, taken), given.address, taken.address,
@@ -290,6 +294,7 @@ class Communicator:
     def reduce_scatter_v(self, input, output, counts, displs=None, op=Op.SUM, **how):
         """Of the blocks of input, combined over the ranks, this rank's to output."""
         given, taken = view("input", input), view("output", output, True)
+        self._same_type(given, taken)
         self._blocks("input", given, counts, displs)
         self._whole("output", taken, counts[self.rank])
         given.reduced_by("reduce_scatter_v", op)
@@ -303,9 +308,7 @@ class Communicator:
         given, taken = view("input", input), view("output", output, True)
         self._blocks("input", given, in_counts, in_displs)
         self._blocks("output", taken, out_counts, out_displs)
-        if given.type != taken.type:
-            raise TypeError(f"input has elements of {given.type.name.lower()}, output of "
-                            f"{taken.type.name.lower()}")
+        self._same_type(given, taken)
         return self._run("all_to_all_v", (given, taken), given.address,
                          _sizes("in_counts", in_counts, self.size),
                          _sizes("in_displs", in_displs, self.size), taken.address,
@@ -318,7 +321,9 @@ class Communicator:
         given, taken = view("input", input), None
         if self.rank == root:
             taken = view("output", output, True)
+            self._same_type(given, taken)
             self._blocks("output", taken, counts, displs)
+            self._whole("input", given, counts[self.rank])
         return self._run("gather_v", (given, taken), given.address, given.count,
                          taken and taken.address, _sizes("counts", counts, self.size),
                          _sizes("displs", displs, self.size), given.type, index(root), self._live(), **how)
@@ -328,7 +333,9 @@ class Communicator:
         given, taken = None, view("output", output, True)
         if self.rank == root:
             given = view("input", input)
+            self._same_type(given, taken)
             self._blocks("input", given, counts, displs)
+            self._whole("output", taken, counts[self.rank])
         return self._run("scatter_v", (given, taken), given and given.address,
                          _sizes("counts", counts, self.size), _sizes("displs", displs, self.size),
                          taken.address, taken.count, taken.type, index(root), self._live(), **how)

@@ -178,12 +178,8 @@ class TuttiBackend(Base):
             elements, op=op, root=opts.rootRank, **how), finish)
 
     def reduce_scatter_single(self, output, input, opts=c10d.ReduceScatterOptions()):
-        given, op, narrow = self._operand(input, opts.reduceOp)
-        taken, _, _ = self._operand(output, opts.reduceOp)
-        finish = None
-        if narrow is not None:
-            def finish():
-                flat(output).copy_(taken)
+        given, op, _ = self._operand(input, opts.reduceOp)
+        taken, _, finish = self._operand(output, opts.reduceOp)
         return self._run([output], opts, lambda **how: self._communicator.reduce_scatter(
             given, taken, op=op, **how), finish)
 
@@ -191,18 +187,19 @@ class TuttiBackend(Base):
 
     def reduce_scatter(self, outputs, inputs, opts=c10d.ReduceScatterOptions()):
         output, parts = only(outputs), only(inputs)
-        given, op, narrow = self._operand(torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
-        taken, _, _ = self._operand(output, opts.reduceOp)
-        if narrow is not None:
-            def narrow():
-                flat(output).copy_(taken)
+        given, op, _ = self._operand(torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
+        taken, _, finish = self._operand(output, opts.reduceOp)
         scale = given.numel() // max(sum(part.numel() for part in parts), 1)
         counts = [part.numel() * scale for part in parts]
         if len(counts) != self.size():
             raise ValueError(f"tutti: reduce_scatter of {len(counts)} tensors among {self.size()} ranks")
-        return self._run(outputs, opts, lambda **how: self._communicator.reduce_scatter_v(
-            given, taken, counts, op=op, **how) if len(set(counts)) > 1 else
-            self._communicator.reduce_scatter(given, taken, op=op, **how), narrow)
+        if len(set(counts)) > 1:
+            def call(**how):
+                return self._communicator.reduce_scatter_v(given, taken, counts, op=op, **how)
+        else:
+            def call(**how):
+                return self._communicator.reduce_scatter(given, taken, op=op, **how)
+        return self._run(outputs, opts, call, finish)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=c10d.ReduceScatterOptions()):
         return self._each(outputs, [self.reduce_scatter_single(output, input, opts)

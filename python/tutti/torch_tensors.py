@@ -1,12 +1,10 @@
 """Tensors as the backend for PyTorch (torch.py) sees them: their elements in memory, and what type these are."""
 import torch
 
-from .binding import Type
+from .buffers import NAMED
 
-TYPES = {torch.int8: Type.INT8, torch.uint8: Type.UINT8, torch.int32: Type.INT32, torch.uint32: Type.UINT32,
-         torch.int64: Type.INT64, torch.uint64: Type.UINT64, torch.float16: Type.FLOAT16,
-         torch.float32: Type.FLOAT32, torch.float64: Type.FLOAT64, torch.bfloat16: Type.BFLOAT16,
-         torch.float8_e4m3fn: Type.FLOAT8_E4M3, torch.float8_e5m2: Type.FLOAT8_E5M2}
+# Flags are moved as bytes, and reduced by operators of their own.
+TYPES = {getattr(torch, name): type for name, type in NAMED.items() if name != "bool"}
 # What the library does not reduce in its own type, and the wider type in which the result is the same.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
 

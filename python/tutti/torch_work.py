@@ -207,12 +207,11 @@ class Channel:
     def call(self, elements):
         """Send, or receive, these; a request."""
         message = Message(self)
-        if self._sends:
-            def start(communicator):
+
+        def start(communicator):
+            if self._sends:
                 return communicator.send(elements, 1, async_op=True)
-        else:
-            def start(communicator):
-                return communicator.recv(elements, 0, async_op=True)
+            return communicator.recv(elements, 0, async_op=True)
         with self._lock:
             if self._early is not None:
                 self._early.append((message, start))

@@ -9,7 +9,7 @@ import signal
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "python"))
+from refused import refused
 import tutti
 from tutti import Op, Type
 
@@ -45,16 +45,6 @@ class Tensor:
 
     def element_size(self):
         return 2
-
-
-def refused(kind, part, call):
-    """A call that must raise this, with that in its text."""
-    try:
-        call()
-    except kind as error:
-        assert part in str(error), f"\"{error}\" does not say \"{part}\""
-        return error
-    raise AssertionError(f"taken: must be refused with \"{part}\"")
 
 
 # ---- cases -------------------------------------------------------------------------------------
@@ -277,6 +267,13 @@ def wrong(comm):
             (ValueError, "each of", lambda: comm.all_gather_v(floats, floats, [1] * (size + 1))),
             (ValueError, "counts says", lambda: comm.all_gather_v(floats, floats, [0] * size)),
             (ValueError, "blocks end", lambda: comm.all_gather_v(floats, floats, [5] * size)),
+            (TypeError, "output of int32", lambda: comm.all_gather_v(floats, ints, [4] + [0] * (size - 1))),
+            (TypeError, "output of int32", lambda: comm.reduce_scatter_v(floats, ints, [4] + [0] * (size - 1))),
+            (TypeError, "output of int32", lambda: comm.gather_v(floats, ints, [4] + [0] * (size - 1), root=comm.rank)),
+            (TypeError, "output of int32", lambda: comm.scatter_v(floats, ints, [4] + [0] * (size - 1), root=comm.rank)),
+            (ValueError, "counts says", lambda: comm.gather_v(floats, floats, [1] * size, root=comm.rank)),
+            (ValueError, "counts says", lambda: comm.scatter_v(floats, numbers("f", [0] * 9), [1] * size,
+                                                               root=comm.rank)),
             (ValueError, "counts is missing", lambda: comm.gather_v(floats, floats, root=comm.rank)),
             (TypeError, "integer", lambda: comm.broadcast(floats, 1.5)),
             (ValueError, "no id", lambda: tutti.Communicator("x" * 300, 0, 1)),

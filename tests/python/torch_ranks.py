@@ -9,7 +9,7 @@ import sys
 import threading
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "python"))
+from refused import refused
 import torch
 import torch.distributed as dist
 
@@ -17,16 +17,6 @@ import tutti
 import tutti.torch
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-
-def refused(kind, part, call):
-    """A call that must raise this, with that in its text."""
-    try:
-        call()
-    except kind as error:
-        assert part in str(error), f"\"{error}\" does not say \"{part}\""
-        return error
-    raise AssertionError(f"taken: must be refused with \"{part}\"")
 
 
 def types():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # 65,536 ranks within a minute; all plans up to 64 ranks, which tests/algorithms verifies one by one,
-# within three minutes, of which those up to 32 have their share here. Of processor time, which a busy
-# machine makes longer, too (its cores may be halves of one): three times as much is a failure.
+# within three minutes, of which those up to 32 have their share here. Of processor time, so that a
+# busy machine does not decide.
 set -euo pipefail
 plan=$TUTTI_BIN/tutti-plan
 folder=$(mktemp -d)
@@ -16,8 +16,8 @@ within() {
         cat "$folder/out"
         exit 1
     fi
-    awk -v goal="$1" '{ used = $1 + $2 } END { print used " s, the goal is " goal; exit !(used < 3 * goal) }' \
-        "$folder/time" || { echo "tutti-plan ${*:3} took longer than three times $1 s"; exit 1; }
+    awk -v most="$1" '{ used = $1 + $2 } END { print used " s"; exit !(used < most) }' "$folder/time" ||
+        { echo "tutti-plan ${*:3} took longer than $1 s"; exit 1; }
 }
 within 60 "simulations of 1 sizes" simulate --coll all_reduce --ranks 65536 -b 32M
 for algorithm in ring tree recursive_doubling rabenseifner hierarchical; do
